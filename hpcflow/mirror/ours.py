@@ -24,7 +24,8 @@ from hpcflow.runtime.reading import (
     read_object,
 )
 from hpcflow.storage.files import storage_error
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.mirrored_journal import read_mirrored
 
 
 def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
@@ -56,27 +57,36 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
     )
 
 
-def require_no_less(run_dir: RunDir, remote: Remote) -> None:
-    """Refuse to send a journal that does not begin as the one does that the store has.
+def require_no_less(run_dir: RunDir, remote: Remote, home: Home) -> bytes:
+    """Refuse to send a journal that lacks lines which were mirrored before.
+
+    Where the home has no record of these, the store is asked.
+
+    Returns:
+        The journal.
 
     Raises:
-        MirrorError: it does not; or the store.
-        StorageError: the journal here cannot be read.
+        MirrorError: it lacks some; or the store.
+        StorageError: the journal here, or the record in the home, cannot be read.
     """
     run_id = run_dir.path.name
     name = f"{run_id}/{run_dir.journal.name}"
-    if name not in remote.names(name):
-        return
     here = _journal(run_dir)
+    mirrored = read_mirrored(home, run_id)
+    if mirrored is not None and mirrored.begins(here):
+        return here
+    if name not in remote.names(name):
+        return here
     try:  # no more than tells whether it has more; it may be of any size
         said = remote.read_range(name, 0, len(here) + MAX_LINE_BYTES)
     except MissingObjectError:
-        return
+        return here
     if not here.startswith(said[: said.rfind(b"\n") + 1]):
         raise MirrorError(
             f"{remote.url_of(run_id)} has more of the run's journal than there is here",
             next_action=f"a purge may have taken it; put it back: hpcflow restore {run_id}",
         )
+    return here
 
 
 def _journal(run_dir: RunDir) -> bytes:

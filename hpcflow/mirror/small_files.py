@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,8 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.runtime.reading import read_object
 from hpcflow.storage.files import storage_error, write_durably
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.mirrored_journal import record_mirrored
 
 _LEFT_OUT: Final = frozenset({"checkpoints", "runtime", "submit.lock", "mirror.lock"})
 #: What only grows: where the store has more, a purge took the one here.
@@ -46,19 +47,24 @@ class SmallFile:
     mtime_ns: int
 
 
-def due_files(run_dir: RunDir, url: str, now_s: float) -> list[SmallFile]:
+def due_files(
+    run_dir: RunDir, url: str, now_s: float, *, is_recorded: bool = True
+) -> list[SmallFile]:
     """The files that the store at ``url`` has not as they are now, ``run.json`` first.
 
     Args:
         now_s: seconds since the epoch.
+        is_recorded: the home has a record of what was sent of the journal; else that is due.
     """
     sent = _read_sent(run_dir, url)
+    if not is_recorded:
+        sent.pop(run_dir.journal.name, None)
     due = [each for each in _files(run_dir.path) if _is_due(each, sent.get(each.name), now_s)]
     return sorted(due, key=lambda each: (each.name != RUN_JSON, each.name))
 
 
 def send_small_files(
-    run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, clock: Clock
+    run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, home: Home, clock: Clock
 ) -> int:
     """Send these files; what was sent is remembered, also where another one fails.
 
@@ -66,30 +72,43 @@ def send_small_files(
 
     Args:
         files: from :func:`due_files`.
+        home: gets a record of what was sent of the journal.
 
     Returns:
         How many were sent.
 
     Raises:
         MirrorError: the store; or it has more of the run than is here, or what another place says.
-        StorageError: the run directory.
+        StorageError: the run directory, or the home.
     """
     if not files:
         return 0
     if not require_same_place(run_dir, uploader.remote):
         run_dir.mirror_sent.unlink(missing_ok=True)
         files = due_files(run_dir, uploader.remote.url, clock.now().timestamp())
-    _send(run_dir, files, uploader, clock=clock)
+    on_journal = None
+    if journal := next((each for each in files if each.path == run_dir.journal), None):
+        lines = require_no_less(run_dir, uploader.remote, home)[: journal.size_bytes]
+        whole = lines[: lines.rfind(b"\n") + 1]
+        on_journal = partial(record_mirrored, home, run_dir.path.name, whole)
+    _send(run_dir, files, uploader, clock=clock, on_journal=on_journal)
     return len(files)
 
 
-def _send(run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, clock: Clock) -> None:
-    if any(each.path == run_dir.journal for each in files):
-        require_no_less(run_dir, uploader.remote)
+def _send(
+    run_dir: RunDir,
+    files: list[SmallFile],
+    uploader: Uploader,
+    *,
+    clock: Clock,
+    on_journal: Callable[[], object] | None = None,
+) -> None:
     sent, lock = _read_sent(run_dir, uploader.remote.url), threading.Lock()
     now_s = clock.now().timestamp()
 
     def remember(each: SmallFile) -> None:
+        if on_journal is not None and each.path == run_dir.journal:
+            on_journal()
         with lock:
             sent[each.name] = [each.size_bytes, each.mtime_ns, now_s]
 

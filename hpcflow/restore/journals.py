@@ -107,6 +107,14 @@ def only_in_ledger(records: Sequence[JournalRecord], known: Known) -> list[Journ
     return sorted(lost, key=lambda record: record.at)
 
 
+def was_resumed(records: Sequence[JournalRecord], known: Known) -> bool:
+    """Return whether ``records`` stop the run, and the ledger has read since that it continues."""
+    said = known.run.journal
+    is_stopped_by_rule = said.get("decided", {}).get("action") == "stop"
+    is_free = not {"held_at", "cancel_requested_at"} & said.keys() and not is_stopped_by_rule
+    return is_free and is_stopped(records)
+
+
 def parsed(said: dict[str, Any]) -> JournalRecord | None:
     """A record from what the ledger keeps of it."""
     import json

@@ -23,7 +23,7 @@ from hpcflow.model.run import Run
 from hpcflow.ownership import temporary_folder
 from hpcflow.projection import rebuild
 from hpcflow.projection.reading import MIRROR
-from hpcflow.restore.objects import EVENTS
+from hpcflow.restore.objects import EVENTS, JOURNAL
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.settings import Settings
 from hpcflow.sites.loader import is_site_file
@@ -31,7 +31,7 @@ from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.restoring import keep_from_store
+from hpcflow.storage.mirrored_journal import path_of, read_mirrored
 from hpcflow.storage.rundir import link_run
 from hpcflow.storage.runs import is_gone, link_of
 
@@ -141,11 +141,11 @@ class _Batch:
                     found.others.append(run_id)
                     continue
                 self._require_site(run)
-                if run_id in known and _has_more(known[run_id], there):
+                lines = self._journal(there)
+                if run_id in known and _has_more(known[run_id], there, len(lines)):
                     found.ahead.append(run_id)
                 else:
-                    run_dirs.append(self._fetched(there))
-                    keep_from_store(self._settings.home, run_id)
+                    run_dirs.append(self._fetched(there, lines))
                 if here is None and self._has_place(run):
                     link_run(self._settings.home, Path(run.run_dir))
                     found.linked.append(run_id)
@@ -158,12 +158,31 @@ class _Batch:
         found.lines += summary.lines
         found.problems += summary.problems
 
-    def _fetched(self, there: RemoteRun) -> RunDir:
-        """A folder with what the ledger is made of."""
+    def _journal(self, there: RemoteRun) -> bytes:
+        """Return the journal; of one that this home has mirrored, no more than that.
+
+        Raises:
+            MirrorError: the store has another one; or the store.
+        """
+        home = self._settings.home
+        mirrored = read_mirrored(home, there.run_id)
+        if mirrored is None:
+            return there.journal
+        part = there.mirrored_journal(mirrored)
+        if part is None:
+            raise MirrorError(
+                "the store has another journal than this home has mirrored; to read it "
+                f"nevertheless: rm {shell_word(path_of(home, there.run_id))}",
+                next_action="see who wrote it there",
+            )
+        return part
+
+    def _fetched(self, there: RemoteRun, lines: bytes) -> RunDir:
+        """A folder with what the ledger is made of; ``lines`` are the journal."""
         run_dir = RunDir(self._folder / there.run_id)
         run_dir.path.mkdir(mode=0o700)
         write_durably(run_dir.run_json, there.run_json)
-        write_durably(run_dir.journal, there.journal)
+        write_durably(run_dir.journal, lines)
         names = [name for name in there.objects.small if name == MIRROR or EVENTS.fullmatch(name)]
         for name in names:
             if there.entry(name).size_bytes > _MAX_EVENTS_BYTES:
@@ -220,12 +239,11 @@ class _Batch:
         return str(here) == run.run_dir
 
 
-def _has_more(known: Known, there: RemoteRun) -> bool:
+def _has_more(known: Known, there: RemoteRun, journal_bytes: int) -> bool:
     """Whether the ledger has read more of any file than the store has, but for what the mirror says
     of itself: that is always a little behind in the store."""
-    small = there.objects.small
+    sizes = {name: entry.size_bytes for name, entry in there.objects.small.items()}
+    sizes[JOURNAL] = journal_bytes
     return any(
-        each.offset_bytes > (small[each.path].size_bytes if each.path in small else 0)
-        for each in known.sources
-        if each.path != MIRROR
+        each.offset_bytes > sizes.get(each.path, 0) for each in known.sources if each.path != MIRROR
     )

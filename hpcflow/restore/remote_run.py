@@ -19,6 +19,7 @@ from hpcflow.restore.objects import JOURNAL, Objects, below_files, sort_out, why
 from hpcflow.runtime.checksum import is_checksum
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
 from hpcflow.runtime.reading import MAX_JSON_BYTES
+from hpcflow.storage.mirrored_journal import MirroredJournal
 from hpcflow.storage.rundir import parse_run
 
 #: hpcflow looks up and bills each. A run that is preempted every hour has 8,760 in a year.
@@ -127,7 +128,12 @@ class RemoteRun:
     @property
     def has_journal(self) -> bool:
         """Return whether the store has a journal that is not empty: a user may have emptied it."""
-        return JOURNAL in self.objects.small and self.entry(JOURNAL).size_bytes > 0
+        return self.journal_bytes > 0
+
+    @property
+    def journal_bytes(self) -> int:
+        """Return the size of the journal; 0 if the store has none."""
+        return self.entry(JOURNAL).size_bytes if JOURNAL in self.objects.small else 0
 
     @cached_property
     def journal(self) -> bytes:
@@ -136,14 +142,14 @@ class RemoteRun:
         Raises:
             MirrorError: there is none, it has too many attempts, or the store.
         """
-        if not self.has_journal:
+        data = self._read(JOURNAL, _MAX_JOURNAL_BYTES) if self.has_journal else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        if not whole:
             raise MirrorError(
                 f"{self.url} has no journal: the state of the run's jobs is not known",
                 next_action="it was not mirrored to the end; see what is there, and start a new "
                 "run: hpcflow run CONFIG",
             )
-        data = self._read(JOURNAL, _MAX_JOURNAL_BYTES)
-        whole = data[: data.rfind(b"\n") + 1]
         numbers = numbers_in(records_of(whole))
         if len(numbers) > MOST_ATTEMPTS or not all(1 <= each <= MOST_ATTEMPTS for each in numbers):
             raise MirrorError(
@@ -152,6 +158,20 @@ class RemoteRun:
                 next_action="see who wrote it there",
             )
         return whole
+
+    def mirrored_journal(self, mirrored: MirroredJournal) -> bytes | None:
+        """The part of the journal that a home has mirrored; None if the store does not have it.
+
+        Raises:
+            MirrorError: the store.
+        """
+        size = mirrored.size_bytes
+        if not size:
+            return b""
+        if self.journal_bytes < size:
+            return None
+        data = self.remote.read_range(self.name(JOURNAL), 0, size)
+        return data if mirrored.begins(data) else None
 
     def checkpoint(self, train_step: int) -> RemoteCheckpoint:
         """The checkpoint of ``train_step``; of its files nothing was fetched yet.

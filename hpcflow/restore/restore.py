@@ -19,20 +19,19 @@ from hpcflow.errors import (
     MissingObjectError,
     NotFoundError,
     StorageError,
+    shell_word,
 )
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.rows import Known
 from hpcflow.model import requests
-from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
+from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored, Resumed
 from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
-from hpcflow.restore.contradictions import contradicts
 from hpcflow.restore.moving import Place
 from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
 from hpcflow.restore.outcome import Outcome
-from hpcflow.restore.own_requests import OwnRequests
 from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
@@ -45,12 +44,8 @@ from hpcflow.storage.files import write_durably
 from hpcflow.storage.frozen import matches_frozen, record_frozen
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.restoring import (
-    forget_cancelled,
-    forget_from_store,
-    is_cancelled,
-    is_from_store,
-)
+from hpcflow.storage.mirrored_journal import path_of, read_mirrored, record_mirrored
+from hpcflow.storage.restoring import forget_cancelled, is_cancelled
 from hpcflow.storage.rundir import link_run, make_place, read_run
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
@@ -112,7 +107,8 @@ def restore(
         link_run(settings.home, place.run_dir.path)
         if work.is_known:  # the same, as this version writes it
             record_frozen(settings.home, place.run_dir)
-        forget_from_store(settings.home, remote.run_id)
+        if outcome.is_changed:  # the next pass of the mirror replaces the store's
+            record_mirrored(settings.home, remote.run_id, local.whole_journal(place.run_dir))
         staged.remove()
         return outcome
 
@@ -154,7 +150,7 @@ class _Restoring:
         self._settings, self._clock, self._cluster = settings, clock, cluster
         self._known, self._progress = known, progress
         self._run_dir = place.run_dir
-        self.is_known = self._is_frozen_here = False
+        self.is_known = self._is_frozen_here = self._is_own_journal = False
         self._is_search, self._of_use, self._fetched_bytes = False, 0, 0
         self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
 
@@ -189,9 +185,10 @@ class _Restoring:
         """The journal that the run is to have, as far as it was written anywhere."""
         here = local.journal_of(self._run_dir)
         if here and not self._remote.has_journal:
+            self._is_own_journal = True
             return here
         try:
-            lines = journals.joined(here, self._remote.journal)
+            return journals.joined(here, self._journal_of_store(here))
         except journals.DivergedError as error:
             raise StorageError(
                 f"the journal of run {self._remote.run_id} here and in {self._remote.url} say "
@@ -199,23 +196,28 @@ class _Restoring:
                 next_action="it may go on in two places: see both, and move away the one that is "
                 f"wrong: {self._run_dir.journal}",
             ) from None
-        known = self._known_here()
-        if known is not None and not self._is_less_than(known):
-            known = None
-        mine = journals.records_of(here)
-        if (
-            lines == here
-            or self._place.is_move
-            or not contradicts(journals.records_of(lines), mine, known)
-        ):
-            return lines
-        self._outcome.is_contradicted = True
-        return here + self._text([] if known is None else journals.only_in_ledger(mine, known))
 
-    def _known_here(self) -> Known | None:
-        """What the ledger has read of the run, unless it has read that from the store."""
-        is_of_store = is_from_store(self._settings.home, self._remote.run_id)
-        return None if is_of_store else self._known
+    def _journal_of_store(self, here: bytes) -> bytes:
+        """The part of the store's journal that is used: what this home has mirrored, as far as it
+        knows that."""
+        home, run_id = self._settings.home, self._remote.run_id
+        mirrored = None if self._place.is_move else read_mirrored(home, run_id)
+        self._is_own_journal = mirrored is not None
+        if mirrored is None:
+            return self._remote.journal
+        part = self._remote.mirrored_journal(mirrored)
+        if part is not None:
+            self._outcome.is_extended = self._remote.journal_bytes > len(part)
+            return part
+        if not here and self._known is None:
+            raise MirrorError(
+                f"{self._remote.url} has another journal than this home has mirrored, and neither "
+                "scratch nor the ledger knows the run",
+                next_action="see who wrote it there; to use it nevertheless, with the run held: "
+                f"rm {shell_word(path_of(home, run_id))} && hpcflow restore {run_id}",
+            )
+        self._outcome.is_changed = True
+        return b""
 
     def _fetch_checkpoints(self, which: Which) -> None:
         there = self._remote.objects.checkpoints
@@ -280,12 +282,12 @@ class _Restoring:
 
     def _fetch_small(self, records: list[JournalRecord]) -> None:
         """The files that are not here, and events of which the mirror has more."""
+        records = [*records, *self._lost(records)]
         last = last_attempt(records)
         writing = last.number if last.is_live and not self._place.is_move else 0
         begun = {*journals.attempts_of(records), *journals.open_attempts(records)}
-        begun |= {row.attempt for row in self._known.attempts} if self._known is not None else set()
         # The number of a refused attempt is used again, and a forged journal may count backwards.
-        next_number = last_attempt([*records, *self._lost(records)]).next_number
+        next_number = last.next_number
         queued = set(journals.open_attempts(records)) if last.is_live or last.is_open else set()
         names = []
         for name, entry in self._remote.objects.small.items():
@@ -350,7 +352,8 @@ class _Restoring:
         """Where what the run executes comes from the store, a person has to see it first, unless it
         is what was frozen here. Nor does a line from the store let go on what was stopped here."""
         home, run_id = self._settings.home, self._remote.run_id
-        is_here, is_told = local.frozen(self._run_dir) is not None, len(records) > len(here)
+        is_here = local.frozen(self._run_dir) is not None
+        is_told = len(records) > len(here) or not (self._is_own_journal or here)
         data = read_file(self._run_dir.run_json) if is_here else self._remote.run_json
         is_known = matches_frozen(home, run_id, data)
         self.is_known, self._is_frozen_here = is_known and not is_here, is_known
@@ -367,21 +370,27 @@ class _Restoring:
     def _answer(
         self, records: list[JournalRecord], here: list[JournalRecord], *, why: str
     ) -> list[JournalRecord]:
-        """Return the records to append after ``records``; see :mod:`.own_requests`."""
-        home, run_id, name = self._settings.home, self._remote.run_id, self._run_dir.journal.name
-        known = self._known_here()
-        sources = known.sources if known is not None else []
-        there = len(self._remote.journal) if self._remote.has_journal else 0
-        own = OwnRequests(
-            here,
-            is_cancelled=is_cancelled(home, run_id) or self._run_dir.cancel.exists(),
-            known=known,
-            is_less=known is not None and self._is_less_than(known),
-            has_read_all=any(each.path == name and each.offset_bytes >= there for each in sources),
+        """Return the records to append after ``records``: a hold, where a person has to see first
+        what comes from the store. None, where the user has stopped the run."""
+        home, run_id = self._settings.home, self._remote.run_id
+        now, by = self._clock.now(), self._settings.user
+        is_own, known = self._is_own_journal, self._known
+        if not why and is_own:
+            if known is None or not self._is_less_than(known):
+                return []
+            return [Resumed(at=now, by=by)] if journals.was_resumed(records, known) else []
+        is_own_cancel = (
+            is_own
+            or is_cancelled(home, run_id)
+            or self._run_dir.cancel.exists()
+            or requests.is_cancelled(here)
         )
-        answer = own.answer(records, at=self._clock.now(), by=self._settings.user, why=why)
-        self._outcome.held = next((each.why for each in answer if isinstance(each, Held)), None)
-        return answer
+        if is_own_cancel and requests.is_cancelled(records):
+            return []
+        if is_own and requests.is_held(records):
+            return []
+        self._outcome.held = why or "this home has no record that it mirrored the store's journal"
+        return [Held(at=now, by=by, why=self._outcome.held)]
 
     def _is_less_than(self, known: Known) -> bool:
         """Whether the journal here is shorter than what the ledger has read of it."""
@@ -419,7 +428,7 @@ class _Restoring:
         with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=self._clock):
             here = local.journal_of(run_dir)
             lines = self._lines()  # somebody may have added to it since
-            is_less = here != lines and not here.startswith(lines)
+            is_less = not here.startswith(lines) or journal.is_lost(run_dir)
             lacks = local.frozen(run_dir) is None
             is_move = self._place.is_move
             if outcome.is_nothing and not (says_so or is_less or lacks or records or is_move):

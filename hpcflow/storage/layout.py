@@ -45,7 +45,7 @@
       forgiven.jsonl                           nodes that a person has spoken for
       restoring/<run_id>                       held while it is restored; how that ended
       restoring/<run_id>.cancelled             cancelled while its directory was gone
-      restoring/<run_id>.from_store            mark: the ledger has read its journal from a store
+      mirrored/<run_id>                        size and checksum of its journal, as mirrored
       silent/<site>                            mark: its accounting did not answer a moment ago
       mirror/                                  why the last pass of the mirror could not send; the
                                                plain folders that it has sent to
@@ -236,6 +236,10 @@ class Home:
     @property
     def frozen(self) -> Path:
         return self.path / "frozen"
+
+    @property
+    def mirrored(self) -> Path:
+        return self.path / "mirrored"
 
     @property
     def restoring(self) -> Path:

@@ -6,8 +6,6 @@ run: if it is lost, hpcflow only tries once more.
 
 ``<run_id>.cancelled`` beside it: somebody cancelled the run while it had no directory, and so no
 journal. The request goes into the journal when that comes back.
-
-``<run_id>.from_store``: the ledger has read the run's journal from a store.
 """
 
 from __future__ import annotations
@@ -160,35 +158,6 @@ def forget_cancelled(home: Home, run_id: str) -> None:
     """It is in the journal now."""
     with suppress(OSError):
         _cancelled(home, run_id).unlink()
-
-
-def keep_from_store(home: Home, run_id: str) -> None:
-    """Mark a run whose journal the ledger has read from a store, where other users may write.
-
-    Raises:
-        StorageError: it could not be written.
-    """
-    mark = _from_store(home, run_id)
-    try:
-        make_folders(home.restoring)
-        mark.touch(mode=FILE_MODE)
-    except OSError as error:
-        raise storage_error("write", mark, error) from error
-
-
-def is_from_store(home: Home, run_id: str) -> bool:
-    """Return whether the ledger has read the journal from a store, and no restore came later."""
-    return _from_store(home, run_id).exists()
-
-
-def forget_from_store(home: Home, run_id: str) -> None:
-    """Remove the mark: from now on the ledger reads the run directory."""
-    with suppress(OSError):
-        _from_store(home, run_id).unlink()
-
-
-def _from_store(home: Home, run_id: str) -> Path:
-    return home.restoring / f"{run_id}.from_store"
 
 
 def _cancelled(home: Home, run_id: str) -> Path:

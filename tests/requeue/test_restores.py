@@ -61,7 +61,7 @@ def test_what_came_to_rest_and_was_deleted_stays_deleted(owner: Owner, end: str)
     (job_id,) = owner.alive()
     owner.end(job_id, end, exit_code=0 if end == "COMPLETED" else None)
     owner.tick()
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     purge(run_dir)
     for _ in range(3):
         assert owner.tick().restores == {}
@@ -247,7 +247,7 @@ def test_an_older_journal_does_not_say_what_was_looked_for_and_it_is_looked_for_
 ) -> None:
     run_dir = owner.trained(100, 200)
     shutil.rmtree(run_dir.checkpoints / "000000200")
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     of_old = Restored(at=owner.clock.now(), by="ada", url="s3://b", after=1, site="devcluster")
     assert "newest" not in of_old.to_line()
     owner.say(run_dir.path, of_old)
@@ -263,7 +263,7 @@ def test_an_older_journal_does_not_say_what_was_looked_for_and_it_is_looked_for_
 def test_a_store_with_no_checkpoint_at_all_is_asked_once(owner: Owner) -> None:
     run_dir = owner.trained(100)
     shutil.rmtree(run_dir.checkpoints / "000000100")
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     assert owner.tick().restores.keys() == {run_dir.path.name}
     owner.restores_for_the_daemon()
     assert owner.tick().sent.keys() == {run_dir.path.name}
@@ -277,7 +277,7 @@ def test_a_checkpoint_that_no_job_would_take_is_not_fetched_for_ever(owner: Owne
     manifest = json.loads(path.read_text())
     del manifest["run_id"]
     path.write_text(json.dumps(manifest))
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     for step in (100, 200):
         shutil.rmtree(run_dir.checkpoints / f"{step:09d}")
     assert owner.tick().restores.keys() == {run_dir.path.name}
@@ -334,7 +334,7 @@ def test_what_another_bucket_says_is_not_asked(owner: Owner, tmp_path: Path) -> 
     (tmp_path / "other").mkdir()
     other = open_remote(str(tmp_path / "other"))
     other.make_root()
-    mirror(run_dir, other)
+    mirror(run_dir, other, owner.settings.home)
     shutil.rmtree(RunDir(run_dir.path).checkpoints / "000000200")
     assert owner.tick().restores.keys() == {run_dir.path.name}
 

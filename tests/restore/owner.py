@@ -18,6 +18,7 @@ from hpcflow.restore.restore import note_nothing_there, restore
 from hpcflow.sites.schema import SiteMirror
 from hpcflow.storage.frozen import matches_frozen
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.mirrored_journal import path_of
 from hpcflow.storage.restoring import restoring
 from hpcflow.storage.runs import is_gone
 from tests.requeue.watched import Watched
@@ -47,8 +48,16 @@ class Owner(Watched):
 
     def mirrored(self, *train_steps: int, end: str | None = "PREEMPTED") -> RunDir:
         run_dir = self.trained(*train_steps, end=end)
-        mirror(run_dir, self.remote)
+        self.mirror(run_dir)
         return run_dir
+
+    def mirror(self, run_dir: RunDir) -> None:
+        """As a pass of the mirror does."""
+        mirror(run_dir, self.remote, self.settings.home)
+
+    def forget_mirrored(self, run_dir: RunDir) -> None:
+        """The run was mirrored by an older hpcflow, or the home is lost."""
+        path_of(self.settings.home, run_dir.path.name).unlink()
 
     def there(self, run_id: str, remote: Remote | None = None) -> RemoteRun:
         return RemoteRun(remote or self.remote, run_id)

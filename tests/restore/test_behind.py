@@ -11,7 +11,7 @@ from hpcflow.model.journal import CancelRequested, Decided, Held, JournalRecord,
 from hpcflow.model.requests import is_stopped
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from tests.restore.mirrored import mirror, purge
+from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 from tests.restore.test_forged import forge
 
@@ -49,7 +49,7 @@ def test_a_run_that_was_resumed_since_goes_on(owner: Owner, how: str) -> None:
     """Only its request is newer than the store; or its next attempt, too."""
     run_dir = owner.mirrored(100)
     stop(owner, run_dir, how)
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     owner.say(run_dir.path, Resumed(at=owner.clock.now(), by="ada"))
     run_dir.cancel.unlink(missing_ok=True)
     owner.look()
@@ -62,7 +62,7 @@ def test_a_run_that_was_resumed_since_goes_on(owner: Owner, how: str) -> None:
 def test_a_run_that_was_resumed_and_trained_since_goes_on(owner: Owner, how: str) -> None:
     run_dir = owner.mirrored(100)
     stop(owner, run_dir, how)
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     owner.resume(run_dir)
     owner.look()
     owner.clock.advance(60)
@@ -82,7 +82,7 @@ def test_a_run_that_was_resumed_often_goes_on(owner: Owner) -> None:
         owner.look()
         owner.clock.advance(60)
         if step == 300:
-            mirror(run_dir, owner.remote)
+            owner.mirror(run_dir)
         owner.end(owner.alive()[0], "PREEMPTED", checkpoint=step)
         owner.look()
     purge(run_dir)
@@ -101,7 +101,7 @@ def test_a_forged_stop_in_a_store_that_is_behind_has_no_effect(
     owner.clock.advance(60)
     owner.end(owner.alive()[0], "PREEMPTED", checkpoint=200)
     owner.look()
-    forge(owner, run_dir, [record(at=owner.clock.now(), by="mallory")])
+    forge(owner, run_dir, [record(at=owner.clock.now(), by="mallory")], is_recorded=True)
     purge(run_dir)
     owner.restore(run_dir)
     assert_goes_on(owner, run_dir)
@@ -122,7 +122,12 @@ def test_no_record_of_the_future_hides_that_a_run_was_stopped(owner: Owner) -> N
     run_dir = owner.mirrored(100)
     stop(owner, run_dir, "stop")
     at = owner.clock.now() + timedelta(days=3650)
-    forge(owner, run_dir, [Decided(at=at, after=0, action="wait", rule="x", why="x")])
+    forge(
+        owner,
+        run_dir,
+        [Decided(at=at, after=0, action="wait", rule="x", why="x")],
+        is_recorded=True,
+    )
     purge(run_dir)
     owner.restore(run_dir)
     owner.clock.advance(3600)

@@ -21,7 +21,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
 from hpcflow.storage.rundir import read_run
-from tests.restore.mirrored import contents, mirror, purge
+from tests.restore.mirrored import contents, purge
 from tests.restore.owner import Owner
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -112,7 +112,7 @@ def test_what_ran_on_the_other_cluster_is_charged_by_no_price_of_this_one(
     ]
     with run_dir.attempt(1).events.open("a") as file:
         file.writelines(json.dumps(each) + "\n" for each in told)
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     there = _take(other, run_id)
     for _ in range(2):
         other.look()
@@ -134,7 +134,7 @@ def test_a_bill_of_the_other_cluster_is_no_difference_here(owner: Owner, other: 
         owner.clock.advance(60)
     run_id = run_dir.path.name
     assert owner.seen(run_id).attempts[0].billed_by == "accounting"
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     _take(other, run_id)
     other.look()
     with open_ledger(other.settings.ledger_url) as ledger:
@@ -158,7 +158,7 @@ def test_what_the_job_itself_said_last_is_its_end(owner: Owner, other: Owner) ->
     run_dir = owner.trained(100, end=None)
     with run_dir.attempt(1).events.open("a") as file:
         file.write('{"at": "2026-03-01T00:00:01.000Z", "event": "exited", "exit_code": 0}\n')
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     there = _take(other, run_dir.path.name)
     run = other.seen(run_dir.path.name).run
     assert (run.state, run.next_action) == (RunState.COMPLETED, None)
@@ -172,7 +172,7 @@ def test_an_attempt_of_which_nobody_knows_whether_it_was_sent_is_withdrawn(
     owner.resume(run_dir)
     lines = run_dir.journal.read_bytes().splitlines(keepends=True)
     run_dir.journal.write_bytes(b"".join(each for each in lines if b'"job_id": "1002"' not in each))
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     there = _take(other, run_dir.path.name)
     assert any(isinstance(each, Withdrawn) for each in journal.read(there))
     assert other.resume(there).attempt == 3
@@ -195,7 +195,7 @@ def test_events_are_a_sign_of_life(owner: Owner, other: Owner) -> None:
     event = {"at": at.isoformat(), "event": "progress", "train_step": 120, "metrics": {}}
     with run_dir.attempt(1).events.open("a") as file:
         file.write(json.dumps(event) + "\n")
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     with pytest.raises(InputError, match="its last sign is 5 minutes old"):
         _take(other, run_dir.path.name)
 
@@ -215,7 +215,7 @@ def test_what_is_at_rest_is_taken_at_once(owner: Owner, other: Owner, how: str) 
         owner.say(run_dir.path, decided)
     if how == "cancelled":
         owner.cancel(run_dir)
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     other.clock.advance(-timedelta(hours=2, minutes=50).total_seconds())
     warnings: list[str] = []
     _take(other, run_dir.path.name, warnings=warnings)
@@ -281,7 +281,7 @@ def test_where_it_went_on_in_both_places_a_person_has_to_judge(owner: Owner, oth
     run_dir = owner.mirrored(100)
     there = _take(other, run_dir.path.name)
     owner.resume(run_dir)
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     (there.attempt(1).events).unlink()
     with pytest.raises(StorageError, match="say different things"):
         _take(other, run_dir.path.name)
@@ -290,7 +290,7 @@ def test_where_it_went_on_in_both_places_a_person_has_to_judge(owner: Owner, oth
 def test_a_run_that_has_moved_is_not_restored_where_it_was(owner: Owner, other: Owner) -> None:
     run_dir = owner.mirrored(100)
     there = _take(other, run_dir.path.name)
-    mirror(there, owner.remote)
+    other.mirror(there)
     purge(run_dir)
     with pytest.raises(InputError, match=r"is not of this place any more: .* on site elsewhere"):
         owner.restore(run_dir)
@@ -305,11 +305,11 @@ def test_what_went_on_elsewhere_is_taken_back_as_it_was_taken_away(
     """The directory here was left: it says nothing of what the other cluster did meanwhile."""
     run_dir = owner.trained(100)
     owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     run_id = run_dir.path.name
     there = _take(other, run_id)
     launched = other.resume(there)
-    mirror(there, owner.remote)
+    other.mirror(there)
     owner.clock.advance(timedelta(hours=3).total_seconds())
     with pytest.raises(InputError, match="may be under way on elsewhere"):
         _take(owner, run_id)
@@ -318,7 +318,7 @@ def test_what_went_on_elsewhere_is_taken_back_as_it_was_taken_away(
     other.end(launched.job_id, "PREEMPTED")
     other.look()
     other.say(there.path, Held(at=other.clock.now(), by="ada"))
-    mirror(there, owner.remote)
+    other.mirror(there)
     back = _take(owner, run_id, working_dir=None)
     assert back.path == run_dir.path
     run = read_run(back)

@@ -27,7 +27,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
 from hpcflow.storage.rundir import read_run
 from tests.hostile import bounded
-from tests.restore.mirrored import mirror, purge
+from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 
 
@@ -226,7 +226,7 @@ def test_no_journal_makes_a_run_go_on_that_comes_from_elsewhere(owner: Owner, ot
     run_dir = owner.trained(100, end=None)
     for record in _resumed_after_scancel(owner):
         owner.say(run_dir.path, record)
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     there = take(other, run_dir.path.name, even_if_running=True)
     assert isinstance(journal.read(there)[-2], Held)
     for _ in range(3):
@@ -312,6 +312,7 @@ _MANY = b'{"format":1,"train_step":200,"files":{},"x":[' + b"[]," * (20 << 20) +
 )
 def test_json_of_many_megabytes_in_a_store_is_not_parsed(owner: Owner, name: str) -> None:
     run_dir = owner.mirrored(100)
+    owner.forget_mirrored(run_dir)
     data = b'{"at":"2026-03-01T00:00:00Z","record":"held","by":""}\n' * (1 << 20)
     data = data if name == "journal.jsonl" else _MANY
     owner.remote.put_bytes(data, f"{run_dir.path.name}/{name}")

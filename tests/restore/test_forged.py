@@ -28,8 +28,9 @@ from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, SubmitRequest
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.mirrored_journal import is_recorded_here
 from hpcflow.testing.fake_scheduler import FakeScheduler
-from tests.restore.mirrored import mirror, purge
+from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 from tests.restore.test_foreign import change
 
@@ -45,8 +46,21 @@ def foreign_job(owner: Owner, name: str) -> str:
     return job_id
 
 
-def forge(owner: Owner, run_dir: RunDir, records: Sequence[JournalRecord], claim: str = "") -> None:
-    """Somebody writes more into the bucket's journal."""
+def forge(
+    owner: Owner,
+    run_dir: RunDir,
+    records: Sequence[JournalRecord],
+    claim: str = "",
+    *,
+    is_recorded: bool = False,
+) -> None:
+    """Somebody writes more into the bucket's journal.
+
+    Args:
+        is_recorded: whether the home still knows what it has mirrored.
+    """
+    if not is_recorded and is_recorded_here(owner.settings.home, run_dir.path.name):
+        owner.forget_mirrored(run_dir)
     name = f"{run_dir.path.name}/journal.jsonl"
     lines = owner.remote.read(name) + "".join(each.to_line() for each in records).encode()
     owner.remote.put_bytes(lines, name)
@@ -146,7 +160,7 @@ def test_no_bucket_lets_go_on_what_is_held(
     change(owner, run_dir, lambda said: said["spec"].update(command=["sh", "-c", "evil"]))
     purge(run_dir)
     assert owner.restore(run_dir).is_unknown
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     at = owner.clock.now() + timedelta(days=3650)
     forge(owner, run_dir, [record(at=at, by="ada")])
     assert owner.restore(run_dir, **how).is_unknown
@@ -164,7 +178,7 @@ def test_no_bucket_lets_go_on_what_a_person_stopped(
     run_dir = owner.mirrored(100)
     owner.say(run_dir.path, stopped(at=owner.clock.now(), by="ada"))
     owner.look()
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     forge(owner, run_dir, [Resumed(at=owner.clock.now() + timedelta(days=3650), by="ada")])
     purge(run_dir)
     owner.restore(run_dir)
@@ -180,7 +194,7 @@ def test_what_a_person_let_go_on_goes_on(owner: Owner) -> None:
     owner.clock.advance(1)
     owner.say(run_dir.path, Released(at=owner.clock.now(), by="ada"))
     owner.look()
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     purge(run_dir)
     owner.restore(run_dir)
     records = journal.read(run_dir)
@@ -193,7 +207,7 @@ def test_a_run_of_an_older_hpcflow_is_known_once_it_was_sent_anew(owner: Owner) 
     run_dir = owner.mirrored(100)
     (owner.settings.home.frozen / run_dir.path.name).unlink()
     assert owner.tick().sent
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     purge(run_dir)
     assert not owner.restore(run_dir).is_unknown
 

@@ -31,7 +31,7 @@ from hpcflow.model.state import AttemptState, Cause
 from hpcflow.restore.ledger import rebuild_from
 from hpcflow.storage.layout import RunDir
 from tests.budgets.desk import Budgeted
-from tests.restore.mirrored import mirror, purge
+from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 from tests.restore.test_forged import forge
 from tests.sweeps.searched import Searched
@@ -138,7 +138,7 @@ def test_no_bucket_empties_a_budget(desk: Desk, forged: Forge, number: int, left
     run_dir = desk.mirrored(100, end=None if number == 1 else "PREEMPTED")
     others = [desk.launch() for _ in range(2)]
     desk.tick()
-    mirror(run_dir, desk.remote)
+    desk.mirror(run_dir)
     name, at = run_dir.path.name, desk.clock.now()
     sent = [] if number == 1 else _sent(name, number, at)
     forge(desk, run_dir, [*sent, *forged(name, number, at)])
@@ -198,7 +198,7 @@ def test_a_bill_of_zero_does_not_free_what_was_committed(desk: Desk) -> None:
     at = desk.clock.now()
     bill = _bill(1, at).model_copy(update={"cost_usd": Decimal(0), "gpu_hours": Decimal(0)})
     last_month = _ended(1, at).model_copy(update={"ended_at": at - timedelta(days=60)})
-    forge(desk, run_dir, [last_month, bill])
+    forge(desk, run_dir, [last_month, bill], is_recorded=True)
     purge(run_dir)
     before = _used(desk)
     desk.restore(run_dir)
@@ -235,7 +235,7 @@ def test_a_restored_attempt_is_not_billed_for_another_job(desk: Desk) -> None:
     )  # fmt: skip
     intended, _ = _sent(name, 2, at)
     sent = Submitted(at=at, attempt=2, job_id=other.job_id)
-    mirror(run_dir, desk.remote)
+    desk.mirror(run_dir)
     forge(desk, run_dir, [intended, sent, seen, _ended(2, at, Cause.COMPLETED)])
     purge(run_dir)
     desk.restore(run_dir)

@@ -18,7 +18,7 @@ from hpcflow.restore.restore import ALL, Progress, restore
 from hpcflow.runtime.manifest import verify
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
-from tests.restore.mirrored import contents, mirror, purge, save
+from tests.restore.mirrored import contents, purge, save
 from tests.restore.owner import Owner
 
 MANY = {f"rank{number}/shard.pt": bytes([number]) * 20_000 for number in range(30)}
@@ -70,7 +70,7 @@ def _mirrored(owner: Owner) -> tuple[RunDir, dict[str, bytes]]:
     run_dir = owner.trained(100)
     for step in (200, 300):
         save(run_dir, step, MANY)
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     return run_dir, contents(run_dir.path)
 
 

@@ -18,7 +18,7 @@ from hpcflow.ledger.store import open_ledger
 from hpcflow.mirror.opening import open_remote
 from hpcflow.restore.ledger import FromStore, rebuild_from
 from hpcflow.storage.runs import is_gone, list_runs
-from tests.restore.mirrored import mirror, purge
+from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 
 
@@ -40,7 +40,7 @@ def _three(owner: Owner) -> None:
     running = owner.trained(100)
     owner.resume(running)
     owner.look()
-    mirror(running, owner.remote)
+    owner.mirror(running)
 
 
 def test_scratch_and_home_are_gone_and_the_rows_are_the_same(owner: Owner) -> None:
@@ -140,7 +140,7 @@ def test_more_events_there_make_up_for_no_journal(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     with run_dir.attempt(1).events.open("a") as file:
         file.write('{"at": "2026-03-01T00:00:01.000Z", "event": "of a later version"}\n' * 99)
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     with run_dir.attempt(1).events.open("r+b") as file:
         file.truncate(file.read().index(b'{"at": "2026-03-01T00:00:01.000Z"'))
     owner.resume(run_dir)

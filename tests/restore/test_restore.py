@@ -25,7 +25,7 @@ from hpcflow.storage.restoring import read_mark
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.storage.space import Space
-from tests.restore.mirrored import FILES, contents, mirror, purge, save
+from tests.restore.mirrored import FILES, contents, purge, save
 from tests.restore.owner import Owner
 from tests.runtime.published import publish
 
@@ -222,7 +222,7 @@ def test_a_run_that_was_cancelled_stays_so(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     owner.cancel(run_dir)
     owner.look()
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     purge(run_dir)
     owner.restore(run_dir)
     assert run_dir.cancel.exists()
@@ -236,7 +236,7 @@ def test_a_stop_that_the_mirror_lacks_stays_though_a_clock_was_years_ahead_befor
     run_dir = owner.trained(100)
     ahead = owner.clock.now() + timedelta(days=3650)
     owner.say(run_dir.path, Decided(at=ahead, after=1, action="wait", rule="test", why="test"))
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     if is_held:
         owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
         owner.look()
@@ -352,6 +352,7 @@ def test_a_run_that_was_never_mirrored_is_said_to_be_none(owner: Owner) -> None:
 
 def test_a_store_without_a_journal_makes_no_run(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
+    owner.forget_mirrored(run_dir)
     owner.remote.delete([f"{run_dir.path.name}/journal.jsonl"])
     purge(run_dir)
     with pytest.raises(MirrorError, match="the state of the run's jobs is not known"):
@@ -447,7 +448,7 @@ def test_the_checkpoint_of_another_run_that_it_begins_from_is_restored(owner: Ow
     """Without it the next job ends: it was told of one, and finds none."""
     run_dir = owner.trained()
     start = publish(run_dir.path / "start", 400, {"model.pt": b"weights"}).path
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     before = contents(start)
     purge(run_dir)
     owner.restore(run_dir)

@@ -15,7 +15,7 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.restore.restore import ALL, Progress
 from hpcflow.testing.cluster import S3, packages
 from tests.cluster_fixture import need
-from tests.restore.mirrored import contents, mirror, purge, save
+from tests.restore.mirrored import contents, purge, save
 from tests.restore.owner import Owner
 
 pytestmark = pytest.mark.s3
@@ -64,7 +64,7 @@ def test_a_run_with_strange_names_is_back_as_it_was(owner: Owner) -> None:
         path = run_dir.artifacts / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     before = contents(run_dir.path)
     purge(run_dir)
     outcome = owner.restore(run_dir, which=ALL)
@@ -91,7 +91,7 @@ def test_a_server_that_is_killed_meanwhile_is_gone_on_with_when_it_is_back(
     owner.remote = _store(own_server, monkeypatch)
     run_dir = owner.trained(100)
     save(run_dir, 200, {f"{number}.pt": bytes([number]) * 10_000 for number in range(40)})
-    mirror(run_dir, owner.remote)
+    owner.mirror(run_dir)
     purge(run_dir)
     left = 10
 

@@ -1,0 +1,398 @@
+"""Of a journal in a store, what this home has mirrored counts. Else the run waits for its user."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from hpcflow.clock import LATEST
+from hpcflow.errors import MirrorError
+from hpcflow.ledger.store import open_ledger
+from hpcflow.mirror.passes import Pass, Report
+from hpcflow.mirror.stores import Stores
+from hpcflow.model.ids import job_name
+from hpcflow.model.journal import (
+    CancelRequested,
+    Decided,
+    Ended,
+    Held,
+    Intended,
+    JournalRecord,
+    Refused,
+    Released,
+    Resumed,
+    Standby,
+    Submitted,
+    Withdrawn,
+)
+from hpcflow.model.requests import is_cancelled, is_held
+from hpcflow.model.state import Cause, RunState
+from hpcflow.restore.ledger import FromStore, rebuild_from
+from hpcflow.restore.publish import publish_new
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.mirrored_journal import path_of
+from hpcflow.storage.restoring import keep_cancelled
+from tests.restore.mirrored import purge
+from tests.restore.owner import Owner
+from tests.restore.test_foreign import take
+from tests.restore.test_forged import forge
+
+LATE: Final = LATEST - timedelta(days=366)
+NOT_MIRRORED: Final = "no record that it mirrored the store's journal"
+
+
+def _end(owner: Owner, cause: Cause = Cause.COMPLETED, days: int = 0) -> Ended:
+    at = owner.clock.now() + timedelta(days=days)
+    return Ended(at=at, attempt=1, cause=cause, raw_state="COMPLETED", rule="x")
+
+
+def _intent(owner: Owner, run_dir: RunDir, number: int = 1, days: int = 0) -> Intended:
+    at = owner.clock.now() + timedelta(days=days)
+    name = job_name(run_dir.path.name, number)
+    return Intended(at=at, attempt=number, job_name=name, scheduler="slurm")
+
+
+def _again(owner: Owner, run_dir: RunDir) -> list[JournalRecord]:
+    submitted = Submitted(at=owner.clock.now(), attempt=1, job_id="77")
+    return [_intent(owner, run_dir), submitted, _end(owner)]
+
+
+def _request(kind: str, owner: Owner) -> JournalRecord:
+    at = owner.clock.now()
+    if kind == "stop":
+        return Decided(at=at, after=1, action="stop", rule="budget", why="x")
+    kinds: dict[str, type[CancelRequested | Held | Resumed | Released]] = {
+        "cancel": CancelRequested,
+        "hold": Held,
+        "resume": Resumed,
+        "release": Released,
+    }
+    return kinds[kind](at=at, by="mallory")
+
+
+def _one(kind: str, owner: Owner, _: RunDir) -> list[JournalRecord]:
+    return [_request(kind, owner)]
+
+
+REQUESTS: Final = ["cancel", "hold", "resume", "release", "stop"]
+#: What is added after the end of attempt 1, which was preempted.
+ADDED: dict[str, Callable[[Owner, RunDir], list[JournalRecord]]] = {
+    "completed": lambda owner, _: [_end(owner)],
+    "cancelled": lambda owner, _: [_end(owner, Cause.CANCELLED)],
+    "failed, ten years ago": lambda owner, _: [_end(owner, Cause.FAILED, -3650)],
+    "another job of this number": _again,
+    "an intent far ahead": lambda owner, run_dir: [
+        _intent(owner, run_dir).model_copy(update={"at": LATE})
+    ],
+    "refused": lambda owner, _: [
+        Refused(at=owner.clock.now(), attempt=1, reason="x", retryable=True)
+    ],
+    "withdrawn far ahead": lambda *_: [Withdrawn(at=LATE, attempt=1, reason="x")],
+    "a later attempt": lambda owner, run_dir: [_intent(owner, run_dir, 2)],
+    "a standby": lambda owner, run_dir: [
+        Standby(at=owner.clock.now(), says=_intent(owner, run_dir, 2))
+    ],
+    "a number that no attempt has": lambda owner, run_dir: [_intent(owner, run_dir, 10**30)],
+    **{kind: partial(_one, kind) for kind in REQUESTS},
+}
+#: The journal of the store, as others leave it.
+CHANGED: dict[str, Callable[[bytes], bytes | None]] = {
+    "deleted": lambda _: None,
+    "emptied": lambda _: b"",
+    "cut": lambda data: data[: data.rfind(b"\n", 0, -1) + 1],
+    "changed": lambda data: data.replace(b"PREEMPTED", b"COMPLETED"),
+    "of another run": lambda _: Held(at=LATE, by="mallory").to_line().encode(),
+    "torn": lambda data: b"\0" * len(data),
+    "garbage": lambda data: b"{}\n" * len(data),
+}
+
+
+def _change(owner: Owner, run_dir: RunDir, how: str) -> None:
+    name = f"{run_dir.path.name}/journal.jsonl"
+    before = owner.remote.read(name)
+    after = CHANGED[how](before)
+    assert after != before
+    if after is None:
+        owner.remote.delete([name])
+    else:
+        owner.remote.put_bytes(after, name)
+
+
+def _pass(owner: Owner, run_dir: RunDir) -> Report:
+    with Stores(owner.clock) as stores:
+        return Pass(owner.settings.home, owner.clock, stores).run(lambda: [run_dir])
+
+
+def _lose_ledger(owner: Owner) -> None:
+    for path in owner.settings.home.path.glob("ledger.sqlite*"):
+        path.unlink()
+
+
+def _read_store(owner: Owner) -> FromStore:
+    with open_ledger(owner.settings.ledger_url) as ledger:
+        return rebuild_from(ledger, owner.remote, owner.settings, site=owner.site)
+
+
+def _assert_goes_on(owner: Owner, run_dir: RunDir) -> None:
+    owner.look()
+    assert owner.seen(run_dir.path.name).run.cause is Cause.PREEMPTED
+    owner.clock.advance(600)
+    assert list(owner.tick().sent) == [run_dir.path.name]
+    assert [each.attempt for each in owner.seen(run_dir.path.name).attempts] == [1, 2]
+    assert len(owner.alive()) == 1
+
+
+def _assert_waits(owner: Owner, run_dir: RunDir) -> None:
+    owner.look()
+    for _ in range(3):
+        assert owner.tick().sent == {}
+        owner.clock.advance(3600)
+    assert owner.alive() == []
+    (held,) = [each for each in journal.read(run_dir) if isinstance(each, Held) and each.why]
+    assert NOT_MIRRORED in str(held.why)
+
+
+@pytest.mark.parametrize("added", ADDED)
+@pytest.mark.parametrize("lost", ["nothing", "ledger", "ledger, read from the store"])
+def test_what_others_add_to_a_journal_in_a_store_is_not_used(
+    owner: Owner, added: str, lost: str
+) -> None:
+    run_dir = owner.mirrored(100)
+    before = run_dir.journal.read_bytes()
+    forge(owner, run_dir, ADDED[added](owner, run_dir), is_recorded=True)
+    purge(run_dir)
+    if lost != "nothing":
+        _lose_ledger(owner)
+    if lost == "ledger, read from the store":
+        assert _read_store(owner).problems == []
+    outcome = owner.restore(run_dir)
+    assert outcome.is_extended
+    assert outcome.held is None
+    assert run_dir.journal.read_bytes().startswith(before)
+    _assert_goes_on(owner, run_dir)
+    owner.assert_rebuilt_alike(run_dir.path.name)
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+@pytest.mark.parametrize("left", ["nothing", "the journal"])
+def test_a_changed_journal_in_a_store_is_not_used_but_replaced(
+    owner: Owner, changed: str, left: str
+) -> None:
+    run_dir = owner.mirrored(100)
+    _change(owner, run_dir, changed)
+    if left == "nothing":
+        purge(run_dir)
+    else:
+        shutil.rmtree(run_dir.checkpoints)
+        _lose_ledger(owner)
+    outcome = owner.restore(run_dir)
+    is_gone = changed in ("deleted", "emptied")
+    assert outcome.is_changed is not (is_gone and left == "the journal")
+    assert outcome.held is None
+    assert _pass(owner, run_dir).problems == {}
+    said = owner.remote.read(f"{run_dir.path.name}/journal.jsonl")
+    assert said == run_dir.journal.read_bytes()
+    purge(run_dir)
+    assert not owner.restore(run_dir).is_changed
+    _assert_goes_on(owner, run_dir)
+
+
+@pytest.mark.parametrize("changed", CHANGED)
+def test_where_nothing_else_knows_the_run_its_user_judges(owner: Owner, changed: str) -> None:
+    run_dir = owner.mirrored(100)
+    _change(owner, run_dir, changed)
+    purge(run_dir)
+    _lose_ledger(owner)
+    (problem,) = _read_store(owner).problems
+    assert "the store has another journal than this home has mirrored" in problem
+    with pytest.raises(MirrorError, match="another journal than this home") as error:
+        owner.restore(run_dir)
+    assert not run_dir.path.exists()
+    path = path_of(owner.settings.home, run_dir.path.name)
+    assert f"rm {path} && hpcflow restore {run_dir.path.name}" in str(error.value.next_action)
+    path.unlink()
+    if changed in ("deleted", "emptied", "torn"):
+        with pytest.raises(MirrorError, match="the state of the run's jobs is not known"):
+            owner.restore(run_dir)
+        return
+    owner.restore(run_dir)
+    _assert_waits(owner, run_dir)
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
+@pytest.mark.parametrize("ledger", ["own", "lost", "read from the store"])
+def test_without_a_record_a_run_is_held_whatever_the_store_says(
+    owner: Owner, kind: str, ledger: str
+) -> None:
+    run_dir = owner.mirrored(100)
+    forge(owner, run_dir, [_request(kind, owner)])
+    purge(run_dir)
+    if ledger != "own":
+        _lose_ledger(owner)
+    if ledger == "read from the store":
+        _read_store(owner)
+    assert NOT_MIRRORED in str(owner.restore(run_dir).held)
+    assert not is_cancelled(journal.read(run_dir))
+    assert not run_dir.cancel.exists()
+    _assert_waits(owner, run_dir)
+    assert owner.seen(run_dir.path.name).run.next_action == "held"
+    owner.resume(run_dir)
+    assert len(owner.alive()) == 1
+
+
+def test_a_run_that_was_held_and_resumed_is_its_users_again(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    owner.forget_mirrored(run_dir)
+    purge(run_dir)
+    owner.restore(run_dir)
+    owner.resume(run_dir)
+    owner.end(owner.alive()[0], "PREEMPTED", checkpoint=200)
+    owner.look()
+    assert _pass(owner, run_dir).problems == {}
+    purge(run_dir)
+    assert owner.restore(run_dir).held is None
+
+
+def test_a_pass_of_the_mirror_records_a_journal_that_an_older_hpcflow_sent(owner: Owner) -> None:
+    run_dir = owner.trained(100)
+    assert _pass(owner, run_dir).problems == {}
+    owner.forget_mirrored(run_dir)
+    assert _pass(owner, run_dir).small_files == 1
+    assert _pass(owner, run_dir).small_files == 0
+    purge(run_dir)
+    assert owner.restore(run_dir).held is None
+
+
+def test_without_a_record_nothing_is_held_of_which_the_journal_is_here(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    owner.forget_mirrored(run_dir)
+    shutil.rmtree(run_dir.checkpoints)
+    assert owner.restore(run_dir).held is None
+    _assert_goes_on(owner, run_dir)
+
+
+@pytest.mark.parametrize("known_by", ["home", "scratch", "file"])
+def test_a_cancel_that_this_home_knows_counts_without_a_record(owner: Owner, known_by: str) -> None:
+    run_dir = owner.mirrored(100)
+    if known_by != "home":
+        owner.cancel(run_dir)
+        owner.mirror(run_dir)
+    _lose_ledger(owner)
+    if known_by == "scratch":
+        shutil.rmtree(run_dir.checkpoints)
+    else:
+        purge(run_dir)
+    if known_by == "home":
+        keep_cancelled(owner.settings.home, run_dir.path.name)
+    if known_by == "file":
+        run_dir.path.mkdir(mode=0o700)
+        run_dir.cancel.touch()
+    forge(owner, run_dir, [_request("stop", owner)])
+    owner.restore(run_dir)
+    assert is_cancelled(journal.read(run_dir))
+    assert run_dir.cancel.exists()
+    owner.look()
+    assert owner.tick().sent == {}
+    assert owner.seen(run_dir.path.name).run.state is RunState.CANCELLED
+
+
+@pytest.mark.parametrize("known_by", ["ledger", "record"])
+@pytest.mark.parametrize("how", ["cancel", "hold"])
+def test_what_its_user_stopped_stays_stopped(owner: Owner, how: str, known_by: str) -> None:
+    run_dir = owner.mirrored(100)
+    if how == "cancel":
+        owner.cancel(run_dir)
+    else:
+        owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
+    owner.look()
+    if known_by == "record":
+        owner.mirror(run_dir)
+        _lose_ledger(owner)
+    forge(owner, run_dir, [_request("resume", owner)], is_recorded=True)
+    purge(run_dir)
+    assert owner.restore(run_dir).held is None
+    assert is_cancelled(journal.read(run_dir)) is (how == "cancel")
+    assert is_held(journal.read(run_dir)) is (how == "hold")
+    assert run_dir.cancel.exists() is (how == "cancel")
+    owner.look()
+    owner.clock.advance(3600)
+    assert owner.tick().sent == {}
+
+
+def test_a_cancel_of_another_cluster_holds_the_run_here(owner: Owner, other: Owner) -> None:
+    """Nobody here knows who requested it."""
+    run_dir = owner.mirrored(100)
+    owner.cancel(run_dir)
+    owner.mirror(run_dir)
+    there = take(other, run_dir.path.name)
+    assert not is_cancelled(journal.read(there))
+    assert is_held(journal.read(there))
+    other.resume(there)
+    assert len(other.alive()) == 1
+
+
+def test_an_honest_store_that_is_behind_takes_nothing_back(owner: Owner) -> None:
+    """It has the first attempt alone, and that without its end."""
+    run_dir = owner.mirrored(100, end=None)
+    before = run_dir.journal.read_bytes()
+    owner.end(owner.alive()[0], "PREEMPTED", checkpoint=100)
+    owner.look()
+    owner.clock.advance(600)
+    owner.tick()
+    owner.look()
+    purge(run_dir)
+    owner.look()
+    outcome = owner.restore(run_dir)
+    assert not outcome.is_changed
+    assert not outcome.is_extended
+    assert outcome.held is None
+    assert run_dir.journal.read_bytes().startswith(before)
+    assert [each.attempt for each in owner.seen(run_dir.path.name).attempts] == [1, 2]
+
+
+def test_a_job_that_only_the_ledger_knows_finds_no_claim_of_another(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    owner.clock.advance(600)
+    owner.tick()
+    assert len(owner.alive()) == 1
+    owner.remote.put_bytes(b"77\n", f"{run_dir.path.name}/attempts/0002/claim")
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert not run_dir.attempt(2).claim.exists()
+
+
+@pytest.mark.parametrize("number", [-7, 0, 10_001, 999_999, 10**30])
+def test_without_a_record_a_number_that_no_attempt_has_is_refused(
+    owner: Owner, number: int
+) -> None:
+    run_dir = owner.mirrored(100)
+    forge(owner, run_dir, [_intent(owner, run_dir, number)])
+    purge(run_dir)
+    with pytest.raises(MirrorError, match="hpcflow did not write it"):
+        owner.restore(run_dir)
+
+
+def test_a_run_that_is_cancelled_while_it_is_restored_is_cancelled(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = owner.mirrored(100)
+    purge(run_dir)
+
+    def published(*args: Any, **options: Any) -> bool:
+        keep_cancelled(owner.settings.home, run_dir.path.name)
+        return publish_new(*args, **options)
+
+    monkeypatch.setattr("hpcflow.restore.restore.publish_new", published)
+    owner.restore(run_dir)
+    assert is_cancelled(journal.read(run_dir))
+    assert run_dir.cancel.exists()
+    owner.clock.advance(600)
+    assert owner.tick().sent == {}
+    with open_ledger(owner.settings.ledger_url) as ledger:
+        assert ledger.run(run_dir.path.name).run.state is RunState.CANCELLED
