@@ -173,6 +173,16 @@ class RemoteRun:
         data = self.remote.read_range(self.name(JOURNAL), 0, size)
         return data if mirrored.begins(data) else None
 
+    def attempts_after(self, size_bytes: int) -> set[int]:
+        """The numbers of all attempts and standbys in the journal after its first bytes.
+
+        Raises:
+            MirrorError: the store.
+        """
+        end = min(self.journal_bytes, size_bytes + _MAX_JOURNAL_BYTES)
+        data = self.remote.read_range(self.name(JOURNAL), size_bytes, end)
+        return numbers_in(records_of(data))
+
     def checkpoint(self, train_step: int) -> RemoteCheckpoint:
         """The checkpoint of ``train_step``; of its files nothing was fetched yet.
 

@@ -150,7 +150,8 @@ class _Restoring:
         self._settings, self._clock, self._cluster = settings, clock, cluster
         self._known, self._progress = known, progress
         self._run_dir = place.run_dir
-        self.is_known = self._is_frozen_here = self._is_own_journal = False
+        self.is_known = self._is_frozen_here = False
+        self._is_own_journal = self._has_unknown_attempt = False
         self._is_search, self._of_use, self._fetched_bytes = False, 0, 0
         self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
 
@@ -208,6 +209,10 @@ class _Restoring:
         part = self._remote.mirrored_journal(mirrored)
         if part is not None:
             self._outcome.is_extended = self._remote.journal_bytes > len(part)
+            self._has_unknown_attempt = self._outcome.is_extended and not (
+                self._remote.attempts_after(len(part))
+                <= journals.numbers_in(journals.records_of(part + here)) | self._numbers_in_ledger()
+            )
             return part
         if not here and self._known is None:
             raise MirrorError(
@@ -218,6 +223,12 @@ class _Restoring:
             )
         self._outcome.is_changed = True
         return b""
+
+    def _numbers_in_ledger(self) -> set[int]:
+        if self._known is None:
+            return set()
+        standby = self._known.run.journal.get("standby", {}).get("attempt", 0)
+        return {*(row.attempt for row in self._known.attempts), standby}
 
     def _fetch_checkpoints(self, which: Which) -> None:
         there = self._remote.objects.checkpoints
@@ -375,6 +386,8 @@ class _Restoring:
         home, run_id = self._settings.home, self._remote.run_id
         now, by = self._clock.now(), self._settings.user
         is_own, known = self._is_own_journal, self._known
+        if not why and self._has_unknown_attempt:
+            why = "the store has an attempt that this home has not mirrored: a job of it may run"
         if not why and is_own:
             if known is None or not self._is_less_than(known):
                 return []
