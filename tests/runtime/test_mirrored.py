@@ -113,5 +113,11 @@ def test_what_was_made_anew_is_not_there(tmp_path: Path) -> None:
     sha256 = hashlib.sha256(b"{}").hexdigest()
     assert state(tmp_path, said("mirrored", 100, manifest_sha256=sha256)).there == {100}
     assert state(tmp_path, said("mirrored", 100, manifest_sha256="0" * 64)) == MirrorState()
+    outside = tmp_path / "outside"
+    manifest.parent.rename(outside)
+    manifest.parent.symlink_to(outside)
+    assert state(tmp_path, said("mirrored", 100, manifest_sha256=sha256)) == MirrorState()
+    manifest.parent.unlink()
+    outside.rename(manifest.parent)
     manifest.unlink()  # what is not here any more is the store's alone
     assert state(tmp_path, said("mirrored", 100, manifest_sha256="0" * 64)).there == {100}

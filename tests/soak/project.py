@@ -6,9 +6,12 @@ each try.
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -85,13 +88,22 @@ class Project:
 
     def reset(self) -> None:
         """Put it back as it was."""
-        poll(self._remove, 60, "what a daemon has started lets the project go")
+        poll(self._remove, 60, "the project is removed")
         subprocess.run(["cp", "-a", str(self._first), str(self.folder)], check=True)
 
     def _remove(self) -> bool:
+        self._end_restores()
         subprocess.run(["chmod", "-R", "u+rwX", str(self.folder)], check=False, capture_output=True)
         subprocess.run(["rm", "-rf", str(self.folder)], check=False, capture_output=True)
         return not self.folder.exists()
+
+    def _end_restores(self) -> None:
+        """End what a daemon has started: it would make its folders again."""
+        home = f"HPCFLOW_HOME={self.home.path}".encode()
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if home in path.read_bytes().split(b"\0"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
 
     def say(
         self,
