@@ -226,16 +226,6 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
     if outcome.refused:
         some = ", ".join(safe(name) for name in outcome.refused[:3])
         warn(f"{len(outcome.refused)} objects were skipped: their names belong to no run: {some}")
-    if outcome.is_changed:
-        warn(
-            f"{outcome.run_id}: the journal in {outcome.url} is not the one that this home has "
-            "mirrored, so it was not used"
-        )
-    if outcome.is_extended:
-        warn(
-            f"{outcome.run_id}: the journal in {outcome.url} has lines that this home has not "
-            "mirrored; they were not used"
-        )
     if outcome.is_nothing:
         echo(f"{outcome.run_id}: nothing is missing in {outcome.run_dir.path}")
         if outcome.is_unknown:

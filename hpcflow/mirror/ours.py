@@ -24,8 +24,8 @@ from hpcflow.runtime.reading import (
     read_object,
 )
 from hpcflow.storage.files import storage_error
+from hpcflow.storage.journal_copy import read_copy
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.mirrored_journal import read_mirrored
 
 
 def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
@@ -60,20 +60,20 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
 def require_no_less(run_dir: RunDir, remote: Remote, home: Home) -> bytes:
     """Refuse to send a journal that lacks lines which were mirrored before.
 
-    Where the home has no record of these, the store is asked.
+    The home's copy says which. Where it has none, or they are not here, the store is asked.
 
     Returns:
         The journal.
 
     Raises:
         MirrorError: it lacks some; or the store.
-        StorageError: the journal here, or the record in the home, cannot be read.
+        StorageError: the journal here, or its copy in the home, cannot be read.
     """
     run_id = run_dir.path.name
     name = f"{run_id}/{run_dir.journal.name}"
     here = _journal(run_dir)
-    mirrored = read_mirrored(home, run_id)
-    if mirrored is not None and mirrored.begins(here):
+    copy = read_copy(home, run_id)
+    if copy is not None and here.startswith(copy):
         return here
     if name not in remote.names(name):
         return here

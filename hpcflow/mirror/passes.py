@@ -31,7 +31,6 @@ from hpcflow.mirror.survey import Survey, mirror_of_run, survey
 from hpcflow.mirror.upload import Uploader
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import mirror_lock
-from hpcflow.storage.mirrored_journal import is_recorded_here
 from hpcflow.storage.own_runs import is_others
 from hpcflow.storage.unread import mark_unread
 
@@ -262,8 +261,7 @@ class Pass:
         self._say_broken(seen)
         now = self._clock.now()
         gone = self._to_remove(seen, now)
-        url, is_recorded = seen.mirror.url.rstrip("/"), is_recorded_here(self._home, seen.run_id)
-        files = due_files(seen.run_dir, url, now.timestamp(), is_recorded=is_recorded)
+        files = due_files(seen.run_dir, seen.mirror.url.rstrip("/"), now.timestamp())
         known = seen.records.mirrored
         # To open a store takes longer than all else of a run that is at rest.
         halves = [step for step in seen.records.began if not _is_here(seen, step)]

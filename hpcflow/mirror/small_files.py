@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,8 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.runtime.reading import read_object
 from hpcflow.storage.files import storage_error, write_durably
+from hpcflow.storage.journal_copy import write_copy
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.mirrored_journal import record_mirrored
 
 _LEFT_OUT: Final = frozenset({"checkpoints", "runtime", "submit.lock", "mirror.lock"})
 #: What only grows: where the store has more, a purge took the one here.
@@ -47,18 +47,13 @@ class SmallFile:
     mtime_ns: int
 
 
-def due_files(
-    run_dir: RunDir, url: str, now_s: float, *, is_recorded: bool = True
-) -> list[SmallFile]:
+def due_files(run_dir: RunDir, url: str, now_s: float) -> list[SmallFile]:
     """The files that the store at ``url`` has not as they are now, ``run.json`` first.
 
     Args:
         now_s: seconds since the epoch.
-        is_recorded: the home has a record of what was sent of the journal; else that is due.
     """
     sent = _read_sent(run_dir, url)
-    if not is_recorded:
-        sent.pop(run_dir.journal.name, None)
     due = [each for each in _files(run_dir.path) if _is_due(each, sent.get(each.name), now_s)]
     return sorted(due, key=lambda each: (each.name != RUN_JSON, each.name))
 
@@ -72,7 +67,7 @@ def send_small_files(
 
     Args:
         files: from :func:`due_files`.
-        home: gets a record of what was sent of the journal.
+        home: gets a copy of the journal, before the store.
 
     Returns:
         How many were sent.
@@ -86,29 +81,18 @@ def send_small_files(
     if not require_same_place(run_dir, uploader.remote):
         run_dir.mirror_sent.unlink(missing_ok=True)
         files = due_files(run_dir, uploader.remote.url, clock.now().timestamp())
-    on_journal = None
     if journal := next((each for each in files if each.path == run_dir.journal), None):
-        lines = require_no_less(run_dir, uploader.remote, home)[: journal.size_bytes]
-        whole = lines[: lines.rfind(b"\n") + 1]
-        on_journal = partial(record_mirrored, home, run_dir.path.name, whole)
-    _send(run_dir, files, uploader, clock=clock, on_journal=on_journal)
+        lines = require_no_less(run_dir, uploader.remote, home)
+        write_copy(home, run_dir.path.name, lines[: journal.size_bytes])
+    _send(run_dir, files, uploader, clock=clock)
     return len(files)
 
 
-def _send(
-    run_dir: RunDir,
-    files: list[SmallFile],
-    uploader: Uploader,
-    *,
-    clock: Clock,
-    on_journal: Callable[[], object] | None = None,
-) -> None:
+def _send(run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, clock: Clock) -> None:
     sent, lock = _read_sent(run_dir, uploader.remote.url), threading.Lock()
     now_s = clock.now().timestamp()
 
     def remember(each: SmallFile) -> None:
-        if on_journal is not None and each.path == run_dir.journal:
-            on_journal()
         with lock:
             sent[each.name] = [each.size_bytes, each.mtime_ns, now_s]
 

@@ -30,8 +30,8 @@ from hpcflow.sites.loader import is_site_file
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.files import write_durably
+from hpcflow.storage.journal_copy import read_copy
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.mirrored_journal import path_of, read_mirrored
 from hpcflow.storage.rundir import link_run
 from hpcflow.storage.runs import is_gone, link_of
 
@@ -141,7 +141,8 @@ class _Batch:
                     found.others.append(run_id)
                     continue
                 self._require_site(run)
-                lines = self._journal(there)
+                copy = read_copy(self._settings.home, run_id)
+                lines = there.journal if copy is None else copy
                 if run_id in known and _has_more(known[run_id], there, len(lines)):
                     found.ahead.append(run_id)
                 else:
@@ -157,25 +158,6 @@ class _Batch:
         found.runs += [run_dir.path.name for run_dir in run_dirs]
         found.lines += summary.lines
         found.problems += summary.problems
-
-    def _journal(self, there: RemoteRun) -> bytes:
-        """Return the journal; of one that this home has mirrored, no more than that.
-
-        Raises:
-            MirrorError: the store has another one; or the store.
-        """
-        home = self._settings.home
-        mirrored = read_mirrored(home, there.run_id)
-        if mirrored is None:
-            return there.journal
-        part = there.mirrored_journal(mirrored)
-        if part is None:
-            raise MirrorError(
-                "the store has another journal than this home has mirrored; to read it "
-                f"nevertheless: rm {shell_word(path_of(home, there.run_id))}",
-                next_action="see who wrote it there",
-            )
-        return part
 
     def _fetched(self, there: RemoteRun, lines: bytes) -> RunDir:
         """A folder with what the ledger is made of; ``lines`` are the journal."""

@@ -87,16 +87,6 @@ def journal_of(run_dir: RunDir) -> bytes:
         raise storage_error("read", run_dir.journal, error) from error
 
 
-def whole_journal(run_dir: RunDir) -> bytes:
-    """The whole lines of the journal.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
-    data = journal_of(run_dir)
-    return data[: data.rfind(b"\n") + 1]
-
-
 def is_missing(run_dir: RunDir, name: str) -> bool:
     """Whether the run directory has nothing under ``name``."""
     return not os.path.lexists(run_dir.path / name)

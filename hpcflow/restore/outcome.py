@@ -22,9 +22,6 @@ class Outcome:
         is_unknown: what the run executes comes from the store, and no user of this home has
             approved it: the run waits for `hpcflow resume`.
         held: why this restore holds the run; None if it does not.
-        is_changed: the store does not have the journal that this home has mirrored, so it was not
-            used.
-        is_extended: the store has lines after that journal; they were not used.
     """
 
     run_id: str
@@ -39,8 +36,6 @@ class Outcome:
     newest: int | None = None
     is_unknown: bool = False
     held: str | None = None
-    is_changed: bool = False
-    is_extended: bool = False
 
     @property
     def is_nothing(self) -> bool:

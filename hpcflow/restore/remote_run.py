@@ -18,8 +18,7 @@ from hpcflow.restore.journals import numbers_in, records_of
 from hpcflow.restore.objects import JOURNAL, Objects, below_files, sort_out, why_unsafe
 from hpcflow.runtime.checksum import is_checksum
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
-from hpcflow.runtime.reading import MAX_JSON_BYTES
-from hpcflow.storage.mirrored_journal import MirroredJournal
+from hpcflow.runtime.reading import MAX_JSON_BYTES, MAX_LINE_BYTES
 from hpcflow.storage.rundir import parse_run
 
 #: hpcflow looks up and bills each. A run that is preempted every hour has 8,760 in a year.
@@ -159,29 +158,14 @@ class RemoteRun:
             )
         return whole
 
-    def mirrored_journal(self, mirrored: MirroredJournal) -> bytes | None:
-        """The part of the journal that a home has mirrored; None if the store does not have it.
+    def has_lines_after(self, size_bytes: int) -> bool:
+        """Return whether the journal has more whole lines than its first bytes.
 
         Raises:
             MirrorError: the store.
         """
-        size = mirrored.size_bytes
-        if not size:
-            return b""
-        if self.journal_bytes < size:
-            return None
-        data = self.remote.read_range(self.name(JOURNAL), 0, size)
-        return data if mirrored.begins(data) else None
-
-    def attempts_after(self, size_bytes: int) -> set[int]:
-        """The numbers of all attempts and standbys in the journal after its first bytes.
-
-        Raises:
-            MirrorError: the store.
-        """
-        end = min(self.journal_bytes, size_bytes + _MAX_JOURNAL_BYTES)
-        data = self.remote.read_range(self.name(JOURNAL), size_bytes, end)
-        return numbers_in(records_of(data))
+        end = min(self.journal_bytes, size_bytes + MAX_LINE_BYTES)
+        return b"\n" in self.remote.read_range(self.name(JOURNAL), size_bytes, end)
 
     def checkpoint(self, train_step: int) -> RemoteCheckpoint:
         """The checkpoint of ``train_step``; of its files nothing was fetched yet.

@@ -19,7 +19,6 @@ from hpcflow.errors import (
     MissingObjectError,
     NotFoundError,
     StorageError,
-    shell_word,
 )
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.submission import last_attempt
@@ -41,10 +40,10 @@ from hpcflow.runtime.rule import COMPLETE
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
-from hpcflow.storage.frozen import matches_frozen, record_frozen
+from hpcflow.storage.frozen import is_frozen_here, matches_frozen, record_frozen
+from hpcflow.storage.journal_copy import forget_copy, path_of, read_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.mirrored_journal import path_of, read_mirrored, record_mirrored
 from hpcflow.storage.restoring import forget_cancelled, is_cancelled
 from hpcflow.storage.rundir import link_run, make_place, read_run
 from hpcflow.storage.runs import is_gone
@@ -107,8 +106,6 @@ def restore(
         link_run(settings.home, place.run_dir.path)
         if work.is_known:  # the same, as this version writes it
             record_frozen(settings.home, place.run_dir)
-        if outcome.is_changed:  # the next pass of the mirror replaces the store's
-            record_mirrored(settings.home, remote.run_id, local.whole_journal(place.run_dir))
         staged.remove()
         return outcome
 
@@ -151,14 +148,18 @@ class _Restoring:
         self._known, self._progress = known, progress
         self._run_dir = place.run_dir
         self.is_known = self._is_frozen_here = False
-        self._is_own_journal = self._has_unknown_attempt = False
+        self._copy = None if place.is_move else read_copy(settings.home, remote.run_id)
+        self._lines_bytes = 0
         self._is_search, self._of_use, self._fetched_bytes = False, 0, 0
         self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
 
     def do(self, which: Which, *, says_so: bool) -> Outcome:
         outcome = self._outcome
         outcome.refused = self._remote.objects.refused
+        if self._place.is_move:  # the copy is older than what the other place has said
+            forget_copy(self._settings.home, self._remote.run_id)
         here, lines = local.journal_of(self._run_dir), self._lines()
+        self._lines_bytes = len(lines)
         self._fetch_checkpoints(which)
         self._fetch_small(journals.records_of(lines))
         records = self._new_records(journals.records_of(lines), journals.records_of(here))
@@ -184,51 +185,24 @@ class _Restoring:
 
     def _lines(self) -> bytes:
         """The journal that the run is to have, as far as it was written anywhere."""
-        here = local.journal_of(self._run_dir)
-        if here and not self._remote.has_journal:
-            self._is_own_journal = True
+        here, copy = local.journal_of(self._run_dir), self._copy
+        if here and copy is None and not self._remote.has_journal:
             return here
+        there = self._remote.journal if copy is None else copy
         try:
-            return journals.joined(here, self._journal_of_store(here))
+            return journals.joined(here, there)
         except journals.DivergedError as error:
+            other = (
+                self._remote.url
+                if copy is None
+                else path_of(self._settings.home, self._remote.run_id)
+            )
             raise StorageError(
-                f"the journal of run {self._remote.run_id} here and in {self._remote.url} say "
+                f"the journal of run {self._remote.run_id} here and in {other} say "
                 f"different things from line {error.line} on, so nothing was changed",
                 next_action="it may go on in two places: see both, and move away the one that is "
                 f"wrong: {self._run_dir.journal}",
             ) from None
-
-    def _journal_of_store(self, here: bytes) -> bytes:
-        """The part of the store's journal that is used: what this home has mirrored, as far as it
-        knows that."""
-        home, run_id = self._settings.home, self._remote.run_id
-        mirrored = None if self._place.is_move else read_mirrored(home, run_id)
-        self._is_own_journal = mirrored is not None
-        if mirrored is None:
-            return self._remote.journal
-        part = self._remote.mirrored_journal(mirrored)
-        if part is not None:
-            self._outcome.is_extended = self._remote.journal_bytes > len(part)
-            self._has_unknown_attempt = self._outcome.is_extended and not (
-                self._remote.attempts_after(len(part))
-                <= journals.numbers_in(journals.records_of(part + here)) | self._numbers_in_ledger()
-            )
-            return part
-        if not here and self._known is None:
-            raise MirrorError(
-                f"{self._remote.url} has another journal than this home has mirrored, and neither "
-                "scratch nor the ledger knows the run",
-                next_action="see who wrote it there; to use it nevertheless, with the run held: "
-                f"rm {shell_word(path_of(home, run_id))} && hpcflow restore {run_id}",
-            )
-        self._outcome.is_changed = True
-        return b""
-
-    def _numbers_in_ledger(self) -> set[int]:
-        if self._known is None:
-            return set()
-        standby = self._known.run.journal.get("standby", {}).get("attempt", 0)
-        return {*(row.attempt for row in self._known.attempts), standby}
 
     def _fetch_checkpoints(self, which: Which) -> None:
         there = self._remote.objects.checkpoints
@@ -353,7 +327,7 @@ class _Restoring:
 
     def _lost(self, records: list[JournalRecord]) -> list[JournalRecord]:
         """Return what the ledger has read of the journal, and ``records`` do not say."""
-        if self._known is None or not self._is_less_than(self._known):
+        if self._known is None or not self._is_less:
             return []
         return journals.only_in_ledger(records, self._known)
 
@@ -372,7 +346,8 @@ class _Restoring:
         if not is_known:
             hold = requests.active_hold(records)
             is_ours = hold is not None and hold.why is not None
-            self._outcome.is_unknown = not is_here or is_told or is_ours
+            is_changed = is_frozen_here(home, run_id)
+            self._outcome.is_unknown = not is_here or is_told or is_ours or is_changed
             why = "what it executes comes from the store, and no user of this home has seen it"
         if not is_told and (is_known or is_here):
             return []
@@ -382,34 +357,51 @@ class _Restoring:
         self, records: list[JournalRecord], here: list[JournalRecord], *, why: str
     ) -> list[JournalRecord]:
         """Return the records to append after ``records``: a hold, where a person has to see first
-        what comes from the store. None, where the user has stopped the run."""
+        what comes from the store."""
         home, run_id = self._settings.home, self._remote.run_id
-        now, by = self._clock.now(), self._settings.user
-        is_own, known = self._is_own_journal, self._known
-        if not why and self._has_unknown_attempt:
-            why = "the store has an attempt that this home has not mirrored: a job of it may run"
-        if not why and is_own:
-            if known is None or not self._is_less_than(known):
+        now, by, is_own = self._clock.now(), self._settings.user, self._is_own_journal
+        is_marked = is_cancelled(home, run_id) or self._run_dir.cancel.exists()
+        if requests.is_cancelled(records):
+            is_own_cancel = requests.is_cancelled(records if is_own else here)
+            if is_marked or (is_own_cancel and not self._was_resumed(records)):
                 return []
-            return [Resumed(at=now, by=by)] if journals.was_resumed(records, known) else []
-        is_own_cancel = (
-            is_own
-            or is_cancelled(home, run_id)
-            or self._run_dir.cancel.exists()
-            or requests.is_cancelled(here)
-        )
-        if is_own_cancel and requests.is_cancelled(records):
-            return []
-        if is_own and requests.is_held(records):
-            return []
-        self._outcome.held = why or "this home has no record that it mirrored the store's journal"
-        return [Held(at=now, by=by, why=self._outcome.held)]
+        if (
+            not why
+            and self._copy is not None
+            and self._remote.has_lines_after(max(len(self._copy), self._read_bytes))
+        ):
+            why = "the store has more of its journal than this home, which may be an older copy"
+        if not why and not is_own:
+            why = "its journal comes from the store, for this home has no copy of it"
+        hold = requests.active_hold(records)
+        if why and (hold is None or hold.why != why):
+            self._outcome.held = why
+            return [Held(at=now, by=by, why=why)]
+        return [Resumed(at=now, by=by)] if self._was_resumed(records) else []
 
-    def _is_less_than(self, known: Known) -> bool:
+    @property
+    def _is_own_journal(self) -> bool:
+        """Whether no line of the journal comes from the store."""
+        return self._copy is not None or not self._remote.has_journal
+
+    def _was_resumed(self, records: list[JournalRecord]) -> bool:
+        """Whether ``records`` stop the run, and the ledger has read all of them and more since: the
+        run continues."""
+        known = self._known
+        if known is None or not self._is_less:
+            return False
+        return self._read_bytes >= self._lines_bytes and journals.was_resumed(records, known)
+
+    @property
+    def _read_bytes(self) -> int:
+        """How much the ledger has read of the journal."""
+        sources, name = self._known.sources if self._known else [], self._run_dir.journal.name
+        return max((each.offset_bytes for each in sources if each.path == name), default=0)
+
+    @property
+    def _is_less(self) -> bool:
         """Whether the journal here is shorter than what the ledger has read of it."""
-        name = self._run_dir.journal.name
-        size = local.size_of_file(self._run_dir, name)
-        return any(each.path == name and each.offset_bytes > size for each in known.sources)
+        return self._read_bytes > local.size_of_file(self._run_dir, self._run_dir.journal.name)
 
     def _restored(self, lines: bytes, records: list[JournalRecord], *, is_told: bool) -> Restored:
         before, run, is_move = self._place.before, self._place.run, self._place.is_move

@@ -45,7 +45,7 @@
       forgiven.jsonl                           nodes that a person has spoken for
       restoring/<run_id>                       held while it is restored; how that ended
       restoring/<run_id>.cancelled             cancelled while its directory was gone
-      mirrored/<run_id>                        size and checksum of its journal, as mirrored
+      journals/<run_id>                        its journal, as it was last mirrored
       silent/<site>                            mark: its accounting did not answer a moment ago
       mirror/                                  why the last pass of the mirror could not send; the
                                                plain folders that it has sent to
@@ -238,8 +238,8 @@ class Home:
         return self.path / "frozen"
 
     @property
-    def mirrored(self) -> Path:
-        return self.path / "mirrored"
+    def journals(self) -> Path:
+        return self.path / "journals"
 
     @property
     def restoring(self) -> Path:

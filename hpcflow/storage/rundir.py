@@ -261,7 +261,7 @@ def discard_run(run_dir: RunDir, home: Home) -> None:
             shutil.rmtree(run_dir.path)
         (home.runs / run_dir.path.name).unlink(missing_ok=True)
         (home.frozen / run_dir.path.name).unlink(missing_ok=True)
-        (home.mirrored / run_dir.path.name).unlink(missing_ok=True)
+        (home.journals / run_dir.path.name).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error("delete", run_dir.path, error) from error
 

@@ -20,7 +20,7 @@ from hpcflow.errors import MirrorError
 from hpcflow.mirror.folder_remote import FolderRemote
 from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Options, Remote
-from hpcflow.storage.mirrored_journal import path_of
+from hpcflow.storage.journal_copy import forget_copy
 from tests.hostile import KINDS, bounded, put
 from tests.ledger import lines as say
 from tests.mirror.runs import Desk, desk_in, save
@@ -321,12 +321,11 @@ def test_links_and_pipes_of_a_run_directory_are_not_sent(tmp_path: Path) -> None
     assert "artifacts/pipe" not in there
 
 
-@pytest.mark.parametrize("is_recorded", [True, False])
+@pytest.mark.parametrize("has_copy", [True, False])
 def test_a_journal_of_gigabytes_in_the_store_is_not_read_whole(
-    tmp_path: Path, *, is_recorded: bool
+    tmp_path: Path, *, has_copy: bool
 ) -> None:
-    """Where the home knows what it has mirrored, that counts. Else it is compared with the one
-    here, of which no more need be read than that has."""
+    """The home's copy counts. Without one, hpcflow reads no more of it than the one here has."""
     desk = desk_in(tmp_path, str(tmp_path / "archive"))
     run_dir = desk.make()
     grow(run_dir.journal, say.intended(1))
@@ -339,10 +338,10 @@ def test_a_journal_of_gigabytes_in_the_store_is_not_read_whole(
     assert there.read_bytes() == run_dir.journal.read_bytes(), "what was added there says nothing"
     there.write_bytes(run_dir.journal.read_bytes() + b"{}\n" * 1000)
     grow(run_dir.journal, say.resumed(2))
-    if is_recorded:
+    if has_copy:
         assert desk.mirror().problems == {}
         assert there.read_bytes() == run_dir.journal.read_bytes()
         return
-    path_of(desk.home, run_dir.path.name).unlink()
+    forget_copy(desk.home, run_dir.path.name)
     (problem,) = desk.mirror().problems.values()
     assert "has more of the run's journal" in problem.message

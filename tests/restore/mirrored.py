@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpcflow.mirror.remote import Remote
+from hpcflow.storage.journal_copy import write_copy
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.mirrored_journal import record_mirrored
 from tests.runtime.published import publish
 
 FILES: Mapping[str, bytes] = {"model.pt": b"weights" * 1000, "rank0/optim.pt": b"adam" * 500}
@@ -22,7 +22,7 @@ def save(run_dir: RunDir, train_step: int, files: Mapping[str, bytes] = FILES) -
 
 def mirror(run_dir: RunDir, remote: Remote, home: Home) -> None:
     """Send all that a run directory holds, the manifests last."""
-    record_mirrored(home, run_dir.path.name, run_dir.journal.read_bytes())
+    write_copy(home, run_dir.path.name, run_dir.journal.read_bytes())
     names = [path for path in sorted(run_dir.path.rglob("*")) if path.is_file()]
     left_out = {run_dir.submit_lock}
     for path in sorted(names, key=lambda path: path.name == "manifest.json"):

@@ -17,8 +17,8 @@ from hpcflow.restore.request import own_mirror
 from hpcflow.restore.restore import note_nothing_there, restore
 from hpcflow.sites.schema import SiteMirror
 from hpcflow.storage.frozen import matches_frozen
+from hpcflow.storage.journal_copy import forget_copy
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.mirrored_journal import path_of
 from hpcflow.storage.restoring import restoring
 from hpcflow.storage.runs import is_gone
 from tests.requeue.watched import Watched
@@ -55,9 +55,9 @@ class Owner(Watched):
         """As a pass of the mirror does."""
         mirror(run_dir, self.remote, self.settings.home)
 
-    def forget_mirrored(self, run_dir: RunDir) -> None:
+    def lose_copy(self, run_dir: RunDir) -> None:
         """The run was mirrored by an older hpcflow, or the home is lost."""
-        path_of(self.settings.home, run_dir.path.name).unlink()
+        forget_copy(self.settings.home, run_dir.path.name)
 
     def there(self, run_id: str, remote: Remote | None = None) -> RemoteRun:
         return RemoteRun(remote or self.remote, run_id)

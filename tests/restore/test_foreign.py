@@ -312,7 +312,7 @@ _MANY = b'{"format":1,"train_step":200,"files":{},"x":[' + b"[]," * (20 << 20) +
 )
 def test_json_of_many_megabytes_in_a_store_is_not_parsed(owner: Owner, name: str) -> None:
     run_dir = owner.mirrored(100)
-    owner.forget_mirrored(run_dir)
+    owner.lose_copy(run_dir)
     data = b'{"at":"2026-03-01T00:00:00Z","record":"held","by":""}\n' * (1 << 20)
     data = data if name == "journal.jsonl" else _MANY
     owner.remote.put_bytes(data, f"{run_dir.path.name}/{name}")

@@ -28,7 +28,6 @@ from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, SubmitRequest
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.mirrored_journal import is_recorded_here
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
@@ -52,15 +51,15 @@ def forge(
     records: Sequence[JournalRecord],
     claim: str = "",
     *,
-    is_recorded: bool = False,
+    has_copy: bool = False,
 ) -> None:
     """Somebody writes more into the bucket's journal.
 
     Args:
-        is_recorded: whether the home still knows what it has mirrored.
+        has_copy: whether the home still has its copy of the journal.
     """
-    if not is_recorded and is_recorded_here(owner.settings.home, run_dir.path.name):
-        owner.forget_mirrored(run_dir)
+    if not has_copy:
+        owner.lose_copy(run_dir)
     name = f"{run_dir.path.name}/journal.jsonl"
     lines = owner.remote.read(name) + "".join(each.to_line() for each in records).encode()
     owner.remote.put_bytes(lines, name)

@@ -198,7 +198,7 @@ def test_a_bill_of_zero_does_not_free_what_was_committed(desk: Desk) -> None:
     at = desk.clock.now()
     bill = _bill(1, at).model_copy(update={"cost_usd": Decimal(0), "gpu_hours": Decimal(0)})
     last_month = _ended(1, at).model_copy(update={"ended_at": at - timedelta(days=60)})
-    forge(desk, run_dir, [last_month, bill], is_recorded=True)
+    forge(desk, run_dir, [last_month, bill], has_copy=True)
     purge(run_dir)
     before = _used(desk)
     desk.restore(run_dir)

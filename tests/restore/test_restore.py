@@ -352,7 +352,7 @@ def test_a_run_that_was_never_mirrored_is_said_to_be_none(owner: Owner) -> None:
 
 def test_a_store_without_a_journal_makes_no_run(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
-    owner.forget_mirrored(run_dir)
+    owner.lose_copy(run_dir)
     owner.remote.delete([f"{run_dir.path.name}/journal.jsonl"])
     purge(run_dir)
     with pytest.raises(MirrorError, match="the state of the run's jobs is not known"):

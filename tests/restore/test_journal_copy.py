@@ -1,4 +1,4 @@
-"""Of a journal in a store, what this home has mirrored counts. Else the run waits for its user."""
+"""After a purge the home's copy of the journal counts. Without one the run waits for its user."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from hpcflow.model.requests import is_cancelled, is_held
 from hpcflow.model.state import Cause, RunState
 from hpcflow.restore.ledger import FromStore, rebuild_from
 from hpcflow.restore.publish import publish_new
+from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteRun
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.mirrored_journal import path_of
 from hpcflow.storage.restoring import keep_cancelled
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
-from tests.restore.test_foreign import take
+from tests.restore.test_foreign import change, take
 from tests.restore.test_forged import forge
 
 LATE: Final = LATEST - timedelta(days=366)
-NOT_MIRRORED: Final = "no record that it mirrored the store's journal"
+NO_COPY: Final = "this home has no copy of it"
 
 
 def _end(owner: Owner, cause: Cause = Cause.COMPLETED, days: int = 0) -> Ended:
@@ -101,8 +101,6 @@ ADDED: dict[str, Callable[[Owner, RunDir], list[JournalRecord]]] = {
     "a number that no attempt has": lambda owner, run_dir: [_intent(owner, run_dir, 10**30)],
     **{kind: partial(_one, kind) for kind in REQUESTS},
 }
-#: Those of them with an attempt that this home does not know.
-ATTEMPTS: Final = ["a later attempt", "a standby", "a number that no attempt has"]
 #: The journal of the store, as others leave it.
 CHANGED: dict[str, Callable[[bytes], bytes | None]] = {
     "deleted": lambda _: None,
@@ -111,7 +109,7 @@ CHANGED: dict[str, Callable[[bytes], bytes | None]] = {
     "changed": lambda data: data.replace(b"PREEMPTED", b"COMPLETED"),
     "of another run": lambda _: Held(at=LATE, by="mallory").to_line().encode(),
     "torn": lambda data: b"\0" * len(data),
-    "garbage": lambda data: b"{}\n" * len(data),
+    "garbage": lambda data: b"{}\n" * (len(data) // 3),
 }
 
 
@@ -141,6 +139,16 @@ def _read_store(owner: Owner) -> FromStore:
         return rebuild_from(ledger, owner.remote, owner.settings, site=owner.site)
 
 
+LOST: Final = ["nothing", "ledger", "ledger, read from the store"]
+
+
+def _lose(owner: Owner, lost: str) -> None:
+    if lost != "nothing":
+        _lose_ledger(owner)
+    if lost == "ledger, read from the store":
+        _read_store(owner)
+
+
 def _assert_goes_on(owner: Owner, run_dir: RunDir) -> None:
     owner.look()
     assert owner.seen(run_dir.path.name).run.cause is Cause.PREEMPTED
@@ -157,73 +165,90 @@ def _assert_waits(owner: Owner, run_dir: RunDir) -> None:
         owner.clock.advance(3600)
     assert owner.alive() == []
     (held,) = [each for each in journal.read(run_dir) if isinstance(each, Held) and each.why]
-    assert NOT_MIRRORED in str(held.why)
+    assert NO_COPY in str(held.why)
+
+
+def _assert_same(owner: Owner, run_dir: RunDir, before: list[JournalRecord]) -> None:
+    records = journal.read(run_dir)
+    assert records[: len(before)] == before
+    assert {each.record for each in records[len(before) :]} <= {"restored", "held"}
+    owner.look()
+    assert owner.seen(run_dir.path.name).run.cause is Cause.PREEMPTED
 
 
 @pytest.mark.parametrize("added", ADDED)
-@pytest.mark.parametrize("lost", ["nothing", "ledger", "ledger, read from the store"])
-def test_what_others_add_to_a_journal_in_a_store_is_not_used(
+@pytest.mark.parametrize("lost", LOST)
+def test_what_a_store_has_more_is_not_used_and_the_run_waits(
     owner: Owner, added: str, lost: str
 ) -> None:
+    """This home may be an older copy of itself, and a job that it does not know may run."""
     run_dir = owner.mirrored(100)
-    before = run_dir.journal.read_bytes()
-    forge(owner, run_dir, ADDED[added](owner, run_dir), is_recorded=True)
+    before = journal.read(run_dir)
+    forge(owner, run_dir, ADDED[added](owner, run_dir), has_copy=True)
     purge(run_dir)
-    if lost != "nothing":
-        _lose_ledger(owner)
-    if lost == "ledger, read from the store":
-        assert _read_store(owner).problems == []
-    outcome = owner.restore(run_dir)
-    assert outcome.is_extended
-    assert run_dir.journal.read_bytes().startswith(before)
-    if added in ATTEMPTS:  # this home may be an older copy of itself
-        assert "an attempt that this home has not mirrored" in str(outcome.held)
-        owner.clock.advance(600)
-        assert owner.tick().sent == {}
-        return
-    assert outcome.held is None
-    _assert_goes_on(owner, run_dir)
+    _lose(owner, lost)
+    assert "the store has more of its journal" in str(owner.restore(run_dir).held)
+    _assert_same(owner, run_dir, before)
+    owner.clock.advance(600)
+    assert owner.tick().sent == {}
+    owner.resume(run_dir)
+    assert len(owner.alive()) == 1
+    owner.look()
     owner.assert_rebuilt_alike(run_dir.path.name)
 
 
 @pytest.mark.parametrize("changed", CHANGED)
-@pytest.mark.parametrize("left", ["nothing", "the journal"])
+@pytest.mark.parametrize("lost", LOST)
 def test_a_changed_journal_in_a_store_is_not_used_but_replaced(
-    owner: Owner, changed: str, left: str
+    owner: Owner, changed: str, lost: str
 ) -> None:
     run_dir = owner.mirrored(100)
+    before = journal.read(run_dir)
     _change(owner, run_dir, changed)
-    if left == "nothing":
-        purge(run_dir)
-    else:
-        shutil.rmtree(run_dir.checkpoints)
-        _lose_ledger(owner)
-    outcome = owner.restore(run_dir)
-    is_gone = changed in ("deleted", "emptied")
-    assert outcome.is_changed is not (is_gone and left == "the journal")
-    assert outcome.held is None
+    purge(run_dir)
+    _lose(owner, lost)
+    assert owner.restore(run_dir).held is None
+    _assert_same(owner, run_dir, before)
     assert _pass(owner, run_dir).problems == {}
     said = owner.remote.read(f"{run_dir.path.name}/journal.jsonl")
     assert said == run_dir.journal.read_bytes()
     purge(run_dir)
-    assert not owner.restore(run_dir).is_changed
+    assert owner.restore(run_dir).held is None
     _assert_goes_on(owner, run_dir)
 
 
+@pytest.mark.parametrize("left", ["all but checkpoints", "all but the journal", "attempts"])
+def test_a_journal_that_is_changed_while_a_checkpoint_is_fetched_is_not_used(
+    owner: Owner, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = owner.mirrored(100)
+    before = journal.read(run_dir)
+    shutil.rmtree(run_dir.checkpoints)
+    if left != "all but checkpoints":
+        run_dir.journal.unlink()
+    if left == "attempts":
+        shutil.rmtree(run_dir.path / "attempts")
+    real = RemoteRun.checkpoint
+
+    def checkpoint(remote: RemoteRun, train_step: int) -> RemoteCheckpoint:
+        _change(owner, run_dir, "garbage")
+        return real(remote, train_step)
+
+    monkeypatch.setattr(RemoteRun, "checkpoint", checkpoint)
+    owner.restore(run_dir)
+    _assert_same(owner, run_dir, before)
+
+
 @pytest.mark.parametrize("changed", CHANGED)
-def test_where_nothing_else_knows_the_run_its_user_judges(owner: Owner, changed: str) -> None:
+@pytest.mark.parametrize("lost", LOST)
+def test_without_a_copy_a_changed_journal_holds_the_run(
+    owner: Owner, changed: str, lost: str
+) -> None:
     run_dir = owner.mirrored(100)
     _change(owner, run_dir, changed)
+    owner.lose_copy(run_dir)
     purge(run_dir)
-    _lose_ledger(owner)
-    (problem,) = _read_store(owner).problems
-    assert "the store has another journal than this home has mirrored" in problem
-    with pytest.raises(MirrorError, match="another journal than this home") as error:
-        owner.restore(run_dir)
-    assert not run_dir.path.exists()
-    path = path_of(owner.settings.home, run_dir.path.name)
-    assert f"rm {path} && hpcflow restore {run_dir.path.name}" in str(error.value.next_action)
-    path.unlink()
+    _lose(owner, lost)
     if changed in ("deleted", "emptied", "torn"):
         with pytest.raises(MirrorError, match="the state of the run's jobs is not known"):
             owner.restore(run_dir)
@@ -234,7 +259,7 @@ def test_where_nothing_else_knows_the_run_its_user_judges(owner: Owner, changed:
 
 @pytest.mark.parametrize("kind", REQUESTS)
 @pytest.mark.parametrize("ledger", ["own", "lost", "read from the store"])
-def test_without_a_record_a_run_is_held_whatever_the_store_says(
+def test_without_a_copy_a_run_is_held_whatever_the_store_says(
     owner: Owner, kind: str, ledger: str
 ) -> None:
     run_dir = owner.mirrored(100)
@@ -244,7 +269,7 @@ def test_without_a_record_a_run_is_held_whatever_the_store_says(
         _lose_ledger(owner)
     if ledger == "read from the store":
         _read_store(owner)
-    assert NOT_MIRRORED in str(owner.restore(run_dir).held)
+    assert NO_COPY in str(owner.restore(run_dir).held)
     assert not is_cancelled(journal.read(run_dir))
     assert not run_dir.cancel.exists()
     _assert_waits(owner, run_dir)
@@ -255,7 +280,7 @@ def test_without_a_record_a_run_is_held_whatever_the_store_says(
 
 def test_a_run_that_was_held_and_resumed_is_its_users_again(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
-    owner.forget_mirrored(run_dir)
+    owner.lose_copy(run_dir)
     purge(run_dir)
     owner.restore(run_dir)
     owner.resume(run_dir)
@@ -266,26 +291,16 @@ def test_a_run_that_was_held_and_resumed_is_its_users_again(owner: Owner) -> Non
     assert owner.restore(run_dir).held is None
 
 
-def test_a_pass_of_the_mirror_records_a_journal_that_an_older_hpcflow_sent(owner: Owner) -> None:
-    run_dir = owner.trained(100)
-    assert _pass(owner, run_dir).problems == {}
-    owner.forget_mirrored(run_dir)
-    assert _pass(owner, run_dir).small_files == 1
-    assert _pass(owner, run_dir).small_files == 0
-    purge(run_dir)
-    assert owner.restore(run_dir).held is None
-
-
-def test_without_a_record_nothing_is_held_of_which_the_journal_is_here(owner: Owner) -> None:
+def test_without_a_copy_nothing_is_held_of_which_the_journal_is_here(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
-    owner.forget_mirrored(run_dir)
+    owner.lose_copy(run_dir)
     shutil.rmtree(run_dir.checkpoints)
     assert owner.restore(run_dir).held is None
     _assert_goes_on(owner, run_dir)
 
 
 @pytest.mark.parametrize("known_by", ["home", "scratch", "file"])
-def test_a_cancel_that_this_home_knows_counts_without_a_record(owner: Owner, known_by: str) -> None:
+def test_a_cancel_that_this_home_knows_counts_without_a_copy(owner: Owner, known_by: str) -> None:
     run_dir = owner.mirrored(100)
     if known_by != "home":
         owner.cancel(run_dir)
@@ -309,7 +324,7 @@ def test_a_cancel_that_this_home_knows_counts_without_a_record(owner: Owner, kno
     assert owner.seen(run_dir.path.name).run.state is RunState.CANCELLED
 
 
-@pytest.mark.parametrize("known_by", ["ledger", "record"])
+@pytest.mark.parametrize("known_by", ["ledger", "copy"])
 @pytest.mark.parametrize("how", ["cancel", "hold"])
 def test_what_its_user_stopped_stays_stopped(owner: Owner, how: str, known_by: str) -> None:
     run_dir = owner.mirrored(100)
@@ -318,10 +333,10 @@ def test_what_its_user_stopped_stays_stopped(owner: Owner, how: str, known_by: s
     else:
         owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
     owner.look()
-    if known_by == "record":
+    if known_by == "copy":
         owner.mirror(run_dir)
         _lose_ledger(owner)
-    forge(owner, run_dir, [_request("resume", owner)], is_recorded=True)
+    _change(owner, run_dir, "deleted")
     purge(run_dir)
     assert owner.restore(run_dir).held is None
     assert is_cancelled(journal.read(run_dir)) is (how == "cancel")
@@ -356,8 +371,6 @@ def test_an_honest_store_that_is_behind_takes_nothing_back(owner: Owner) -> None
     purge(run_dir)
     owner.look()
     outcome = owner.restore(run_dir)
-    assert not outcome.is_changed
-    assert not outcome.is_extended
     assert outcome.held is None
     assert run_dir.journal.read_bytes().startswith(before)
     assert [each.attempt for each in owner.seen(run_dir.path.name).attempts] == [1, 2]
@@ -375,9 +388,7 @@ def test_a_job_that_only_the_ledger_knows_finds_no_claim_of_another(owner: Owner
 
 
 @pytest.mark.parametrize("number", [-7, 0, 10_001, 999_999, 10**30])
-def test_without_a_record_a_number_that_no_attempt_has_is_refused(
-    owner: Owner, number: int
-) -> None:
+def test_without_a_copy_a_number_that_no_attempt_has_is_refused(owner: Owner, number: int) -> None:
     run_dir = owner.mirrored(100)
     forge(owner, run_dir, [_intent(owner, run_dir, number)])
     purge(run_dir)
@@ -403,3 +414,76 @@ def test_a_run_that_is_cancelled_while_it_is_restored_is_cancelled(
     assert owner.tick().sent == {}
     with open_ledger(owner.settings.ledger_url) as ledger:
         assert ledger.run(run_dir.path.name).run.state is RunState.CANCELLED
+
+
+@pytest.mark.parametrize("how", ["cancel", "hold"])
+@pytest.mark.parametrize("left", ["nothing", "all but the journal"])
+def test_a_stop_that_the_ledger_has_not_read_is_not_taken_back(
+    owner: Owner, how: str, left: str
+) -> None:
+    """The database did not answer, or came back from a backup."""
+    run_dir = owner.mirrored(100)
+    owner.look()
+    owner.clock.advance(60)
+    journal.append(run_dir, _request(how, owner))
+    owner.mirror(run_dir)
+    if left == "nothing":
+        purge(run_dir)
+    else:
+        run_dir.journal.unlink()
+    owner.restore(run_dir)
+    assert is_cancelled(journal.read(run_dir)) is (how == "cancel")
+    assert is_held(journal.read(run_dir)) is (how == "hold")
+    owner.look()
+    owner.clock.advance(3600)
+    assert owner.tick().sent == {}
+
+
+def test_a_run_that_was_cancelled_while_it_was_gone_never_says_that_it_continues(
+    owner: Owner,
+) -> None:
+    run_dir = owner.mirrored(100)
+    owner.say(run_dir.path, _request("hold", owner))
+    owner.mirror(run_dir)
+    owner.say(run_dir.path, _request("resume", owner))
+    owner.look()
+    purge(run_dir)
+    keep_cancelled(owner.settings.home, run_dir.path.name)
+    owner.restore(run_dir)
+    said = [each.record for each in journal.read(run_dir)]
+    assert "resumed" not in said[said.index("cancel_requested") :]
+    assert is_cancelled(journal.read(run_dir))
+
+
+def test_there_and_back_the_journal_of_the_other_place_is_not_replaced(
+    owner: Owner, other: Owner
+) -> None:
+    run_dir = owner.mirrored(100)
+    there = take(other, run_dir.path.name)
+    other.resume(there)
+    other.mirror(there)
+    take(owner, run_dir.path.name, even_if_running=True)
+    other.clock.advance(60)
+    other.end(other.alive()[0], "PREEMPTED", checkpoint=200)
+    other.look()
+    other.mirror(there)
+    before = owner.remote.read(f"{run_dir.path.name}/journal.jsonl")
+    (problem,) = _pass(owner, run_dir).problems.values()
+    assert "has more of the run's journal" in problem.message or "another place" in problem.message
+    assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == before
+
+
+@pytest.mark.parametrize("how", ["hold", "none"])
+def test_a_changed_program_is_told_at_each_restore(owner: Owner, how: str) -> None:
+    run_dir = owner.mirrored(100)
+    if how == "hold":
+        owner.say(run_dir.path, _request("hold", owner))
+        owner.mirror(run_dir)
+        owner.look()
+    change(owner, run_dir, lambda said: said["spec"].update(command=["sh", "-c", "evil"]))
+    purge(run_dir)
+    for _ in range(3):
+        assert owner.restore(run_dir).is_unknown
+    held = [each.why for each in journal.read(run_dir) if isinstance(each, Held) and each.why]
+    assert len(held) == 1
+    assert "what it executes comes from the store" in held[0]

@@ -1,0 +1,66 @@
+"""The home's copy of each mirrored journal, as the mirror last sent it.
+
+A journal lies on scratch and in a store, where other users may write. After a purge, ``hpcflow
+restore`` uses the copy in the home, and not the journal in the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from hpcflow.runtime.reading import read_file
+from hpcflow.storage.files import make_folders, storage_error, write_durably
+from hpcflow.storage.layout import Home
+
+
+def path_of(home: Home, run_id: str) -> Path:
+    """Return where the copy of a run's journal lies. Its first line is the checksum of the rest."""
+    return home.journals / run_id
+
+
+def write_copy(home: Home, run_id: str, data: bytes) -> None:
+    """Replace the copy by the whole lines of ``data``.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    lines = data[: data.rfind(b"\n") + 1]
+    try:
+        make_folders(home.journals)
+    except OSError as error:
+        raise storage_error("write", path_of(home, run_id), error) from error
+    write_durably(path_of(home, run_id), _checksum(lines) + b"\n" + lines)
+
+
+def read_copy(home: Home, run_id: str) -> bytes | None:
+    """Return the copy; None if there is none, or a damaged one.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    path = path_of(home, run_id)
+    try:
+        checksum, _, lines = read_file(path).partition(b"\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+    return lines if _checksum(lines) == checksum else None
+
+
+def forget_copy(home: Home, run_id: str) -> None:
+    """Remove the copy: another home mirrors the run, and has the newer journal.
+
+    Raises:
+        StorageError: it cannot be removed.
+    """
+    path = path_of(home, run_id)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error("remove", path, error) from error
+
+
+def _checksum(lines: bytes) -> bytes:
+    return hashlib.sha256(lines).hexdigest().encode()
