@@ -13,6 +13,7 @@ from hpcflow.runtime.rule import COMPLETE, Found
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import is_no_json, read_run
+from hpcflow.storage.runs import require_no_link
 
 
 def frozen(run_dir: RunDir) -> Run | None:
@@ -22,8 +23,10 @@ def frozen(run_dir: RunDir) -> Run | None:
     changed, or a newer hpcflow wrote it: that is for a person to judge.
 
     Raises:
-        StorageError: it cannot be read, is no run, or of a newer hpcflow.
+        StorageError: it cannot be read, is no run, or of a newer hpcflow; or there is a link in the
+            place of the run directory.
     """
+    require_no_link(run_dir)
     try:
         data = read_file(run_dir.run_json)
     except (FileNotFoundError, NotADirectoryError):

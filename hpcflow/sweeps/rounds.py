@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hpcflow.errors import HpcflowError, LedgerError, StorageError
 from hpcflow.storage.files import last_line
 from hpcflow.storage.layout import Home
-from hpcflow.storage.sweeps import SweepDir, list_sweeps
+from hpcflow.storage.sweeps import SweepDir, list_sweeps, require_private
 
 if TYPE_CHECKING:
     from hpcflow.requeue.surroundings import Surroundings
@@ -33,6 +33,7 @@ def under_way(home: Home) -> list[SweepDir]:
 def _is_over(sweep_dir: SweepDir) -> bool:
     """Without reading a journal of a thousand trials."""
     try:
+        require_private(sweep_dir.path)
         return last_line(sweep_dir.journal).startswith(b'{"record": "over"')
     except StorageError:
         return False

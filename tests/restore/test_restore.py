@@ -16,7 +16,7 @@ from hpcflow.model.journal import CancelRequested, Decided, Ended, Held, Restore
 from hpcflow.model.requests import is_cancelled
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import RunState
-from hpcflow.restore.local import newest_whole
+from hpcflow.restore.local import frozen, newest_whole
 from hpcflow.restore.request import of_this_home
 from hpcflow.restore.restore import ALL
 from hpcflow.storage import journal
@@ -440,6 +440,9 @@ def test_nothing_is_restored_where_a_link_leads_that_lies_in_the_place_of_a_run(
         assert f"rm {run_dir.path} && hpcflow restore" in str(caught.value)
     if not is_dangling:
         assert [each.name for each in elsewhere.iterdir()] == ["thesis.tex"]
+        (elsewhere / "run.json").write_bytes(b"{}")
+    with pytest.raises(StorageError, match="is a link to"):
+        frozen(run_dir)
     run_dir.path.unlink()
     assert owner.restore(run_dir).is_new
 

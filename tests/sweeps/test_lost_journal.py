@@ -17,6 +17,7 @@ from hpcflow.errors import StorageError
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.sweep_records import StopRequested
 from hpcflow.storage.sweeps import SweepDir, append, read_journal, read_sweep
+from hpcflow.sweeps.rounds import under_way
 from tests.sweeps.searched import Searched
 
 SWEEP = "parallel: 3\nbudget: {trials: 6}\n"
@@ -169,6 +170,8 @@ def test_a_link_in_the_place_of_a_sweep_is_not_followed(desk: Searched, tmp_path
     (moved / "tick.lock").unlink()
     desk.sweep_dir.path.symlink_to(moved)
     before = len(desk.jobs()), sorted(moved.iterdir())
+    (moved / "journal.jsonl").write_text('{"record": "over"}\n')
+    assert [each.sweep_id for each in under_way(desk.settings.home)] == [desk.sweep_dir.sweep_id]
     assert f"is a link to {moved}" in str(desk.round().problems)
     with pytest.raises(StorageError, match=f"is a link to {moved}"):
         read_sweep(desk.sweep_dir)
