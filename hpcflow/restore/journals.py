@@ -34,7 +34,16 @@ from hpcflow.model.requests import is_stopped
 from hpcflow.model.state import Cause, cause_of_end
 
 #: What the ledger keeps of an attempt's records, in the order in which they come.
-_KINDS: Final = ("intended", "refused", "withdrawn", "submitted", "observed", "stall", "ended")
+_KINDS: Final = (
+    "intended",
+    "refused",
+    "withdrawn",
+    "submitted",
+    "observed",
+    "stall",
+    "ended",
+    "accounted",
+)
 _STOPS: Final = (CancelRequested, Held)
 
 

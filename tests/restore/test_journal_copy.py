@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from hpcflow.mirror.passes import Pass, Report
 from hpcflow.mirror.stores import Stores
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import (
+    Accounted,
     CancelRequested,
     Decided,
     Ended,
@@ -487,3 +489,24 @@ def test_a_changed_program_is_told_at_each_restore(owner: Owner, how: str) -> No
     held = [each.why for each in journal.read(run_dir) if isinstance(each, Held) and each.why]
     assert len(held) == 1
     assert "what it executes comes from the store" in held[0]
+
+
+def test_a_bill_that_the_ledger_has_read_since_is_kept(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    bill = Accounted(
+        at=owner.clock.now(),
+        attempt=1,
+        job_id="1001",
+        source="accounting",
+        elapsed_s=Decimal(3600),
+        gpu_hours=Decimal(8),
+        cost_usd=Decimal(500),
+    )
+    owner.say(run_dir.path, bill)
+    owner.look()
+    before = owner.seen(run_dir.path.name).attempts[0]
+    assert before.cost_usd == "500"
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert [each for each in journal.read(run_dir) if isinstance(each, Accounted)] == [bill]
+    assert owner.seen(run_dir.path.name).attempts[0].cost_usd == "500"
