@@ -240,13 +240,21 @@ def _open_postgres(url: DatabaseUrl) -> Any:
     return raw
 
 
-def connect_postgres(url: DatabaseUrl, dsn: str, tables: Sequence[str], **options: object) -> Any:
+def connect_postgres(
+    url: DatabaseUrl,
+    dsn: str,
+    tables: Sequence[str],
+    *,
+    schema: str | None = None,
+    **options: object,
+) -> Any:
     """The driver's connection, with autocommit, to a database in which nothing of another role is
     executed as this user.
 
     Args:
         dsn: what libpq connects to, with the schemas that are used.
         tables: the names of the tables and views that are used.
+        schema: as in :func:`refuse_other_roles`.
         options: more for libpq.
 
     Raises:
@@ -264,7 +272,7 @@ def connect_postgres(url: DatabaseUrl, dsn: str, tables: Sequence[str], **option
         raise missing from None
     raw = driver.connect(dsn, **{**POSTGRES_OPTIONS, **options}, autocommit=True)
     try:
-        refuse_other_roles(url, raw, tables)
+        refuse_other_roles(url, raw, tables, schema=schema)
     except BaseException:
         raw.close()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from hpcflow.errors import LedgerError
@@ -79,34 +80,60 @@ UNION ALL
 SELECT 'the condition of the trigger', tgname, rolname
 FROM called JOIN pg_class ON pg_class.oid = tgrelid JOIN pg_roles ON pg_roles.oid = relowner
 WHERE has_condition
+UNION ALL
+SELECT 'missing', name, '' FROM unnest(%(schemas)s::text[]) AS name
+WHERE name NOT IN (SELECT nspname FROM pg_namespace)
 LIMIT 1
 """
 
 
-def refuse_other_roles(url: DatabaseUrl, raw: Any, tables: Sequence[str]) -> None:
+def refuse_other_roles(
+    url: DatabaseUrl, raw: Any, tables: Sequence[str], *, schema: str | None = None
+) -> None:
     """Refuse a database in which another role could act as this user, or change all rows.
 
-    Also set ``search_path`` so that it finds no schema that another role creates later.
+    Also reduce ``search_path`` to the schemas that were checked: another role could create a
+    schema that is missing. No other role can take the name of a schema that it does not own.
 
     Args:
-        raw: the driver's connection.
+        raw: the driver's connection, with autocommit.
         tables: the names of the tables and views that are used.
+        schema: the only schema of ``search_path``, as an SQL identifier; created if it is missing.
 
     Raises:
         LedgerError: there is such a thing; the error says what to do.
+        Exception: whatever the driver raises.
     """
-    ((path,),) = raw.execute("SHOW search_path").fetchall()
     ((schemas,),) = raw.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
     raw.execute("SET search_path TO pg_catalog")
+    if schema is not None and not schemas:
+        schemas = _created(raw, schema)
     found = raw.execute(_FOUND, {"schemas": schemas, "tables": list(tables)}).fetchone()
     if found is not None:
         raise _refusal(url, *found)
-    if "$user" in path:  # a schema of this name, made later, would be searched
-        path = ", ".join('"{}"'.format(each.replace('"', '""')) for each in schemas)
-    raw.execute("SELECT pg_catalog.set_config('search_path', %s, false)", [path])
+    # Postgres searches pg_catalog first if it is not named, and creates tables in the first schema
+    # that is named.
+    names = [name for name in schemas if name not in ("pg_catalog", "pg_temp")]
+    path = ['"{}"'.format(name.replace('"', '""')) for name in names]
+    if path:
+        path.append("pg_temp")
+    raw.execute("SELECT pg_catalog.set_config('search_path', %s, false)", [", ".join(path)])
+
+
+def _created(raw: Any, schema: str) -> list[str]:
+    """Create a schema, and return its name as a list; somebody else's may be there."""
+    import psycopg
+
+    with suppress(psycopg.errors.UniqueViolation):  # two of this user at once
+        raw.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    ((names,),) = raw.execute("SELECT parse_ident(%s)", [schema]).fetchall()
+    return list(names)
 
 
 def _refusal(url: DatabaseUrl, what: str, name: str, role: str) -> LedgerError:
+    if what == "missing":
+        gone = f"the schema {name!r} of the ledger {url} was removed or renamed a moment ago"
+        return LedgerError(gone, next_action="try again")
     ask = "ask the owner of the database to"
     if what == "rows":
         why = (

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Final
+from typing import Any, Final
 
+import psycopg
 import pytest
 
 from hpcflow.errors import LedgerError
+from hpcflow.ledger.connection import RELATIONS
 from hpcflow.ledger.lease import acquire
+from hpcflow.ledger.other_roles import refuse_other_roles
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ledger.upgrade import HEAD, upgrade
 from hpcflow.ledger.url import parse_url
@@ -138,6 +141,59 @@ def test_a_schema_that_is_made_while_a_daemon_is_connected_is_not_searched(
         _acquire(ledger)
         ledger.runs(user="ada")
         assert ledger.connection().rows("SELECT * FROM taken") == []
+
+
+@pytest.mark.parametrize(
+    "path", ["hpcflow, public", "public, hpcflow", '"$user", hpcflow, public, pg_temp']
+)
+def test_a_schema_of_the_search_path_that_is_made_later_is_not_searched(
+    server: SharedServer, shared: Shared, path: str
+) -> None:
+    shared.administer(f"ALTER ROLE {server.ada} SET search_path = {path}")
+    shared.administer(f"GRANT CREATE ON DATABASE {shared.name} TO {server.eve}")
+    try:
+        with open_ledger(shared.url) as ledger:
+            _acquire(ledger)
+            shared.eve(
+                "CREATE SCHEMA hpcflow",
+                _FUNCTION.format(name="mine", types="text").replace("public.mine", "hpcflow.mine"),
+                _FUNCTION.replace("public.{name}", "hpcflow.mine").format(types="varchar, varchar"),
+                "CREATE OPERATOR hpcflow.= "
+                "(LEFTARG=varchar, RIGHTARG=varchar, FUNCTION=hpcflow.mine)",
+                "CREATE VIEW hpcflow.lease AS "
+                "SELECT * FROM public.lease WHERE hpcflow.mine(name::text)",
+                "GRANT ALL ON SCHEMA hpcflow TO PUBLIC",
+                "GRANT ALL ON hpcflow.lease TO PUBLIC",
+            )
+            _acquire(ledger)
+            ledger.runs(user="ada")
+            assert ledger.connection().rows("SELECT * FROM public.taken") == []
+        with pytest.raises(LedgerError, match=r"of 'eve_\w+'"):
+            open_ledger(shared.url)
+    finally:
+        shared.administer(f"ALTER ROLE {server.ada} RESET search_path")
+
+
+def test_a_schema_that_is_away_while_it_is_looked_at_is_not_searched(
+    server: SharedServer, shared: Shared
+) -> None:
+    shared.administer(f"CREATE SCHEMA theirs AUTHORIZATION {server.eve}")
+    shared.administer("GRANT USAGE ON SCHEMA theirs TO PUBLIC")
+    shared.administer(f"GRANT CREATE ON DATABASE {shared.name} TO {server.eve}")
+
+    class Renamed(psycopg.Connection[Any]):
+        def execute(self, query: Any, *args: Any, **options: Any) -> Any:
+            found = super().execute(query, *args, **options)
+            if "current_schemas" in query:
+                shared.eve("ALTER SCHEMA theirs RENAME TO away")
+            return found
+
+    url = f"{shared.url}?options=-csearch_path%3Dpublic,theirs"
+    with (
+        Renamed.connect(url, autocommit=True) as raw,
+        pytest.raises(LedgerError, match="the schema 'theirs'"),
+    ):
+        refuse_other_roles(parse_url(shared.url), raw, RELATIONS)
 
 
 def test_an_upgrade_looks_for_them_too(shared: Shared) -> None:

@@ -10,14 +10,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from hpcflow.ledger.url import parse_url
 from hpcflow.settings import load_settings
+from hpcflow.sweeps.published.database import _connect_postgres
 from hpcflow.sweeps.published.place import schema_of
 from hpcflow.testing.cluster import Postgres
 from hpcflow.testing.cluster.packages import require_postgres
@@ -168,6 +170,39 @@ def test_nothing_of_another_role_is_executed_as_this_one(
         assert warning is not None
         assert f"the operator '=' of '{role}'" in warning
         assert "→ ask the owner of the database" in warning
+        assert other.execute("SELECT * FROM public.taken").fetchall() == []
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_schema_that_another_role_prepared_does_not_become_that_of_the_studies(
+    url: str, guest: str, is_dropped: bool
+) -> None:
+    role = guest.partition("://")[2].partition(":")[0]
+    database, theirs = parse_url(url), f"{url}?options=-csearch_path%3D{SCHEMA}"
+    with connect(url) as other:
+        other.execute("CREATE TABLE public.taken (who text)")
+        other.execute(f"GRANT ALL ON public.taken TO {role}".encode())
+        if is_dropped:
+            _connect_postgres(database, theirs, SCHEMA).close()
+            other.execute(f"DROP SCHEMA {SCHEMA}".encode())
+        name = url.rpartition("/")[2]
+        other.execute(f"GRANT CREATE ON DATABASE {name} TO {role}".encode())
+        other.execute(f"SET ROLE {role}".encode())
+        for statement in (
+            "CREATE SCHEMA ready",
+            "CREATE FUNCTION ready.mine() RETURNS int LANGUAGE plpgsql AS "
+            "$$ BEGIN INSERT INTO public.taken VALUES (current_user); RETURN 12; END $$",
+            "CREATE VIEW ready.version_info AS SELECT ready.mine() AS version_info_id",
+            "GRANT ALL ON SCHEMA ready TO PUBLIC",
+            "GRANT ALL ON ready.version_info TO PUBLIC",
+        ):
+            other.execute(statement.encode())
+        with closing(_connect_postgres(database, theirs, SCHEMA)) as raw:
+            with pytest.raises(psycopg.errors.DuplicateSchema):
+                other.execute(f"ALTER SCHEMA ready RENAME TO {SCHEMA}".encode())
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                raw.execute("SELECT * FROM version_info")
+        other.execute("RESET ROLE")
         assert other.execute("SELECT * FROM public.taken").fetchall() == []
 
 

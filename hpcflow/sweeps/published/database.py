@@ -11,7 +11,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +26,6 @@ from sqlalchemy.pool import QueuePool
 from hpcflow.ledger.connection import connect_postgres
 from hpcflow.ledger.url import DatabaseUrl
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
-from hpcflow.sweeps.published.faults import sqlstate_of
 from hpcflow.sweeps.published.marks import mark_of
 from hpcflow.sweeps.published.rows import lock, write_study, write_trials, written
 from hpcflow.sweeps.state import SweepProgress
@@ -51,7 +50,6 @@ _ALIVE: Final = {
 }
 #: What two hear who make the same tables at once.
 _MADE_MEANWHILE: Final = ("already exists", "duplicate key")
-_NO_SCHEMA: Final = "3F000"
 #: Of Optuna, and of alembic in it.
 _TABLES: Final = (*models.BaseModel.metadata.tables, "alembic_version")
 
@@ -116,8 +114,8 @@ def _opened(database: DatabaseUrl, url: str, schema: str) -> Iterator[RDBStorage
         with _pool(lambda: _connect_sqlite(database.path)) as pool:
             yield RDBStorage("sqlite://", engine_kwargs={"pool": pool})
     else:
-        with _pool(lambda: _connect_postgres(database, url)) as pool:
-            yield _postgres_storage(pool, database, url, schema)
+        with _pool(lambda: _connect_postgres(database, url, schema)) as pool:
+            yield _postgres_storage(pool)
 
 
 @contextmanager
@@ -152,30 +150,21 @@ def _connect_sqlite(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_TIMEOUT_S)
 
 
-def _postgres_storage(pool: QueuePool, database: DatabaseUrl, url: str, schema: str) -> RDBStorage:
+def _postgres_storage(pool: QueuePool) -> RDBStorage:
     def made() -> RDBStorage:
         return RDBStorage("postgresql+psycopg://", engine_kwargs={"pool": pool})
 
     try:
         return made()
     except (SQLAlchemyError, OptunaError) as error:
-        if sqlstate_of(error) == _NO_SCHEMA:
-            _make_schema(database, url, schema)
-        elif not any(word in str(error) for word in _MADE_MEANWHILE):
+        if not any(word in str(error) for word in _MADE_MEANWHILE):
             raise
     return made()
 
 
-def _make_schema(database: DatabaseUrl, url: str, schema: str) -> None:
-    import psycopg
-
-    with closing(_connect_postgres(database, url)) as raw, suppress(psycopg.errors.UniqueViolation):
-        raw.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-        raw.commit()
-
-
-def _connect_postgres(database: DatabaseUrl, url: str) -> Any:
-    raw = connect_postgres(database, url.replace("+psycopg", "", 1), _TABLES, **_ALIVE)
+def _connect_postgres(database: DatabaseUrl, url: str, schema: str) -> Any:
+    dsn = url.replace("+psycopg", "", 1)
+    raw = connect_postgres(database, dsn, _TABLES, schema=schema, **_ALIVE)
     try:
         for setting in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
             raw.execute(f"SET {setting} TO {round(_TIMEOUTS_S[setting] * 1000)}")

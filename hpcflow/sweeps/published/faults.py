@@ -23,12 +23,6 @@ def warning_for(settings: Settings, error: Exception) -> str:
     return listed(f"the study in {place} is not up to date: {text}", [f"→ {hint}"])
 
 
-def sqlstate_of(error: BaseException) -> str | None:
-    """Postgres' own code for what went wrong; None where it comes from elsewhere."""
-    found = getattr(_innermost(error), "sqlstate", None)
-    return found if isinstance(found, str) else None
-
-
 def _innermost(error: BaseException) -> BaseException:
     """What the driver said, below what SQLAlchemy and Optuna have made of it."""
     while True:
