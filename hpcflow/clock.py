@@ -70,9 +70,14 @@ def from_text(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"a time without a zone: {text!r}")
+    if moment.tzinfo is not timezone.utc:
+        try:
+            moment = moment.astimezone(timezone.utc)
+        except OverflowError:
+            raise ValueError(f"no time that a file has: {text!r}") from None
     if not _FIRST_YEAR <= moment.year < _LAST_YEAR:  # faster than to compare times
         raise ValueError(f"no time that a file has: {text!r}")
-    return moment if moment.tzinfo is timezone.utc else moment.astimezone(timezone.utc)
+    return moment
 
 
 def of_file(seconds: float) -> datetime:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from hpcflow.budgets.amounts import NOTHING, UNITS, total
 from hpcflow.budgets.records import (
+    MOST_COUNT,
     Opening,
     change_from,
     entry_line,
@@ -91,7 +92,7 @@ def _sum(before: Opening, entries: list[Entry]) -> Opening:
     unpriced = dict(before.unpriced)
     for unit in UNITS:
         if unknown := sum(each.amounts.of(unit) is None for each in entries):
-            unpriced[unit] = unpriced.get(unit, 0) + unknown
+            unpriced[unit] = min(MOST_COUNT, unpriced.get(unit, 0) + unknown)
     return Opening(total([before.amounts, *(each.amounts for each in entries)]), unpriced)
 
 

@@ -15,6 +15,7 @@ carried    all that the lines before say, in one: see :mod:`.carrying`
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from hpcflow.model.run_budget import RunBudget
 
 _MOST_TEXT: Final = 1000
+#: Of attempts, or of seconds: no time limit is longer.
+MOST_COUNT: Final = 10**9
+_MONTH: Final = re.compile(r"\d{4}-\d{2}", re.ASCII)
 
 
 class OnExceeded(str, Enum):
@@ -170,7 +174,8 @@ def sums_from(said: Mapping[str, Any]) -> Opening:
     Raises:
         ValueError, KeyError, TypeError: it is damaged.
     """
-    unpriced = {unit: int(said["unpriced"][unit]) for unit in UNITS if unit in said["unpriced"]}
+    counts = said["unpriced"]
+    unpriced = {unit: count_from(counts[unit]) for unit in UNITS if unit in counts}
     return Opening(amounts_from(said), unpriced)
 
 
@@ -181,7 +186,20 @@ def months_from(said: Mapping[str, Any]) -> dict[str, Opening]:
     Raises:
         ValueError, KeyError, TypeError: it is damaged.
     """
-    return {text_from(month): sums_from(each) for month, each in said.items()}
+    if not all(map(_MONTH.fullmatch, said)):
+        raise ValueError("expected months like 2026-07")
+    return {month: sums_from(each) for month, each in said.items()}
+
+
+def count_from(value: object, least: int = 0) -> int:
+    """A whole number from ``least`` to :data:`MOST_COUNT`: Python prints none of 5,000 digits.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(value) is not int or not least <= value <= MOST_COUNT:
+        raise ValueError(f"expected a number from {least} to {MOST_COUNT}")
+    return value
 
 
 def text_from(value: object, most: int = _MOST_TEXT) -> str:

@@ -10,7 +10,15 @@ from enum import Enum
 from typing import Any, Final
 
 from hpcflow.budgets.amounts import NOTHING, Amounts, amounts_from
-from hpcflow.budgets.records import Change, Limit, Opening, Terms, change_from, text_from
+from hpcflow.budgets.records import (
+    Change,
+    Limit,
+    Opening,
+    Terms,
+    change_from,
+    count_from,
+    text_from,
+)
 from hpcflow.budgets.scope import Scope
 from hpcflow.clock import from_text
 from hpcflow.model.ids import is_run_id
@@ -261,8 +269,6 @@ def _key(run_id: object, attempt: object) -> tuple[str, int]:
 def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:
     is_settled = record == "settled"
     limit_s, home = said.get("limit_s"), said.get("home")
-    if limit_s is not None and int(limit_s) <= 0:
-        raise ValueError("no time limit")
     return Entry(
         *key,
         by=text_from(said["by"]),
@@ -270,7 +276,7 @@ def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:
         amounts=amounts_from(said["amounts"]),
         at=from_text(said["ended_at"] if is_settled and "ended_at" in said else said["at"]),
         is_final=is_settled and bool(said.get("is_final", True)),
-        limit_s=None if limit_s is None else int(limit_s),
+        limit_s=None if limit_s is None else count_from(limit_s, 1),
         home=None if home is None else text_from(home, _MOST_PATH),
     )
 

@@ -6,7 +6,7 @@ import click
 
 from hpcflow.cli.arguments import json_option, run_argument, set_option
 from hpcflow.cli.output import print_json
-from hpcflow.cli.session import Session, warn
+from hpcflow.cli.session import Session, only_warned, warn
 from hpcflow.terminal import echo
 
 
@@ -36,11 +36,12 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     session.refresh_run(run_dir)  # an end that nobody has seen yet goes to the journal
     if (short := shortage(frozen, session.settings)) is not None:
         warn(short)
+    site = session.site(frozen.site)
     launched = resume(
         run_dir,
         settings=session.settings,
         scheduler=session.scheduler(frozen.site),
-        site=session.site(frozen.site),
+        site=site,
         clock=session.clock,
         known_attempts=session.known_attempts(run_dir),
         avoid=session.to_avoid(frozen),
@@ -54,8 +55,10 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
             f"{launched.run_id}: attempt {launched.attempt} is job {launched.job_id} "
             f"on {launched.site}"
         )
-    session.warn_of_budgets(read_run(run_dir), session.site(frozen.site))
-    session.catch_up(run_dir)
+    with only_warned():
+        session.warn_of_budgets(read_run(run_dir), site)
+    with only_warned():
+        session.catch_up(run_dir)
     if not (wait or follow):
         return 0
     return until_still(session, launched.run_id, live=follow, as_json=as_json, launched=launched)

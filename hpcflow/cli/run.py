@@ -9,7 +9,7 @@ import click
 
 from hpcflow.cli.arguments import config_argument, json_option, set_option, site_option
 from hpcflow.cli.output import print_json
-from hpcflow.cli.session import Session, warn
+from hpcflow.cli.session import Session, only_warned, warn
 from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo
 
@@ -63,9 +63,11 @@ def command(
         print_json(launched)
     elif not as_json:
         _say(launched)
-    session.warn_of_budgets(plan.run, plan.site)
+    with only_warned():
+        session.warn_of_budgets(plan.run, plan.site)
     if not (wait or follow):
-        session.catch_up_if_shared(RunDir(launched.run_dir))
+        with only_warned():
+            session.catch_up_if_shared(RunDir(launched.run_dir))
         return 0
     session.catch_up(RunDir(launched.run_dir))
     from hpcflow.cli.follow import until_still

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import HpcflowError, LedgerError, SiteError, StorageError, Where
+from hpcflow.errors import HpcflowError, LedgerError, SiteError, StorageError, Where, words_for
 from hpcflow.ledger.url import parse_url
 from hpcflow.ownership import temporary_folder
 from hpcflow.settings import Settings, load_settings
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from hpcflow.sites.schema import Site
     from hpcflow.storage.layout import RunDir
 
+_log = logging.getLogger(__name__)
+
 
 def warn(message: str) -> None:
     """Tell a person something that is no error, apart from the output that scripts read."""
@@ -33,6 +37,17 @@ def warn(message: str) -> None:
 
     echo("warning: ", fg="yellow", nl=False, err=True)
     echo_message(redact(message), err=True)
+
+
+@contextmanager
+def only_warned() -> Iterator[None]:
+    """Turn whatever goes wrong in a ``with`` block into a warning. A job was sent before: a script
+    that gets an exit code other than 0 sends it again."""
+    try:
+        yield
+    except Exception as error:
+        _log.debug("after a job was sent", exc_info=True)
+        warn(words_for(error) or str(error))
 
 
 @dataclass
@@ -244,11 +259,7 @@ class Session:
         """Say which soft limits are passed of the budgets that a run counts against."""
         from hpcflow.launch.committing import warnings_about
 
-        try:
-            found = warnings_about([(run, site)], self.settings.home, self.clock.now())
-        except StorageError as error:
-            found = [error.message]
-        for text in found:
+        for text in warnings_about([(run, site)], self.settings.home, self.clock.now()):
             warn(text)
 
     def catch_up(self, run_dir: RunDir) -> None:

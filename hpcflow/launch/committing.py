@@ -17,7 +17,7 @@ from hpcflow.budgets.room import Pledge, warnings_of
 from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.budgets.settlements import Settlement
 from hpcflow.clock import Clock
-from hpcflow.errors import StorageError
+from hpcflow.errors import HpcflowError, StorageError, words_for
 from hpcflow.launch.price import amounts_of
 from hpcflow.ledger.derive import BILL_TRIES
 from hpcflow.model.from_store import own_bills
@@ -82,10 +82,8 @@ def give_back(commitments: Sequence[Commitment], clock: Clock, why: str) -> None
 
 def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) -> list[str]:
     """What people are told of the budgets that these runs count against: soft limits that are
-    passed, what cannot be counted, what is damaged.
-
-    Raises:
-        StorageError: a budget cannot be read.
+    passed, what cannot be counted, what is damaged or cannot be read. Never an exception: the jobs
+    exist, and who hears of an error sends them again.
     """
     concerned = {
         (folder, scope): None if folder.site is None else run.site
@@ -95,11 +93,17 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
     }
     found: list[str] = []
     for (folder, scope), named in concerned.items():
-        if folder.has(scope):
-            budget = folder.look(scope)
-            damage = folder.damage(budget)
-            found += warnings_of(budget, now, named) if damage is None else [damage]
-    return found
+        try:
+            if folder.has(scope):
+                budget = folder.look(scope)
+                damage = folder.damage(budget)
+                found += warnings_of(budget, now, named) if damage is None else [damage]
+        except HpcflowError as error:  # noqa: PERF203 - each is told
+            found.append(error.message)
+        except Exception as error:  # others write there
+            _log.debug("budget %s", scope, exc_info=True)
+            found.append(f"budget {scope}: {words_for(error)}")
+    return list(dict.fromkeys(found))  # the folder may be away for all of them
 
 
 def scopes_of_run(run: Run) -> tuple[Scope, ...]:

@@ -114,7 +114,4 @@ class BudgetsNow:
         held = [
             f"budgets: {error.message}; nothing is sent" for error in self._lock.values() if error
         ]
-        try:
-            return [*held, *warnings_about(self._sent, self._home, self._now)]
-        except StorageError as error:
-            return [*held, error.message]
+        return [*held, *warnings_about(self._sent, self._home, self._now)]

@@ -223,10 +223,11 @@ def test_what_is_no_text_stops_nobody(tmp_path: Path, monkeypatch: pytest.Monkey
         BEGIN,
         "ada",
         Terms({"cost_usd": Limit(Decimal(100))}),
-        opening=Opening(NOTHING, {"UNIT": 1}, {"MONTH": Opening(NOTHING)}),
+        why="WHY",
+        opening=Opening(NOTHING, {"UNIT": 1}),
     )
     with folder.lock():
-        line = odd.to_line().replace("UNIT", "\\ud800").replace("MONTH", "\\udfff")
+        line = odd.to_line().replace("UNIT", "\\ud800").replace("WHY", "\\udfff")
         folder.append(SCOPE, [line])
     for number in range(10):
         commit(folder, [pledge(named(number))], clock)

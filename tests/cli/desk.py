@@ -42,5 +42,8 @@ class Desk:
         assert main(list(args)) == code
         return self._capfd.readouterr().err
 
+    def code(self, *args: str) -> int:
+        return main(list(args))
+
     def json(self, *args: str, code: int = 0) -> Any:
         return json.loads(self.say(*args, "--json", code=code))
