@@ -31,7 +31,9 @@ _MAX_TEXT: Final = 100_000
 _MAX_JSON: Final = 1 << 20
 #: The same for a row of another role. A query may read many of these.
 _MAX_TEXT_OF_OTHERS: Final = 5_000
-_MAX_JSON_OF_OTHERS: Final = 50_000
+_MAX_JSON_OF_OTHERS: Final = 16_000
+#: JSON that is kept as it is, for each row: in Python it takes twenty times as much memory.
+_MAX_KEPT_OF_OTHERS: Final = {"tags": 4_000, "metrics": 8_000}
 #: Columns with a limit of their own. An id is a name, a date and eight letters. The JSON values are
 #: as large as a config may make them, and are read for one's own runs alone.
 _MAX_OF: Final = {
@@ -90,7 +92,8 @@ def _selected(connection_kind: str, row_type: Any, name: str, table: str, everyo
     is_json, text = kind == "json", f"CAST({column} AS text)"
     most = str(_MAX_OF.get(name, _MAX_JSON if is_json else _MAX_TEXT))
     if everyone:
-        of_others = min(int(most), _MAX_JSON_OF_OTHERS if is_json else _MAX_TEXT_OF_OTHERS)
+        usual = _MAX_JSON_OF_OTHERS if is_json else _MAX_TEXT_OF_OTHERS
+        of_others = min(int(most), _MAX_KEPT_OF_OTHERS.get(name, usual))
         most = f"CASE WHEN {prefix}owner = current_user THEN {most} ELSE {of_others} END"
     # octet_length() reads only the header.
     return f"CASE WHEN octet_length({text}) <= ({most}) THEN {text} END"

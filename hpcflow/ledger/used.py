@@ -21,7 +21,7 @@ class UsedRow:
 
     Attributes:
         resources: what the run asks for now.
-        journal, report: what the two sides said of the attempt.
+        journal, report: what the two sides said of the attempt, as far as it is needed.
     """
 
     run_id: str
@@ -51,6 +51,18 @@ _OF_ATTEMPT: Final = (
     *("run_id", "attempt", "state", "cause", "started_at", "ended_at"),
     *("elapsed_s", "journal", "report"),
 )
+#: What is needed of the JSON.
+_NEEDED: Final = {
+    "resources": ("tasks_per_node", "cpus_per_task", "time_limit_min", "mem_mb"),
+    "journal": ("accounted",),
+    "report": (
+        *("usage", "loader_workers", "trained_at", "progress_at"),
+        *("train_step", "began_at", "data_wait_s"),
+    ),
+}
+_OF_BILL: Final = ("source", "nodes", "gpus", "cpus", "mem_mb")
+#: hpcflow writes fewer values than these.
+_MOST_VALUES: Final = 500
 
 
 def used(
@@ -91,7 +103,36 @@ def used(
             f"SELECT {chosen(RunRow, _OF_RUN)} FROM run WHERE {of_run}",  # noqa: S608 - as above
             run_values,
         )
-    sound = decode_sound(RunRow, _OF_RUN, runs, lambda *said: said, left_out)
+    sound = decode_sound(RunRow, _OF_RUN, runs, partial(_needed, _OF_RUN), left_out)
     by_id = {said[0]: said for said in sound}
-    attempts = decode_sound(AttemptRow, _OF_ATTEMPT, found, lambda *said: said, left_out)
+    some = partial(_needed, _OF_ATTEMPT)
+    attempts = decode_sound(AttemptRow, _OF_ATTEMPT, found, some, left_out)
     return [UsedRow(*by_id[said[0]], *said[1:]) for said in attempts if said[0] in by_id]
+
+
+def _needed(names: tuple[str, ...], *said: Any) -> tuple[Any, ...]:
+    """Return the values of a row without what of its JSON is not needed.
+
+    Raises:
+        ValueError: too much is left, in a row that another role has written.
+    """
+    return tuple(
+        _some(value, _NEEDED[name]) if name in _NEEDED else value
+        for name, value in zip(names, said, strict=True)
+    )
+
+
+def _some(value: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+    some = {name: value[name] for name in wanted if name in value}
+    if isinstance(bill := some.get("accounted"), dict):
+        some["accounted"] = {name: bill[name] for name in _OF_BILL if name in bill}
+    todo: list[Any] = [some]
+    count = 0
+    while todo:
+        each = todo.pop()
+        if isinstance(each, dict | list):
+            count += len(each)
+            todo += each.values() if isinstance(each, dict) else each
+        if count > _MOST_VALUES:
+            raise ValueError(f"more than {_MOST_VALUES} values in {', '.join(wanted)}")
+    return some

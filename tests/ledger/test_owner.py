@@ -263,6 +263,29 @@ def _counted(ledger: Ledger, run_dir: RunDir) -> list[object]:
     ]
 
 
+_JSON: Final = {"tags": "run", "metrics": "run", "resources": "run"} | dict.fromkeys(
+    ("nodes", "journal", "report"), "attempt"
+)
+
+
+def _many(column: str, kb: int) -> list[str]:
+    """Rows of eve's with many small values, which take far more memory than their text."""
+    text = {
+        "tags": "'[\"\"' || repeat(',\"\"', {0} / 3) || ']'",
+        "nodes": "'[\"\"' || repeat(',\"\"', {0} / 3) || ']'",
+        "metrics": "'{{\"a\":1' || (SELECT string_agg(',\"' || x || '\":1', '') "
+        "FROM generate_series(1, {0} / 9) AS x) || '}}'",
+    }.get(column, "'{{\"usage\":[[]' || repeat(',[]', {0} / 3) || ']}}'")
+    value = f"({text.format(kb * 1000 - 300)})::json"
+    of_run, of_attempt = ({column: value}, {}) if _JSON[column] == "run" else ({}, {column: value})
+    run_id, ended = "'eve' || number", {"cause": "'preempted'", "ended_at": "started_at"}
+    return [
+        copied("run", 300, run_id=run_id, **of_run),
+        copied("attempt", 300, run_id=run_id, **ended, **of_attempt)
+        + " WHERE attempt.owner <> current_user AND attempt.attempt = 1",
+    ]
+
+
 #: A large value in a row of eve's, or many of them.
 HUGE: Final[dict[str, list[str]]] = {
     "a site": [copied("run"), "UPDATE run SET site = repeat('x', 100000000)"],
@@ -275,6 +298,7 @@ HUGE: Final[dict[str, list[str]]] = {
         "UPDATE attempt SET report = CAST('{\"x\": \"' || repeat('x', 16000000) || '\"}' AS json)",
     ],
     "ids": [copied("run", 450, run_id="'eve' || number || repeat('x', 150000)")],
+    **{f"{name} of {kb} KB of lists": _many(name, kb) for name in _JSON for kb in (48, 16, 4)},
 }
 
 
