@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hpcflow.costs.keeping import Keeping
     from hpcflow.ledger.rows import BilledRow
 
+#: Sites in one warning.
+_MOST_NAMED: Final = 5
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
 
@@ -81,11 +83,13 @@ def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | N
         home=session.settings.home,
     )
     if found.problems:
-        names = ", ".join(site_text(name) for name in found.problems)
-        warn(
-            f"whether checkpoints cost anything on {names} is not known: "
-            f"{next(iter(found.problems.values()))}"
-        )
+        # Another role can name any number of sites, so those of this user come first.
+        names = sorted(found.problems, key=lambda name: name not in session.own_sites)
+        shown = ", ".join(site_text(name)[:80] for name in names[:_MOST_NAMED])
+        if (more := len(names) - _MOST_NAMED) > 0:
+            shown += f" and {more} more"
+        why = found.problems[names[0]][:200]
+        warn(f"whether checkpoints cost anything on {shown} is not known: {why}")
     return found
 
 

@@ -70,6 +70,15 @@ class Session:
 
         return open_ledger(self.settings.ledger_url, warn)
 
+    @cached_property
+    def own_sites(self) -> frozenset[str]:
+        """The sites of this user's runs, by what the runs call them.
+
+        Raises:
+            LedgerError: the database failed.
+        """
+        return frozenset(self.ledger.sites(filters={}))
+
     def site(self, name: str | None, *, named_in: Where | None = None) -> Site:
         """The site that was named, else the one of this machine."""
         from hpcflow.launch.connecting import resolve_site
@@ -88,7 +97,7 @@ class Session:
         """
         from hpcflow.sites.loader import is_site_file
 
-        if is_site_file(name) and name not in self.ledger.sites(filters={}):
+        if is_site_file(name) and name not in self.own_sites:
             raise SiteError(
                 f"only runs of other users name the site file {name}, so hpcflow does not read it"
             )

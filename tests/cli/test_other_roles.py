@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.cli.session import Session
+from hpcflow.errors import SiteError
 from hpcflow.storage.layout import RunDir
 from tests.ledger.roles import SharedServer
 from tests.ledger.shared import ada, copied, database, run_dir, server, warnings
@@ -38,3 +40,37 @@ def test_however_many_rows_eve_writes_adas_newest_runs_are_listed(
         [sys.executable, "-m", "hpcflow.cli.main", "ls"], capture_output=True, text=True, check=True
     )
     assert listed.stdout.count(run_dir.path.name) == 1
+
+
+@pytest.mark.usefixtures("run_dir")
+def test_whose_site_files_are_named_is_asked_once(
+    server: SharedServer, database: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.chmod(0o700)
+    monkeypatch.setenv("HPCFLOW_LEDGER", server.url(database, server.ada))
+    session = Session()
+    for number in range(3):
+        with pytest.raises(SiteError, match="only runs of other users name the site file"):
+            session.site_in_report(f"/x/{number}.yaml")
+        server.as_ada(database, "DROP TABLE IF EXISTS run CASCADE")
+    session.ledger.close()
+
+
+@pytest.mark.parametrize("name", ["'a' || number", "'/a/' || number || '.yaml'"])
+def test_however_many_sites_eve_names_the_warning_is_short_and_names_adas_first(
+    server: SharedServer,
+    database: str,
+    run_dir: RunDir,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    home.chmod(0o700)
+    monkeypatch.setenv("HPCFLOW_LEDGER", server.url(database, server.ada))
+    server.as_ada(database, f"UPDATE run SET site = 'mine' WHERE run_id = '{run_dir.path.name}'")
+    server.as_eve(database, copied("run", 40, run_id="'eve' || number", site=name))
+    command = [sys.executable, "-m", "hpcflow.cli.main", "cost", "report"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "on mine, " in said
+    assert "and 36 more is not known" in said
+    assert len(said) < 1000
