@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,15 @@ from hpcflow.cli.sweep_status import (
     values_text,
     view_of,
 )
-from hpcflow.errors import InputError, StorageError
+from hpcflow.errors import HpcflowError, InputError, words_for
 from hpcflow.model.units import format_duration
 from hpcflow.terminal import Styled, echo, echo_as_is
 
 if TYPE_CHECKING:
     from hpcflow.storage.sweeps import SweepDir
     from hpcflow.sweeps.view import SweepView
+
+_log = logging.getLogger(__name__)
 
 
 @click.command("ls")
@@ -70,9 +73,12 @@ def _view_or_warn(sweep_dir: SweepDir, now: datetime) -> SweepView | None:
 
     try:
         return sweep_view(*look(sweep_dir), now)
-    except StorageError as error:
+    except HpcflowError as error:
         warn(f"{sweep_dir.sweep_id}: {error}")
-        return None
+    except Exception as error:  # files that nobody foresaw
+        _log.debug("view of %s", sweep_dir.sweep_id, exc_info=True)
+        warn(f"{sweep_dir.sweep_id}: {words_for(error)}")
+    return None
 
 
 @click.command("status")

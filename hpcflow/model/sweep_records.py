@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -33,6 +35,32 @@ FORMAT = 1
 #: How each line of a journal begins; a string in it, maybe without its end.
 _BEGIN: Final = b'{"record": "'
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z|\\\Z)', re.DOTALL)
+#: Of seconds, hours or money: no trial takes so much, and sums stay exact enough.
+_MOST: Final = 10**15
+_MOST_CHARS: Final = 40
+#: The files of an attempt are no longer.
+_MOST_BYTES: Final = 2**63 - 1
+
+
+def _money(text: str) -> str:
+    """Refuse what is no amount: Decimal raises no ValueError, and takes NaN and 1E+999999."""
+    try:
+        value = Decimal(text) if len(text) <= _MOST_CHARS else None
+    except ArithmeticError:
+        value = None
+    if (
+        value is None
+        or not value.is_finite()
+        or not 0 <= value <= _MOST
+        or abs(int(value.as_tuple().exponent)) > _MOST_CHARS
+    ):
+        raise ValueError("expected an amount like 12.50")
+    return text
+
+
+_Taken = Annotated[float, Field(ge=0, le=_MOST, allow_inf_nan=False)]
+_Trial = Annotated[int, Field(ge=0, le=_MOST)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Sweep(BaseModel):
@@ -98,9 +126,9 @@ class Asked(_Record):
     is made or sent, so that it is never asked for twice."""
 
     record: Literal["asked"] = "asked"
-    trial: int = Field(ge=0)
+    trial: _Trial
     params: dict[str, Any] = Field(description="What was chosen; without the constants.")
-    runs: list[str] = Field(description="The ids of its runs: one for each repeat.")
+    runs: list[str] = Field(min_length=1, description="The ids of its runs: one for each repeat.")
     attrs: dict[str, Any] = Field(
         default_factory=dict, description="What the sampler wants to know of it later."
     )
@@ -108,17 +136,19 @@ class Asked(_Record):
         default_factory=dict, description="The same of the study, as far as it has changed."
     )
     how: Literal["sampler", "grid", "start_from", "population"] = "sampler"
-    replaces: int | None = Field(None, description="The trial that gave up, whose place it takes.")
-    source: int | None = Field(None, description="The trial whose checkpoint it goes on from.")
+    replaces: _Trial | None = Field(
+        None, description="The trial that gave up, whose place it takes."
+    )
+    source: _Trial | None = Field(None, description="The trial whose checkpoint it goes on from.")
     source_run: str | None = Field(None, description="The run of that trial.")
-    start: int | None = Field(None, description="Which of `start_from` it is, from 0.")
+    start: _Trial | None = Field(None, description="Which of `start_from` it is, from 0.")
 
 
 class Retried(_Record):
     """A run of ``trial`` had failed for good and is trained once more, as another one."""
 
     record: Literal["anew"] = "anew"
-    trial: int = Field(ge=0)
+    trial: _Trial
     failed: str
     run: str
 
@@ -131,13 +161,13 @@ class Read(_Record):
     """
 
     record: Literal["read"] = "read"
-    trial: int = Field(ge=0)
+    trial: _Trial
     run: str
     attempt: int
-    offset_bytes: int
+    offset_bytes: int = Field(ge=0, le=_MOST_BYTES)
     total: int | None = Field(None, description="Train steps of the whole training, once known.")
-    points: list[tuple[int, float | None]] = Field(default_factory=list)
-    last: dict[str, float | None] = Field(default_factory=dict)
+    points: list[tuple[int, _Finite | None]] = Field(default_factory=list)
+    last: dict[str, _Finite | None] = Field(default_factory=dict)
     others: list[str] = Field(
         default_factory=list, description="Metrics that it has reported instead."
     )
@@ -148,7 +178,7 @@ class Judged(_Record):
     """The pruner has looked at ``trial`` up to point ``to``."""
 
     record: Literal["judged"] = "judged"
-    trial: int = Field(ge=0)
+    trial: _Trial
     to: int
     attrs: dict[str, Any] = Field(
         default_factory=dict, description="What the pruner wants to know of it later."
@@ -160,9 +190,9 @@ class Told(_Record):
     """How ``trial`` counts from now on; whatever it reports later changes nothing."""
 
     record: Literal["told"] = "told"
-    trial: int = Field(ge=0)
+    trial: _Trial
     outcome: Literal["complete", "pruned", "failed"]
-    values: list[float] = Field(default_factory=list, description="One for each objective.")
+    values: list[_Finite] = Field(default_factory=list, description="One for each objective.")
     why: str | None = None
     stopped: bool = Field(
         False, description="Somebody has stopped the sweep with it: it says nothing of its values."
@@ -173,10 +203,12 @@ class Closed(_Record):
     """No run of ``trial`` is under way any more, and this is what they took."""
 
     record: Literal["closed"] = "closed"
-    trial: int = Field(ge=0)
-    seconds: float = Field(0.0, description="That its attempts ran, all together.")
-    gpu_hours: float = 0.0
-    cost_usd: str | None = Field(None, description="Decimal; None where the site has no price.")
+    trial: _Trial
+    seconds: _Taken = Field(0.0, description="That its attempts ran, all together.")
+    gpu_hours: _Taken = 0.0
+    cost_usd: Annotated[str, AfterValidator(_money)] | None = Field(
+        None, description="Decimal; None where the site has no price."
+    )
 
 
 class Halted(_Record):
@@ -209,7 +241,7 @@ class GoOn(_Record):
 
     record: Literal["go_on"] = "go_on"
     by: str
-    parallel: int | None = None
+    parallel: int | None = Field(None, ge=1)
     budget: dict[str, Any] | None = Field(None, description="As it would stand in the YAML.")
 
 

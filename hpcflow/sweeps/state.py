@@ -252,12 +252,11 @@ def apply(progress: SweepProgress, record: SweepRecord) -> None:
     """Let ``progress`` know of one record more."""
     if isinstance(record, Asked):
         if record.trial > len(progress.trials):
-            raise StorageError(
-                f"the sweep's journal is damaged: trial {len(progress.trials)} is missing, and "
-                f"trial {record.trial} is there",
-                next_action="nothing more is asked or sent; what ran is in: hpcflow ls; start the "
-                "sweep again under another name",
+            raise _damaged(
+                f"trial {len(progress.trials)} is missing, and trial {record.trial} is there"
             )
+        if len(record.runs) != progress.spec.repeats:
+            raise _damaged(f"trial {record.trial} has {len(record.runs)} runs")
         if record.trial == len(progress.trials):
             progress.trials.append(_trial(record))
             progress.study_attrs.update(record.study_attrs)
@@ -291,11 +290,26 @@ def _apply_to(
         trial.judged_to = max(trial.judged_to, record.to)
         trial.is_doomed = trial.is_doomed or record.prune
     elif isinstance(record, Told):
+        if len(record.values) not in _numbers_of_values(progress.spec, record):
+            raise _damaged(f"trial {record.trial} has {len(record.values)} values")
         if trial.told is None:
             trial.told = record
             progress.told_in_order.append(trial)
     else:
         trial.closed = record
+
+
+def _numbers_of_values(spec: SweepSpec, record: Told) -> tuple[int, ...]:
+    goals = len(spec.goals)
+    return {"complete": (goals,), "pruned": (0, goals), "failed": (0,)}[record.outcome]
+
+
+def _damaged(what: str) -> StorageError:
+    return StorageError(
+        f"the sweep's journal is damaged: {what}",
+        next_action="nothing more is asked or sent; what ran is in: hpcflow ls; start the "
+        "sweep again under another name",
+    )
 
 
 def _trial(record: Asked) -> Trial:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import shlex
 import subprocess
@@ -156,6 +157,13 @@ def test_a_damaged_sweep_is_in_the_way_of_no_other(desk: Desk, sweep: Path, home
     command = said.partition("this one away: ")[2].splitlines()[0]
     subprocess.run(shlex.split(command), check=True)
     assert desk.error("sweep", "ls", code=0) == ""
+    other = desk.json("sweep", "start", str(sweep), "--set", "name=other")["sweep_id"]
+    with (home / "sweeps" / other / "journal.jsonl").open("a") as journal:
+        closed = {"record": "closed", "at": "2026-03-01T12:00:00Z", "trial": 0, "cost_usd": "12.5,"}
+        journal.write(json.dumps(closed) + "\n")
+    for option in ([], ["--all"]):
+        assert [each["sweep_id"] for each in desk.json("sweep", "ls", *option)] == [again]
+        assert f"the journal of sweep {other} is damaged" in desk.error("sweep", "ls", code=0)
     desk.say("sweep", "stop", again, "--cancel")
 
 
