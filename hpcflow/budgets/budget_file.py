@@ -97,9 +97,15 @@ def _rfind(file: int, what: bytes, before: int, begin: int = 0) -> int:
 
 def _lines(file: int, begin: int, end: int) -> Iterator[bytes]:
     """Yield the non-empty lines between two offsets; cut one that is far too long."""
-    rest = b""
+    pieces: list[bytes] = []  # of a line whose end is to come
+    size = 0
     while begin < end and (data := os.pread(file, min(_PORTION_BYTES, end - begin), begin)):
         begin += len(data)
-        *lines, rest = (rest + data).split(b"\n")
-        yield from filter(None, lines)
-        rest = rest[: _LINE_BYTES + 1]
+        first, *more = data.split(b"\n")
+        if size <= _LINE_BYTES:
+            pieces.append(first)
+            size += len(first)
+        if more:
+            *lines, rest = b"".join(pieces), *more
+            yield from filter(None, lines)
+            pieces, size = [rest], len(rest)
