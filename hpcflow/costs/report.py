@@ -129,8 +129,8 @@ def add(line: Line, row: BilledRow) -> None:
             line.saved_usd += Decimal(row.on_demand_usd) - usd
     if su is not None:
         line.cost_su = (line.cost_su or _NOTHING) + su
-    if row.wasted_s and elapsed_s:
-        wasted_s = min(row.wasted_s, elapsed_s)
+    if (row.wasted_s or 0.0) > 0 and elapsed_s > 0:
+        wasted_s = min(row.wasted_s or 0.0, elapsed_s)
         line.wasted_hours += wasted_s / 3600
         line.wasted_gpu_hours += gpu_hours * (wasted_s / elapsed_s)
         share = Decimal(wasted_s) / Decimal(elapsed_s) if wasted_s < elapsed_s else _ALL

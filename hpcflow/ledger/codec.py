@@ -45,6 +45,9 @@ _MAX_OF: Final = {
 }
 #: As in :func:`hpcflow.ledger.derive.money`: sums are shown to eight places of 28 digits.
 _MOST_MONEY: Final = Decimal(10**19)
+#: Hours, or seconds, of which reports make sums; no cluster has so many.
+_SUMMED: Final = ("gpu_hours", "elapsed_s", "wasted_s")
+_MOST_HOURS: Final = 1e18
 
 
 @lru_cache(maxsize=64)
@@ -215,8 +218,12 @@ def _require_stored(python: str, name: str, values: list[Any]) -> None:
         most = _MAX_OF.get(name, _MAX_TEXT)
         if bare == "str" and len(texts) > most and max(map(len, filter(None, values))) > most:
             raise DamagedError(f"in its column {name} is a text of more than {most} characters")
-    if bare == "float" and not all(map(isfinite, filter(None, values))):
-        raise DamagedError(f"in its column {name} is not a number")
+    if bare == "float":
+        numbers = [value for value in values if value]
+        if not all(map(isfinite, numbers)):
+            raise DamagedError(f"in its column {name} is not a number")
+        if name in _SUMMED and max(map(abs, numbers), default=0) > _MOST_HOURS:
+            raise DamagedError(f"in its column {name} is a number above {_MOST_HOURS:g}")
 
 
 _AS_TEXT: Final = frozenset({str})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from hpcflow.budgets.amounts import UNITS, Amounts, total
@@ -24,6 +24,8 @@ from hpcflow.storage.layout import Home
 
 #: Another role can write any number of rows, and a file with too many lines cannot be read.
 _MOST_OF_OTHERS: Final = 1000
+#: What ended before counts in the first month of these. Only the present one is ever asked for.
+_MONTHS_OF: Final = timedelta(days=3660)
 
 
 def set_budget(
@@ -120,12 +122,20 @@ def _readable(
 
 
 def _opening(rows: Iterable[SpendingRow], now: datetime) -> Opening:
-    """The sum of what was billed, and what of it ended in which month."""
+    """The sum of what was billed, and what of it ended in which month of the last years.
+
+    What ends in the future, by the row of another role, counts now.
+    """
+    counted: list[Amounts] = []
     months: dict[str, list[Amounts]] = defaultdict(list)
     for row in rows:
-        months[f"{row.ended_at or now:%Y-%m}"].append(billed_amounts(row))
-    whole = _sum([each for some in months.values() for each in some])
-    return replace(whole, months={month: _sum(some) for month, some in sorted(months.items())})
+        counted.append(billed_amounts(row))
+        ended_at = min(row.ended_at or now, now)
+        # Without any month, all of it would count in this one.
+        months[f"{max(ended_at, now - _MONTHS_OF):%Y-%m}"].append(counted[-1])
+    return replace(
+        _sum(counted), months={month: _sum(some) for month, some in sorted(months.items())}
+    )
 
 
 def _sum(counted: Sequence[Amounts]) -> Opening:

@@ -39,7 +39,7 @@ PROVISIONAL = {**BILLED, "billed_by": "'events'", "bill_due_at": "now()"}
 UNREADABLE = {
     "less than nothing": {"cost_usd": "-1"},
     "service units of a planet": {"cost_su": "2e15"},
-    "hours of a planet": {"gpu_hours": "1e300"},
+    "hours of a planet": {"gpu_hours": "1e17"},
     "no number of an attempt": {"attempt": "-attempt"},
     "too many attempts": {"attempt": "attempt + 1000000"},
     "a time that is none": {"ended_at": "'0002-01-01'"},
@@ -131,14 +131,14 @@ def test_any_number_of_sound_rows_of_eve_makes_a_file_that_can_be_read(
     dear = {
         **bill,
         "cost_usd": "1e15",
-        "ended_at": "timestamptz '2000-01-01' + number * interval '1 week'",
+        "ended_at": "timestamptz '1990-01-01' + number * interval '1 month'",
     }
     server.as_eve(
         database,
         copied("run", run_id=EVES),
-        copied("attempt", 2000, run_id=EVES, attempt="attempt * 10000 + number", **dear),
+        copied("attempt", 8000, run_id=EVES, attempt="attempt * 10000 + number", **dear),
     )
     assert _opening_usd(ada, tmp_path, "project:vision", asked) == Decimal(10) ** 15
     file = tmp_path / "budgets" / "project" / "vision.jsonl"
     assert len(file.read_bytes().splitlines()) < 1100
-    assert len(file.read_bytes()) < 1 << 20
+    assert len(file.read_bytes()) < 400_000

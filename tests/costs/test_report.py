@@ -64,6 +64,10 @@ def test_what_was_wasted_is_its_share_of_the_bill() -> None:
     assert (line.wasted_usd, line.wasted_gpu_hours) == (Decimal("1.5"), 0.5)
     (line,) = report([replace(ROW, elapsed_s=0.0, wasted_s=0.0, cost_usd="0")], ["project"]).lines
     assert line.wasted_usd == 0
+    for elapsed_s, wasted_s in ((1e-300, -1e18), (-1e-300, 1e18)):  # of another role
+        row = replace(ROW, elapsed_s=elapsed_s, wasted_s=wasted_s)
+        (line,) = report([row], ["project"]).lines
+        assert not any((line.wasted_usd, line.wasted_gpu_hours, line.wasted_hours))
 
 
 def test_what_being_preemptible_has_saved() -> None:
