@@ -14,6 +14,7 @@ from hpcflow.ledger.clauses import among, without_spoofed
 from hpcflow.ledger.codec import DamagedError, columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection, damaged
 from hpcflow.ledger.ends import End, ends
+from hpcflow.ledger.garbage import no_collection
 from hpcflow.ledger.left_out import LeftOutRuns
 from hpcflow.ledger.rates import Observed, observed
 from hpcflow.ledger.rows import (
@@ -387,7 +388,8 @@ class Ledger:
     def _reading(self) -> Iterator[Connection]:
         connection = self.connection()
         try:
-            yield connection
+            with no_collection():
+                yield connection
         except DamagedError as error:
             of_row = self.damaged(str(error))
             rebuild = "rebuild its rows from the files: hpcflow ledger rebuild"

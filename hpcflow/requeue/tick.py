@@ -7,10 +7,8 @@ holds nothing between two rounds.
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -27,6 +25,7 @@ from hpcflow.launch.cancel import complete
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.resubmit import resubmit
 from hpcflow.ledger.derive import CANCEL_DUE
+from hpcflow.ledger.garbage import no_collection
 from hpcflow.ledger.rows import Known
 from hpcflow.model import lost_journal
 from hpcflow.model.ids import parse_job_name
@@ -105,21 +104,8 @@ def tick(around: Surroundings) -> Report:
     Raises:
         LedgerError: the database does not answer; nothing is lost.
     """
-    with _no_collection():
+    with no_collection():
         return _Round(around).go()
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Rows and jobs by the ten thousand hold no cycles, and looking for some in them, again and
-    again as they grow in number, takes a quarter of a round."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _Round:

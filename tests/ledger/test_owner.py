@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -312,6 +313,25 @@ def test_no_huge_value_of_eve_costs_memory(
     listed = _ask_all(ada)
     assert _peak_kb() - before < 60_000
     assert run_dir.path.name in listed
+
+
+def test_no_row_of_eve_is_looked_through_for_garbage(
+    server: SharedServer, database: str, ada: Ledger, run_dir: RunDir
+) -> None:
+    """This takes longer than to read the rows, again and again."""
+    server.as_eve(database, *_many("journal", 15))
+    looks: list[object] = []
+
+    def look_on(phase: str, _: dict[str, int]) -> None:
+        looks.append(phase)
+
+    gc.callbacks.append(look_on)
+    try:
+        assert len(ada.used(since=_EARLY, everyone=True)) > 300
+    finally:
+        gc.callbacks.remove(look_on)
+    assert len(looks) < 20
+    del run_dir
 
 
 def _ask_all(ledger: Ledger) -> list[str]:
