@@ -20,7 +20,7 @@ _SMALLEST: Final = 40
 _TOO_EXACT: Final = "expected an amount with at most 8 decimal places"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Amounts:
     """What an attempt takes; None of a unit that nobody can tell: that is not the same as 0."""
 

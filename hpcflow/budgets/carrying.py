@@ -79,10 +79,11 @@ def budget_from(scope: Scope, line: bytes, *, at_byte: int) -> Budget:
         None if head is None else change_from(head).terms,
         opening_from(said["opening"]),
         None if said["opened_at"] is None else from_text(said["opened_at"]),
-        changes=[change_from(each) for each in said["changes"]],
         is_whole=False,
         carried=months_from(said["months"]),
     )
+    for each in said["changes"]:
+        budget.remember(change_from(each))
     for each in said["entries"]:
         budget.apply(each)
     return budget

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 #: It is held for as long as it takes to read and write a few lines.
 _WAIT_S: Final = 60.0
-_MOST_LOOKED: Final = 20_000
+#: Of the budgets that this process keeps: a teammate can make any number of files.
+MOST_MEMORY: Final = 512 << 20
+_LEAST_BYTES: Final = 4096
 
 
 @dataclass
@@ -44,9 +46,32 @@ class _Looked:
     inode: int
     offset: int
     budget: Budget
+    memory: int = 0
 
 
-_LOOKED: Final[dict[Path, _Looked]] = {}
+class _Looks(dict[Path, _Looked]):
+    """What it knows of all files. Those that it has looked at longest ago are forgotten first."""
+
+    memory = 0
+
+    def keep(self, path: Path, looked: _Looked) -> None:
+        self.forget(path)
+        looked.memory = _LEAST_BYTES + looked.budget.memory
+        self[path] = looked
+        self.memory += looked.memory
+        while self.memory > MOST_MEMORY and len(self) > 1:
+            self.forget(next(iter(self)))
+
+    def forget(self, path: Path) -> None:
+        if (known := self.pop(path, None)) is not None:
+            self.memory -= known.memory
+
+    def clear(self) -> None:
+        super().clear()
+        self.memory = 0
+
+
+_LOOKED: Final = _Looks()
 
 
 @dataclass(frozen=True)
@@ -160,13 +185,15 @@ class BudgetFolder:
             raise storage_error("look at", path, error) from error
         known = _LOOKED.get(path)
         if known is None or known.inode != status.st_ino or known.offset > status.st_size:
-            if len(_LOOKED) >= _MOST_LOOKED:
-                _LOOKED.clear()
+            _LOOKED.forget(path)
             budget, offset = self._load(scope, whole=False)
-            known = _LOOKED[path] = _Looked(status.st_ino, offset, budget)
+            known = _Looked(status.st_ino, offset, budget)
+            _LOOKED.keep(path, known)
         elif known.offset < status.st_size:
+            _LOOKED.forget(path)  # where it fails, half of what was added would be known
             with suppress(FileNotFoundError), self._opened(scope) as file:
                 known.offset = read_on(known.budget, file, known.offset)
+            _LOOKED.keep(path, known)
         return known.budget
 
     def damage(self, budget: Budget) -> str | None:

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from hpcflow.model.run_budget import RunBudget
 
 _MOST_TEXT: Final = 1000
+#: Of a user; Linux has 32 characters.
+MOST_NAME: Final = 256
 #: Of attempts, or of seconds: no time limit is longer.
 MOST_COUNT: Final = 10**9
-_MONTH: Final = re.compile(r"\d{4}-\d{2}", re.ASCII)
+_MONTH: Final = re.compile(r"\d{4}-(0[1-9]|1[0-2])", re.ASCII)
 
 
 class OnExceeded(str, Enum):
@@ -151,10 +153,10 @@ def change_from(said: Mapping[str, Any]) -> Change:
     why = said.get("why")
     return Change(
         at=from_text(said["at"]),
-        by=text_from(said["by"]),
+        by=text_from(said["by"], MOST_NAME),
         terms=terms,
         why=None if why is None else text_from(why),
-        how=text_from(said.get("how", "command")),
+        how=text_from(said.get("how", "command"), MOST_NAME),
         opening=opening,
     )
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
+from sys import getsizeof
 from typing import Any, Final
 
-from hpcflow.budgets.amounts import NOTHING, Amounts, amounts_from
+from hpcflow.budgets.amounts import NOTHING, UNITS, Amounts, amounts_from
 from hpcflow.budgets.records import (
+    MOST_NAME,
     Change,
     Limit,
     Opening,
@@ -30,6 +32,10 @@ _MOST_MOMENTS: Final = 16
 _MOST_ATTEMPTS: Final = 999_999
 #: ``PATH_MAX`` of Linux.
 _MOST_PATH: Final = 4096
+#: Bytes of memory of an entry, a change and a month without their texts, as measured.
+_ENTRY_BYTES: Final = 900
+_CHANGE_BYTES: Final = 1500
+_MONTH_BYTES: Final = 900
 #: What a damaged line raises. The text of an error about a deep value may be too deep, too.
 DAMAGED: Final = (
     ValueError,
@@ -49,7 +55,7 @@ class Standing(str, Enum):
     SETTLED = "settled"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One attempt.
 
@@ -114,6 +120,7 @@ class Budget:
         is_whole: False where reading began at such a line.
         lines: how many were read since the last such line.
         skipped: how many of them say nothing: torn, damaged, of a newer version.
+        held: about how many bytes of memory its entries and changes take.
     """
 
     scope: Scope
@@ -126,7 +133,14 @@ class Budget:
     is_whole: bool = True
     lines: int = 0
     skipped: int = 0
+    held: int = 0
     _known: dict[tuple[str, datetime], Used] = field(default_factory=dict)
+    _ran: dict[tuple[str, datetime], Decimal] = field(default_factory=dict)
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes of memory it takes."""
+        return self.held + _MONTH_BYTES * (len(self.opening.months) + len(self.carried))
 
     def limit(self, unit: str) -> Limit:
         """The limits of one unit."""
@@ -173,6 +187,8 @@ class Budget:
 
     def so_far(self, unit: str, now: datetime) -> Decimal:
         """Of what is committed, what those have taken that are known to run."""
+        if (unit, now) in self._ran:
+            return self._ran[unit, now]
         amounts = (each.so_far(now).of(unit) for each in self.entries.values() if each.began_at)
         return sum((each for each in amounts if each is not None), Decimal(0))
 
@@ -181,6 +197,20 @@ class Budget:
         if self.terms is None or not self.terms.per_month or at is None:
             return True
         return (at.year, at.month) == (now.year, now.month)
+
+    def summed(self, now: datetime) -> Budget:
+        """The same without what it is made of, for a caller that looks at the sums of this moment
+        alone."""
+        return replace(
+            self,
+            opening=Opening(NOTHING),
+            entries={},
+            changes=[],
+            carried={},
+            held=0,
+            _known={(unit, now): self.used(unit, now) for unit in UNITS},
+            _ran={(unit, now): self.so_far(unit, now) for unit in UNITS},
+        )
 
     def commit(self, entry: Entry) -> None:
         """Let an attempt count, too, that waits from now on; quickly, for there may be many."""
@@ -218,9 +248,15 @@ class Budget:
         self._known.clear()
         if change.opening is not None:
             self.opening, self.opened_at = change.opening, change.at
+            self.held -= sum(map(_bytes_of, self.entries.values()))
             self.entries, self.carried = {}, {}
         self.terms = change.terms
-        self.changes.append(replace(change, opening=None))  # only the newest one is kept
+        self.remember(change)
+
+    def remember(self, change: Change) -> None:
+        """Keep a change in the history. Of openings only the newest one is kept."""
+        self.changes.append(replace(change, opening=None))
+        self.held += _CHANGE_BYTES + sum(map(getsizeof, (change.by, change.how, change.why)))
 
     def apply(self, said: dict[str, Any]) -> None:
         """Let one line count.
@@ -251,6 +287,11 @@ class Budget:
             if record == "committed":  # its place is that of its newest line
                 self.entries.pop(key, None)
             self.entries[key] = entry
+            self.held += _bytes_of(entry) - (0 if before is None else _bytes_of(before))
+
+
+def _bytes_of(entry: Entry) -> int:
+    return _ENTRY_BYTES + getsizeof(entry.by) + getsizeof(entry.home)
 
 
 def _key(run_id: object, attempt: object) -> tuple[str, int]:
@@ -271,7 +312,7 @@ def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:
     limit_s, home = said.get("limit_s"), said.get("home")
     return Entry(
         *key,
-        by=text_from(said["by"]),
+        by=text_from(said["by"], MOST_NAME),
         standing=Standing(record),
         amounts=amounts_from(said["amounts"]),
         at=from_text(said["ended_at"] if is_settled and "ended_at" in said else said["at"]),

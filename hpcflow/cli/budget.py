@@ -136,20 +136,17 @@ def ls_command(site: str | None, as_json: bool) -> int:
     session = Session()
     folder = _folder(session, site)
     _reconcile(session, folder, None)
-    read = []
+    budgets, now = [], session.clock.now()
     for scope in folder.scopes():
         try:
-            read.append(folder.read(scope))
-        except StorageError as error:  # noqa: PERF203 - each is told
+            found = folder.read(scope)
+        except StorageError as error:
             warn(f"{error.message}{next_step(error)}")
-    for damage in filter(None, map(folder.damage, read)):
-        warn(damage)
-    budgets = [
-        each
-        for each in read
-        if each.terms is not None and (each.scope.kind != "run" or each.committed_to())
-    ]
-    now = session.clock.now()
+            continue
+        if (damage := folder.damage(found)) is not None:
+            warn(damage)
+        if found.terms is not None and (scope.kind != "run" or found.committed_to()):
+            budgets.append(found.summed(now))  # all at once may be more than there is memory for
     if as_json:
         print_json([as_values(budget, now) for budget in budgets])
     elif budgets:

@@ -21,12 +21,12 @@ from functools import cached_property
 from typing import Final
 
 from hpcflow.budgets.amounts import NOTHING, Amounts, billed
-from hpcflow.budgets.folder import BudgetFolder, budgets_of
+from hpcflow.budgets.folder import MOST_MEMORY, BudgetFolder, budgets_of
 from hpcflow.budgets.records import entry_line
 from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
-from hpcflow.errors import HpcflowError, LedgerError, StorageError, words_for
+from hpcflow.errors import HpcflowError, LedgerError, StorageError, shell_word, words_for
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
@@ -41,9 +41,6 @@ from hpcflow.storage.runs import is_gone, is_path_untrusted, linked
 
 _log = logging.getLogger(__name__)
 
-#: Kinds of which there are few: all of them are looked at. Of the others there may be one for each
-#: run that ever was.
-_FEW: Final = ("project", "user")
 #: Of an array what all take is committed before the first run is made; scratch may be slow.
 _MAKING_TAKES: Final = timedelta(hours=1)
 
@@ -110,29 +107,40 @@ class _Look:
             return
         found = self._ledger.spending_unsettled(user=self._user)
         rows = [row for row in found if self._is_here(row)]
-        wanted = {each for each in there if each.kind in _FEW or each == scope}
-        if any(each.kind not in _FEW for each in there):
+        wanted = {each for each in there if self._is_one_of_few(each) or each == scope}
+        own: set[Scope] = set()
+        if rows:
             moving = [row for row in rows if not row.is_billed_for_good]
-            wanted |= {each for row in moving for each in _scopes(row)} & set(there)
+            own = {each for row in moving for each in _scopes(row)} & set(there)
         sizes: dict[Scope, int] = {}
         budgets: list[Budget] = []
-        for each in sorted(wanted):
+        memory = 0
+        # A teammate can fill the memory with files: the caller's own come first, then small ones.
+        for each in sorted(
+            wanted | own, key=lambda each: (each not in own, self._size(each), each)
+        ):
             try:
                 sizes[each] = self._folder.size(each)
                 budget = self._folder.look(each)
             except StorageError as error:  # the others are brought up to date all the same
                 self._unread.append(error)
                 continue
-            if budget.terms is not None:
-                budgets.append(budget)
+            if budget.terms is None:
+                continue
+            memory += budget.memory
+            if memory > MOST_MEMORY:
+                self._unread.append(self._too_large(each))
+                memory -= budget.memory
+                continue
+            budgets.append(budget)
         by_scope = {budget.scope: budget for budget in budgets}
         by_key = {(row.run_id, row.attempt): row for row in rows}
         for budget in budgets:
-            own = [each for each in budget.entries.values() if self._is_open(each)]
-            unknown = {each.run_id for each in own if (each.run_id, each.attempt) not in by_key}
+            entries = [each for each in budget.entries.values() if self._is_open(each)]
+            unknown = {each.run_id for each in entries if (each.run_id, each.attempt) not in by_key}
             for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
                 by_key[row.run_id, row.attempt] = row
-            for entry in own:
+            for entry in entries:
                 self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
         for row in rows:
             if row.is_over:
@@ -150,6 +158,25 @@ class _Look:
                 # What has grown since says more than this knows of; there is a next look.
                 if self._folder.size(where) == sizes[where]:
                     self._folder.append(where, lines)
+
+    def _is_one_of_few(self, scope: Scope) -> bool:
+        """Whether it is looked at in any case. Nothing of the caller counts against another user's;
+        of sweeps and runs there may be one for each that ever was."""
+        return scope.kind == "project" or scope == Scope("user", self._user)
+
+    def _size(self, scope: Scope) -> int:
+        try:
+            return self._folder.size(scope)
+        except StorageError:  # which is told when it is read
+            return 0
+
+    def _too_large(self, scope: Scope) -> StorageError:
+        file = self._folder.file(scope)
+        return StorageError(
+            f"{file} is left out: the budgets of its folder take more than {MOST_MEMORY >> 20} MiB "
+            "of memory",
+            next_action=f"see which is large: ls -lS {shell_word(file.parent)}",
+        )
 
     @cached_property
     def _real_home(self) -> str:

@@ -96,7 +96,7 @@ class _Round:
         for name in around.ledger.sites_unsettled(user=around.settings.user):
             with suppress(HpcflowError):  # its site file is gone, which the round has said
                 folder = budgets_of(around.find_site(name), around.settings.home)
-                if folder.is_there() and _may_want_notice(folder):
+                if folder.is_there() and _may_want_notice(folder, around.settings.user):
                     found[name] = folder
         return found
 
@@ -165,12 +165,14 @@ def _wants_notice(budget: Budget) -> bool:
     return budget.terms is not None and budget.terms.on_exceeded is OnExceeded.SAVE_AND_STOP
 
 
-def _may_want_notice(folder: BudgetFolder) -> bool:
-    """Whether any budget may ask for that. There may be one of each run: those are not opened."""
+def _may_want_notice(folder: BudgetFolder, user: str) -> bool:
+    """Whether any budget of this user's runs may ask for that. There may be one of each run: those
+    are not opened."""
     try:
         return any(
             scope.kind in ("sweep", "run") or _wants_notice(folder.look(scope))
             for scope in folder.scopes()
+            if scope.kind != "user" or scope.name == user
         )
     except StorageError:  # of one that cannot be read; those of each run are read later
         return True

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from hpcflow.budgets import budget_file
-from hpcflow.budgets.amounts import Amounts
+from hpcflow.budgets import budget_file, folder
+from hpcflow.budgets.amounts import UNITS, Amounts
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Limit, Terms, entry_line
 from hpcflow.budgets.scope import Scope
@@ -34,8 +34,8 @@ HARMLESS = {"nothing", "noughts", "garbage", "deep lists", "deep objects", "a li
 HARMLESS |= {"other keys", "file of another user"}
 
 
-def shared(folder: Path) -> BudgetFolder:
-    team = folder / "team"
+def shared(place: Path) -> BudgetFolder:
+    team = place / "team"
     team.mkdir(mode=0o770)
     team.chmod(0o2770)
     return BudgetFolder(team, "devcluster")
@@ -300,18 +300,95 @@ def test_a_file_that_is_read_on_and_on_does_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each look reads only what was added, and few lines of it."""
-    monkeypatch.setattr(budget_file, "_MOST_ENTRIES", 1000)
+    monkeypatch.setattr(budget_file, "_MOST_MEMORY", 1 << 20)
     budgets = shared(tmp_path)
     spend(budgets)
-    for first in (1, 400, 800):
+    for first in range(1, 1200, 400):
         assert len(budgets.look(SCOPE).entries) < 1000
-        with budgets.file(SCOPE).open("a") as file:
-            for number in range(first, first + 400):
-                file.write(json.dumps({**COMMITTED, "attempt": number}) + "\n")
-    with pytest.raises(StorageError, match="too many attempts and changes"):
-        budgets.look(SCOPE)
+        write_attempts(budgets, SCOPE, first, 400)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="too many attempts and changes"):
+            budgets.look(SCOPE)
+    assert len(budgets.read(SCOPE, whole=True).entries) == 1200
+    write_attempts(budgets, SCOPE, 1201, 1200)
     with pytest.raises(StorageError, match="too many attempts and changes"):
         budgets.read(SCOPE, whole=True)
+
+
+def write_attempts(
+    budgets: BudgetFolder, scope: Scope, first: int, count: int, **more: Any
+) -> None:
+    file = budgets.file(scope)
+    file.parent.mkdir(exist_ok=True)
+    with file.open("a") as opened:
+        for number in range(first, first + count):
+            opened.write(json.dumps({**COMMITTED, "attempt": number, **more}) + "\n")
+
+
+#: One of these makes Python keep 4 bytes for each character.
+WIDE = "\U0001f600"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"amounts": dict.fromkeys(UNITS, "123456.12345678"), "limit_s": 86400},
+        {"by": WIDE * 250},
+        {"home": WIDE + "x" * 4000},
+        {"home": "x" * 4000},
+    ],
+    ids=["short", "long", "names", "wide paths", "paths"],
+)
+def test_the_memory_of_a_budget_is_known(tmp_path: Path, more: dict[str, Any]) -> None:
+    budgets = shared(tmp_path)
+    write_attempts(budgets, SCOPE, 1, 1000, **more)
+    tracemalloc.start()
+    try:
+        budget = budgets.read(SCOPE)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(budget.entries) == 1000
+    assert taken < 1.1 * budget.memory < 3 * taken
+
+
+def test_the_memory_of_changes_and_months_is_known(tmp_path: Path) -> None:
+    budgets = shared(tmp_path)
+    sums = {"cost_usd": "1.12345", "unpriced": {"cost_usd": 5000}}
+    months = {f"{year}-{month:02d}": sums for year in range(1000, 1100) for month in range(1, 13)}
+    line = {**json.loads(LINE), "why": WIDE * 500, "opening": {**sums, "months": months}}
+    budgets.file(SCOPE).parent.mkdir()
+    budgets.file(SCOPE).write_text(f"{json.dumps(line)}\n" * 200)
+    tracemalloc.start()
+    try:
+        budget = budgets.read(SCOPE)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert (len(budget.changes), len(budget.opening.months)) == (200, 1200)
+    assert taken < 1.1 * budget.memory < 3 * taken
+
+
+def test_many_budgets_do_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of a file was no limit of a folder: four files of 60 MB took a GB."""
+    monkeypatch.setattr(folder, "MOST_MEMORY", 4 << 20)
+    folder._LOOKED.clear()
+    budgets = shared(tmp_path)
+    scopes = [Scope("user", f"user{number}") for number in range(12)]
+    for scope in scopes:
+        write_attempts(budgets, scope, 1, 100, home=WIDE + "x" * 4000)
+    tracemalloc.start()
+    try:
+        for _ in range(2):
+            for scope in scopes:
+                assert len(budgets.look(scope).entries) == 100
+        assert tracemalloc.get_traced_memory()[0] < 6 << 20
+    finally:
+        tracemalloc.stop()
+    assert 1 < len(folder._LOOKED) < 12
 
 
 def test_a_teammate_who_holds_the_lock_of_a_budget_file_holds_up_nobody(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt
 from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.run import Launched
+from hpcflow.observe import reconciling
 from hpcflow.sites.placement import place
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
@@ -197,6 +199,27 @@ def test_what_was_settled_long_ago_is_not_taken_for_new(
     size = desk.budgets.size(VISION)
     desk.look()
     assert desk.budgets.size(VISION) == size
+
+
+def test_budgets_that_would_fill_the_memory_are_left_out_and_not_ones_own(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A teammate writes one that sorts before, and one of another user."""
+    desk.set(hard="100")
+    desk.set("user:eve", hard="100")
+    launched = desk.launch()
+    eve = json.loads(desk.budgets.file(VISION).read_text().splitlines()[-1]) | {"by": "eve"}
+    for kind, name in (("project", "a"), ("user", "eve")):
+        with (desk.budgets.path / kind / f"{name}.jsonl").open("a") as file:
+            file.write(f"{json.dumps(desk.lines()[0])}\n")
+            for number in range(1, 2000):
+                file.write(f"{json.dumps(eve | {'attempt': number})}\n")
+    monkeypatch.setattr(reconciling, "MOST_MEMORY", 1 << 20)
+    desk.slurm.start(launched.job_id)
+    (warning,) = desk.look()
+    assert "project/a.jsonl is left out: the budgets of its folder take more than 1 MiB" in warning
+    assert desk.lines()[-1]["record"] == "began"
+    assert desk.budgets.file(Scope("user", "eve")) not in folder._LOOKED, "nothing is ada's there"
 
 
 def test_what_counts_in_one_folder_does_not_count_in_another(desk: BudgetDesk) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from tests.budgets.extremes import ATTACKS, EXTREME, attack
+from tests.budgets.extremes import ATTACKS, COMMITTED, EXTREME, attack
 from tests.cli.desk import Desk
 from tests.cli.test_budget import config, mine
 
@@ -40,3 +42,27 @@ def test_a_budget_that_cannot_be_read_any_more_is_a_warning_after_the_job_was_se
 
     monkeypatch.setattr("hpcflow.launch.committing.warnings_of", fails)
     assert "budget project:vision: ValueError" in mine.error("run", config(mine, "true"), code=0)
+
+
+def test_a_list_of_large_budgets_takes_the_memory_of_one(mine: Desk, home: Path) -> None:
+    mine.say("budget", "set", "user:eve0", "--hard", "500")
+    first = (home / "budgets" / "user" / "eve0.jsonl").read_text()
+    for user in range(8):
+        with (home / "budgets" / "user" / f"eve{user}.jsonl").open("w") as file:
+            file.write(first)
+            for number in range(1, 500):
+                line = {
+                    **COMMITTED,
+                    "by": "eve",
+                    "attempt": number,
+                    "home": "\U0001f600" + "x" * 4000,
+                }
+                file.write(json.dumps(line) + "\n")
+    mine.json("budget", "ls")
+    tracemalloc.start()
+    try:
+        found = mine.json("budget", "ls")
+        assert tracemalloc.get_traced_memory()[1] < 3 * 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert [each["amounts"]["cost_usd"]["committed"] for each in found] == ["499"] * 8
