@@ -34,6 +34,9 @@ _MAX_TEXT_OF_OTHERS: Final = 5_000
 _MAX_JSON_OF_OTHERS: Final = 16_000
 #: JSON that is kept as it is, for each row: in Python it takes twenty times as much memory.
 _MAX_KEPT_OF_OTHERS: Final = {"tags": 4_000, "metrics": 8_000}
+_TIMES_MEMORY: Final = 20
+#: Memory for all rows of one other role in a query that reads any number of them.
+_MAX_OF_ROLE: Final = 1 << 28
 #: Columns with a limit of their own. An id is a name, a date and eight letters. The JSON values are
 #: as large as a config may make them, and are read for one's own runs alone.
 _MAX_OF: Final = {
@@ -75,6 +78,7 @@ def selected(
     table: str = "",
     *,
     everyone: bool = False,
+    any_number: bool = False,
 ) -> str:
     """Return the columns for a SELECT. The server sends NULL for a text that is too long: in a
     shared database, other users may have written gigabytes.
@@ -83,15 +87,35 @@ def selected(
         connection_kind: ``sqlite`` or ``postgresql``.
         table: whose columns they are, where several are joined.
         everyone: also read rows of other roles. Their texts have lower limits.
+        any_number: nothing else limits the number of these rows, so the server sends NULL for the
+            texts of a role that has written too much in all.
     """
-    return ", ".join(_selected(connection_kind, row_type, name, table, everyone) for name in names)
+    fitting = [_fitting(connection_kind, row_type, name, table, everyone) for name in names]
+    enough = ""
+    if everyone and any_number and connection_kind != "sqlite":
+        sizes = " + ".join(
+            f"CASE WHEN {fits} THEN octet_length({text}) * {times} ELSE 0 END"
+            for name, (text, fits) in zip(names, fitting, strict=True)
+            for times in [_TIMES_MEMORY if name in _MAX_KEPT_OF_OTHERS else 1]
+            if fits
+        )
+        owner = f"{table}.owner" if table else "owner"
+        so_far = f"sum({sizes}) OVER (PARTITION BY {owner} ROWS UNBOUNDED PRECEDING)"
+        enough = f" AND ({owner} = current_user OR {so_far} <= {_MAX_OF_ROLE})"
+    return ", ".join(
+        f"CASE WHEN {fits}{'' if name == 'run_id' else enough} THEN {text} END" if fits else text
+        for name, (text, fits) in zip(names, fitting, strict=True)
+    )
 
 
-def _selected(connection_kind: str, row_type: Any, name: str, table: str, everyone: bool) -> str:
+def _fitting(
+    connection_kind: str, row_type: Any, name: str, table: str, everyone: bool
+) -> tuple[str, str]:
+    """Return SQL for a value and for whether it is short enough, or an empty text."""
     prefix = f"{table}." if table else ""
     column, kind = prefix + name, kind_of(row_type, name)
     if connection_kind == "sqlite" or kind not in ("str", "json"):
-        return column
+        return column, ""
     is_json, text = kind == "json", f"CAST({column} AS text)"
     most = str(_MAX_OF.get(name, _MAX_JSON if is_json else _MAX_TEXT))
     if everyone:
@@ -99,7 +123,7 @@ def _selected(connection_kind: str, row_type: Any, name: str, table: str, everyo
         of_others = min(int(most), _MAX_KEPT_OF_OTHERS.get(name, usual))
         most = f"CASE WHEN {prefix}owner = current_user THEN {most} ELSE {of_others} END"
     # octet_length() reads only the header.
-    return f"CASE WHEN octet_length({text}) <= ({most}) THEN {text} END"
+    return text, f"octet_length({text}) <= ({most})"
 
 
 def encode(row: Any, names: tuple[str, ...] | None = None) -> list[object]:

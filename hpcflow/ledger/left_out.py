@@ -37,8 +37,8 @@ class LeftOutRuns:
         for run_id, why in named:
             self._warn(
                 f"run {run_id[:80]} of user {str(owners.get(run_id, '?'))[:80]} is left out: a row "
-                f"of it in the ledger is damaged ({why[:120]}); its owner can rebuild it from "
-                "the files: hpcflow ledger rebuild"
+                f"of it in the ledger is damaged or too large ({why[:120]}); its owner can rebuild "
+                "it from the files: hpcflow ledger rebuild"
             )
         if len(new) > len(named):
             self._warn(f"{len(new) - len(named)} more runs are left out, for the same reason")

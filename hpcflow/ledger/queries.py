@@ -101,7 +101,9 @@ def runs(
         find = "instr(tags, ?)" if connection.is_sqlite else "strpos(CAST(tags AS TEXT), ?)"
         where.append(f"{find} > 0")
         values.append(f'"{tag}"')
-    what = selected(connection.url.kind, RunRow, _RUN, everyone=everyone)
+    any_number = limit is None
+    kind = connection.url.kind
+    what = selected(kind, RunRow, _RUN, everyone=everyone, any_number=any_number)
     sql = f"SELECT {what} FROM run WHERE {' AND '.join(where)} ORDER BY created_at DESC, run_id"  # noqa: S608 - our names, and marks
     if limit is not None:
         sql += " LIMIT ?"

@@ -93,7 +93,7 @@ def used(
         run_values.append(value)
     where += without_spoofed(connection, "attempt", everyone=everyone)
     of_run += without_spoofed(connection, "run", everyone=everyone)
-    chosen = partial(selected, connection.url.kind, everyone=everyone)
+    chosen = partial(selected, connection.url.kind, everyone=everyone, any_number=True)
     left_out = connection.left_out
     names = chosen(AttemptRow, _OF_ATTEMPT)
     of_attempt = f"SELECT {names} FROM attempt WHERE {where} "  # noqa: S608 - our names, and marks

@@ -13,6 +13,7 @@ import pytest
 
 from hpcflow.cli.session import Session
 from hpcflow.errors import LedgerError, NotFoundError, StorageError
+from hpcflow.ledger import codec
 from hpcflow.ledger.connection import RELATIONS, VERSION_TABLE
 from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
@@ -313,6 +314,23 @@ def test_no_huge_value_of_eve_costs_memory(
     listed = _ask_all(ada)
     assert _peak_kb() - before < 60_000
     assert run_dir.path.name in listed
+
+
+@pytest.mark.parametrize("what", ["runs", "used"])
+def test_only_so_much_of_eve_is_read_however_many_rows_she_writes(
+    server: SharedServer, database: str, ada: Ledger, run_dir: RunDir, warnings: list[str],
+    monkeypatch: pytest.MonkeyPatch, what: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(codec, "_MAX_OF_ROLE", 200_000)
+    codec.selected.cache_clear()
+    try:
+        server.as_eve(database, *_many("tags" if what == "runs" else "journal", 4))
+        found = EVERYONE[what](ada)
+    finally:
+        codec.selected.cache_clear()
+    assert run_dir.path.name in found
+    assert 1 < len(found) < 100
+    assert "more runs are left out" in warnings[-1]
 
 
 def test_no_row_of_eve_is_looked_through_for_garbage(
