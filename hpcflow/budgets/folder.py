@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Iterator
@@ -37,6 +38,9 @@ _WAIT_S: Final = 60.0
 #: Of the budgets that this process keeps: a teammate can make any number of files.
 MOST_MEMORY: Final = 512 << 20
 _LEAST_BYTES: Final = 4096
+_WARNED: Final[set[Path]] = set()
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -271,11 +275,10 @@ class BudgetFolder:
             StorageError: the folder cannot be written, or somebody else is at it for too long.
         """
         path = self.path / "lock"
-        with (
-            self._made(path.name) as (shared, _),
-            lock_shared_file(path, shared, wait_s=wait_s, clock=clock) as is_reliable,
-        ):
-            yield is_reliable
+        with self._made(path.name) as (shared, _):
+            _warn_of_others(path, shared)
+            with lock_shared_file(path, shared, wait_s=wait_s, clock=clock) as is_reliable:
+                yield is_reliable
 
     def append(self, scope: Scope, lines: list[str]) -> None:
         """Add whole lines, with one write; on the disk when this returns. Under the lock.
@@ -310,12 +313,35 @@ class BudgetFolder:
                         make_folder(kind, shared, mode)
                     last = stack.enter_context(open_folder(kind, within=shared))
                 if not _is_there(name, last):
-                    make_file(name, last, mode & 0o666 | FILE_MODE)
+                    make_file(name, last, _lock_mode(mode) if kind is None else _file_mode(mode))
                 opened = stack.pop_all()
         except OSError as error:
             raise storage_error("make", self.path / (kind or "") / name, error) from error
         with opened:
             yield shared, last
+
+
+def _file_mode(folder: int) -> int:
+    return folder & 0o666 | FILE_MODE
+
+
+def _lock_mode(folder: int) -> int:
+    """Whoever can read a lock can hold it: those alone who may write in the folder."""
+    return FILE_MODE | (0o060 if folder & 0o020 else 0) | (0o006 if folder & 0o002 else 0)
+
+
+def _warn_of_others(path: Path, shared: int) -> None:
+    """Say once that users who may not write in the folder can stop submissions by its lock."""
+    with suppress(OSError):
+        mode = stat.S_IMODE(os.lstat(path.name, dir_fd=shared).st_mode)
+        if mode & 0o007 & ~_lock_mode(os.fstat(shared).st_mode) and path not in _WARNED:
+            _WARNED.add(path)
+            _log.warning(
+                "any user of this machine can hold %s and so stop submissions; its owner closes "
+                "it: chmod o-rwx %s",
+                path,
+                shell_word(path),
+            )
 
 
 def _is_there(name: str, within: int) -> bool:

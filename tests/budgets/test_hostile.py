@@ -187,6 +187,43 @@ def test_as_open_as_the_folder_that_is_shared(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
 
 
+@pytest.mark.parametrize(
+    ("folder_mode", "lock_mode", "file_mode"),
+    [
+        (0o2770, 0o660, 0o660),
+        (0o2775, 0o660, 0o664),
+        (0o755, 0o600, 0o644),
+        (0o2750, 0o600, 0o640),
+        (0o1777, 0o666, 0o666),
+    ],
+)
+def test_only_who_may_write_in_the_folder_can_hold_its_lock(
+    tmp_path: Path, folder_mode: int, lock_mode: int, file_mode: int
+) -> None:
+    """A lock can be held by a process that has only opened the file for reading."""
+    budgets = shared(tmp_path)
+    budgets.path.chmod(folder_mode)
+    spend(budgets)
+    assert stat.S_IMODE((budgets.path / "lock").stat().st_mode) == lock_mode
+    assert stat.S_IMODE(budgets.file(SCOPE).stat().st_mode) == file_mode
+
+
+def test_a_lock_that_all_users_can_hold_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An older hpcflow made it."""
+    budgets = shared(tmp_path)
+    budgets.path.chmod(0o2775)
+    lock = budgets.path / "lock"
+    lock.touch()
+    lock.chmod(0o664)
+    for _ in range(2):
+        spend(budgets)
+    (said,) = caplog.messages
+    assert f"any user of this machine can hold {lock}" in said
+    assert "chmod o-rwx" in said
+
+
 def test_a_link_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
     budgets = shared(tmp_path)
     link = tmp_path / "link"
