@@ -36,7 +36,7 @@ FORMAT = 1
 _BEGIN: Final = b'{"record": "'
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z|\\\Z)', re.DOTALL)
 #: Of seconds, hours or money: no trial takes so much, and sums stay exact enough.
-_MOST: Final = 10**15
+MOST_TAKEN: Final = 10**15
 _MOST_CHARS: Final = 40
 #: The files of an attempt are no longer.
 _MOST_BYTES: Final = 2**63 - 1
@@ -51,15 +51,15 @@ def _money(text: str) -> str:
     if (
         value is None
         or not value.is_finite()
-        or not 0 <= value <= _MOST
+        or not 0 <= value <= MOST_TAKEN
         or abs(int(value.as_tuple().exponent)) > _MOST_CHARS
     ):
         raise ValueError("expected an amount like 12.50")
     return text
 
 
-_Taken = Annotated[float, Field(ge=0, le=_MOST, allow_inf_nan=False)]
-_Trial = Annotated[int, Field(ge=0, le=_MOST)]
+_Taken = Annotated[float, Field(ge=0, le=MOST_TAKEN, allow_inf_nan=False)]
+_Trial = Annotated[int, Field(ge=0, le=MOST_TAKEN)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 

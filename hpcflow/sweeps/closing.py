@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeVar
 
 from hpcflow.errors import SchedulerError, StorageError
-from hpcflow.model.sweep_records import Closed
+from hpcflow.model.sweep_records import MOST_TAKEN, Closed
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import SweepState, Trial, TrialState, failures_in_a_row
 
 #: So many trials fail, one after the other, and none ever did not: then all will.
 _FAIL_AT_FIRST: Final = 3
 _FAIL_LATER: Final = 5
+
+_Number = TypeVar("_Number", float, Decimal)
 
 
 def close(this: Round) -> None:
@@ -64,10 +66,17 @@ def _closed(this: Round, trial: Trial) -> Closed:
     return Closed(
         at=this.around.clock.now(),
         trial=trial.number,
-        seconds=round(sum(each.seconds for each in costs), 3),
-        gpu_hours=round(sum(each.gpu_hours for each in costs), 6),
-        cost_usd=None if total is None else str(total.quantize(Decimal("0.000001"))),
+        seconds=round(_within(sum(each.seconds for each in costs)), 3),
+        gpu_hours=round(_within(sum(each.gpu_hours for each in costs)), 6),
+        cost_usd=None if total is None else str(_within(total).quantize(Decimal("0.000001"))),
     )
+
+
+def _within(taken: _Number) -> _Number:
+    """As much of it as a record can say: bills of a store may say anything, and a trial whose
+    record could not be read would end its sweep."""
+    kind = type(taken)
+    return min(max(kind(0), taken), kind(MOST_TAKEN))
 
 
 def halt_if_all_fail(this: Round) -> None:

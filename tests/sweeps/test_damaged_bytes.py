@@ -4,6 +4,7 @@ Nobody gets a traceback, and all other sweeps are listed."""
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from hpcflow.errors import StorageError
 from hpcflow.model.sweep_records import Closed, Told
 from hpcflow.storage.sweeps import append
+from hpcflow.sweeps.trials import Cost, TrialRuns
 from hpcflow.sweeps.view import look, sweep_view
 from tests.sweeps.searched import Searched
 
@@ -105,3 +107,17 @@ def test_a_record_whose_numbers_cannot_be_is_damaged(desk: Searched, line: str) 
         look(desk.sweep_dir)
     (problem,) = desk.round().problems
     assert "damaged" in problem
+
+
+def test_a_trial_whose_bill_is_out_of_bounds_is_closed_all_the_same(
+    desk: Searched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a round writes, the next one reads."""
+    bill = Cost(1e300, -1.0, Decimal("1e30"))
+    monkeypatch.setattr(TrialRuns, "cost", lambda *_: bill)
+    desk.completes(3, 0.5)
+    for _ in range(3):
+        assert desk.round().problems == []
+    closed = desk.trial(3).closed
+    assert closed is not None
+    assert (closed.seconds, closed.gpu_hours, closed.cost_usd) == (1e15, 0.0, f"{10**15}.000000")
