@@ -15,6 +15,8 @@ from typing import Any
 from hpcflow.errors import MirrorError, MissingObjectError, StorageError, shell_word
 from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.remote import Remote
+from hpcflow.model.journal import parse_record_or_none
+from hpcflow.model.requests import is_older_home_accepted
 from hpcflow.runtime.reading import (
     MAX_JSON_BYTES,
     MAX_LINE_BYTES,
@@ -58,9 +60,9 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
 
 
 def require_no_less(run_dir: RunDir, remote: Remote, home: Home) -> bytes:
-    """Refuse to send a journal that lacks lines which were mirrored before.
+    """Refuse to send a journal that lacks lines of the home's copy, or of the store's journal.
 
-    The home's copy says which. Where it has none, or they are not here, the store is asked.
+    A journal in the store that does not begin with the copy was changed by others, and is replaced.
 
     Returns:
         The journal.
@@ -70,23 +72,38 @@ def require_no_less(run_dir: RunDir, remote: Remote, home: Home) -> bytes:
         StorageError: the journal here, or its copy in the home, cannot be read.
     """
     run_id = run_dir.path.name
-    name = f"{run_id}/{run_dir.journal.name}"
-    here = _journal(run_dir)
-    copy = read_copy(home, run_id)
-    if copy is not None and here.startswith(copy):
-        return here
-    if name not in remote.names(name):
-        return here
-    try:  # no more than tells whether it has more; it may be of any size
-        said = remote.read_range(name, 0, len(here) + MAX_LINE_BYTES)
-    except MissingObjectError:
-        return here
-    if not here.startswith(said[: said.rfind(b"\n") + 1]):
+    here, copy = _journal(run_dir), read_copy(home, run_id)
+    said = _of_store(run_dir, remote, len(here) + MAX_LINE_BYTES)
+    if copy is not None:
+        is_less = not here.startswith(copy)
+        is_ours = not said.startswith(copy) or _is_accepted(here)
+    else:
+        is_less, is_ours = False, False
+    if is_less or not (is_ours or here.startswith(said)):
         raise MirrorError(
             f"{remote.url_of(run_id)} has more of the run's journal than there is here",
-            next_action=f"a purge may have taken it; put it back: hpcflow restore {run_id}",
+            next_action="a purge may have taken it; put it back: "
+            f"hpcflow restore {run_id}; if that holds the run, continue with the journal here: "
+            f"hpcflow resume {run_id}",
         )
     return here
+
+
+def _is_accepted(lines: bytes) -> bool:
+    found = (parse_record_or_none(line) for line in lines.split(b"\n") if line)
+    return is_older_home_accepted([record for record in found if record is not None])
+
+
+def _of_store(run_dir: RunDir, remote: Remote, most_bytes: int) -> bytes:
+    """The whole lines of the journal in the store; no more than tells whether it has more."""
+    name = f"{run_dir.path.name}/{run_dir.journal.name}"
+    if name not in remote.names(name):
+        return b""
+    try:
+        said = remote.read_range(name, 0, most_bytes)
+    except MissingObjectError:
+        return b""
+    return said[: said.rfind(b"\n") + 1]
 
 
 def _journal(run_dir: RunDir) -> bytes:

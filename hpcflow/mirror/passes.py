@@ -25,10 +25,13 @@ from hpcflow.mirror.known import Known
 from hpcflow.mirror.progress import Progress
 from hpcflow.mirror.records import DUE, FAILED, REMOVED, record
 from hpcflow.mirror.retention import is_confirmed, is_noted, remove, to_remove
-from hpcflow.mirror.small_files import due_files, send_run_json, send_small_files
+from hpcflow.mirror.small_files import SmallFile, due_files, send_run_json, send_small_files
 from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, mirror_of_run, survey
 from hpcflow.mirror.upload import Uploader
+from hpcflow.runtime.reading import read_file
+from hpcflow.storage.files import size_of
+from hpcflow.storage.journal_copy import is_current, repair_copy
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.own_runs import is_others
@@ -262,6 +265,7 @@ class Pass:
         now = self._clock.now()
         gone = self._to_remove(seen, now)
         files = due_files(seen.run_dir, seen.mirror.url.rstrip("/"), now.timestamp())
+        self._repair_copy(seen.run_dir, files)
         known = seen.records.mirrored
         # To open a store takes longer than all else of a run that is at rest.
         halves = [step for step in seen.records.began if not _is_here(seen, step)]
@@ -285,6 +289,14 @@ class Pass:
         sent = send_small_files(seen.run_dir, files, uploader, home=self._home, clock=self._clock)
         self._report.small_files += sent
         self._known.reached(seen.mirror.url, uploader.remote)
+
+    def _repair_copy(self, run_dir: RunDir, files: list[SmallFile]) -> None:
+        """The home may have lost its copy of a journal that was sent before."""
+        run_id, size = run_dir.path.name, size_of(run_dir.journal)
+        is_due = any(each.path == run_dir.journal for each in files)
+        if size and not is_due and not is_current(self._home, run_id, size):
+            with suppress(OSError):
+                repair_copy(self._home, run_id, read_file(run_dir.journal))
 
     def _to_remove(self, seen: Survey, now: datetime) -> list[int]:
         """What goes from the store now; of what only the time says that, a first look is noted.

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Released, Resumed
+
+#: Why a restore holds a run of which the store knows more than the home.
+OLDER_HOME: Final = "the store has more of its journal than this home, which may be an older copy"
+
+
+def is_older_home_accepted(records: Sequence[JournalRecord]) -> bool:
+    """Return whether the user has let a run continue that was held for :data:`OLDER_HOME`."""
+    held = [number for number, each in enumerate(records) if _is_older_home(each)]
+    return bool(held) and any(isinstance(each, (Released, Resumed)) for each in records[held[-1] :])
+
+
+def _is_older_home(record: JournalRecord) -> bool:
+    return isinstance(record, Held) and record.why == OLDER_HOME
 
 
 def is_cancelled(records: Iterable[JournalRecord]) -> bool:

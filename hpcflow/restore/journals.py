@@ -64,7 +64,7 @@ def joined(here: bytes, there: bytes) -> bytes:
     Raises:
         DivergedError: neither; each says something that the other does not.
     """
-    here, there = _whole(here), _whole(there)
+    here, there = whole(here), whole(there)
     if here.startswith(there):
         return here
     if there.startswith(here):
@@ -81,7 +81,7 @@ def joined(here: bytes, there: bytes) -> bytes:
 
 def records_of(data: bytes) -> list[JournalRecord]:
     """The records of a journal, without the lines that say nothing."""
-    found = (parse_record_or_none(line) for line in _whole(data).split(b"\n") if line)
+    found = (parse_record_or_none(line) for line in whole(data).split(b"\n") if line)
     return [record for record in found if record is not None]
 
 
@@ -250,9 +250,9 @@ def _lost_of(row: AttemptRow, said: Sequence[JournalRecord]) -> list[JournalReco
         record = parsed(said_of) if "at" in kept[kind] else None
         if record is None:
             continue
-        # The ledger decides how an attempt ended: a store could say that the run is completed.
-        is_other_end = kind == "ended" and record != next(
-            (each for each in reversed(said) if isinstance(each, Ended)), None
+        # The ledger decides how an attempt ended and what it cost: others may write in a store.
+        is_other_end = kind in ("ended", "accounted") and record != next(
+            (each for each in reversed(said) if each.record == kind), None
         )
         if kind not in latest or record.at > latest[kind] or is_other_end:
             lost.append(record)
@@ -267,7 +267,8 @@ def _latest(records: Sequence[JournalRecord]) -> datetime | None:
     return max((record.at for record in records), default=None)
 
 
-def _whole(data: bytes) -> bytes:
+def whole(data: bytes) -> bytes:
+    """The whole lines of a journal."""
     return data[: data.rfind(b"\n") + 1]
 
 

@@ -30,6 +30,7 @@ from hpcflow.sites.loader import is_site_file
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.files import write_durably
+from hpcflow.storage.frozen import matches_frozen
 from hpcflow.storage.journal_copy import read_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import link_run
@@ -141,7 +142,9 @@ class _Batch:
                     found.others.append(run_id)
                     continue
                 self._require_site(run)
-                copy = read_copy(self._settings.home, run_id)
+                home = self._settings.home
+                is_here = matches_frozen(home, run_id, there.run_json)  # no other place has it now
+                copy = read_copy(home, run_id) if is_here else None
                 lines = there.journal if copy is None else copy
                 if run_id in known and _has_more(known[run_id], there, len(lines)):
                     found.ahead.append(run_id)

@@ -78,11 +78,11 @@ def where_it_was(
             f"{shell_word(url)}",
         )
     if here is None:
-        here = run if is_known else _mirrored_to(run, mirror)
+        here = run if is_known else mirrored_to(run, mirror)
     return Place(run_dir, here, here)
 
 
-def _mirrored_to(run: Run, mirror: Mirror | None) -> Run:
+def mirrored_to(run: Run, mirror: Mirror | None) -> Run:
     """Return ``run`` with ``mirror`` in place of all that the untrusted store says of it."""
     own = mirror is not None and run.spec.mirror is not None
     spec = run.spec.model_copy(update={"mirror": mirror.url if mirror and own else None})

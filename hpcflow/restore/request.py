@@ -19,7 +19,14 @@ from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.restore.journals import records_of
 from hpcflow.restore.local import frozen, journal_of
-from hpcflow.restore.moving import Place, missing_environment, moved, place_on, where_it_was
+from hpcflow.restore.moving import (
+    Place,
+    mirrored_to,
+    missing_environment,
+    moved,
+    place_on,
+    where_it_was,
+)
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.signs import require_at_rest
 from hpcflow.settings import Settings
@@ -170,7 +177,10 @@ def of_elsewhere(
     if linked is not None and (
         frozen(linked) is not None or _was(linked, remote.run, site, changes)
     ):
-        here = _as_it_is(Place(linked, remote.run, remote.run))
+        run = remote.run
+        if not matches_frozen(settings.home, run_id, remote.run_json):
+            run = mirrored_to(run, own_mirror(linked, site, settings))
+        here = _as_it_is(Place(linked, run, run))
         return _here(remote, here, changes, clock)
     place = place_on(
         site,

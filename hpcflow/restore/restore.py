@@ -25,6 +25,7 @@ from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.rows import Known
 from hpcflow.model import requests
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored, Resumed
+from hpcflow.model.state import Cause
 from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
@@ -106,6 +107,8 @@ def restore(
         link_run(settings.home, place.run_dir.path)
         if work.is_known:  # the same, as this version writes it
             record_frozen(settings.home, place.run_dir)
+        if place.is_move:  # the copy is older than what the other place has said
+            forget_copy(settings.home, remote.run_id)
         staged.remove()
         return outcome
 
@@ -156,8 +159,6 @@ class _Restoring:
     def do(self, which: Which, *, says_so: bool) -> Outcome:
         outcome = self._outcome
         outcome.refused = self._remote.objects.refused
-        if self._place.is_move:  # the copy is older than what the other place has said
-            forget_copy(self._settings.home, self._remote.run_id)
         here, lines = local.journal_of(self._run_dir), self._lines()
         self._lines_bytes = len(lines)
         self._fetch_checkpoints(which)
@@ -339,6 +340,7 @@ class _Restoring:
         home, run_id = self._settings.home, self._remote.run_id
         is_here = local.frozen(self._run_dir) is not None
         is_told = len(records) > len(here) or not (self._is_own_journal or here)
+        is_told = is_told or self._has_less_than_store(records)
         data = read_file(self._run_dir.run_json) if is_here else self._remote.run_json
         is_known = matches_frozen(home, run_id, data)
         self.is_known, self._is_frozen_here = is_known and not is_here, is_known
@@ -363,14 +365,13 @@ class _Restoring:
         is_marked = is_cancelled(home, run_id) or self._run_dir.cancel.exists()
         if requests.is_cancelled(records):
             is_own_cancel = requests.is_cancelled(records if is_own else here)
+            is_own_cancel = is_own_cancel or self._is_cancelled_in_ledger
             if is_marked or (is_own_cancel and not self._was_resumed(records)):
                 return []
-        if (
-            not why
-            and self._copy is not None
-            and self._remote.has_lines_after(max(len(self._copy), self._read_bytes))
-        ):
-            why = "the store has more of its journal than this home, which may be an older copy"
+        if not why and is_own and last_attempt(records).cause is Cause.COMPLETED:
+            return []
+        if not why and self._has_less_than_store(records):
+            why = requests.OLDER_HOME
         if not why and not is_own:
             why = "its journal comes from the store, for this home has no copy of it"
         hold = requests.active_hold(records)
@@ -378,6 +379,28 @@ class _Restoring:
             self._outcome.held = why
             return [Held(at=now, by=by, why=why)]
         return [Resumed(at=now, by=by)] if self._was_resumed(records) else []
+
+    @property
+    def _is_cancelled_in_ledger(self) -> bool:
+        """Whether the ledger of a home that has not lost the run says so: then it is the user's."""
+        known = self._known
+        return (
+            self._is_frozen_here
+            and known is not None
+            and "cancel_requested_at" in known.run.journal
+        )
+
+    def _has_less_than_store(self, records: list[JournalRecord]) -> bool:
+        """Whether this home may be an older copy of itself: the store has more of the journal."""
+        if self._copy is None or requests.is_older_home_accepted(records):
+            return False
+        known_bytes = max(len(self._copy), self._read_bytes, self._here_bytes)
+        return self._remote.has_lines_after(known_bytes)
+
+    @property
+    def _here_bytes(self) -> int:
+        """The size of the whole lines here."""
+        return len(journals.whole(local.journal_of(self._run_dir)))
 
     @property
     def _is_own_journal(self) -> bool:
@@ -401,7 +424,7 @@ class _Restoring:
     @property
     def _is_less(self) -> bool:
         """Whether the journal here is shorter than what the ledger has read of it."""
-        return self._read_bytes > local.size_of_file(self._run_dir, self._run_dir.journal.name)
+        return self._read_bytes > self._here_bytes
 
     def _restored(self, lines: bytes, records: list[JournalRecord], *, is_told: bool) -> Restored:
         before, run, is_move = self._place.before, self._place.run, self._place.is_move

@@ -7,11 +7,15 @@ restore`` uses the copy in the home, and not the journal in the store.
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
+from typing import Final
 
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage.files import make_folders, storage_error, write_durably
 from hpcflow.storage.layout import Home
+
+_FIRST_LINE_BYTES: Final = 65
 
 
 def path_of(home: Home, run_id: str) -> Path:
@@ -20,12 +24,14 @@ def path_of(home: Home, run_id: str) -> Path:
 
 
 def write_copy(home: Home, run_id: str, data: bytes) -> None:
-    """Replace the copy by the whole lines of ``data``.
+    """Replace the copy by the whole lines of ``data``, if there are any.
 
     Raises:
         StorageError: it cannot be written.
     """
     lines = data[: data.rfind(b"\n") + 1]
+    if not lines:
+        return
     try:
         make_folders(home.journals)
     except OSError as error:
@@ -47,6 +53,25 @@ def read_copy(home: Home, run_id: str) -> bytes | None:
     except OSError as error:
         raise storage_error("read", path, error) from error
     return lines if _checksum(lines) == checksum else None
+
+
+def is_current(home: Home, run_id: str, size_bytes: int) -> bool:
+    """Return whether the copy has as many bytes as the journal, by its size alone."""
+    try:
+        return os.lstat(path_of(home, run_id)).st_size == _FIRST_LINE_BYTES + size_bytes
+    except OSError:
+        return False
+
+
+def repair_copy(home: Home, run_id: str, data: bytes) -> None:
+    """Replace a copy that is missing, damaged, or shorter than the journal ``data``.
+
+    Raises:
+        StorageError: it cannot be read or written.
+    """
+    copy = read_copy(home, run_id)
+    if copy is None or data.startswith(copy):
+        write_copy(home, run_id, data)
 
 
 def forget_copy(home: Home, run_id: str) -> None:

@@ -38,8 +38,10 @@ from hpcflow.restore.ledger import FromStore, rebuild_from
 from hpcflow.restore.publish import publish_new
 from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteRun
 from hpcflow.storage import journal
+from hpcflow.storage.journal_copy import path_of, read_copy, write_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import keep_cancelled
+from hpcflow.storage.rundir import read_run
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 from tests.restore.test_foreign import change, take
@@ -271,7 +273,11 @@ def test_without_a_copy_a_run_is_held_whatever_the_store_says(
         _lose_ledger(owner)
     if ledger == "read from the store":
         _read_store(owner)
-    assert NO_COPY in str(owner.restore(run_dir).held)
+    held = owner.restore(run_dir).held
+    if (kind, ledger) == ("cancel", "read from the store"):
+        assert is_cancelled(journal.read(run_dir))  # what the ledger says counts as the user's
+        return
+    assert NO_COPY in str(held)
     assert not is_cancelled(journal.read(run_dir))
     assert not run_dir.cancel.exists()
     _assert_waits(owner, run_dir)
@@ -510,3 +516,163 @@ def test_a_bill_that_the_ledger_has_read_since_is_kept(owner: Owner) -> None:
     owner.restore(run_dir)
     assert [each for each in journal.read(run_dir) if isinstance(each, Accounted)] == [bill]
     assert owner.seen(run_dir.path.name).attempts[0].cost_usd == "500"
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+@pytest.mark.parametrize("left", ["nothing", "all but the journal"])
+def test_without_a_copy_a_cancel_that_the_ledger_has_read_counts(
+    owner: Owner, left: str, *, is_alive: bool
+) -> None:
+    run_dir = owner.mirrored(100, end=None if is_alive else "PREEMPTED")
+    owner.cancel(run_dir)
+    owner.look()
+    owner.mirror(run_dir)
+    owner.lose_copy(run_dir)
+    if left == "nothing":
+        purge(run_dir)
+    else:
+        run_dir.journal.unlink()
+        run_dir.cancel.unlink()
+    owner.restore(run_dir)
+    assert is_cancelled(journal.read(run_dir))
+    assert run_dir.cancel.exists()
+    owner.look()
+    owner.clock.advance(3600)
+    assert owner.tick().sent == {}
+
+
+def _store_of_newer_home(owner: Owner) -> tuple[RunDir, bytes]:
+    """The home came back from a backup: it lacks an attempt that the store has as completed."""
+    run_dir = owner.mirrored(100)
+    old = run_dir.journal.read_bytes()
+    name = f"{run_dir.path.name}/journal.jsonl"
+    more = [_intent(owner, run_dir, 2), _end(owner).model_copy(update={"attempt": 2})]
+    lines = old + "".join(each.to_line() for each in more).encode()
+    owner.remote.put_bytes(lines, name)
+    return run_dir, lines
+
+
+@pytest.mark.parametrize("left", ["nothing", "everything"])
+def test_an_older_home_replaces_nothing_in_the_store_before_its_user_says_so(
+    owner: Owner, left: str
+) -> None:
+    run_dir, lines = _store_of_newer_home(owner)
+    name = f"{run_dir.path.name}/journal.jsonl"
+    if left == "nothing":
+        purge(run_dir)
+    else:
+        (problem,) = _pass_after_a_line(owner, run_dir)
+        assert "has more of the run's journal" in problem
+    assert "the store has more of its journal" in str(owner.restore(run_dir).held)
+    owner.look()
+    owner.clock.advance(600)
+    assert owner.tick().sent == {}
+    (problem,) = _pass_after_a_line(owner, run_dir)
+    assert f"hpcflow resume {run_dir.path.name}" in problem
+    assert owner.remote.read(name) == lines
+    owner.resume(run_dir)
+    assert _pass_after_a_line(owner, run_dir) == []
+    assert owner.remote.read(name) == run_dir.journal.read_bytes()
+    assert owner.restore(run_dir).held is None
+
+
+def _pass_after_a_line(owner: Owner, run_dir: RunDir) -> list[str]:
+    wait = Decided(at=owner.clock.now(), after=1, action="wait", rule="x", why="x")
+    owner.say(run_dir.path, wait)
+    owner.clock.advance(120)
+    return [
+        f"{each.message} {each.next_action}" for each in _pass(owner, run_dir).problems.values()
+    ]
+
+
+@pytest.mark.parametrize("zeros", ["all", "tail"])
+def test_a_journal_of_zeros_takes_nothing_that_the_ledger_has_read(
+    owner: Owner, zeros: str
+) -> None:
+    run_dir = owner.mirrored(100)
+    before = run_dir.journal.read_bytes()
+    owner.clock.advance(600)
+    owner.tick()
+    owner.end(owner.alive()[0], "COMPLETED", exit_code=0)
+    owner.look()
+    assert owner.seen(run_dir.path.name).run.state is RunState.COMPLETED
+    size = len(run_dir.journal.read_bytes())
+    kept = before if zeros == "tail" else b""
+    run_dir.journal.write_bytes(kept + b"\0" * (size - len(kept)))
+    owner.restore(run_dir)
+    assert owner.seen(run_dir.path.name).run.state is RunState.COMPLETED
+    owner.clock.advance(3600)
+    assert owner.tick().sent == {}
+
+
+@pytest.mark.parametrize("left", ["empty", "begun anew"])
+def test_a_pass_replaces_no_copy_by_less(owner: Owner, left: str) -> None:
+    run_dir = owner.mirrored(100)
+    before = run_dir.journal.read_bytes()
+    owner.remote.delete([f"{run_dir.path.name}/journal.jsonl"])
+    lines = Held(at=owner.clock.now(), by="ada").to_line().encode() if left == "begun anew" else b""
+    run_dir.journal.write_bytes(lines)
+    owner.clock.advance(120)
+    (problem,) = _pass(owner, run_dir).problems.values()
+    assert "put it back: hpcflow restore" in str(problem.next_action)
+    assert read_copy(owner.settings.home, run_dir.path.name) == before
+
+
+@pytest.mark.parametrize("lost", ["missing", "damaged", "older"])
+def test_a_pass_repairs_the_copy_of_a_journal_that_was_sent_before(owner: Owner, lost: str) -> None:
+    run_dir = owner.trained(100)
+    assert _pass(owner, run_dir).problems == {}
+    home, run_id, data = owner.settings.home, run_dir.path.name, run_dir.journal.read_bytes()
+    assert read_copy(home, run_id) == data
+    if lost == "missing":
+        owner.lose_copy(run_dir)
+    elif lost == "damaged":
+        path_of(home, run_id).write_bytes(b"x")
+    else:
+        write_copy(home, run_id, data[: data.index(b"\n") + 1])
+    assert _pass(owner, run_dir).problems == {}
+    assert read_copy(home, run_id) == data
+
+
+def test_without_a_copy_the_ledger_says_what_an_attempt_cost(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    bill = Accounted(
+        at=owner.clock.now(),
+        attempt=1,
+        job_id="1001",
+        source="accounting",
+        elapsed_s=Decimal(3600),
+        gpu_hours=Decimal(8),
+        cost_usd=Decimal(500),
+    )
+    owner.say(run_dir.path, bill)
+    owner.look()
+    later = {"at": owner.clock.now() + timedelta(days=1), "cost_usd": Decimal(1)}
+    forge(owner, run_dir, [bill.model_copy(update=later)])
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert owner.seen(run_dir.path.name).attempts[0].cost_usd == "500"
+
+
+def test_a_ledger_is_read_from_the_store_where_another_place_has_the_run(
+    owner: Owner, other: Owner
+) -> None:
+    run_dir = owner.mirrored(100)
+    there = take(other, run_dir.path.name)
+    other.resume(there)
+    other.end(other.alive()[0], "COMPLETED", exit_code=0)
+    other.look()
+    other.mirror(there)
+    purge(run_dir)
+    _lose_ledger(owner)
+    _read_store(owner)
+    assert owner.seen(run_dir.path.name).run.state is RunState.COMPLETED
+
+
+def test_a_bucket_does_not_say_where_a_run_is_mirrored_that_its_url_names(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    evil = {"url": "s3://evil/x", "endpoint_url": "http://evil.example.org", "shared": True}
+    change(owner, run_dir, lambda said: said.update(mirror=evil))
+    purge(run_dir)
+    run = read_run(take(owner, run_dir.path.name, site_reference=owner.site.name))
+    assert run.mirror is None or "evil" not in str(run.mirror)
