@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hpcflow.errors import StorageError
@@ -48,14 +48,32 @@ def newest_answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobI
 
     A job that accounting calls running while the queue does not know it is no answer: such records
     are left behind when slurmdbd was down at the end of a job, and stay for ever. What is older
-    than such a record is none either, for it tells of a former life of the job.
+    than such a record is none either, for it tells of a former life of the job. It makes the
+    absence count much later, see :func:`is_listed`.
     """
     said = known.get(attempt.job_id or "")
     if not said:
         return None
     if said[-1].source == "queue" and said[-1].job_name == attempt.job_name:
         return said[-1]  # as a rule, and there may be ten thousand
-    job = next(
+    job = _newest_about(attempt, said)
+    if job is None or job.source == "queue":
+        return job
+    return job if is_end(job) else None
+
+
+def is_listed(attempt: AttemptView, past: Sequence[JobInfo]) -> bool:
+    """Whether the newest record of accounting says that the job of ``attempt`` waits or runs.
+
+    A squeue can leave a job out that lives: a wrapper with a cache, an answer that was cut short, a
+    controller that came back with an older state. A word that nobody knows may be one for an end.
+    """
+    job = _newest_about(attempt, past)
+    return job is not None and job.state not in (AttemptState.ENDED, AttemptState.UNKNOWN)
+
+
+def _newest_about(attempt: AttemptView, said: Sequence[JobInfo]) -> JobInfo | None:
+    return next(
         (
             job
             for job in reversed(said)
@@ -65,9 +83,6 @@ def newest_answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobI
         ),
         None,
     )
-    if job is None or job.source == "queue":
-        return job
-    return job if is_end(job) else None
 
 
 def is_older(job: JobInfo, records: Iterable[JournalRecord]) -> bool:

@@ -46,6 +46,7 @@ from hpcflow.observe.accounting import Accounting
 from hpcflow.observe.answers import (
     by_job_id,
     is_end,
+    is_listed,
     is_older,
     missed_since_seen,
     needs_accounting,
@@ -61,7 +62,7 @@ from hpcflow.observe.restarts import follow_restarts, may_be_restarted
 from hpcflow.observe.settling import Settling
 from hpcflow.observe.silence import Silence
 from hpcflow.observe.stall_of import stall_of
-from hpcflow.observe.unreachable import tell_to_leave
+from hpcflow.observe.unreachable import keep_from_starting, tell_to_leave
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
@@ -393,9 +394,12 @@ class _Watch:
         is_told = job is not None or self._accounting.answered
         if now_is is not None and (is_told or now_is.exit_code is not None):
             records = self._records(written, now_is, job)
-            for record in records:
-                tell_to_leave(written.run_dir, record)
-            written.add(records)
+            # Before the records are journaled: a process that is killed in between comes to the
+            # same end the next time.
+            if all(keep_from_starting(written.run_dir, record) for record in records):
+                for record in records:
+                    tell_to_leave(written.run_dir, record)
+                written.add(records)
         return now_is is not attempt
 
     def _follow(
@@ -461,6 +465,7 @@ class _Watch:
             missed=missed,
             last_sign=last_word,
             host=socket.gethostname(),
+            is_listed=is_listed(attempt, self._past.get(attempt.job_id or "", ())),
             now=now,
         )
 

@@ -9,7 +9,8 @@ it is in neither, the job itself         ``ended`` with the exit code that the j
 reported its exit
 it is in neither, and said nothing       ``observed`` as MISSING; ``ended`` as vanished only when it
                                          is still missing :data:`VANISHED_AFTER_S` later, and was in
-                                         between, for one and the same login node
+                                         between, for one and the same login node;
+                                         :data:`LISTED_AFTER_S` where accounting lists it as alive
 accounting was not asked or is silent    nothing: absence from the queue is not an end
 =======================================  ==========================================================
 """
@@ -33,6 +34,10 @@ MISSING: Final = "MISSING"
 #: both answering and neither knowing the job it is gone.
 VANISHED_AFTER_S: Final = 180.0
 
+#: What accounting lists as waiting or running, and the queue does not know, is more often a job
+#: that squeue left out than a record that nobody closed. This costs an hour, that a second job.
+LISTED_AFTER_S: Final = 3600.0
+
 #: From one look to the next no more than this counts: whatever the clock says, or jumps by, nothing
 #: vanishes that was not looked for three times, with real time in between. Only looks of one login
 #: node are compared: intervals between clocks of two hosts mean nothing.
@@ -55,6 +60,9 @@ _MAY_BE_COMPLETED: Final = frozenset({Cause.PREEMPTED, Cause.TIMEOUT})
 #: From the moment of a preemption to the end that it caused, the grace time included.
 LEFT_WITHIN: Final = timedelta(hours=1)
 
+_UNKNOWN: Final = "neither the queue nor accounting knows this job"
+_LISTED: Final = "the queue does not know this job, which accounting lists as waiting or running"
+
 #: Slurm's words for a job that only waits for its turn.
 _NOT_YET: Final = frozenset({None, "", "None", "Priority", "Resources"})
 
@@ -70,13 +78,15 @@ def judge(
     missed: Sequence[Observed] = (),
     last_sign: datetime | None = None,
     host: str | None = None,
+    is_listed: bool = False,
     now: datetime,
 ) -> list[JournalRecord]:
     """The journal records that follow from an answer.
 
     Args:
         attempt: what is known so far; it has a job id and has not ended.
-        job: what the queue or accounting says; None when both answered and neither knows it.
+        job: what the queue or accounting says; None when both answered, and the queue does not know
+            it, nor accounting its end.
         cancel_requested: whether the run is cancelled; then every end but a completion counts as
             cancelled, also of a job that found the request when it started, or failed on TERM.
         first_notice: the first signal that the job says it was told to leave by. Slurm calls a
@@ -90,9 +100,10 @@ def judge(
         missed: the records that say so, since the job was last seen.
         last_sign: the time of the file that the job last wrote. A job that writes has not vanished.
         host: the login node that looks, and whose clock ``now`` is.
+        is_listed: whether accounting says that it waits or runs.
     """
     if job is None:
-        records = _judge_absence(attempt, missed, last_sign, host, now)
+        records = _judge_absence(attempt, missed, last_sign, host, is_listed, now)
     else:
         records = _judge_answer(attempt, job, now)
     return [
@@ -175,13 +186,15 @@ def _judge_absence(
     missed: Sequence[Observed],
     last_sign: datetime | None,
     host: str | None,
+    is_listed: bool,
     now: datetime,
 ) -> list[JournalRecord]:
     if attempt.exit_code is not None:
         return [_ended_unseen(attempt, now, "the job's own last word")]
     own = [each for each in missed if each.host == host]
-    if _silent_s(own, last_sign, now) >= VANISHED_AFTER_S:
-        return [_ended_unseen(attempt, now, f"missing for {VANISHED_AFTER_S:g} s")]
+    after_s = LISTED_AFTER_S if is_listed else VANISHED_AFTER_S
+    if _silent_s(own, last_sign, now) >= after_s:
+        return [_ended_unseen(attempt, now, f"missing for {after_s:g} s")]
     if _is_missed_by_all(missed, last_sign, now):
         return [_ended_unseen(attempt, now, "missing for three hours in every check")]
     if own and 0 <= (now - own[-1].at).total_seconds() < LOOK_COUNTS_S:
@@ -193,7 +206,7 @@ def _judge_absence(
             job_id=attempt.job_id or "",
             state=AttemptState.UNKNOWN,
             raw_state=MISSING,
-            reason="neither the queue nor accounting knows this job",
+            reason=_LISTED if is_listed else _UNKNOWN,
             last_sign=last_sign,
             host=host,
         )

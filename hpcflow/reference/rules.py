@@ -7,7 +7,7 @@ from typing import Final
 
 from hpcflow.model.state import run_state_after
 from hpcflow.model.units import write_duration
-from hpcflow.observe.judge import LEFT_WITHIN, VANISHED_AFTER_S
+from hpcflow.observe.judge import LEFT_WITHIN, LISTED_AFTER_S, VANISHED_AFTER_S
 from hpcflow.observe.table import ENDS, End
 from hpcflow.requeue.policy import FORGOTTEN_AFTER, MEMORY_FACTOR, NEW_FOR
 from hpcflow.requeue.table import EXAMPLES, Example
@@ -101,6 +101,11 @@ _NUMBERS: Final = (
         _duration(VANISHED_AFTER_S),
         "a job that queue and accounting deny has vanished",
         "slurmctld sends its records to slurmdbd in batches, and both may be restarting",
+    ),
+    (
+        _duration(LISTED_AFTER_S),
+        "a job that the queue denies, and accounting lists as waiting or running, has vanished",
+        "squeue can leave out a job that lives; accounting can keep a record that nobody closed",
     ),
     (
         _duration(LEFT_WITHIN.total_seconds()),
