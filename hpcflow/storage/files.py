@@ -143,6 +143,26 @@ def write_durably(path: Path, data: bytes | str) -> None:
         raise storage_error("write", path, error) from error
 
 
+def replace_unsynced(path: Path, data: bytes) -> None:
+    """Put ``data`` at ``path``, whole, or leave ``path`` as it is; ``OSError`` as it comes.
+
+    Unlike :func:`write_durably` it does not wait for the disk: a machine that crashes can leave
+    ``path`` empty.
+    """
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        try:
+            write_all(descriptor, data)
+        finally:
+            os.close(descriptor)  # NFS can say only here that there was no room
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
 def link_tree(source: Path, target: Path) -> None:
     """Make ``target`` hold the files of ``source``: linked, else copied; on the disk.
 

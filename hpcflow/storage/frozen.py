@@ -14,12 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from contextlib import suppress
 from typing import Any
 
 from hpcflow.model.run import Mirror
 from hpcflow.runtime.reading import JsonError, parse_json, parse_object, read_file
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, write_all
+from hpcflow.storage.files import FOLDER_MODE, replace_unsynced
 from hpcflow.storage.layout import Home, RunDir
 
 _MAX_BYTES = 64 << 10
@@ -30,6 +31,7 @@ def record_frozen(home: Home, run_dir: RunDir) -> None:
     """Record the checksum of a run's ``run.json``.
 
     It is not synced to the disk, which would be slow. If it is lost, the run is only held later.
+    Where it cannot be written, the one before stays.
     """
     with suppress(OSError):
         home.frozen.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -37,12 +39,14 @@ def record_frozen(home: Home, run_dir: RunDir) -> None:
 
 
 def record_frozen_first(home: Home, run_dir: RunDir) -> None:
-    """Do the same for a run of an older hpcflow, whose checksum nobody has recorded.
+    """Do the same for a run of an older hpcflow, whose checksum nobody has recorded, and for one
+    whose record was lost in a crash of the machine or on a full disk, and is empty.
 
     Called when an attempt is submitted, so a person does not have to see it first.
     """
-    if not is_frozen_here(home, run_dir.path.name):
-        record_frozen(home, run_dir)
+    with suppress(OSError):
+        if not is_frozen_here(home, run_dir.path.name) or _is_empty(home, run_dir.path.name):
+            record_frozen(home, run_dir)
 
 
 def write_frozen(home: Home, run_dir: RunDir) -> None:
@@ -55,17 +59,18 @@ def write_frozen(home: Home, run_dir: RunDir) -> None:
     kept = (*(said.get(key) for key in _KEPT), _account(said))
     lines = (hashlib.sha256(data).hexdigest(), *map(json.dumps, kept))
     known = "".join(f"{line}\n" for line in lines)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(home.frozen / run_dir.path.name, flags, FILE_MODE)
-    try:
-        write_all(descriptor, known.encode())
-    finally:
-        os.close(descriptor)
+    replace_unsynced(home.frozen / run_dir.path.name, known.encode())
 
 
 def is_frozen_here(home: Home, run_id: str) -> bool:
     """Return whether a checksum of a run's ``run.json`` is recorded."""
     return os.path.lexists(home.frozen / run_id)
+
+
+def _is_empty(home: Home, run_id: str) -> bool:
+    """Whether a record is there and says nothing. ``OSError`` passes through."""
+    found = os.lstat(home.frozen / run_id)
+    return stat.S_ISREG(found.st_mode) and found.st_size == 0
 
 
 def matches_frozen(home: Home, run_id: str, data: bytes) -> bool:
