@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -104,7 +104,8 @@ class Try:
         if command == "resume-path RUN":
             ended = self._resume_path(role)
         elif command == "purge and restore RUN":
-            self._quietly(lambda: shutil.rmtree(self.project.run_dir(role).path))
+            # Not shutil.rmtree(): it waits for a writer where there is a pipe.
+            subprocess.run(["rm", "-rf", self.project.run_dir(role).path], check=False)
             ended = self.project.say("restore", run_id, at_terminal=at_terminal, environ=environ)
             if ended.code == 0:
                 self.whole(self._checkpoints(role), "restored")
