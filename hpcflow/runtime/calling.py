@@ -176,7 +176,8 @@ def _metrics(result: Any, names: Sequence[str], *, must_have_all: bool) -> dict[
 
 def _number(value: Any, head: str = "") -> float:
     try:
-        return float(held("", value))
+        held("", value)
+        return float(value)
     except (TypeError, ValueError, OverflowError):
         kind = "None" if value is None else f"{type(value).__name__} {repr(value)[:80]}"
         said = f"{head} {kind}".lstrip()

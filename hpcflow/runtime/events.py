@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 import threading
 from pathlib import Path
@@ -32,17 +33,19 @@ class EventLog:
         self.lost = 0
 
     def append(self, event: str, **facts: Any) -> None:
-        """Append one event; facts that are None are left out, numbers that are no number null."""
+        """Append one event; facts that are None are left out, numbers that are no number null, and
+        so is what JSON does not have."""
         if self._path is None:
             return
         kept = {key: value for key, value in facts.items() if value is not None}
-        line = json.dumps(_plain({"at": now_text(), "event": event, **kept})).encode() + b"\n"
         try:
+            plain = _plain({"at": now_text(), "event": event, **kept})
+            line = json.dumps(plain, default=_whole).encode() + b"\n"
             if len(line) > _MAX_LINE_BYTES:
                 raise OSError(f"a line of {len(line)} bytes is too long")
             with self._lock:
                 self._write(line)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter: a whole number of 5000 digits
             if not self.lost:
                 warn(f"{self._path}: {error}; events are lost, the training goes on")
             self.lost += 1
@@ -69,3 +72,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     return value
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number of another library, such as one of NumPy's; None for what JSON lacks."""
+    try:
+        return operator.index(value)
+    except (TypeError, ValueError, RuntimeError):  # a tensor may say any of these
+        return None

@@ -7,6 +7,7 @@ events; TensorBoard gets every value.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +56,7 @@ class Metrics:
             return
         event: dict[str, float] = {}
         for train_step, held in self._waiting:
-            values = {name: float(value) for name, value in held.items()}
+            values = {name: number(value) for name, value in held.items()}
             self._tensorboard.add(train_step, values)
             event.update(values)
         train_step = self._waiting[-1][0]
@@ -82,7 +83,17 @@ def held(name: str, value: Any) -> Any:
         return value.detach().clone()
     if not hasattr(value, "__float__"):
         raise TypeError(f"metric {name!r} is {type(value).__name__}; log a number")
-    return float(value)
+    return number(value)
+
+
+def number(value: Any) -> float:
+    """``value`` as a float; infinite or NaN where it is a number that no float can hold."""
+    try:
+        return float(value)
+    except OverflowError:  # 10**400
+        return math.inf if value > 0 else -math.inf
+    except ValueError:  # Decimal("sNaN")
+        return math.nan
 
 
 class _TensorBoard:

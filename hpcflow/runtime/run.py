@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.leaving import leave
 from hpcflow.runtime.manifest import CheckpointError
-from hpcflow.runtime.metrics import Metrics, held
+from hpcflow.runtime.metrics import Metrics, held, number
 from hpcflow.runtime.notice import FLAG, NAMES, NOTHING, SAVE, Notice
 from hpcflow.runtime.parameters import Params
 from hpcflow.runtime.ranks import Ranks
@@ -110,6 +111,7 @@ class Run:
         For a script that finds its data by the number of the train step. Between two train steps
         the runtime saves when that is due, and on notice saves and leaves.
         """
+        total = _count(total)
         self._begin(total)
         if self.train_step <= total:
             self._order.enter_loop()
@@ -124,7 +126,7 @@ class Run:
         In it :meth:`batches` leaves out what was done; what follows the batches, such as
         ``scheduler.step()``, is done exactly once.
         """
-        self._epochs = count
+        self._epochs = count = _count(count)
         while self._order.position.epoch < count:
             self._order.enter_epoch()
             yield self._order.position.epoch
@@ -190,7 +192,7 @@ class Run:
         self._is_finished = True
         self._notice.stop_listening()
         if self.rank == 0:
-            values = {name: float(held(name, value)) for name, value in metrics.items()}
+            values = {name: number(held(name, value)) for name, value in metrics.items()}
             if values:
                 self._metrics.log(self.train_step, values, **self._progress())
             self._metrics.close()
@@ -381,3 +383,11 @@ class Run:
         if self._saving is None:
             return None
         return self._job.relative(self._saving.model_path(self.train_step))
+
+
+def _count(given: int) -> int:
+    """``given`` as Python's own, if it is a whole number; NumPy's small ones overflow."""
+    try:
+        return operator.index(given)
+    except TypeError:
+        return given

@@ -7,9 +7,12 @@ import math
 import resource
 import signal
 import time
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -90,6 +93,52 @@ def test_no_number_is_null_and_never_the_best(path: Path) -> None:
 
     assert read(path)[0]["metrics"] == {"loss": None, "lr": None, "accuracy": 0.5}
     assert metrics.latest() == {"accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (np.int64(3), 3.0),
+        (np.float32(0.5), 0.5),
+        (np.float64("nan"), None),
+        (Fraction(1, 2), 0.5),
+        (10**400, None),
+        (-(10**400), None),
+        (Fraction(10**400), None),
+        (Decimal("sNaN"), None),
+        (Decimal("1e400"), None),
+    ],
+    ids=str,
+)
+def test_a_number_of_any_kind_ends_no_training(
+    path: Path, value: Any, written: float | None
+) -> None:
+    metrics = Metrics(EventLog(path), None, FakeClock().monotonic)
+    metrics.log(1, {"loss": value})
+    metrics.close()
+    assert read(path)[0]["metrics"] == {"loss": written}
+    assert metrics.latest() == ({} if written is None else {"loss": written})
+
+
+@pytest.mark.parametrize(
+    ("fact", "written"),
+    [(np.int64(7), 7), (np.uint8(7), 7), (np.float32(7), None), (object(), None), (3 + 4j, None)],
+    ids=str,
+)
+def test_of_a_fact_that_json_lacks_the_rest_is_written(
+    path: Path, fact: object, written: int | None
+) -> None:
+    EventLog(path).append("progress", train_step=1, metrics={}, total_train_steps=fact)
+    (event,) = read(path)
+    assert (event["train_step"], event["total_train_steps"]) == (1, written)
+
+
+def test_an_event_that_cannot_be_put_into_words_is_lost_and_ends_nothing(path: Path) -> None:
+    log = EventLog(path)
+    log.append("progress", train_step=10**5000, metrics={})
+    log.append("progress", train_step=2, metrics={})
+    assert log.lost == 1
+    assert [event["train_step"] for event in read(path)] == [2]
 
 
 @pytest.mark.parametrize("value", ["0.3", None, [1.0], torch.zeros(3)])

@@ -7,9 +7,11 @@ import os
 import shutil
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -343,3 +345,27 @@ def test_the_interval_saves_while_training(
     manifest = json.loads((inside.checkpoint(60) / "manifest.json").read_text())
     assert manifest["world_size"] == 1
     assert manifest["run_id"] == "digits-20260101-aaaaaaaa"
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.int32, np.uint8, torch.tensor])
+def test_counts_of_any_library_count(inside: RunFolder, kind: Callable[[int], Any]) -> None:
+    run = runtime.start()
+    run.restore()
+    assert list(run.train_steps(kind(3))) == [1, 2, 3]
+    run.finish(loss=kind(2), largest=10**400)
+    (began,), (finished,) = inside.events("train_started"), inside.events("finished")
+    assert began["total_train_steps"] == 3
+    assert finished["metrics"] == {"loss": 2.0, "largest": None}
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.int8, np.uint8, torch.tensor])
+def test_epochs_of_any_library_count(inside: RunFolder, kind: Callable[[int], Any]) -> None:
+    """NumPy's small ones cannot hold the number of all train steps."""
+    run = runtime.start()
+    run.restore()
+    loader = [*range(300)]
+    assert [epoch for epoch in run.epochs(kind(2)) for _ in run.batches(loader)][::300] == [0, 1]
+    run.log(loss=1.0)
+    run.finish()
+    assert inside.events("train_started")[0]["total_train_steps"] == 600
+    assert inside.events("progress")[-1]["total_train_steps"] == 600
