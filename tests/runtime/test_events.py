@@ -108,7 +108,7 @@ def test_no_number_is_null_and_never_the_best(path: Path) -> None:
         (Decimal("sNaN"), None),
         (Decimal("1e400"), None),
     ],
-    ids=str,
+    ids=lambda each: type(each).__name__,
 )
 def test_a_number_of_any_kind_ends_no_training(
     path: Path, value: Any, written: float | None
@@ -123,7 +123,7 @@ def test_a_number_of_any_kind_ends_no_training(
 @pytest.mark.parametrize(
     ("fact", "written"),
     [(np.int64(7), 7), (np.uint8(7), 7), (np.float32(7), None), (object(), None), (3 + 4j, None)],
-    ids=str,
+    ids=lambda each: type(each).__name__,
 )
 def test_of_a_fact_that_json_lacks_the_rest_is_written(
     path: Path, fact: object, written: int | None
