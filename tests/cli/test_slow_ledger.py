@@ -29,6 +29,7 @@ def config(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG)
     assert main(["run", str(path), "--wait"]) == 1
+    assert main(["ls"]) == 0  # the ledger has read all of it: nothing is to be written before
     return path
 
 
