@@ -74,12 +74,8 @@ def require_no_less(run_dir: RunDir, remote: Remote, home: Home) -> bytes:
     run_id = run_dir.path.name
     here, copy = _journal(run_dir), read_copy(home, run_id)
     said = _of_store(run_dir, remote, len(here) + MAX_LINE_BYTES)
-    if copy is not None:
-        is_less = not here.startswith(copy)
-        is_ours = not said.startswith(copy) or _is_accepted(here)
-    else:
-        is_less, is_ours = False, False
-    if is_less or not (is_ours or here.startswith(said)):
+    may_replace = copy is not None and (not said.startswith(copy) or _is_accepted(here))
+    if not here.startswith(copy or b"") or not (may_replace or here.startswith(said)):
         raise MirrorError(
             f"{remote.url_of(run_id)} has more of the run's journal than there is here",
             next_action="a purge may have taken it; put it back: "

@@ -8,7 +8,9 @@ from typing import Final
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Released, Resumed
 
 #: Why a restore holds a run of which the store knows more than the home.
-OLDER_HOME: Final = "the store has more of its journal than this home, which may be an older copy"
+OLDER_HOME: Final = (
+    "the store has more of its journal than this home, which may have come back from a backup"
+)
 
 
 def is_older_home_accepted(records: Sequence[JournalRecord]) -> bool:

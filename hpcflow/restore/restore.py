@@ -382,7 +382,7 @@ class _Restoring:
 
     @property
     def _is_cancelled_in_ledger(self) -> bool:
-        """Whether the ledger of a home that has not lost the run says so: then it is the user's."""
+        """Whether the ledger has the user's cancel: the home knows the run, so it is not lost."""
         known = self._known
         return (
             self._is_frozen_here
@@ -391,7 +391,7 @@ class _Restoring:
         )
 
     def _has_less_than_store(self, records: list[JournalRecord]) -> bool:
-        """Whether this home may be an older copy of itself: the store has more of the journal."""
+        """Whether the store has more of the journal than this home, which may be from a backup."""
         if self._copy is None or requests.is_older_home_accepted(records):
             return False
         known_bytes = max(len(self._copy), self._read_bytes, self._here_bytes)

@@ -38,7 +38,6 @@ from hpcflow.restore.ledger import FromStore, rebuild_from
 from hpcflow.restore.publish import publish_new
 from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteRun
 from hpcflow.storage import journal
-from hpcflow.storage.journal_copy import path_of, read_copy, write_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import keep_cancelled
 from hpcflow.storage.rundir import read_run
@@ -51,12 +50,24 @@ LATE: Final = LATEST - timedelta(days=366)
 NO_COPY: Final = "this home has no copy of it"
 
 
-def _end(owner: Owner, cause: Cause = Cause.COMPLETED, days: int = 0) -> Ended:
+def end(owner: Owner, cause: Cause = Cause.COMPLETED, days: int = 0) -> Ended:
     at = owner.clock.now() + timedelta(days=days)
     return Ended(at=at, attempt=1, cause=cause, raw_state="COMPLETED", rule="x")
 
 
-def _intent(owner: Owner, run_dir: RunDir, number: int = 1, days: int = 0) -> Intended:
+def _bill(owner: Owner) -> Accounted:
+    return Accounted(
+        at=owner.clock.now(),
+        attempt=1,
+        job_id="1001",
+        source="accounting",
+        elapsed_s=Decimal(3600),
+        gpu_hours=Decimal(8),
+        cost_usd=Decimal(500),
+    )
+
+
+def intent(owner: Owner, run_dir: RunDir, number: int = 1, days: int = 0) -> Intended:
     at = owner.clock.now() + timedelta(days=days)
     name = job_name(run_dir.path.name, number)
     return Intended(at=at, attempt=number, job_name=name, scheduler="slurm")
@@ -64,7 +75,7 @@ def _intent(owner: Owner, run_dir: RunDir, number: int = 1, days: int = 0) -> In
 
 def _again(owner: Owner, run_dir: RunDir) -> list[JournalRecord]:
     submitted = Submitted(at=owner.clock.now(), attempt=1, job_id="77")
-    return [_intent(owner, run_dir), submitted, _end(owner)]
+    return [intent(owner, run_dir), submitted, end(owner)]
 
 
 def _request(kind: str, owner: Owner) -> JournalRecord:
@@ -87,22 +98,22 @@ def _one(kind: str, owner: Owner, _: RunDir) -> list[JournalRecord]:
 REQUESTS: Final = ["cancel", "hold", "resume", "release", "stop"]
 #: What is added after the end of attempt 1, which was preempted.
 ADDED: dict[str, Callable[[Owner, RunDir], list[JournalRecord]]] = {
-    "completed": lambda owner, _: [_end(owner)],
-    "cancelled": lambda owner, _: [_end(owner, Cause.CANCELLED)],
-    "failed, ten years ago": lambda owner, _: [_end(owner, Cause.FAILED, -3650)],
+    "completed": lambda owner, _: [end(owner)],
+    "cancelled": lambda owner, _: [end(owner, Cause.CANCELLED)],
+    "failed, ten years ago": lambda owner, _: [end(owner, Cause.FAILED, -3650)],
     "another job of this number": _again,
     "an intent far ahead": lambda owner, run_dir: [
-        _intent(owner, run_dir).model_copy(update={"at": LATE})
+        intent(owner, run_dir).model_copy(update={"at": LATE})
     ],
     "refused": lambda owner, _: [
         Refused(at=owner.clock.now(), attempt=1, reason="x", retryable=True)
     ],
     "withdrawn far ahead": lambda *_: [Withdrawn(at=LATE, attempt=1, reason="x")],
-    "a later attempt": lambda owner, run_dir: [_intent(owner, run_dir, 2)],
+    "a later attempt": lambda owner, run_dir: [intent(owner, run_dir, 2)],
     "a standby": lambda owner, run_dir: [
-        Standby(at=owner.clock.now(), says=_intent(owner, run_dir, 2))
+        Standby(at=owner.clock.now(), says=intent(owner, run_dir, 2))
     ],
-    "a number that no attempt has": lambda owner, run_dir: [_intent(owner, run_dir, 10**30)],
+    "a number that no attempt has": lambda owner, run_dir: [intent(owner, run_dir, 10**30)],
     **{kind: partial(_one, kind) for kind in REQUESTS},
 }
 #: The journal of the store, as others leave it.
@@ -128,7 +139,7 @@ def _change(owner: Owner, run_dir: RunDir, how: str) -> None:
         owner.remote.put_bytes(after, name)
 
 
-def _pass(owner: Owner, run_dir: RunDir) -> Report:
+def mirror_pass(owner: Owner, run_dir: RunDir) -> Report:
     with Stores(owner.clock) as stores:
         return Pass(owner.settings.home, owner.clock, stores).run(lambda: [run_dir])
 
@@ -213,7 +224,7 @@ def test_a_changed_journal_in_a_store_is_not_used_but_replaced(
     _lose(owner, lost)
     assert owner.restore(run_dir).held is None
     _assert_same(owner, run_dir, before)
-    assert _pass(owner, run_dir).problems == {}
+    assert mirror_pass(owner, run_dir).problems == {}
     said = owner.remote.read(f"{run_dir.path.name}/journal.jsonl")
     assert said == run_dir.journal.read_bytes()
     purge(run_dir)
@@ -294,7 +305,7 @@ def test_a_run_that_was_held_and_resumed_is_its_users_again(owner: Owner) -> Non
     owner.resume(run_dir)
     owner.end(owner.alive()[0], "PREEMPTED", checkpoint=200)
     owner.look()
-    assert _pass(owner, run_dir).problems == {}
+    assert mirror_pass(owner, run_dir).problems == {}
     purge(run_dir)
     assert owner.restore(run_dir).held is None
 
@@ -398,7 +409,7 @@ def test_a_job_that_only_the_ledger_knows_finds_no_claim_of_another(owner: Owner
 @pytest.mark.parametrize("number", [-7, 0, 10_001, 999_999, 10**30])
 def test_without_a_copy_a_number_that_no_attempt_has_is_refused(owner: Owner, number: int) -> None:
     run_dir = owner.mirrored(100)
-    forge(owner, run_dir, [_intent(owner, run_dir, number)])
+    forge(owner, run_dir, [intent(owner, run_dir, number)])
     purge(run_dir)
     with pytest.raises(MirrorError, match="hpcflow did not write it"):
         owner.restore(run_dir)
@@ -463,24 +474,6 @@ def test_a_run_that_was_cancelled_while_it_was_gone_never_says_that_it_continues
     assert is_cancelled(journal.read(run_dir))
 
 
-def test_there_and_back_the_journal_of_the_other_place_is_not_replaced(
-    owner: Owner, other: Owner
-) -> None:
-    run_dir = owner.mirrored(100)
-    there = take(other, run_dir.path.name)
-    other.resume(there)
-    other.mirror(there)
-    take(owner, run_dir.path.name, even_if_running=True)
-    other.clock.advance(60)
-    other.end(other.alive()[0], "PREEMPTED", checkpoint=200)
-    other.look()
-    other.mirror(there)
-    before = owner.remote.read(f"{run_dir.path.name}/journal.jsonl")
-    (problem,) = _pass(owner, run_dir).problems.values()
-    assert "has more of the run's journal" in problem.message or "another place" in problem.message
-    assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == before
-
-
 @pytest.mark.parametrize("how", ["hold", "none"])
 def test_a_changed_program_is_told_at_each_restore(owner: Owner, how: str) -> None:
     run_dir = owner.mirrored(100)
@@ -499,15 +492,7 @@ def test_a_changed_program_is_told_at_each_restore(owner: Owner, how: str) -> No
 
 def test_a_bill_that_the_ledger_has_read_since_is_kept(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
-    bill = Accounted(
-        at=owner.clock.now(),
-        attempt=1,
-        job_id="1001",
-        source="accounting",
-        elapsed_s=Decimal(3600),
-        gpu_hours=Decimal(8),
-        cost_usd=Decimal(500),
-    )
+    bill = _bill(owner)
     owner.say(run_dir.path, bill)
     owner.look()
     before = owner.seen(run_dir.path.name).attempts[0]
@@ -541,50 +526,6 @@ def test_without_a_copy_a_cancel_that_the_ledger_has_read_counts(
     assert owner.tick().sent == {}
 
 
-def _store_of_newer_home(owner: Owner) -> tuple[RunDir, bytes]:
-    """The home came back from a backup: it lacks an attempt that the store has as completed."""
-    run_dir = owner.mirrored(100)
-    old = run_dir.journal.read_bytes()
-    name = f"{run_dir.path.name}/journal.jsonl"
-    more = [_intent(owner, run_dir, 2), _end(owner).model_copy(update={"attempt": 2})]
-    lines = old + "".join(each.to_line() for each in more).encode()
-    owner.remote.put_bytes(lines, name)
-    return run_dir, lines
-
-
-@pytest.mark.parametrize("left", ["nothing", "everything"])
-def test_an_older_home_replaces_nothing_in_the_store_before_its_user_says_so(
-    owner: Owner, left: str
-) -> None:
-    run_dir, lines = _store_of_newer_home(owner)
-    name = f"{run_dir.path.name}/journal.jsonl"
-    if left == "nothing":
-        purge(run_dir)
-    else:
-        (problem,) = _pass_after_a_line(owner, run_dir)
-        assert "has more of the run's journal" in problem
-    assert "the store has more of its journal" in str(owner.restore(run_dir).held)
-    owner.look()
-    owner.clock.advance(600)
-    assert owner.tick().sent == {}
-    (problem,) = _pass_after_a_line(owner, run_dir)
-    assert f"hpcflow resume {run_dir.path.name}" in problem
-    assert owner.remote.read(name) == lines
-    owner.resume(run_dir)
-    assert _pass_after_a_line(owner, run_dir) == []
-    assert owner.remote.read(name) == run_dir.journal.read_bytes()
-    assert owner.restore(run_dir).held is None
-
-
-def _pass_after_a_line(owner: Owner, run_dir: RunDir) -> list[str]:
-    wait = Decided(at=owner.clock.now(), after=1, action="wait", rule="x", why="x")
-    owner.say(run_dir.path, wait)
-    owner.clock.advance(120)
-    return [
-        f"{each.message} {each.next_action}" for each in _pass(owner, run_dir).problems.values()
-    ]
-
-
 @pytest.mark.parametrize("zeros", ["all", "tail"])
 def test_a_journal_of_zeros_takes_nothing_that_the_ledger_has_read(
     owner: Owner, zeros: str
@@ -605,46 +546,9 @@ def test_a_journal_of_zeros_takes_nothing_that_the_ledger_has_read(
     assert owner.tick().sent == {}
 
 
-@pytest.mark.parametrize("left", ["empty", "begun anew"])
-def test_a_pass_replaces_no_copy_by_less(owner: Owner, left: str) -> None:
-    run_dir = owner.mirrored(100)
-    before = run_dir.journal.read_bytes()
-    owner.remote.delete([f"{run_dir.path.name}/journal.jsonl"])
-    lines = Held(at=owner.clock.now(), by="ada").to_line().encode() if left == "begun anew" else b""
-    run_dir.journal.write_bytes(lines)
-    owner.clock.advance(120)
-    (problem,) = _pass(owner, run_dir).problems.values()
-    assert "put it back: hpcflow restore" in str(problem.next_action)
-    assert read_copy(owner.settings.home, run_dir.path.name) == before
-
-
-@pytest.mark.parametrize("lost", ["missing", "damaged", "older"])
-def test_a_pass_repairs_the_copy_of_a_journal_that_was_sent_before(owner: Owner, lost: str) -> None:
-    run_dir = owner.trained(100)
-    assert _pass(owner, run_dir).problems == {}
-    home, run_id, data = owner.settings.home, run_dir.path.name, run_dir.journal.read_bytes()
-    assert read_copy(home, run_id) == data
-    if lost == "missing":
-        owner.lose_copy(run_dir)
-    elif lost == "damaged":
-        path_of(home, run_id).write_bytes(b"x")
-    else:
-        write_copy(home, run_id, data[: data.index(b"\n") + 1])
-    assert _pass(owner, run_dir).problems == {}
-    assert read_copy(home, run_id) == data
-
-
 def test_without_a_copy_the_ledger_says_what_an_attempt_cost(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
-    bill = Accounted(
-        at=owner.clock.now(),
-        attempt=1,
-        job_id="1001",
-        source="accounting",
-        elapsed_s=Decimal(3600),
-        gpu_hours=Decimal(8),
-        cost_usd=Decimal(500),
-    )
+    bill = _bill(owner)
     owner.say(run_dir.path, bill)
     owner.look()
     later = {"at": owner.clock.now() + timedelta(days=1), "cost_usd": Decimal(1)}
