@@ -30,7 +30,6 @@ from hpcflow.sites.loader import is_site_file
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.files import write_durably
-from hpcflow.storage.frozen import matches_frozen
 from hpcflow.storage.journal_copy import read_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import link_run
@@ -76,7 +75,8 @@ def rebuild_from(
     """Read all runs of this user in a store into the ledger, run by run.
 
     Where a run's directory is here, that is read; where the ledger has read more of a run than the
-    store has, its rows stay.
+    store has, its rows stay. Of a journal, the home's copy is read where there is one, whatever the
+    store says: others may write there.
 
     Args:
         site: that of this machine: runs which lay on its scratch get a link to where that was, so
@@ -142,9 +142,7 @@ class _Batch:
                     found.others.append(run_id)
                     continue
                 self._require_site(run)
-                home = self._settings.home
-                is_here = matches_frozen(home, run_id, there.run_json)  # no other place has it now
-                copy = read_copy(home, run_id) if is_here else None
+                copy = read_copy(self._settings.home, run_id)
                 lines = there.journal if copy is None else copy
                 if run_id in known and _has_more(known[run_id], there, len(lines)):
                     found.ahead.append(run_id)

@@ -558,7 +558,43 @@ def test_without_a_copy_the_ledger_says_what_an_attempt_cost(owner: Owner) -> No
     assert owner.seen(run_dir.path.name).attempts[0].cost_usd == "500"
 
 
-def test_a_ledger_is_read_from_the_store_where_another_place_has_the_run(
+@pytest.mark.parametrize("run_json", ["same", "changed", "of another place", "without checksum"])
+@pytest.mark.parametrize("added", ["completed", "cancelled", "cancel", "resume", "bill"])
+def test_a_ledger_is_read_from_the_copy_alone_whatever_the_store_says(
+    owner: Owner, added: str, run_json: str
+) -> None:
+    run_dir = owner.mirrored(100)
+    owner.look()
+    before = owner.seen(run_dir.path.name)
+    records = [_bill(owner)] if added == "bill" else ADDED[added](owner, run_dir)
+    forge(owner, run_dir, records, has_copy=True)
+    if run_json == "changed":
+        change(owner, run_dir, lambda said: said["spec"].update(command=["sh", "-c", "evil"]))
+    elif run_json == "of another place":
+        change(owner, run_dir, lambda said: said.update(place="0123456789abcdef"))
+    elif run_json == "without checksum":
+        shutil.rmtree(owner.settings.home.frozen)
+    purge(run_dir)
+    _lose_ledger(owner)
+    assert _read_store(owner).problems == []
+    after = owner.seen(run_dir.path.name)
+    assert after.run.cause is before.run.cause is Cause.PREEMPTED
+    assert after.run.next_action == before.run.next_action
+    assert after.attempts[0].cost_usd == before.attempts[0].cost_usd
+
+
+@pytest.mark.parametrize("added", ["completed", "cancelled"])
+def test_without_a_copy_a_ledger_is_read_from_the_store(owner: Owner, added: str) -> None:
+    run_dir = owner.mirrored(100)
+    forge(owner, run_dir, ADDED[added](owner, run_dir))
+    owner.lose_copy(run_dir)
+    purge(run_dir)
+    _lose_ledger(owner)
+    _read_store(owner)
+    assert owner.seen(run_dir.path.name).run.cause is not Cause.PREEMPTED
+
+
+def test_a_ledger_says_what_this_home_knows_of_a_run_that_went_on_at_another_place(
     owner: Owner, other: Owner
 ) -> None:
     run_dir = owner.mirrored(100)
@@ -570,7 +606,7 @@ def test_a_ledger_is_read_from_the_store_where_another_place_has_the_run(
     purge(run_dir)
     _lose_ledger(owner)
     _read_store(owner)
-    assert owner.seen(run_dir.path.name).run.state is RunState.COMPLETED
+    assert owner.seen(run_dir.path.name).run.cause is Cause.PREEMPTED
 
 
 def test_a_bucket_does_not_say_where_a_run_is_mirrored_that_its_url_names(owner: Owner) -> None:
