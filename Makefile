@@ -33,7 +33,7 @@ lint: .venv/.dev-ready
 	$(BIN)/mypy
 
 unit: .venv/.dev-ready
-	$(BIN)/python -m pytest -q --durations=15 --numprocesses=4 --dist=loadgroup --no-loadscope-reorder
+	$(BIN)/python -m tests.unit -q --durations=15 --numprocesses=4 --dist=loadgroup --no-loadscope-reorder
 
 # Debian's packages come first, because python3-venv is one of them. As root they are installed,
 # otherwise it is said which are missing.
