@@ -40,7 +40,7 @@ def limits(cluster: Cluster, user: User) -> Iterator[None]:
         yield
     finally:
         cluster.run("scancel", "--user", name, check=False)
-        poll(lambda: not queued(cluster, user), 60, "no job of the user is left")
+        poll(lambda: not queued(cluster, user), 120, "no job of the user is left")
         change("modify", "account", "physics", "set", *map(_unlimited, ACCOUNT_LIMITS))
         change("modify", "user", name, "where", "account=physics", "set",
                *map(_unlimited, USER_LIMITS))  # fmt: skip

@@ -207,6 +207,6 @@ def test_matplotlib_takes_no_settings_of_it(tmp_path: Path, code: str, kind: str
         env=environ() | {"MPLCONFIGDIR": str(tmp_path / "own")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert (done.stderr, done.stdout) == ("", f"figure {tmp_path}\n")

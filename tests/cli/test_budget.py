@@ -76,7 +76,7 @@ def test_a_hard_budget_stops_the_next_run_and_its_message_helps(mine: Desk) -> N
     mine.say("cancel", first["run_id"])
     poll(
         lambda: Decimal(usd(mine)["committed"]) == 0,
-        60,
+        120,
         lambda: mine.say("budget", "show", "project:vision"),
     )
     assert 0 < Decimal(usd(mine)["spent"]) < 2
@@ -125,7 +125,7 @@ def test_a_daemon_without_slurm_waits_for_the_budget_and_goes_on(mine: Desk) -> 
         mine.say("daemon", "--once")
         return str(mine.json("show", run_id)["next_action"]).startswith("wait: budget")
 
-    poll(waits, 60, lambda: mine.say("show", run_id), every_s=0.5)
+    poll(waits, 120, lambda: mine.say("show", run_id), every_s=0.5)
     waiting = "wait: budget project:vision of 4.00 USD has no room for 5.00 USD"
     assert waiting in mine.say("ls")
     assert waiting in mine.say("show", run_id)
@@ -263,7 +263,7 @@ def test_of_two_that_are_sent_at_once_only_one_passes(mine: Desk) -> None:
         mine.say("cancel", run_id)
         poll(
             lambda: Decimal(usd(mine)["committed"]) == 0,
-            60,
+            120,
             lambda: mine.say("budget", "show", "project:vision"),
         )
 
@@ -285,7 +285,7 @@ def test_a_folder_of_a_team_is_as_open_as_it_was_made(mine: Desk) -> None:
     assert (team / "project").stat().st_mode & 0o7777 == 0o2770
     assert "committed" in file.read_text()
     assert not (Path(os.environ["HPCFLOW_HOME"]) / "budgets").exists()
-    poll(lambda: Decimal(usd(mine)["spent"]) > 0, 60, lambda: file.read_text())
+    poll(lambda: Decimal(usd(mine)["spent"]) > 0, 120, lambda: file.read_text())
 
 
 def test_a_ledger_that_is_down_neither_blocks_nor_lets_pass(

@@ -47,7 +47,7 @@ def billed(desk: Desk) -> Desk:
         )
     for name in ("paid", "unpaid"):
         desk.say("wait", name)
-    poll(lambda: not desk.json("cost", "report")["total"]["unbilled"], 60, "a bill")
+    poll(lambda: not desk.json("cost", "report")["total"]["unbilled"], 120, "a bill")
     return desk
 
 
@@ -101,7 +101,7 @@ def test_what_wasted_the_most_and_what_to_do(billed: Desk) -> None:
     failing = billed.config("failing", "sleep 1; exit 3")
     site = str(billed.folder / "mine.yaml")
     billed.say("run", failing, "--wait", "--site", site, code=1)
-    poll(lambda: billed.json("cost", "wasted"), 60, "a bill")
+    poll(lambda: billed.json("cost", "wasted"), 120, "a bill")
     (found,) = billed.json("cost", "wasted", "--top", "1")
     assert found["run_id"].startswith("failing-")
     assert (found["share"], found["unsaved_hours"] > 0) == (1.0, True)
@@ -151,8 +151,8 @@ def test_what_runs_is_counted_by_its_time_so_far(desk: Desk) -> None:
     def line() -> Any:
         return desk.json("cost", "report", "--by", "run")["total"]
 
-    poll(lambda: line()["running"] == 1, 60, lambda: desk.say("ls"))
-    poll(lambda: float(line()["cost_usd"] or 0) > 1, 60, lambda: desk.say("show", "long"))
+    poll(lambda: line()["running"] == 1, 120, lambda: desk.say("ls"))
+    poll(lambda: float(line()["cost_usd"] or 0) > 1, 120, lambda: desk.say("show", "long"))
     shown = desk.json("show", "long")
     assert (shown["cost_usd"], shown["state"]) == (None, "running")
     assert float(shown["unbilled_so_far"]["cost_usd"]) > 1
@@ -160,7 +160,7 @@ def test_what_runs_is_counted_by_its_time_so_far(desk: Desk) -> None:
     assert "1 of 1 attempts run, and are counted by their time so far" in desk.say("cost", "report")
     assert desk.json("cost", "report", "--project", "other")["lines"] == []
     desk.say("cancel", started["run_id"])
-    poll(lambda: line()["running"] == 0 and not line()["unbilled"], 60, lambda: desk.say("ls"))
+    poll(lambda: line()["running"] == 0 and not line()["unbilled"], 120, lambda: desk.say("ls"))
     assert line()["estimated"] == 1
     assert desk.json("show", "long")["unbilled_so_far"] is None
 

@@ -140,12 +140,12 @@ def test_nobody_waits_for_a_run_that_is_gone_though_a_daemon_lives(desk: Desk) -
     log = desk.folder / "daemon.log"
     with log.open("wb") as file:
         loop = subprocess.Popen(words, stdout=file, stderr=file, env=os.environ)
-    poll(lambda: main(["daemon", "status"]) == 0, 60, log.read_text)
+    poll(lambda: main(["daemon", "status"]) == 0, 120, log.read_text)
     desk.say("release", "patient")
     shutil.rmtree(run["run_dir"])
     assert desk.json("wait", "patient", code=1)["state"] != "completed"
     loop.send_signal(signal.SIGTERM)
-    assert loop.wait(60) == 0
+    assert loop.wait(120) == 0
 
 
 def test_a_stopped_run_says_why_and_can_be_released(desk: Desk) -> None:
@@ -181,11 +181,11 @@ def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:
     log = desk.folder / "daemon.log"
     with log.open("wb") as file:
         loop = subprocess.Popen(words, stdout=file, stderr=file, env=os.environ)
-    poll(lambda: main(["daemon", "status"]) == 0, 60, log.read_text)
+    poll(lambda: main(["daemon", "status"]) == 0, 120, log.read_text)
     assert f"process {loop.pid} on" in desk.say("daemon", "status")
     assert desk.json("wait", "patient")["state"] == "completed", "wait knows that it goes on"
     loop.send_signal(signal.SIGTERM)
-    assert loop.wait(60) == 0
+    assert loop.wait(120) == 0
     assert log.read_text().count("go_on") == 2
     assert desk.json("daemon", "status", code=1)["lease"]["fence"] == 1
     assert desk.json("show", "patient")["run_id"] == run["run_id"]
@@ -250,9 +250,9 @@ def test_the_loop_says_each_trouble_once(desk: Desk) -> None:
     log = desk.folder / "daemon.log"
     with log.open("wb") as file:
         loop = subprocess.Popen(words, stdout=file, stderr=file, env=os.environ)
-    poll(lambda: log.read_text().count("go_on") == 2, 60, log.read_text)
+    poll(lambda: log.read_text().count("go_on") == 2, 120, log.read_text)
     loop.send_signal(signal.SIGTERM)
-    assert loop.wait(60) == 0
+    assert loop.wait(120) == 0
     assert log.read_text().count(f"warning: {spoiled['run_id']}") == 1, (
         "it was looked at in three rounds"
     )

@@ -94,7 +94,7 @@ def test_at_a_terminal_it_asks(desk: Desk, machine: Machine, answer: str, code: 
     words = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "install", "--cron"]
     with subprocess.Popen(words, stdin=theirs, stdout=subprocess.PIPE, text=True) as process:
         os.write(ours, answer.encode())
-        said = process.communicate(timeout=60)[0]
+        said = process.communicate(timeout=120)[0]
     for descriptor in (ours, theirs):
         os.close(descriptor)
     assert process.returncode == code
@@ -158,7 +158,7 @@ def test_of_two_that_install_at_once_both_are_there(
         subprocess.Popen(words, env={**os.environ, "HPCFLOW_HOME": str(home.parent / each)})
         for each in ("one", "two")
     ]
-    assert [process.wait(timeout=60) for process in both] == [0, 0]
+    assert [process.wait(timeout=120) for process in both] == [0, 0]
     assert machine.table.count(b"# BEGIN") == 2
     assert machine.table.endswith(b"0 4 * * * mine\n")
 

@@ -27,12 +27,13 @@ partitions:
   here: {cpus_per_node: 16, gpus_per_node: 4, gpu_type: a100, mem_per_node: 500G}
   small: {cpus_per_node: 16, gpus_per_node: 4, gpu_type: l4, mem_per_node: 500G}
 """
-#: Holds 300 MiB and a core for some seconds, and then ends well.
+#: Holds 300 MiB for some seconds, a core for the first three of them, and then ends well.
 BURNS = """\
 import time
 held, end = bytearray(300 << 20), time.monotonic() + 13
-while time.monotonic() < end:
+while time.monotonic() < end and time.process_time() < 3:
     pass
+time.sleep(max(0, end - time.monotonic()))
 """
 RUN = """
 name: {name}
@@ -58,7 +59,7 @@ def send(desk: Desk, site: str, name: str, command: list[str], gpus: int, *more:
 def seen(said: Any, minutes: float, **facts: Any) -> None:
     """What a job of hours would have told."""
     events = Path(said["run_dir"]) / "attempts" / "0001" / "events.jsonl"
-    poll(events.exists, 60, "it never began")
+    poll(events.exists, 120, "it never began")
     asked = {"cpus": 8, "gpus": 4, "mem_mb": 204_800, "time_limit_min": 1440}
     with events.open("ab") as file:
         file.write(event("usage", minutes, nodes=1, asked=asked, **facts))
@@ -89,7 +90,7 @@ def test_a_real_run_that_asked_for_too_much_is_told_what_it_needs(desk: Desk, si
 
 def test_gpus_that_are_held_and_idle_are_told_while_the_job_runs(desk: Desk, site: str) -> None:
     said = send(desk, site, "holds", ["sleep", "300"], 4)
-    poll(lambda: desk.json("show", "holds")["state"] == "running", 60, "it never ran")
+    poll(lambda: desk.json("show", "holds")["state"] == "running", 120, "it never ran")
     facts = {
         "seconds": 1800.0,
         "samples": 60,

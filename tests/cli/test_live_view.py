@@ -50,7 +50,7 @@ def at_a_terminal(*args: str, env: dict[str, str], cwd: Path) -> str:
             break
         shown += data
     os.close(main)
-    assert process.wait(60) == 0, shown.decode()
+    assert process.wait(120) == 0, shown.decode()
     return shown.decode()
 
 

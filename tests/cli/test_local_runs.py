@@ -87,7 +87,7 @@ def test_ls_filters(desk: Desk) -> None:
 
 def test_cancel_ends_what_runs(desk: Desk) -> None:
     run = desk.json("run", desk.config("endless", "sleep 300"))
-    poll(lambda: desk.json("show", "endless")["state"] == "running", 60, "it never ran")
+    poll(lambda: desk.json("show", "endless")["state"] == "running", 120, "it never ran")
     desk.say("cancel", "endless")
     shown = desk.json("wait", "endless", code=1)
     assert (shown["state"], shown["cause"]) == ("cancelled", "cancelled")
@@ -166,7 +166,7 @@ def test_a_run_whose_directory_is_purged_is_waited_for_no_longer(
 ) -> None:
     run = desk.json("run", desk.config("lost", "sleep 300"))
     program = Path(run["run_dir"]) / "attempts/0001/program"
-    poll(program.exists, 60, "it never ran")  # from now on its script writes nothing
+    poll(program.exists, 120, "it never ran")  # from now on its script writes nothing
     assert desk.json("show", "lost")["state"] == "running"
     shutil.rmtree(run["run_dir"])
     assert main(["wait", "lost"]) == 1

@@ -63,7 +63,7 @@ def test_the_answer_comes_before_the_ledger_is_touched(
             said += line
             if line in ("}\n", "]\n"):
                 break
-    _, warnings = process.communicate(timeout=60)
+    _, warnings = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "job_id" in str(json.loads(said))
     assert warnings == "", "it answered only when it had given the ledger up"

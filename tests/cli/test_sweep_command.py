@@ -195,7 +195,7 @@ def test_the_daemon_drives_it_and_a_terminal_shows_it(desk: Desk, sweep: Path, h
         shown = at_a_terminal("sweep", "status", "quick", "--follow", env=env, cwd=desk.folder)
     finally:
         daemon.terminate()
-        said, _ = daemon.communicate(timeout=60)
+        said, _ = daemon.communicate(timeout=120)
     assert "5/5" in shown
     assert "best" in shown
     assert "over" in shown

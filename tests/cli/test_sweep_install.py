@@ -197,7 +197,7 @@ def test_the_line_stays_while_a_sweep_is_under_way_and_goes_once_it_was_stopped(
         tick_of_the_line(desk, monkeypatch)
         return machine.table == FOREIGN
 
-    poll(is_gone, 60, "the line stayed")
+    poll(is_gone, 120, "the line stayed")
     assert desk.json("sweep", "status", sweep_id)["state"] == "stopped"
 
 
@@ -211,7 +211,7 @@ def test_a_halted_sweep_is_at_rest_and_who_resumes_it_is_told_what_to_type(
         tick_of_the_line(desk, monkeypatch)
         return machine.table == FOREIGN
 
-    poll(is_gone, 60, "the line stayed")
+    poll(is_gone, 120, "the line stayed")
     assert desk.json("sweep", "status", sweep_id)["state"] == "halted"
     resume = ["sweep", "resume", sweep_id, "--set"]
     assert "next: hpcflow sweep install" in desk.say(*resume, "budget.trials=2")

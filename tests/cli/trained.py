@@ -26,7 +26,7 @@ class Trained:
         self.dir = RunDir(Path(said["run_dir"]))
         self.desk = desk
         if is_endless:
-            poll((self.dir.attempt(1).path / "program").exists, 60, "it never ran")
+            poll((self.dir.attempt(1).path / "program").exists, 120, "it never ran")
 
     def save(self, train_step: int, **metrics: float) -> Path:
         facts = {"run_id": self.run_id, "attempt": 1, "world_size": 4, "epoch": 1.5}

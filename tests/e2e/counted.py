@@ -347,7 +347,7 @@ def _assert_same_jobs(
 
     poll(
         lambda: set(told()) == known,
-        60,
+        120,
         lambda: f"{run.run_id}: accounting knows {told()}, the ledger {sorted(known)}",
         every_s=1,
     )

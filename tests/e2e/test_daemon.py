@@ -27,7 +27,7 @@ def daemon(hpcflow: Hpcflow) -> Iterator[subprocess.Popen[str]]:
     )
     yield process
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
 
 
 def test_a_run_that_is_preempted_ten_times_at_random_moments_finishes_by_itself(

@@ -49,7 +49,7 @@ def several(hpcflow: Hpcflow, count: int) -> Iterator[dict[int, Daemon]]:
             daemons[daemon.process.pid] = daemon
         poll(
             lambda: sum("waiting" in each.said for each in daemons.values()) == count - 1,
-            60,
+            120,
             lambda: f"more than one acts, or none: {[each.said for each in daemons.values()]}",
         )
         yield daemons
@@ -76,7 +76,7 @@ def test_of_several_daemons_one_acts_and_when_it_is_killed_another_one_does(
 
         take_all_nodes(grace)
         os.kill(first, signal.SIGKILL)
-        assert daemons.pop(first).process.wait(60) == -signal.SIGKILL
+        assert daemons.pop(first).process.wait(120) == -signal.SIGKILL
         for run in runs:
             run.wait_training(3)
         second = acting(hpcflow)
@@ -107,7 +107,7 @@ def test_killed_at_random_moments_while_runs_are_preempted_none_is_lost_or_doubl
             with suppress(subprocess.TimeoutExpired):
                 daemon.process.wait(dice.uniform(0.3, 2))
             daemon.process.kill()
-            assert daemon.process.wait(60) == -signal.SIGKILL, daemon.said
+            assert daemon.process.wait(120) == -signal.SIGKILL, daemon.said
     with start_daemon(hpcflow, log, patience_s=0.5):
         for run in runs:
             run.wait_training(preemptions + 1)  # told to finish before, it might not be preempted
@@ -155,7 +155,7 @@ def test_sqlite_that_another_process_holds_for_half_a_minute(
             assert not run.is_alive()
             assert len(run.job_ids) == 1, "it was sent by a daemon that cannot know whether it may"
             assert holder.poll() is None
-            assert holder.wait(60) == 0
+            assert holder.wait(120) == 0
         run.wait_training(2)
         complete([run])
     assert daemon.said.count("trying again") == 1

@@ -48,7 +48,7 @@ def test_cancel_ends_the_job_and_the_run(hpcflow: Hpcflow) -> None:
     run = hpcflow.json("run", config, "--site", "devcluster")
     poll(
         lambda: hpcflow.json("show", run["run_id"])["state"] == "running",
-        60,
+        120,
         "the sleeper never ran",
     )
     (cancelled,) = hpcflow.json("cancel", run["run_id"])

@@ -39,7 +39,7 @@ def test_a_run_is_mirrored_without_anybody_asking(hpcflow: Hpcflow, partition: s
         assert ("hpcflow-mirror" in queue(hpcflow)) == (partition is not None)
     finally:
         daemon.terminate()
-        daemon.communicate(timeout=60)
+        daemon.communicate(timeout=120)
         hpcflow.user.run(["scancel", "--me"])
 
 

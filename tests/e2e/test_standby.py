@@ -37,12 +37,12 @@ def killed_once_a_standby_waits(hpcflow: Hpcflow, run: Counted) -> Iterator[None
     try:
         poll(
             lambda: "PENDING Dependency" in in_queue(hpcflow, run).values(),
-            60,
+            120,
             lambda: f"no standby: {in_queue(hpcflow, run)}, {run.records[-3:]}",
         )
     finally:
         daemon.send_signal(signal.SIGKILL)
-        daemon.wait(timeout=60)
+        daemon.wait(timeout=120)
     try:
         yield
     finally:
@@ -77,7 +77,7 @@ def test_the_standby_of_a_run_that_completes_executes_nothing(hpcflow: Hpcflow) 
         run.tell("finish")
         poll(
             lambda: any(each.startswith("FAILED") for each in in_queue(hpcflow, run).values()),
-            60,
+            120,
             lambda: f"the standby did not leave: {in_queue(hpcflow, run)}",
         )
         assert "the run has completed" in RunDir(run.path).attempt(2).log.read_text()
@@ -100,7 +100,7 @@ def test_hold_takes_the_standby_out_of_the_queue_and_leaves_the_running_job(
         hpcflow("hold", run.run_id)
         poll(
             lambda: any(each.startswith("CANCELLED") for each in in_queue(hpcflow, run).values()),
-            60,
+            120,
             lambda: f"the standby is still there: {in_queue(hpcflow, run)}",
         )
         shown = hpcflow.json("show", run.run_id)

@@ -33,7 +33,7 @@ _MORE = ("filter.<driver>.process", "filter.<driver>.required", "core.attributes
 def git(folder: Path, *args: str) -> str:
     identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgSign=false")
     done = subprocess.run(
-        ["git", *identity, *args], cwd=folder, capture_output=True, text=True, timeout=60
+        ["git", *identity, *args], cwd=folder, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -75,7 +75,7 @@ def set_traps(folder: Path, marker: Path) -> list[str]:
             continue  # it would have to be a configuration, which is one more way to the same keys
         value = str(hooks) if last == "hooksPath" else str(trap)
         sane = ["git", "-c", f"{section}.{last}={value}", "diff", "--stat"]
-        if b"bad" in subprocess.run(sane, cwd=folder, capture_output=True, timeout=60).stderr:
+        if b"bad" in subprocess.run(sane, cwd=folder, capture_output=True, timeout=120).stderr:
             continue  # true or false, or a number
         head = f'[{first} "{middle}"]' if middle else f"[{first}]"
         said.append(f"{head}\n\t{last} = {value}\n")
@@ -101,7 +101,7 @@ def test_no_program_of_a_repository_is_executed(
     keys = set_traps(repository, marker)
     assert len(keys) > 40
     assert "core.fsmonitor" in keys
-    subprocess.run(["git", "diff"], cwd=repository, capture_output=True, timeout=60)
+    subprocess.run(["git", "diff"], cwd=repository, capture_output=True, timeout=120)
     assert marker.exists(), "the traps do not work"
     marker.unlink()
     (repository / "c.txt").write_text("changed\n")
@@ -150,7 +150,7 @@ def test_a_submodule_is_not_asked(repository: Path, tmp_path: Path) -> None:
     trap.chmod(0o755)
     git(repository / "mod", "config", "core.fsmonitor", str(trap))
     (repository / "mod/x").write_text("two\n")
-    subprocess.run(["git", "diff"], cwd=repository, capture_output=True, timeout=60)
+    subprocess.run(["git", "diff"], cwd=repository, capture_output=True, timeout=120)
     assert marker.exists(), "the trap does not work"
     marker.unlink()
     assert code_state(repository).commit
@@ -353,7 +353,7 @@ def test_git_takes_no_gigabytes(repository: Path, make_large: Callable[[Path], N
         [sys.executable, "-c", asked_for, str(repository)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
     warnings, kib = done.stdout.splitlines()

@@ -118,11 +118,11 @@ def test_the_server_is_killed_during_an_upload_and_comes_back(
             reports: list[Report] = []
             mirroring = threading.Thread(target=lambda: reports.append(desk.mirror(patience_s=60)))
             mirroring.start()
-            poll(lambda: proxy.sent_bytes > 10 << 20, 60, "something is under way")
+            poll(lambda: proxy.sent_bytes > 10 << 20, 120, "something is under way")
             server.daemon.kill()
             server.start()
             proxy.bytes_s = None
-            mirroring.join(60)
+            mirroring.join(120)
             # Parts that the server had in memory only are lost with it: then all is sent again.
             assert reports or not mirroring.is_alive()
             if reports[0].problems:
@@ -205,10 +205,10 @@ def test_scratch_is_purged_under_the_mirror(desk: Desk, proxy: Proxy) -> None:
     reports: list[Report] = []
     mirroring = threading.Thread(target=lambda: reports.append(desk.mirror()))
     mirroring.start()
-    poll(lambda: proxy.sent_bytes > 1 << 20, 60, "something is under way")
+    poll(lambda: proxy.sent_bytes > 1 << 20, 120, "something is under way")
     shutil.rmtree(run_dir.path)
     proxy.bytes_s = None
-    mirroring.join(60)
+    mirroring.join(120)
     (report,) = reports
     assert report.problems == {}
     assert other.path.name in {done.run_id for done in report.mirrored}

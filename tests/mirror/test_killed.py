@@ -44,7 +44,7 @@ def finish(process: subprocess.Popen[bytes]) -> str:
 
 def kill(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
 
 
 def require_nothing_half(desk: Desk, run_dir: RunDir) -> None:
@@ -64,7 +64,7 @@ def test_no_part_is_sent_twice(desk: Desk, proxy: Proxy) -> None:
     save(run_dir, 400, {"model.pt": size_bytes})
     proxy.fails_for = rb"^POST .*\?uploadId="  # so that the object is never made of its parts
     process = start(desk)
-    poll(lambda: len(parts_there(desk, run_dir)) >= 3, 60, "the store has some parts")
+    poll(lambda: len(parts_there(desk, run_dir)) >= 3, 120, "the store has some parts")
     kill(process)
     have = parts_there(desk, run_dir)
     require_nothing_half(desk, run_dir)

@@ -77,7 +77,7 @@ def test_where_threads_cannot_be_started_no_memory_is_used_by_two(
         start(thread)
 
     def busy(*args: Any, **known: Any) -> Part:
-        assert has_failed.wait(60), "until then no thread is idle, so that another one is wanted"
+        assert has_failed.wait(120), "until then no thread is idle, so that another one is wanted"
         return put(*args, **known)
 
     monkeypatch.setattr(threading.Thread, "start", refused)

@@ -166,7 +166,7 @@ def test_what_is_new_does_not_wait_for_the_end_of_a_large_one(
         if args[1].path.is_relative_to(run_dir.path):
             for name in news:
                 save(desk.make(name), 1)
-                assert is_there.acquire(timeout=60), f"{name} has to wait"
+                assert is_there.acquire(timeout=120), f"{name} has to wait"
         send_checkpoint(*args, **more)
 
     monkeypatch.setattr(passes, "send_checkpoint", send)

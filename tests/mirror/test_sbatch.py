@@ -25,6 +25,6 @@ def test_it_sends_what_is_due_and_ends_when_it_is_told(tmp_path: Path) -> None:
     }
     script = resource_dir("sbatch") / "mirror.sbatch"
     job = subprocess.Popen(["bash", str(script)], env=environ)
-    poll(lambda: "manifest.json" in " ".join(desk.there(run_dir)), 60, "it was sent")
+    poll(lambda: "manifest.json" in " ".join(desk.there(run_dir)), 120, "it was sent")
     job.send_signal(signal.SIGTERM)
-    assert job.wait(60) == 0
+    assert job.wait(120) == 0

@@ -103,7 +103,7 @@ class Bench:
 
     def execute(self, **variables: str) -> int:
         """Execute the script to its end; the exit code."""
-        return self.start(**variables).wait(60)
+        return self.start(**variables).wait(120)
 
     def events(self) -> list[dict[str, Any]]:
         """All events, and every line is one."""

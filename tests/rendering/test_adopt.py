@@ -116,9 +116,9 @@ def training(bench: Bench, style: str, count: int) -> Bench:
 @pytest.mark.parametrize("style", ["overwritten", "renamed"])
 def test_a_program_that_is_stopped_goes_on(runtime: Bench, style: str) -> None:
     job = training(runtime, style, 1000).start()
-    poll(lambda: "saved 3" in runtime.log(), 60, runtime.log)
+    poll(lambda: "saved 3" in runtime.log(), 120, runtime.log)
     os.kill(int((runtime.attempt.path / "program").read_text()), signal.SIGTERM)
-    assert job.wait(60) == 143
+    assert job.wait(120) == 143
     assert kinds(runtime)[0] == "started"
     assert kinds(runtime)[-1] == "exited"
 
@@ -146,14 +146,14 @@ def test_a_job_whose_last_checkpoint_has_no_room_has_not_failed(runtime: Bench, 
 
 def test_the_watcher_that_was_killed_is_not_missed(runtime: Bench) -> None:
     job = training(runtime, "marked", 2).start()
-    poll(lambda: "begins" in runtime.log(), 60, runtime.log)
+    poll(lambda: "begins" in runtime.log(), 120, runtime.log)
     (watcher,) = (
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/cmdline")
         if b"adopt\0watch" in _read(path) and str(job.pid).encode() in _read(path).split(b"\0")
     )
     os.kill(watcher, signal.SIGKILL)
-    assert job.wait(60) == 0
+    assert job.wait(120) == 0
     assert (runtime.run_dir.checkpoints / "000000002").is_dir()
     assert kinds(runtime)[-2:] == ["checkpoint", "exited"]
 

@@ -35,7 +35,7 @@ def test_another_job_leaves_a_claimed_attempt_alone(bench: Bench) -> None:
 def test_of_many_jobs_of_one_attempt_exactly_one_executes_it(bench: Bench) -> None:
     written(bench, "sh", "-c", "echo x >> done")
     jobs = [bench.start(HPCFLOW_LOCAL_JOB_ID=str(number)) for number in range(10, 18)]
-    assert sorted(job.wait(60) for job in jobs) == [0] + 7 * [1]
+    assert sorted(job.wait(120) for job in jobs) == [0] + 7 * [1]
     assert (bench.work / "done").read_text() == "x\n"
     assert kinds(bench) == ["started", "exited"]
     assert [path.name for path in bench.attempt.path.glob("claim*")] == ["claim"]

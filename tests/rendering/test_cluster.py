@@ -77,11 +77,11 @@ class Desk:
             state = cluster.run("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T").strip()
             return state if attempt_state(state) is AttemptState.ENDED else ""
 
-        return poll(final, 90, self.log)
+        return poll(final, 120, self.log)
 
     def wait_for(self, ranks: int, *, suffix: str = "json") -> None:
         names = [self.folder / "out" / f"{rank}.{suffix}" for rank in range(ranks)]
-        poll(lambda: all(name.exists() for name in names), 60, self.log)
+        poll(lambda: all(name.exists() for name in names), 120, self.log)
 
     def log(self) -> str:
         log = self.attempt().log
@@ -168,8 +168,8 @@ def test_term_leaves_the_ranks_their_time(cluster: Cluster, desk: Desk) -> None:
     cluster.run("scancel", job_id)
     assert desk.wait(cluster, job_id) == "CANCELLED"
     # Slurm calls it CANCELLED before its processes have left.
-    poll(lambda: all("SIGTERM" in desk.signals(rank) for rank in range(2)), 60, "nobody was told")
-    poll(lambda: "exit_code" in desk.events()[-1], 60, "the script never left")
+    poll(lambda: all("SIGTERM" in desk.signals(rank) for rank in range(2)), 120, "nobody was told")
+    poll(lambda: "exit_code" in desk.events()[-1], 120, "the script never left")
     assert desk.events()[-1]["exit_code"] == 75, desk.log()
 
 

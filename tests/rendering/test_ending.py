@@ -135,10 +135,10 @@ def test_the_notice_reaches_the_program_and_its_word_comes_back(
     venv = {"venv": sys.prefix} if (Path(sys.prefix) / "bin" / "activate").exists() else {}
     written(bench, "python3", str(RANK), str(bench.work), "60", launch=launch, environment=venv)
     job = bench.start()
-    poll(lambda: (bench.work / f"{name}.json").exists(), 60, bench.log)
+    poll(lambda: (bench.work / f"{name}.json").exists(), 120, bench.log)
     assert json_of(bench.work / f"{name}.json")["usr2_ignored"]
     job.send_signal(number)
-    assert job.wait(60) == 75, bench.log()
+    assert job.wait(120) == 75, bench.log()
     assert bench.attempt.notice.read_text() == number.name.removeprefix("SIG") + "\n"
     assert (bench.work / f"{name}.signals").read_text().split()[0] == "SIGUSR2"
     assert bench.events()[-1]["exit_code"] == 75
@@ -152,7 +152,7 @@ def test_a_program_that_ends_just_as_the_notice_comes_keeps_its_exit_code(bench:
     for _ in range(30):
         job = bench.start()
         fifo.write_text(f"{job.pid}\n")
-        assert job.wait(60) == 3, bench.log()
+        assert job.wait(120) == 3, bench.log()
 
 
 @pytest.mark.parametrize("kept", ["0027", None])
@@ -176,12 +176,12 @@ def test_a_program_that_does_not_listen_outlives_the_notice(bench: Bench) -> Non
     """The script waits until the program has really ended, however often it is interrupted."""
     written(bench, "sh", "-c", "touch up; while [ ! -e go ]; do sleep 0.05; done; exit 3")
     job = bench.start()
-    poll(lambda: (bench.work / "up").exists(), 60, bench.log)
+    poll(lambda: (bench.work / "up").exists(), 120, bench.log)
     for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGUSR2):
         job.send_signal(number)
-    poll(lambda: bench.attempt.notice.exists(), 60, bench.log)
+    poll(lambda: bench.attempt.notice.exists(), 120, bench.log)
     (bench.work / "go").touch()
-    assert job.wait(60) == 3
+    assert job.wait(120) == 3
     assert bench.events()[-1]["exit_code"] == 3
 
 
@@ -199,7 +199,7 @@ def test_a_notice_that_comes_too_early_waits_for_the_program(bench: Bench) -> No
         site=a_local_site(modules={"init": str(init), "load": ["x"]}),
     )
     job = bench.start()
-    poll(lambda: loading.exists(), 60, bench.log)
+    poll(lambda: loading.exists(), 120, bench.log)
     job.send_signal(signal.SIGUSR2)
     fifo.write_text("go\n")
-    assert job.wait(60) == 0, bench.log()
+    assert job.wait(120) == 0, bench.log()

@@ -50,7 +50,7 @@ def execute(bench: Bench) -> tuple[int, str]:
         input=bench.attempt.script.read_bytes(),
         env=bench.environment(),
         capture_output=True,
-        timeout=60,
+        timeout=120,
     )
     return done.returncode, done.stderr.decode()
 

@@ -90,7 +90,7 @@ def test_whoever_reaches_torchruns_port_executes_nothing(bench: Bench) -> None:
     torchrun = {"launcher": "torchrun"}
     written(bench, "python3", str(RANK), str(bench.work), "9", launch=torchrun, environment=venv)
     job = bench.start()
-    poll(lambda: (bench.work / "0.json").exists(), 60, bench.log)
+    poll(lambda: (bench.work / "0.json").exists(), 120, bench.log)
     name = json_of(bench.work / "0.json")["environ"]["TORCHELASTIC_RUN_ID"]
     shown = b"".join(
         words for words in map(_command_line, Path("/proc").glob("[0-9]*/cmdline"))
@@ -111,7 +111,7 @@ for name in ({RUN_ID!r}, "{RUN_ID}.1", "{RUN_ID}.1.0", "none"):
     store.set(f"torch.rendezvous.{{name}}", code)
 """
     subprocess.run([sys.executable, "-c", stranger], check=True)
-    assert job.wait(60) == 0, bench.log()
+    assert job.wait(120) == 0, bench.log()
     assert not owned.exists()
     assert name.encode() not in shown
 

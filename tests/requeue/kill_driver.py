@@ -120,7 +120,7 @@ class World:
 
     def states(self) -> list[str]:
         """The states of all runs, as the daemon has left them in the ledger."""
-        with sqlite3.connect(self.home.ledger, timeout=30) as raw:
+        with sqlite3.connect(self.home.ledger, timeout=120) as raw:
             rows = raw.execute("SELECT state FROM run").fetchall()
         raw.close()
         return [state for (state,) in rows]
@@ -309,7 +309,7 @@ def at_moments(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     for newcomer in newcomers:
         assert wait(newcomer) == 0, world.log.read_text()[-2000:]
     pid = world.fork(daemon)
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 120
     while (states := set(world.states())) != {"completed"}:
         assert time.monotonic() < give_up, f"{states}\n{world.log.read_text()[-4000:]}"
         world.start_all()

@@ -70,7 +70,7 @@ class Site:
     def all_sent_again(self) -> list[Job]:
         """Preempt all, and wait for their new jobs."""
         last, count = self.slurm.jobs()[-1], self.preempt_all()
-        poll(lambda: len(self.sent_since(last)) == count, 60, "they are not sent again")
+        poll(lambda: len(self.sent_since(last)) == count, 120, "they are not sent again")
         return self.sent_since(last)
 
     def sent_since(self, job: Job) -> list[Job]:
@@ -114,14 +114,14 @@ def test_one_acts_and_when_it_is_killed_another_one_does(site: Site, count: int)
         site.daemons[acting].wait()
         pass_five_minutes(site.home)
         if len(actors) < count:
-            poll(lambda: site.acting() not in actors, 60, "nobody takes over")
+            poll(lambda: site.acting() not in actors, 120, "nobody takes over")
     assert len(set(actors)) == 2
     assert_exactly_once(site.slurm.jobs())
     assert len(site.slurm.jobs()) == 18
     for pid, process in site.daemons.items():
         if pid not in actors:
             process.terminate()
-            assert process.wait(60) == 0
+            assert process.wait(120) == 0
             assert "Traceback" not in site.said(pid)
 
 
@@ -129,23 +129,23 @@ def test_whoever_was_stopped_and_wakes_up_acts_no_more(site: Site) -> None:
     """SIGSTOP in the middle of a round: a machine that was suspended, a login node that hangs."""
     for _ in range(2):
         site.start_daemon()
-    poll(lambda: any("waiting" in site.said(pid) for pid in site.daemons), 60, "none waits")
+    poll(lambda: any("waiting" in site.said(pid) for pid in site.daemons), 120, "none waits")
     sleeper = site.acting()
     (other,) = set(site.daemons) - {sleeper}
     first = site.slurm.jobs()[-1]
     site.slurm.set(sbatch_s=0.3)
     site.preempt_all()
-    poll(lambda: bool(site.sent_since(first)), 60, "nothing is sent")
+    poll(lambda: bool(site.sent_since(first)), 120, "nothing is sent")
     os.kill(sleeper, signal.SIGSTOP)
     pass_five_minutes(site.home)
-    poll(lambda: site.slurm.jobs()[-1].sender == other, 60, "the other one does not go on")
+    poll(lambda: site.slurm.jobs()[-1].sender == other, 120, "the other one does not go on")
     awake = site.slurm.jobs()[-1]
     os.kill(sleeper, signal.SIGCONT)
-    poll(lambda: len(site.sent_since(first)) == 6, 60, "they are not all sent again")
+    poll(lambda: len(site.sent_since(first)) == 6, 120, "they are not all sent again")
     assert site.sent_since(awake), "nothing was left to do when it woke up"
     # One run was in its hands: it has the lock of that, and sends it before it looks again.
     assert [job.sender for job in site.sent_since(awake)].count(sleeper) <= 1
-    poll(lambda: "taken over" in site.said(sleeper), 60, "it does not say so")
+    poll(lambda: "taken over" in site.said(sleeper), 120, "it does not say so")
     site.slurm.set(sbatch_s=0)
     assert {job.sender for job in site.all_sent_again()} == {other}
     assert_exactly_once(site.slurm.jobs())
@@ -163,7 +163,7 @@ def held_up_in_squeue(site: Site, *words: str) -> tuple[subprocess.Popen[bytes],
     argv = ["env", "--default-signal=HUP", *words[:-1], sys.executable, "-m", "hpcflow.cli.main"]
     process = subprocess.Popen([*argv, "daemon", words[-1]])
     site.daemons[process.pid] = process
-    poll(asked.exists, 60, "it does not ask")
+    poll(asked.exists, 120, "it does not ask")
     return process, go
 
 
@@ -177,7 +177,7 @@ def test_whoever_is_told_to_end_in_a_round_leaves_the_lease_to_the_next_one(
     process, go = held_up_in_squeue(site, how)
     process.send_signal(number)
     go.touch()
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
     assert site.slurm.alive() == [], "told to end, it acts no more"
     assert main(["daemon", "--once"]) == 0
     assert len(site.slurm.alive()) == 6
@@ -188,7 +188,7 @@ def test_a_terminal_that_is_closed_does_not_end_what_nohup_has_started(site: Sit
     process, go = held_up_in_squeue(site, "nohup", "--once")
     process.send_signal(signal.SIGHUP)
     go.touch()
-    assert process.wait(60) == 0
+    assert process.wait(120) == 0
     assert len(site.slurm.alive()) == 6
 
 

@@ -244,9 +244,9 @@ def batch(
 
 def told_to_end(process: subprocess.Popen[bytes], folder: Path) -> int:
     """Exit code of a job that gets Slurm's signal as soon as its Python has begun."""
-    poll((folder / "began").exists, 60, "it did not begin")
+    poll((folder / "began").exists, 120, "it did not begin")
     process.terminate()
-    return process.wait(timeout=60)
+    return process.wait(timeout=120)
 
 
 def sent_after_seven(folder: Path, begin: str) -> bool:
@@ -260,7 +260,7 @@ def sent_after_seven(folder: Path, begin: str) -> bool:
 
 
 def test_a_job_that_fails_at_once_is_followed_by_another(programs: Path) -> None:
-    assert batch(programs, "exit 3").wait(timeout=60) == 3
+    assert batch(programs, "exit 3").wait(timeout=120) == 3
     assert sent_after_seven(programs, "now+600")
 
 
@@ -282,7 +282,7 @@ def test_who_cancels_a_job_in_its_first_seconds_means_that_there_shall_be_none(
 
 
 def test_a_job_that_fails_when_its_successor_waits_sends_no_second_one(programs: Path) -> None:
-    assert batch(programs, "exit 1", queue="echo 8").wait(timeout=60) == 1
+    assert batch(programs, "exit 1", queue="echo 8").wait(timeout=120) == 1
     assert calls(programs, "sbatch") == []
     (asked,) = calls(programs, "squeue")
     assert {"--me", "--states=PENDING", "--name=hpcflow-daemon"} <= set(asked.split())
@@ -291,14 +291,14 @@ def test_a_job_that_fails_when_its_successor_waits_sends_no_second_one(programs:
 def test_while_slurm_does_not_say_who_waits_one_is_sent(programs: Path) -> None:
     """One too many waits its turn; with none, this would be the last daemon."""
     silent = "echo 'Unable to contact slurm controller' >&2; exit 1"
-    assert batch(programs, "exit 1", queue=silent).wait(timeout=60) == 1
+    assert batch(programs, "exit 1", queue=silent).wait(timeout=120) == 1
     assert sent_after_seven(programs, "now+600")
 
 
 def test_a_successor_that_slurm_does_not_take_at_once_is_sent_again(programs: Path) -> None:
     job = batch(programs, "exit 3")
     program(programs, "sbatch", "test -e tried || { touch tried; exit 1; }")
-    assert job.wait(timeout=60) == 3
+    assert job.wait(timeout=120) == 3
     assert len(calls(programs, "sbatch")) == 2
 
 
@@ -306,5 +306,5 @@ def test_a_daemon_that_is_told_to_end_does_so_and_its_script_sends_nothing(progr
     assert told_to_end(batch(programs, DAEMON, queue="echo 8"), programs) == 0
     assert (programs / "said").read_text() == "ended\n"
     assert calls(programs, "sbatch") == []
-    assert batch(programs, "exit 0").wait(timeout=60) == 0
+    assert batch(programs, "exit 0").wait(timeout=120) == 0
     assert calls(programs, "sbatch") == []

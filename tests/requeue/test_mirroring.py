@@ -69,14 +69,14 @@ def test_what_is_due_is_sent_a_minute_apart(desk: Desk) -> None:
     clock, said = Ahead(), list[str]()
     mirroring = beside(desk, said, clock)
     mirroring.tend()
-    poll(lambda: "manifest.json" in " ".join(desk.there(run_dir)), 60, "it was sent")
+    poll(lambda: "manifest.json" in " ".join(desk.there(run_dir)), 120, "it was sent")
     save(run_dir, 500)
-    poll(partial(has_ended, mirroring), 60, "it has ended")
+    poll(partial(has_ended, mirroring), 120, "it has ended")
     mirroring.tend()
     assert mirroring._process is None
     clock.ahead_s += 61
     mirroring.tend()
-    poll(lambda: "000000500/manifest.json" in " ".join(desk.there(run_dir)), 60, "so was that")
+    poll(lambda: "000000500/manifest.json" in " ".join(desk.there(run_dir)), 120, "so was that")
     mirroring.close()
     assert said == []
 
@@ -94,7 +94,7 @@ def test_trouble_is_said_once(desk: Desk) -> None:
     mirroring = beside(desk, said, clock)
     for _ in range(2):
         mirroring.tend()
-        poll(partial(has_ended, mirroring), 60, "it has ended")
+        poll(partial(has_ended, mirroring), 120, "it has ended")
         clock.ahead_s += 61
     (text,) = said
     assert text.startswith("mirror: nosuch://bucket")
@@ -122,11 +122,11 @@ def test_it_ends_when_the_daemon_is_killed(desk: Desk) -> None:
     )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
-    poll(lambda: run_dir.mirror_lock.exists(), 60, "it is at work")
+    poll(lambda: run_dir.mirror_lock.exists(), 120, "it is at work")
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    poll(lambda: not Path(f"/proc/{pid}").exists(), 60, "it has ended")
+    poll(lambda: not Path(f"/proc/{pid}").exists(), 120, "it has ended")
 
 
 def test_a_run_whose_directory_was_away_at_first_is_mirrored_when_it_is_back(desk: Desk) -> None:
@@ -137,7 +137,7 @@ def test_a_run_whose_directory_was_away_at_first_is_mirrored_when_it_is_back(des
     mirroring.tend()
     assert mirroring._process is None
     away.rename(run_dir.path)
-    poll(partial(is_at_work, mirroring), 60, "it never looked again")
+    poll(partial(is_at_work, mirroring), 120, "it never looked again")
     mirroring.close()
 
 
@@ -149,7 +149,7 @@ def test_runs_that_are_gone_keep_no_other_from_being_seen(
         shutil.rmtree(desk.make(f"a{number}").path)
     desk.make("b")
     mirroring = beside(desk)
-    poll(partial(is_at_work, mirroring), 60, "it never came to the last one")
+    poll(partial(is_at_work, mirroring), 120, "it never came to the last one")
     mirroring.close()
 
 

@@ -30,7 +30,7 @@ from hpcflow.runtime.manifest import manifest_bytes
 from hpcflow.runtime.reading import read_lines
 from tests.runtime import program
 
-_LIMIT_S = 60.0
+_LIMIT_S = 120.0
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["tests.runtime.preload"])

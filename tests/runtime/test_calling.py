@@ -14,7 +14,7 @@ import pytest
 
 from tests.runtime.harness import RunFolder
 
-LIMIT_S = 60
+LIMIT_S = 120
 
 
 class Called:

@@ -226,7 +226,7 @@ def test_what_a_job_was_named_to_go_on_from_is_not_given_up_because_it_is_not_se
 
 def chosen_by_each(*folders: Path) -> list[Path | str | None]:
     """What ranks go on from that see one of ``folders`` each; or why they do not."""
-    barrier = threading.Barrier(len(folders), timeout=60)
+    barrier = threading.Barrier(len(folders), timeout=120)
     values = [0] * len(folders)
 
     def one(rank: int) -> Path | str | None:

@@ -116,7 +116,7 @@ def test_a_notice_that_comes_while_the_program_ends_is_no_failure(folder: RunFol
     """Slurm tells the ranks, and so does the script; Python ends without handlers."""
     environ = {**os.environ, **folder.environ(), "HURT": "0:15:TERM"}
     with subprocess.Popen([sys.executable, program.__file__], env=environ) as process:
-        poll(folder.resubmit.exists, 60, "it does not leave")
+        poll(folder.resubmit.exists, 120, "it does not leave")
         while process.poll() is None:
             process.send_signal(signal.SIGUSR2)
     assert process.returncode == 75

@@ -252,9 +252,9 @@ def test_ranks_of_another_framework_agree_by_their_own_means(inside: RunFolder) 
     def rank(index: int) -> None:
         def maximum(value: int) -> int:
             values[index] = value
-            barrier.wait(60)
+            barrier.wait(120)
             result = max(values)
-            barrier.wait(60)
+            barrier.wait(120)
             return result
 
         from hpcflow.runtime.job import job_from
@@ -276,7 +276,7 @@ def test_ranks_of_another_framework_agree_by_their_own_means(inside: RunFolder) 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
 
     assert folders == [75, 75]
     assert inside.complete() == [4]

@@ -46,7 +46,7 @@ def made_by(folder: RunFolder) -> dict[int, int]:
 def wait_stopped(training: Training) -> None:
     """Wait until rank 0 has stopped itself."""
     stat = Path("/proc", str(training.processes[0].pid), "stat")
-    poll(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 60, training.log)
+    poll(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 120, training.log)
 
 
 def go_on(training: Training) -> None:

@@ -67,7 +67,7 @@ def _ended(scheduler: Scheduler, job_id: str) -> JobInfo:
 
 
 def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not path.exists():
         assert time.monotonic() < deadline, path
         time.sleep(0.02)
@@ -377,7 +377,7 @@ def test_a_process_carries_its_mark_also_while_it_becomes_another_program() -> N
     again = """exec /bin/sh -c 'eval "$AGAIN"'"""
     environment = {"AGAIN": again, MARK_VARIABLE: "restless"}
     with subprocess.Popen(["/bin/sh", "-c", again], env=environment) as restless:
-        poll(lambda: carriers({"restless"})["restless"], 60, "it does not start")
+        poll(lambda: carriers({"restless"})["restless"], 120, "it does not start")
         missed = sum(not carriers({"restless"})["restless"] for _ in range(300))
         restless.kill()
     assert missed == 0

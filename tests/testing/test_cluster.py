@@ -132,7 +132,7 @@ def test_spot_is_preempted_by_gpu_after_the_grace_time(
     trap = "trap 'date +%s >> term; sleep 60' TERM; touch running; while true; do sleep 0.1; done"
     (ada.scratch / "step.sh").write_text(trap)
     low = submit(ada, "srun bash step.sh", "-N4", "--exclusive", "-pspot", "--no-requeue")
-    poll((ada.scratch / "running").exists, 60, "the spot job's step runs")
+    poll((ada.scratch / "running").exists, 120, "the spot job's step runs")
     high = submit(grace, "true", "-N4", "--exclusive", "-pgpu")
     # On a busy machine a node's last word can get lost: slurmctld asks again only after minutes.
     wait_state(own, low, "PREEMPTED", deadline_s=240)
@@ -195,13 +195,13 @@ def test_jobs_run_without_accounting_which_catches_up(own: Cluster, ada: User) -
         shown = ada.run(["sacct", "-nXPj", job, "-o", "jobname,state"], check=False).stdout
         return shown.strip() == "unaccounted|COMPLETED"
 
-    poll(accounted, 60, "sacct knows the job")
+    poll(accounted, 120, "sacct knows the job")
 
 
 def test_a_crashed_node_ends_its_job_and_comes_back(own: Cluster, ada: User) -> None:
     """The processes of the job are gone with the node, not only its record."""
     job = submit(ada, "sleep 986", "--nodelist=n2", "--no-requeue")
-    poll(lambda: _running("sleep", "986"), 60, "the job sleeps")
+    poll(lambda: _running("sleep", "986"), 120, "the job sleeps")
     own.crash_node("n2")
     wait_state(own, job, "NODE_FAIL")
     assert not _running("sleep", "986")
@@ -224,7 +224,7 @@ def test_down_ends_every_process_and_up_remembers(own: Cluster, ada: User) -> No
     """A job's daemonized child does not survive; pending jobs and accounting do."""
     submit(ada, "setsid sleep 985 & disown; sleep 985")
     waiting = submit(ada, "true", "--begin=now+1hour")
-    poll(lambda: len(_running("sleep", "985")) == 2, 60, "the job and its child sleep")
+    poll(lambda: len(_running("sleep", "985")) == 2, 120, "the job and its child sleep")
     own.down()
     assert own.processes() == []
     assert not _running("sleep", "985")
@@ -300,7 +300,7 @@ def test_what_a_user_left_running_does_not_outlive_the_cluster() -> None:
         cluster.up(Size(nodes=1))
         with cluster.user("hpcf-ada").popen(["sleep", "986"]) as left:
             cluster.down()
-            assert left.wait(60) == -signal.SIGKILL
+            assert left.wait(120) == -signal.SIGKILL
     finally:
         cluster.down(purge=True)
 
@@ -311,7 +311,7 @@ def _kill_up_when_it_starts(cluster: Cluster, daemon: str) -> None:
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as starter:
         record = cluster.directory / "run" / f"{daemon}.json"
         record.unlink(missing_ok=True)
-        poll(lambda: record.exists() or starter.poll() is not None, 60, f"{daemon} starts")
+        poll(lambda: record.exists() or starter.poll() is not None, 120, f"{daemon} starts")
         starter.kill()
 
 

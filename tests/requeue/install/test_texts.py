@@ -210,7 +210,7 @@ def test_systemd_itself_reads_what_was_meant() -> None:
             user=None if os.geteuid() else NOBODY,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
     _, found, unit = done.stdout.partition("-> Unit x.service:\n")
     assert found, done.stdout[-2000:] + done.stderr

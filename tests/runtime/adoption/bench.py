@@ -141,7 +141,7 @@ class Bench:
             env=self._for_a_process(),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 

@@ -53,11 +53,11 @@ class Attempt:
 
     def wait(self) -> int:
         """The program ends, and whatever became of the watcher, there is a last look."""
-        code = self.program.wait(60)
+        code = self.program.wait(120)
         with self.program_file.open("a") as file:
             file.write(f"{code}\n")
         self.watcher.send_signal(signal.SIGUSR1)
-        self.watcher.wait(60)
+        self.watcher.wait(120)
         end = self.bench.call("end", str(code))
         assert end.returncode == 0, end.stderr
         return code
@@ -111,7 +111,7 @@ def test_killed_at_any_moment_it_goes_on_from_what_it_has_written(bench: Bench, 
 def test_a_watcher_that_is_killed_costs_time_and_no_checkpoint(bench: Bench) -> None:
     bench.rule = {**STYLES["overwritten"], "stable_s": 0.1}
     attempt = Attempt(bench, "overwritten", 3)
-    poll(lambda: "saved 1" in attempt.log.read_text(), 60, "it never saved")
+    poll(lambda: "saved 1" in attempt.log.read_text(), 120, "it never saved")
     attempt.watcher.kill()
     assert attempt.wait() == 0
     assert numbers(bench, "overwritten")[-1] == 3
@@ -134,7 +134,7 @@ def test_the_watcher_ends_with_its_script(bench: Bench) -> None:
         assert script.stdout is not None
         pid = int(script.stdout.readline())
         script.kill()
-    poll(lambda: not is_alive(pid), 60, "it lives on")
+    poll(lambda: not is_alive(pid), 120, "it lives on")
 
 
 def is_alive(pid: int) -> bool:
@@ -151,9 +151,9 @@ def test_told_to_stop_it_finishes_its_copy(bench: Bench) -> None:
         watcher = bench.watcher()
         try:
             bench.write(f"step-{number}", b"x" * 50_000_000)
-            poll(lambda: list(bench.folder.checkpoints.glob(".*.tmp")), 60, "it copies nothing")
+            poll(lambda: list(bench.folder.checkpoints.glob(".*.tmp")), 120, "it copies nothing")
             watcher.send_signal(signal.SIGUSR1)
-            assert watcher.wait(60) == 0
+            assert watcher.wait(120) == 0
         finally:
             watcher.kill()
             watcher.wait()

@@ -58,7 +58,7 @@ def start() -> Iterator[Start]:
 
     yield begin
     for process in started:
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
 
 
 def said(process: subprocess.Popen[str]) -> str:
@@ -157,7 +157,7 @@ def test_what_the_job_has_on_the_node_beside_the_program_is_counted(
 
 def test_when_a_process_has_ended_it_did_not_begin_at_any_time() -> None:
     process = subprocess.Popen(["true"])
-    poll(lambda: began_at(process.pid) is None, 60, "its end")  # before it was waited for, too
+    poll(lambda: began_at(process.pid) is None, 120, "its end")  # before it was waited for, too
     process.wait()
     assert began_at(process.pid) is None
     assert began_at(os.getpid()) is not None
