@@ -23,16 +23,17 @@ from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
 from hpcflow.launch.standby import discard
 from hpcflow.model.journal import CancelRequested, JournalRecord
-from hpcflow.model.requests import cancel_signal
+from hpcflow.model.requests import cancel_signal, is_cancelled
 from hpcflow.model.state import AttemptState
 from hpcflow.runtime.notice import PRUNED
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import SubmitLock, submit_lock
-from hpcflow.storage.restoring import keep_cancelled
+from hpcflow.storage.restoring import forget_cancelled, is_restored_now, keep_cancelled
+from hpcflow.storage.restoring import is_cancelled as is_kept
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
 
@@ -48,8 +49,10 @@ def request_cancel(
     """Record durably, before Slurm is asked, that the run is cancelled.
 
     A job of this run that starts later, because its submission was in doubt, reads the request and
-    exits at once. If the run directory is missing, the home stores the request until the run is
-    restored.
+    exits at once. If the run has no journal, the home stores the request, and
+    :func:`record_kept` records it once the journal is restored. A new journal would hide from the
+    ledger and from a restore what the lost one said. The home stores it also during a restore,
+    which may replace the journal.
 
     Args:
         why: the reason, for the journal.
@@ -63,10 +66,11 @@ def request_cancel(
     signal = PRUNED if prune else None
     request = CancelRequested(at=clock.now(), by=settings.user, why=why, signal=signal)
     try:
-        if is_gone(run_dir):
+        has_journal = not is_gone(run_dir) and not journal.is_lost(run_dir)
+        if not has_journal or is_restored_now(settings.home, run_id):
             keep_cancelled(settings.home, run_id)
-        else:
-            journal.append(run_dir, request, begins=True)
+        if has_journal:
+            journal.append(run_dir, request)
     except StorageError as error:
         what = "the run is not recorded as cancelled, and a daemon may send it again"
         raise _unwritten(what, error, run_id) from error
@@ -79,6 +83,29 @@ def request_cancel(
     if unmarked is not None:
         what = "the run is recorded as cancelled, but hpcflow ls may not show it"
         raise _unwritten(what, unmarked, run_id) from unmarked
+
+
+def record_kept(home: Home, run_dir: RunDir, *, user: str, clock: Clock) -> None:
+    """Record the cancel request that the home stores for a run, if the run has a journal now.
+
+    Raises:
+        StorageError: another process is submitting the run (``retryable``), or a file cannot be
+            written.
+    """
+    run_id = run_dir.path.name
+    if not is_kept(home, run_id) or is_gone(run_dir) or journal.is_lost(run_dir):
+        return
+    with submit_lock(run_dir, wait_s=0):
+        if not is_kept(home, run_id):
+            return  # `hpcflow resume` has taken it back
+        mark_unread(home, run_dir)
+        records = journal.read(run_dir)
+        if not is_cancelled(records):
+            records.append(CancelRequested(at=clock.now(), by=user))
+            journal.append(run_dir, records[-1])
+        if not run_dir.cancel.exists():
+            write_durably(run_dir.cancel, cancel_signal(records))
+        forget_cancelled(home, run_id)
 
 
 def end_jobs(

@@ -27,6 +27,8 @@ from hpcflow.storage.files import storage_error
 from hpcflow.storage.frozen import record_frozen
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.restoring import forget_cancelled
+from hpcflow.storage.restoring import is_cancelled as is_kept
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.unread import mark_unread
 
@@ -64,7 +66,8 @@ def resume(
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
         if found is not None:
-            if is_cancelled(journal.read(run_dir)) or run_dir.cancel.exists():
+            is_marked = run_dir.cancel.exists() or is_kept(settings.home, run.run_id)
+            if is_marked or is_cancelled(journal.read(run_dir)):
                 _go_on(run_dir, settings, clock)
             return _launched(run, run_dir, found)
         records = journal.read(run_dir)
@@ -133,10 +136,11 @@ def _launched(run: Run, run_dir: RunDir, job: Submitted) -> Launched:
 def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:
     """Record that the run continues, and withdraw a cancel request.
 
-    The file ``cancel`` is removed first. With the record alone, the run would be submitted again
-    and again, and each of its jobs would exit at once.
+    The file ``cancel``, and a request that the home stores, are removed first. With the record
+    alone, the run would be submitted again and again, and each of its jobs would exit at once.
     """
     mark_unread(settings.home, run_dir)
+    forget_cancelled(settings.home, run_dir.path.name)
     record_frozen(settings.home, run_dir)  # the user has accepted what the run executes
     try:
         run_dir.cancel.unlink(missing_ok=True)

@@ -17,8 +17,9 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ownership import temporary_folder
 from hpcflow.projection import catch_up, catch_up_home, say_purged
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.own_runs import OwnRuns
-from hpcflow.storage.runs import is_gone
+from hpcflow.storage.own_runs import OwnRuns, require_own
+from hpcflow.storage.restoring import cancelled_runs
+from hpcflow.storage.runs import is_gone, linked
 
 if TYPE_CHECKING:
     from hpcflow.schedulers.base import JobInfo, Scheduler
@@ -58,13 +59,29 @@ def refresh(
     Raises:
         LedgerError: the database does not answer.
     """
+    kept = _record_kept_cancels(home, user, clock)
     summary = catch_up_home(ledger, home, user=user, now=clock.now())
-    said = summary.problems + [say_purged(run_id) for run_id in summary.purged]
+    said = kept + summary.problems + [say_purged(run_id) for run_id in summary.purged]
     own = own or OwnRuns(home)
     find_site = cache(find_site)  # each file is read once, and not for each of many runs
     said += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
     said += _reconcile(ledger, home, user, find_site, clock)
     return list(dict.fromkeys(said))
+
+
+def _record_kept_cancels(home: Home, user: str, clock: Clock) -> list[str]:
+    """Record the cancel requests that the home stores; return what went wrong, for people."""
+    ids, said = cancelled_runs(home), []
+    if ids:
+        from hpcflow.launch.cancel import record_kept
+
+        for run_dir in linked(home, ids):
+            try:
+                record_kept(home, require_own(run_dir), user=user, clock=clock)
+            except StorageError as error:  # noqa: PERF203 - a few runs
+                if not error.retryable:
+                    said.append(f"{run_dir.path.name}: its cancel is not recorded: {error.message}")
+    return said
 
 
 def _reconcile(
@@ -114,8 +131,9 @@ def refresh_without_ledger(
         temporary_folder() as folder,
         open_ledger(str(Path(folder) / "ledger.sqlite")) as ledger,
     ):
+        kept = _record_kept_cancels(home, user, clock)
         catch_up(ledger, [run_dir])
-        return _refresh_live(ledger, home, user, connect, find_site, clock, OwnRuns(home))
+        return kept + _refresh_live(ledger, home, user, connect, find_site, clock, OwnRuns(home))
 
 
 def _refresh_live(

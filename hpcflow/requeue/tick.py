@@ -58,6 +58,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.own_runs import OwnRuns
+from hpcflow.storage.restoring import is_cancelled
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.storage.unread import mark_unread
@@ -219,6 +220,8 @@ class _Round:
         if decision.action is Action.NONE:
             return
         if decision.rule == lost_journal.RULE:
+            if is_cancelled(around.settings.home, run.run_id):
+                return
             journal.require(run_dir)  # raises: no journal is begun to say that it is lost
         if decision.action is Action.RESUBMIT:
             facts = replace(

@@ -20,6 +20,7 @@ from hpcflow.errors import (
     NotFoundError,
     StorageError,
 )
+from hpcflow.launch.cancel import record_kept
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.rows import Known
@@ -45,7 +46,7 @@ from hpcflow.storage.frozen import is_frozen_here, matches_frozen, record_frozen
 from hpcflow.storage.journal_copy import forget_copy, path_of, read_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.restoring import forget_cancelled, is_cancelled
+from hpcflow.storage.restoring import is_cancelled
 from hpcflow.storage.rundir import link_run, make_place, read_run
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
@@ -178,7 +179,7 @@ class _Restoring:
                 is_known=self._is_frozen_here,
             )
             if outcome.is_new:
-                self._keep_cancelled(said)
+                self._record_cancel(said)
                 self._look_for_newest()
                 return outcome
         self._merge(records, says_so=says_so)
@@ -476,20 +477,16 @@ class _Restoring:
                 records=new,
             )
             outcome.files += lacks + is_less
-        self._keep_cancelled(said)
+        self._record_cancel(said)
         self._look_for_newest()
 
-    def _keep_cancelled(self, said: list[JournalRecord]) -> None:
+    def _record_cancel(self, said: list[JournalRecord]) -> None:
         """A run that was to stop for good does not begin again because its files came back."""
-        home, run_id = self._settings.home, self._remote.run_id
-        if is_cancelled(home, run_id) and not requests.is_cancelled(said):
-            # `hpcflow cancel` came while the run was restored.
-            request = CancelRequested(at=self._clock.now(), by=self._settings.user)
-            journal.append(self._run_dir, request)
-            said = [*said, request]
         if requests.is_cancelled(said) and not self._run_dir.cancel.exists():
             write_durably(self._run_dir.cancel, requests.cancel_signal(said))
-        forget_cancelled(home, run_id)
+        with suppress(StorageError):  # the next look records it
+            user = self._settings.user
+            record_kept(self._settings.home, self._run_dir, user=user, clock=self._clock)
 
     def _look_for_newest(self) -> None:
         with suppress(StorageError):  # it is told, and no more

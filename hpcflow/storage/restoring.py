@@ -4,8 +4,9 @@ The restoring process locks the file for as long; the daemon starts nobody besid
 says is about a failure, so that the daemon waits before it tries again. It is no fact about the
 run: if it is lost, hpcflow only tries once more.
 
-``<run_id>.cancelled`` beside it: somebody cancelled the run while it had no directory, and so no
-journal. The request goes into the journal when that comes back.
+``<run_id>.cancelled`` beside it: the run was cancelled while it had no journal, or while it was
+restored. The first command that finds a journal records the request there:
+``launch/cancel.py::record_kept``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Final
 
 from hpcflow.clock import Clock, from_text, to_text
 from hpcflow.errors import HpcflowError, NotFoundError, StorageError
+from hpcflow.model.ids import is_run_id
 from hpcflow.runtime.reading import parse_object, read_file
 from hpcflow.storage.files import FILE_MODE, fsync_folder, make_folders, storage_error
 from hpcflow.storage.layout import Home
@@ -29,6 +31,7 @@ from hpcflow.storage.layout import Home
 FAILED: Final = "failed"
 NOTHING: Final = "nothing"
 STARTED: Final = "started"
+_CANCELLED: Final = ".cancelled"
 _FIRST_WAIT_S: Final = 30.0
 _LONGEST_WAIT_S: Final = 600.0
 #: What was not in the store yesterday may be there today: another cluster has mirrored it since.
@@ -135,7 +138,7 @@ def read_mark(home: Home, run_id: str) -> Mark | None:
 
 
 def keep_cancelled(home: Home, run_id: str) -> None:
-    """Remember that a run shall stop for good whose directory is gone.
+    """Store a cancel request for a run that has no journal, or whose journal is being restored.
 
     Raises:
         StorageError: it could not be written.
@@ -150,18 +153,35 @@ def keep_cancelled(home: Home, run_id: str) -> None:
 
 
 def is_cancelled(home: Home, run_id: str) -> bool:
-    """Whether that was said, and is in no journal yet."""
+    """Return whether the home stores a cancel request that the journal does not have yet."""
     return _cancelled(home, run_id).exists()
 
 
+def cancelled_runs(home: Home) -> list[str]:
+    """Return the ids of the runs for which the home stores a cancel request, sorted."""
+    try:
+        names = os.listdir(home.restoring)  # noqa: PTH208 - at each look
+    except OSError:
+        return []
+    ids = [name.removesuffix(_CANCELLED) for name in names if name.endswith(_CANCELLED)]
+    return sorted(filter(is_run_id, ids))
+
+
 def forget_cancelled(home: Home, run_id: str) -> None:
-    """It is in the journal now."""
-    with suppress(OSError):
-        _cancelled(home, run_id).unlink()
+    """Remove the request: it is in the journal now, or was taken back.
+
+    Raises:
+        StorageError: it cannot be removed.
+    """
+    mark = _cancelled(home, run_id)
+    try:
+        mark.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error("remove", mark, error) from error
 
 
 def _cancelled(home: Home, run_id: str) -> Path:
-    return home.restoring / f"{run_id}.cancelled"
+    return home.restoring / f"{run_id}{_CANCELLED}"
 
 
 def _lock(descriptor: int) -> bool:
