@@ -9,13 +9,13 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 from tests.cli.test_live_view import at_a_terminal
 
@@ -63,11 +63,15 @@ def sweep(desk: Desk) -> Path:
 
 def until_over(desk: Desk, name: str = "quick") -> Any:
     """Rounds, as cron makes them, until it is at rest."""
-    deadline = time.monotonic() + 300
-    while (seen := desk.json("sweep", "status", name))["state"] not in ("over", "stopped"):
-        assert time.monotonic() < deadline, seen
+
+    def over() -> Any:
+        seen = desk.json("sweep", "status", name)
+        if seen["state"] in ("over", "stopped"):
+            return seen
         desk.say("sweep", "tick")
-    return seen
+        return None
+
+    return poll(over, 300, lambda: desk.say("sweep", "status", name))
 
 
 def test_from_the_start_to_the_best_trial_trained_again(desk: Desk, sweep: Path) -> None:
@@ -174,9 +178,7 @@ def test_what_there_is_not_is_said_with_what_there_is(desk: Desk, sweep: Path) -
     until_over(desk)
     sweep.write_text(SWEEP.replace("score", "scroe").replace("name: quick", "name: wrong"))
     desk.say("sweep", "start", str(sweep), "--set", "parallel=1")
-    deadline = time.monotonic() + 300
-    while not (said := desk.say("sweep", "tick")):
-        assert time.monotonic() < deadline
+    said = poll(lambda: desk.say("sweep", "tick"), 300, "it says nothing")
     assert "never reported 'scroe'" in said
     assert "did you mean 'score'?" in said
     assert "no trial of wrong-" in desk.error("sweep", "best", "wrong")

@@ -6,12 +6,12 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 from tests.cli.test_sweep_command import until_over
 
@@ -46,13 +46,15 @@ def refusal(desk: Desk, *args: str) -> str:
 
 def until_at_rest(desk: Desk, name: str) -> Any:
     """Rounds, as cron makes them, until nobody makes another one."""
-    deadline = time.monotonic() + 300
-    while True:
+
+    def at_rest() -> Any:
         seen = desk.json("sweep", "status", name)
         if seen["state"] == "over" or (seen["state"] == "halted" and not seen["running"]):
             return seen
-        assert time.monotonic() < deadline, seen
         desk.say("sweep", "tick")
+        return None
+
+    return poll(at_rest, 300, lambda: desk.say("sweep", "status", name))
 
 
 # --- to the end ---------------------------------------------------------------------------------
