@@ -1,4 +1,4 @@
-"""Thousands of wrong, broken and hostile run files: each is a spec or one clear error.
+"""Many wrong, broken and hostile run files: each is a spec or one clear error.
 
 Never a traceback, never another exception, never a control character on the terminal.
 """
@@ -20,7 +20,7 @@ from hpcflow.errors import SpecError
 from hpcflow.model.spec import frozen, thaw
 from tests.valid_specs import CONFIGS, JSON
 
-QUICK = settings(deadline=None, max_examples=500)
+QUICK = settings(deadline=None, max_examples=200)
 
 
 class Dumper(yaml.SafeDumper if not yaml.__with_libyaml__ else yaml.CSafeDumper):  # type: ignore[misc]
@@ -183,7 +183,7 @@ def damaged(draw: st.DrawFn) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-@settings(QUICK, max_examples=1000)
+@settings(QUICK, max_examples=400)
 @given(text=damaged())
 def test_a_good_file_damaged(run_file: Path, text: str) -> None:
     run_file.write_text(text, newline="")
@@ -204,14 +204,14 @@ def one_wrong_value(draw: st.DrawFn) -> Any:
         return config
 
 
-@settings(QUICK, max_examples=500)
+@settings(QUICK, max_examples=300)
 @given(config=one_wrong_value())
 def test_one_value_that_is_something_else(run_file: Path, config: Any) -> None:
     run_file.write_text(dumped(config), newline="")
     check(run_file)
 
 
-@settings(QUICK, max_examples=200)
+@QUICK
 @given(config=CONFIGS)
 def test_every_valid_config_is_loaded_as_it_is_meant(run_file: Path, config: Any) -> None:
     run_file.write_text(dumped(config))
@@ -242,7 +242,7 @@ KEYS = st.sampled_from(
 )
 
 
-@settings(QUICK, max_examples=1000)
+@settings(QUICK, max_examples=400)
 @given(
     overrides=st.lists(
         st.text(max_size=20)
@@ -255,7 +255,7 @@ def test_any_overrides(run_file: Path, overrides: list[str]) -> None:
     check(run_file, overrides)
 
 
-@settings(QUICK, max_examples=200)
+@QUICK
 @given(name=st.text(max_size=30) | NASTY, text=damaged())
 def test_any_file_name_and_any_file_to_extend(run_file: Path, name: str, text: str) -> None:
     run_file.write_text(json.dumps({"extends": name, "name": "a"}), encoding="utf-8")
