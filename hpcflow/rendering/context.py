@@ -66,6 +66,8 @@ class Job:
         cpus_per_task: CPU cores of each of those.
         world_size: ranks of the whole job.
         resume_from: the checkpoint that was known at submission, relative to the run directory.
+        begin_from: the checkpoint of another run that the run begins from, where none of its own is
+            whole; relative to the run directory.
         venv, conda: the environment; a path is absolute, and only a name has no slash.
         variables: of the site, its fabric and the run; the run's win.
         notice_s: seconds that the program has to save once it is told to.
@@ -86,6 +88,7 @@ class Job:
     cpus_per_task: int
     world_size: int
     resume_from: str | None
+    begin_from: str | None
     modules: tuple[str, ...]
     venv: str | None
     conda: str | None
@@ -145,6 +148,7 @@ def make_job(
         cpus_per_task=placement.cpus_per_task * placement.ranks_per_node // tasks_per_node,
         world_size=placement.nodes * placement.ranks_per_node,
         resume_from=resume_from,
+        begin_from=run.begins_from,
         modules=(*site.modules.load, *environment.modules),
         venv=environment.venv and str(PurePosixPath(run.working_dir, environment.venv)),
         conda=_conda(run),

@@ -38,6 +38,7 @@ class Job:
         notice: exists once the job was told to save and leave.
         checkpoint_dir: where checkpoints go; None when there are none to make.
         resume_from: a checkpoint to begin from when ``checkpoint_dir`` holds none.
+        begin_from: a checkpoint of another run, taken when none of this run's own is whole.
         verified: the SHA-256 of the manifest of the checkpoint that the job script has read and
             found whole when it began.
         tensorboard_dir: where TensorBoard files go.
@@ -63,6 +64,7 @@ class Job:
     notice: Path | None = None
     checkpoint_dir: Path | None = None
     resume_from: Path | None = None
+    begin_from: Path | None = None
     verified: str | None = None
     params_file: Path | None = None
     tensorboard_dir: Path | None = None
@@ -108,6 +110,7 @@ def job_from(environ: Mapping[str, str]) -> Job:
         notice=path("HPCFLOW_NOTICE"),
         checkpoint_dir=path("HPCFLOW_CHECKPOINT_DIR"),
         resume_from=path("HPCFLOW_RESUME_FROM"),
+        begin_from=path("HPCFLOW_BEGIN_FROM"),
         verified=environ.get("HPCFLOW_RESUME_VERIFIED") or None,
         params_file=path("HPCFLOW_PARAMS"),
         tensorboard_dir=path("HPCFLOW_TENSORBOARD_DIR"),

@@ -38,21 +38,28 @@ class Restored:
 
 
 def choose(
-    store: CheckpointStore, hint: Path | None, ranks: Ranks, verified: str | None = None
+    store: CheckpointStore,
+    hint: Path | None,
+    ranks: Ranks,
+    verified: str | None = None,
+    *,
+    begin: Path | None = None,
 ) -> Path | None:
-    """The newest whole checkpoint in ``store``, or else ``hint`` if that is whole.
+    """The newest whole checkpoint in ``store``, or else ``hint`` if that is whole, or ``begin``.
 
     All ranks call it together, and get the same.
 
     Args:
         verified: the SHA-256 of the manifest of one that was read and found whole a moment ago; it
             is not read once more.
+        begin: one of another run, for a run that has none of its own; the last that is tried.
 
     Raises:
         CheckpointError: none is whole, and one could not be read, or was seen by another node
             and is not by this one, so it may be: on all ranks.
     """
     unread: list[str] = []
+    hint = None if hint == begin else hint
     candidates = _candidates(store, hint, unread) if ranks.rank == 0 else iter(())
     while True:
         choice = ranks.max(next(candidates, _NONE))
@@ -65,11 +72,22 @@ def choose(
             if choice >= _FIRST:
                 store.trust(choice - _FIRST)
             return path
+    _require_read(unread, ranks)
+    if ranks.max(int(begin is not None)):
+        share = Share(ranks.rank, ranks.world_size)
+        is_torn = not _is_whole(store, begin, _HINT, share, unread, is_seen=True)
+        if not ranks.max(int(is_torn)):
+            return begin
+        _require_read(unread, ranks)
+    return None
+
+
+def _require_read(unread: list[str], ranks: Ranks) -> None:
+    """Raises CheckpointError on all ranks: a disk that fails for a moment must not cost all that
+    was trained."""
     if ranks.max(int(bool(unread))):
-        # A disk that fails for a moment must not cost all that was trained.
         why = unread[0] if unread else "another rank could not read one"
         raise CheckpointError(f"no checkpoint to go on from, but there may be: {why}")
-    return None
 
 
 def read_rank_state(folder: Path, rank: int) -> dict[str, Any] | None:
@@ -137,7 +155,7 @@ def _is_whole(
     what = "cannot begin from" if choice == _HINT else "skipped checkpoint"
     try:
         if path is None:
-            raise NotThere("HPCFLOW_RESUME_FROM is not set on all ranks")
+            raise NotThere("HPCFLOW_RESUME_FROM, or HPCFLOW_BEGIN_FROM, is not set on all ranks")
         if choice == _HINT:
             verify(path, share)
         else:

@@ -250,7 +250,8 @@ class Saving:
                 the run.
         """
         self._together(self._clean)
-        path = choose(self._store, self._job.resume_from, self._ranks, self._job.verified)
+        job = self._job
+        path = choose(self._store, job.resume_from, self._ranks, job.verified, begin=job.begin_from)
         if path is None:
             return None
         self._set_aside_damaged()

@@ -43,10 +43,12 @@ class Bench:
 
     Attributes:
         umask: what was frozen into the run.
+        begins_from: the checkpoint of another run that was frozen into it.
     """
 
     folder: Path
     umask: str | None = None
+    begins_from: str | None = None
 
     def __post_init__(self) -> None:
         self.bin = self.folder / "bin"
@@ -71,7 +73,7 @@ class Bench:
 
     def run(self, spec: RunSpec) -> Run:
         places = {"run_dir": str(self.run_dir.path), "working_dir": str(self.work)}
-        return a_run(spec, umask=self.umask, **places)
+        return a_run(spec, umask=self.umask, begins_from=self.begins_from, **places)
 
     def write(self, spec: RunSpec, site: Site, **options: Any) -> None:
         """Render the script into the attempt's folder."""

@@ -215,6 +215,35 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(bench: Bench) ->
     assert "HPCFLOW_RESUME_VERIFIED" not in environ_of(bench)
 
 
+@pytest.mark.parametrize("adopting", [{}, {"adopt": {"pattern": "step-*"}}])
+@pytest.mark.parametrize("submitted", ["start/000000005", "checkpoints/000000020"])
+def test_a_run_without_a_whole_checkpoint_of_its_own_begins_from_that_of_another_run(
+    bench: Bench, submitted: str, adopting: dict[str, Any]
+) -> None:
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    start = publish(bench.run_dir.path / "start", 5, {"model.pt": b"weights"}).path
+    bench.begins_from = "start/000000005"
+    if submitted == bench.begins_from:
+        assert resumed_from(bench, submitted, checkpoint=adopting) == str(start)
+    older, newer = whole_checkpoint(bench, 10), whole_checkpoint(bench, 20)
+    (newer / "model.pt").write_bytes(b"weight\0")
+    assert resumed_from(bench, submitted, checkpoint=adopting) == str(older)
+    assert environ_of(bench)["HPCFLOW_BEGIN_FROM"] == str(start)
+    (older / "model.pt").unlink()
+    assert resumed_from(bench, submitted, checkpoint=adopting) == str(start)
+    assert environ_of(bench)["HPCFLOW_RESUME_PATH"] == str(start)
+    assert "HPCFLOW_RESUME_VERIFIED" not in environ_of(bench)
+    (start / "manifest.json").unlink()
+    bench.attempt.claim.unlink()
+    assert written(bench, "touch", "done", checkpoint=adopting, resume_from=submitted).execute()
+    assert "this run begins from" in bench.log()
+
+
+def test_what_another_run_began_from_is_not_inherited(bench: Bench) -> None:
+    assert resumed_from(bench, leaked={"HPCFLOW_BEGIN_FROM": "/tmp"}) is None
+    assert "HPCFLOW_BEGIN_FROM" not in environ_of(bench)
+
+
 def test_a_check_that_crashes_does_not_make_a_training_begin_anew(bench: Bench) -> None:
     add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
     newest = whole_checkpoint(bench, 20)

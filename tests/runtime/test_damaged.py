@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,6 +265,51 @@ def test_a_fresh_run_can_begin_from_a_checkpoint_of_another(folder: RunFolder) -
     assert run(other, HPCFLOW_RESUME_FROM=folder.checkpoint(10)) == [0]
 
     assert other.events("train_started")[0]["train_step"] == 10
+
+
+def test_a_run_whose_own_checkpoints_are_all_damaged_begins_from_that_of_another(
+    tmp_path: Path,
+) -> None:
+    store, other = CheckpointStore(tmp_path / "own"), CheckpointStore(tmp_path / "other")
+    save(other.folder, 10)
+    begin = other.path(10)
+    for hint in (None, begin):
+        assert choose(store, hint, Alone(), begin=begin) == begin
+    for at in (30, 40):
+        save(store.folder, at)
+    assert choose(store, begin, Alone(), begin=begin) == store.path(40)
+    verified = sha256_of(store.path(40) / "manifest.json")
+    break_truncate(store.path(40))
+    assert choose(store, store.path(40), Alone(), verified, begin=begin) == store.path(30)
+    break_flip(store.path(30))
+    for hint in (store.path(40), begin):
+        assert choose(store, hint, Alone(), verified, begin=begin) == begin
+    break_flip(begin)
+    assert choose(store, begin, Alone(), begin=begin) is None
+
+
+def test_a_run_does_not_begin_anew_because_its_own_checkpoint_is_not_seen(tmp_path: Path) -> None:
+    save(tmp_path / "other", 10)
+    store, begin = CheckpointStore(tmp_path / "not mounted"), tmp_path / "other" / "000000010"
+    with pytest.raises(CheckpointError, match="not seen here"):
+        choose(store, store.path(30), Alone(), begin=begin)
+
+
+@pytest.mark.parametrize("hurt", ["own", "none"])
+def test_a_training_is_told_of_the_checkpoint_that_it_begins_from(
+    folder: RunFolder, hurt: str
+) -> None:
+    run(folder, HURT="0:15:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
+    other = RunFolder(folder.path / "other")
+    begin = folder.checkpoint(10)
+    given: dict[str, Any] = {"HPCFLOW_BEGIN_FROM": begin, "HPCFLOW_RESUME_FROM": begin}
+    run(other, HURT="0:25:KILL", PATIENT=1, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10, **given)
+    if hurt == "own":
+        break_truncate(other.checkpoint(20))
+    given["HPCFLOW_RESUME_FROM"] = other.checkpoint(20)
+    assert run(other, **given) == [0]
+    began = [each["train_step"] for each in other.events("train_started")]
+    assert began == [10, 10 if hurt == "own" else 20]
 
 
 def test_what_was_submitted_to_resume_from_gives_way_to_what_is_newer(folder: RunFolder) -> None:

@@ -56,6 +56,14 @@ def cases() -> dict[str, Callable[[], str]]:
         Launcher.NONE,
         standby=Standby(1, "4711"),
     )
+    for name, options in (("begin", {}), ("begin-adopt", {"adopt": {"pattern": "step-*"}})):
+        found[f"devcluster-{name}.sbatch"] = partial(
+            _script,
+            resource_dir("site_configs") / "devcluster.yaml",
+            Launcher.NONE,
+            begins_from="start/400",
+            checkpoint=options,
+        )
     for runtime in ("apptainer", "pyxis"):
         found[f"devcluster-{runtime}.sbatch"] = partial(
             _script,
@@ -74,7 +82,13 @@ def cases() -> dict[str, Callable[[], str]]:
     return found
 
 
-def _script(path: Path, launcher: Launcher, standby: Standby | None = None, **changes: Any) -> str:
+def _script(
+    path: Path,
+    launcher: Launcher,
+    standby: Standby | None = None,
+    begins_from: str | None = None,
+    **changes: Any,
+) -> str:
     site = load_site(str(path), search=[])
     spec = a_spec(
         **{
@@ -88,7 +102,7 @@ def _script(path: Path, launcher: Launcher, standby: Standby | None = None, **ch
         }
     )
     return script_of(
-        a_run(spec),
+        a_run(spec, begins_from=begins_from),
         site,
         attempt=2,
         resume_from="checkpoints/000100",
