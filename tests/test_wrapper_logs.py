@@ -53,10 +53,17 @@ def test_slurm_opens_no_file_in_the_working_directory(script: Path) -> None:
     assert not [line for line in lines if line.startswith("#SBATCH --error")]
 
 
-@pytest.mark.parametrize("wrapper", ["daemon", "mirror"])
-def test_daemon_and_mirror_write_their_log_into_the_home(shared: Path, wrapper: str) -> None:
-    # The mirror's script goes on until Slurm tells it that its time is up.
-    as_slurm_starts_it(wrapper, shared, "echo said; kill -TERM $PPID; exit 0")
+@pytest.mark.parametrize(
+    ("wrapper", "python"),
+    [
+        ("daemon", "echo said"),
+        ("mirror", "echo said; kill -TERM $PPID"),  # as Slurm does when its time is up
+    ],
+)
+def test_daemon_and_mirror_write_their_log_into_the_home(
+    shared: Path, wrapper: str, python: str
+) -> None:
+    assert as_slurm_starts_it(wrapper, shared, python) == 0
     log = shared.parent / "home" / "daemon" / f"{wrapper}.log"
     assert log.read_text().startswith("said\n")
     assert log.parent.stat().st_mode & 0o077 == 0

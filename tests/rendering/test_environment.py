@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from hpcflow.storage.runtime_copy import add_runtime
 from tests.rendering.executed import RANK, Bench, json_of, written
 from tests.rendering.samples import RUN_ID, a_local_site, a_site
 from tests.runtime.published import publish
+from tests.untrusted_paths import EVE
 
 
 def test_the_variables_of_a_job(bench: Bench) -> None:
@@ -360,3 +362,42 @@ def test_a_relative_path_to_an_environment_begins_in_the_working_directory(bench
     written(bench, "pwd", environment={"conda": "envs/train"})
     assert bench.execute() == 0, bench.log()
     assert f"activate {bench.work}/envs/train\n{bench.work}\n" in bench.log()
+
+
+def a_conda_two_folders_up(bench: Bench) -> Path:
+    """An installation, if the environment ``work/scratch/ada/env`` were one of conda's."""
+    scratch = bench.work / "scratch"
+    (scratch / "ada/env").mkdir(parents=True)
+    (scratch / "bin").mkdir()
+    conda = scratch / "bin/conda"
+    conda.write_text("#!/bin/sh\necho 'conda() { echo conda \"$@\"; }'\n")
+    conda.chmod(0o755)
+    written(bench, "touch", "done", environment={"conda": "scratch/ada/env"})
+    return scratch
+
+
+@pytest.mark.parametrize("planted", ["bin", "bin/conda", "a link at bin", "a link at bin/conda"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user owns files")
+def test_a_conda_of_another_user_two_folders_up_is_not_executed(bench: Bench, planted: str) -> None:
+    """``../../bin`` of /scratch/ada/env is /scratch/bin: there everybody may create it."""
+    scratch = a_conda_two_folders_up(bench)
+    place = scratch / planted.removeprefix("a link at ")
+    if planted.startswith("a link"):
+        place.rename(scratch / "own")
+        place.symlink_to(scratch / "own")
+    os.chown(place, EVE, EVE, follow_symlinks=False)
+    assert bench.execute() == 1
+    assert "there is no conda" in bench.log()
+    assert "conda activate" not in bench.log()
+
+
+@pytest.mark.parametrize("owner", [0, EVE], ids=["root's", "the environment's owner's"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user owns files")
+def test_a_conda_two_folders_up_is_of_an_installation_that_others_share(
+    bench: Bench, owner: int
+) -> None:
+    scratch = a_conda_two_folders_up(bench)
+    for path in (scratch / "ada/env", scratch / "bin", scratch / "bin/conda"):
+        os.chown(path, EVE if path.name == "env" else owner, -1)
+    assert bench.execute() == 0, bench.log()
+    assert f"conda activate {scratch}/ada/env\n" in bench.log()
