@@ -35,16 +35,22 @@ class LoadedSpec:
     base_dir: Path
 
 
-def change_spec(spec: RunSpec, overrides: Sequence[str]) -> RunSpec:
+def change_spec(spec: RunSpec, overrides: Sequence[str], *, checks_files: bool = False) -> RunSpec:
     """A spec that was frozen, with ``overrides`` such as ``a.b=2`` over it.
 
+    Args:
+        checks_files: check the files that the new spec names, as :func:`load_spec` does.
+
     Raises:
-        SpecError: an override is wrong.
+        SpecError: an override is wrong, or a file that the spec names is missing.
     """
     document = Document(None, as_config(spec), Place(None, None))
     for override in overrides:
         document = merge(document, with_absolute_paths(parse_override(override), Path.cwd()))
-    return validate(RunSpec, document, SpecError, next_action="correct what you gave with --set")
+    changed = validate(RunSpec, document, SpecError, next_action="correct what you gave with --set")
+    if checks_files:
+        check_files(changed, document)
+    return changed
 
 
 def load_spec(

@@ -27,10 +27,11 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
     """``run`` with ``overrides`` over what it asks for; nothing is written.
 
     Raises:
-        SpecError: an override is wrong, or it does not fit the site any more.
+        SpecError: an override is wrong, a file that the new spec names is missing or unsafe, or it
+            does not fit the site any more.
         InputError: it is about what a run is found by.
     """
-    spec = change_spec(run.spec, overrides)
+    spec = change_spec(run.spec, overrides, checks_files=True)
     for key in ("name", "project"):
         if getattr(spec, key) != getattr(run.spec, key):
             raise InputError(

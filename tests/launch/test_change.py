@@ -73,6 +73,46 @@ def test_what_is_wrong_changes_nothing(desk: Desk, override: str, error: type[In
     assert desk.alive() == []
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["script={}/missing", "command=null"], "No such file"),
+        (["environment.secrets.TOKEN={}/missing"], "No such file"),
+        (["environment.secrets.TOKEN={}"], "is not a file"),
+        (["environment.secrets.TOKEN={}/open"], "others can get at"),
+    ],
+)
+def test_files_that_the_new_spec_names_are_checked_before_anything_changes(
+    desk: Desk, overrides: list[str], message: str
+) -> None:
+    (desk.folder / "open").touch()
+    (desk.folder / "open").chmod(0o644)
+    run_dir = _ended(desk)
+    before, said = run_dir.run_json.read_bytes(), run_dir.journal.read_bytes()
+    with pytest.raises(SpecError, match=message) as caught:
+        desk.resume(run_dir, overrides=[each.format(desk.folder) for each in overrides])
+    assert caught.value.exit_code == 2
+    assert caught.value.where is not None
+    assert (run_dir.run_json.read_bytes(), run_dir.journal.read_bytes()) == (before, said)
+    assert desk.alive() == []
+
+
+def test_a_file_that_was_deleted_since_is_told_before_anything_changes(desk: Desk) -> None:
+    script = desk.folder / "train.py"
+    script.touch()
+    desk.config.write_text(
+        desk.config.read_text().replace('command: ["true"]', f"script: {script}")
+    )
+    run_dir = _ended(desk)
+    script.unlink()
+    before = run_dir.run_json.read_bytes()
+    with pytest.raises(SpecError, match=f"{script}: No such file"):
+        desk.resume(run_dir, overrides=["resources.cpus_per_task=2"])
+    assert run_dir.run_json.read_bytes() == before
+    script.touch()
+    desk.resume(run_dir, overrides=["resources.cpus_per_task=2"])
+
+
 def test_a_run_that_is_under_way_is_not_changed(desk: Desk) -> None:
     run_dir = RunDir(desk.launch().run_dir)
     before = run_dir.run_json.read_bytes()
