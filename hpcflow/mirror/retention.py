@@ -16,7 +16,7 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.model.events import parse_event
 from hpcflow.model.journal import CheckpointRemoved
 from hpcflow.model.run import Mirror
-from hpcflow.runtime.reading import read_file
+from hpcflow.runtime.reading import read_lines
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 
@@ -74,32 +74,35 @@ def is_noted(records: Records, train_step: int, now: datetime) -> bool:
 def _told(
     run_dir: RunDir, in_question: Collection[int]
 ) -> tuple[dict[int, datetime], dict[int, datetime]]:
-    """When these were made, and when they were removed from the run directory on purpose."""
+    """When these were made, and when they were removed from the run directory on purpose.
+
+    In memory is one line at a time: events of a long training have hundreds of megabytes.
+    """
     made: dict[int, datetime] = {}
     let_go: dict[int, datetime] = {}
     if not in_question:
         return made, let_go
-    found = [
-        (each.at, each.train_step, let_go)
-        for each in journal.read(run_dir)
-        if isinstance(each, CheckpointRemoved)
-    ]
+    asked = set(in_question)
+    for each in journal.read(run_dir):
+        if isinstance(each, CheckpointRemoved):
+            _keep_latest(let_go, each.train_step, each.at, asked)
     for number in run_dir.attempt_numbers():
-        try:
-            lines = read_file(run_dir.attempt(number).events).split(b"\n")
-        except OSError:  # what is not said was not done
-            continue
-        for line in lines:
-            event = parse_event(line) if b'"checkpoint' in line else None
-            step = None if event is None else event.get("train_step")
-            if event is not None and type(step) is int and event["event"] in (_MADE, _LET_GO):
-                what = made if event["event"] == _MADE else let_go
-                with suppress(ValueError):
-                    found.append((from_text(event["at"]), step, what))
-    for at, step, what in sorted(found, key=lambda each: each[0]):
-        if step in in_question:
-            what[step] = at
+        with suppress(OSError):  # what is not said was not done
+            for line in read_lines(run_dir.attempt(number).events):
+                event = parse_event(line) if b'"checkpoint' in line else None
+                step = None if event is None else event.get("train_step")
+                if event is not None and type(step) is int and event["event"] in (_MADE, _LET_GO):
+                    what = made if event["event"] == _MADE else let_go
+                    with suppress(ValueError):
+                        _keep_latest(what, step, from_text(event["at"]), asked)
     return made, let_go
+
+
+def _keep_latest(
+    what: dict[int, datetime], step: int, at: datetime, in_question: Collection[int]
+) -> None:
+    if step in in_question:
+        what[step] = max(at, what.get(step, at))
 
 
 def remove(remote: Remote, run_id: str, train_step: int, manifest_sha256: str) -> bool:

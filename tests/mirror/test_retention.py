@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +13,10 @@ import pytest
 from hpcflow.clock import SystemClock, to_text
 from hpcflow.mirror import layout
 from hpcflow.mirror.passes import Pass
+from hpcflow.mirror.records import read_records
+from hpcflow.mirror.retention import to_remove
 from hpcflow.mirror.stores import Stores
+from hpcflow.mirror.survey import read_mirror
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.clock import FakeClock
 from tests.mirror.runs import Desk, desk_in, save
@@ -67,6 +71,31 @@ def test_the_rule_for_keeping_there(desk: Desk) -> None:
     assert list(layout.checkpoints(files)) == [400, 300]
     assert not any("000000100" in name for name in files)
     assert desk.mirror().removed == []
+
+
+def test_events_of_a_long_training_are_read_line_by_line(tmp_path: Path) -> None:
+    desk = desk_in(tmp_path, str(tmp_path / "store"))
+    run_dir = desk.make(keep_last=1)
+    for train_step in (100, 200):
+        save(run_dir, train_step)
+    desk.mirror()
+    for train_step in (100, 200):
+        shutil.rmtree(run_dir.checkpoints / f"{train_step:09d}")
+    run_dir.attempt(1).path.mkdir(parents=True, exist_ok=True)
+    with run_dir.attempt(1).events.open("ab") as file:
+        for _ in range(80):
+            file.write(b'"checkpoint' + b" " * (1 << 20) + b"\n")
+    let_go(run_dir, 100, 200)
+    mirror = read_mirror(run_dir)
+    assert mirror is not None
+    records = read_records(run_dir, mirror.url)
+    tracemalloc.start()
+    try:
+        found = to_remove(run_dir, mirror, records, set(), SystemClock().now())
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert found == [100]
 
 
 def test_the_newest_stays_however_old(desk: Desk) -> None:
