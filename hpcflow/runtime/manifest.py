@@ -43,6 +43,9 @@ from hpcflow.runtime.reading import (
 NAME = "manifest.json"
 FORMAT = 1
 
+#: No manifest of 16 MiB that hpcflow wrote has more; parsed, a million take hundreds of megabytes.
+_MOST_KEYS = 500_000
+
 #: So many files are read at once: a run starts when its newest checkpoint was read.
 _READERS = 4
 _SMALL_BYTES = 1 << 20
@@ -195,6 +198,10 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
     Raises:
         CheckpointError: not a manifest, not what was written, or it has another format.
     """
+    if data.count(b'":') > _MOST_KEYS:
+        raise CheckpointError(
+            f"its {NAME} has more than {_MOST_KEYS:,} keys, and hpcflow writes fewer"
+        )
     try:
         manifest = parse_json(data)
         said = manifest.pop(_CHECKSUM, None) if isinstance(manifest, dict) else None

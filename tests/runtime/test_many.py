@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcflow.runtime.files import Written
 from hpcflow.runtime.keeping import find
 from hpcflow.runtime.manifest import CheckpointError, read_manifest, write_manifest
 from hpcflow.runtime.reading import MAX_JSON_BYTES
@@ -84,3 +86,26 @@ def test_a_manifest_that_nobody_could_read_again_is_not_written(tmp_path: Path) 
         write_manifest(tmp_path, {}, **facts)
     with pytest.raises(CheckpointError, match="never complete"):
         read_manifest(tmp_path)
+
+
+def test_a_manifest_of_millions_of_names_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    folder = save(tmp_path, 2)
+    names = b",".join(b'"%d":0' % number for number in range(1_000_000))
+    (folder / "manifest.json").write_bytes(b'{"format":1,"train_step":2,"files":{' + names + b"}}")
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="more than 500,000 keys"):
+            read_manifest(folder)
+        assert tracemalloc.get_traced_memory()[1] < 3 * MAX_JSON_BYTES
+    finally:
+        tracemalloc.stop()
+    newest = CheckpointStore(tmp_path / "checkpoints").newest()
+    assert newest is not None
+    assert newest.train_step == 1
+
+
+def test_a_manifest_of_as_many_files_as_can_be_written_is_read(tmp_path: Path) -> None:
+    files = {str(number): Written(1, "0" * 64) for number in range(130_000)}
+    write_manifest(tmp_path, files, train_step=1)
+    assert len(read_manifest(tmp_path)["files"]) == len(files)
