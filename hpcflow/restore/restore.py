@@ -375,8 +375,12 @@ class _Restoring:
             why = requests.OLDER_HOME
         if not why and not is_own:
             why = "its journal comes from the store, for this home has no copy of it"
-        hold = requests.active_hold(records)
-        if why and (hold is None or hold.why != why):
+        if why:
+            # A hold that only the store says may be forged, and does not count.
+            known = [records] if is_own else [records, here]
+            holds = [requests.active_hold(each) for each in known]
+            if all(hold is not None and hold.why == why for hold in holds):
+                return []
             self._outcome.held = why
             return [Held(at=now, by=by, why=why)]
         return [Resumed(at=now, by=by)] if self._was_resumed(records) else []

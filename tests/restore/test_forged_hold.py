@@ -1,0 +1,92 @@
+"""A user who can write to the bucket forges the hold that a restore would write itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpcflow.model.journal import Held
+from hpcflow.model.requests import OLDER_HOME, is_held
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from tests.restore.mirrored import purge
+from tests.restore.owner import Owner
+from tests.restore.test_foreign import change, take
+
+WHYS = {
+    "none": None,
+    "a program": "what it executes comes from the store, and no user of this home has seen it",
+    "a journal": "its journal comes from the store, for this home has no copy of it",
+    "a program of another place": "what it executes comes from a store",
+    "an older home": OLDER_HOME,
+    "a user's": "a person has written this",
+}
+
+
+def forge(owner: Owner, run_dir: RunDir, why: str | None, *, is_cut: bool) -> None:
+    """Leave the first line of the store's journal, or all, and add a hold."""
+    name = f"{run_dir.path.name}/journal.jsonl"
+    lines = owner.remote.read(name)
+    if is_cut:
+        lines = lines[: lines.index(b"\n") + 1]
+    if why is not None:
+        lines += Held(at=owner.clock.now(), by="ada", why=why).to_line().encode()
+    owner.remote.put_bytes(lines, name)
+
+
+def another_program(said: dict[str, Any]) -> None:
+    said["spec"]["command"] = ["sh", "-c", "echo planted"]
+
+
+def assert_nothing_is_sent(owner: Owner, run_dir: RunDir) -> None:
+    for _ in range(3):
+        assert not owner.tick().sent
+        owner.restores_for_the_daemon()
+        owner.clock.advance(900)
+    assert is_held(journal.read(run_dir))
+
+
+def goes_on_after_the_mirror(owner: Owner) -> None:
+    """The ledger reads more of the journal than the mirror has sent."""
+    owner.clock.advance(600)
+    owner.tick()
+    owner.end(owner.alive()[0], "PREEMPTED", checkpoint=100)
+    owner.look()
+
+
+@pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "whole"])
+@pytest.mark.parametrize("is_changed", [True, False], ids=["another program", "the same program"])
+@pytest.mark.parametrize("why", WHYS.values(), ids=WHYS.keys())
+def test_without_a_copy_a_run_is_held_whatever_hold_the_store_says(
+    owner: Owner, why: str | None, is_changed: bool, is_cut: bool
+) -> None:
+    run_dir = owner.mirrored(100)
+    goes_on_after_the_mirror(owner)
+    owner.lose_copy(run_dir)
+    forge(owner, run_dir, why, is_cut=is_cut)
+    if is_changed:
+        change(owner, run_dir, another_program)
+    purge(run_dir)
+    assert_nothing_is_sent(owner, run_dir)
+    assert owner.restore(run_dir) is not None
+    assert_nothing_is_sent(owner, run_dir)
+
+
+@pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "whole"])
+@pytest.mark.parametrize("why", WHYS.values(), ids=WHYS.keys())
+def test_a_run_that_is_taken_from_another_place_is_held_whatever_hold_the_store_says(
+    owner: Owner, why: str | None, is_cut: bool
+) -> None:
+    """The store says that it is of another place, so `restore` advises `restore --from`."""
+    run_dir = owner.mirrored(100)
+    forge(owner, run_dir, why, is_cut=is_cut)
+
+    def lie(said: dict[str, Any]) -> None:
+        said |= {"place": "0" * 32, "run_dir": f"/elsewhere/hpcflow/p/{run_dir.path.name}"}
+        another_program(said)
+
+    change(owner, run_dir, lie)
+    purge(run_dir)
+    owner.clock.advance(7200)
+    assert_nothing_is_sent(owner, take(owner, run_dir.path.name))
