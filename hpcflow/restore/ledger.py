@@ -6,6 +6,7 @@ are the same. No checkpoint is fetched.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from hpcflow.model.run import Run
 from hpcflow.ownership import temporary_folder
 from hpcflow.projection import rebuild
 from hpcflow.projection.reading import MIRROR
+from hpcflow.restore import journals
 from hpcflow.restore.objects import EVENTS, JOURNAL
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.settings import Settings
@@ -37,8 +39,10 @@ from hpcflow.storage.runs import is_gone, link_of
 
 #: Their small files lie on this machine at once.
 _BATCH: Final = 20
-#: Of one file: anybody may have written it, and it goes where temporary files lie.
+#: Of one file, and of all of a run: anybody may have written them, and they fill the folder of
+#: temporary files.
 _MAX_EVENTS_BYTES: Final = 256 << 20
+_MAX_RUN_BYTES: Final = 1 << 30
 
 
 @dataclass
@@ -162,14 +166,28 @@ class _Batch:
 
     def _fetched(self, there: RemoteRun, lines: bytes) -> RunDir:
         """A folder with what the ledger is made of; ``lines`` are the journal."""
+        attempts = set(journals.attempts_of(journals.records_of(lines)))
+        names, run_bytes = [], 0
+        for name, entry in there.objects.small.items():
+            events = EVENTS.fullmatch(name)
+            if name != MIRROR and (events is None or int(events[1]) not in attempts):
+                continue
+            run_bytes += entry.size_bytes
+            if entry.size_bytes > _MAX_EVENTS_BYTES or run_bytes > _MAX_RUN_BYTES:
+                raise there.too_large(name)
+            names.append(name)
         run_dir = RunDir(self._folder / there.run_id)
         run_dir.path.mkdir(mode=0o700)
+        try:
+            self._fetch(there, run_dir, lines, names)
+        except BaseException:
+            shutil.rmtree(run_dir.path, ignore_errors=True)  # the next runs may need the room
+            raise
+        return run_dir
+
+    def _fetch(self, there: RemoteRun, run_dir: RunDir, lines: bytes, names: list[str]) -> None:
         write_durably(run_dir.run_json, there.run_json)
         write_durably(run_dir.journal, lines)
-        names = [name for name in there.objects.small if name == MIRROR or EVENTS.fullmatch(name)]
-        for name in names:
-            if there.entry(name).size_bytes > _MAX_EVENTS_BYTES:
-                raise there.too_large(name)
         wanted = [
             Wanted(there.name(name), run_dir.path / name, there.entry(name).size_bytes)
             for name in names
@@ -181,7 +199,6 @@ class _Batch:
                 path = run_dir.path / name
                 path.unlink(missing_ok=True)
                 write_durably(path, self._remote.read(there.name(name), _MAX_EVENTS_BYTES))
-        return run_dir
 
     def _linked(self, run_id: str) -> RunDir | None:
         try:

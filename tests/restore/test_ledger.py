@@ -15,7 +15,9 @@ import pytest
 
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import open_ledger
+from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.remote import Remote
 from hpcflow.restore.ledger import FromStore, rebuild_from
 from hpcflow.storage.runs import is_gone, list_runs
 from tests.restore.mirrored import purge
@@ -189,6 +191,40 @@ def test_what_is_too_large_to_be_ours_is_not_fetched(
     assert found.runs == [good.path.name]
     (problem,) = found.problems
     assert "events.jsonl is too large: hpcflow did not write it" in problem
+
+
+def test_events_of_attempts_that_the_journal_does_not_have_are_not_fetched(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = owner.mirrored(100)
+    fetched: list[str] = []
+
+    def note(remote: Remote, wanted: list[Wanted]) -> None:
+        fetched.extend(each.name for each in wanted)
+        download(remote, wanted)
+
+    for attempt in range(2, 40):
+        name = f"{run_dir.path.name}/attempts/{attempt:04d}/events.jsonl"
+        owner.remote.put_bytes(b"{}\n" * 5000, name)
+    purge(run_dir)
+    monkeypatch.setattr("hpcflow.restore.ledger.download", note)
+    assert _rebuild(owner, "other.sqlite").runs == [run_dir.path.name]
+    assert [name for name in fetched if name.endswith("events.jsonl")] == [
+        f"{run_dir.path.name}/attempts/0001/events.jsonl"
+    ]
+
+
+def test_a_run_whose_events_are_too_large_together_leaves_room_to_the_others(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, large = (owner.mirrored(100) for _ in range(2))
+    owner.remote.put_bytes(b"{}\n" * 5000, f"{large.path.name}/attempts/0001/events.jsonl")
+    for run_dir in (good, large):
+        purge(run_dir)
+    monkeypatch.setattr("hpcflow.restore.ledger._MAX_RUN_BYTES", 10_000)
+    found = _rebuild(owner, "other.sqlite")
+    assert found.runs == [good.path.name]
+    assert "is too large: hpcflow did not write it" in found.problems[0]
 
 
 def test_a_run_of_a_cluster_with_the_same_paths_gets_no_link(owner: Owner) -> None:
