@@ -97,6 +97,23 @@ def weak_point(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
     return None
 
 
+def is_open_to_others(path: Path, trust: Trust = NO_TRUST) -> bool:
+    """Whether another user can create an entry in a directory on ``path``, the last included.
+
+    Sticky directories count: there another user cannot replace what exists, but can create what a
+    purge has removed. A path that cannot be read counts as open.
+    """
+    owners = trust.users | {_ROOT, os.geteuid()}
+    try:
+        return any(
+            _foreign(part, owners) or _writer(part.path, part.status, owners, trust.groups)
+            for part in _parts(path)
+            if not part.is_link
+        )
+    except OSError:
+        return True
+
+
 def foreign_part(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
     """Return the first directory or link on ``path`` that another user has made.
 
@@ -192,10 +209,17 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
 def _weakness(
     path: str, status: os.stat_result, owners: frozenset[int], groups: frozenset[int]
 ) -> WeakPoint | None:
-    """Return ``path`` if users other than its owner can write to it."""
-    is_own = status.st_uid == os.geteuid()
+    """Return ``path`` if users other than its owner can replace what is in it."""
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
         return None
+    return _writer(path, status, owners, groups)
+
+
+def _writer(
+    path: str, status: os.stat_result, owners: frozenset[int], groups: frozenset[int]
+) -> WeakPoint | None:
+    """Return ``path`` if users other than its owner can write to it."""
+    is_own = status.st_uid == os.geteuid()
     if status.st_mode & stat.S_IWOTH:
         return WeakPoint(Path(path), "every user", is_owner=False, is_own=is_own)
     if status.st_mode & stat.S_IWGRP:  # an ACL that grants write access sets this bit too

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import re
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from hpcflow.ownership import Trust, weak_point
+from hpcflow.ownership import Trust, is_open_to_others, weak_point
 from tests.untrusted_paths import (
     EVE,
     LAB,
@@ -18,6 +20,7 @@ from tests.untrusted_paths import (
     UNSAFE,
     folders,
     of_eve,
+    open_and_sticky,
     open_to_a_group,
     open_to_a_group_by_an_acl,
     open_to_eve_by_an_acl,
@@ -93,3 +96,34 @@ def test_links_that_lead_in_a_circle_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError) as caught:
         weak_point(tmp_path / "a/x")
     assert caught.value.errno == errno.ELOOP
+
+
+@pytest.fixture
+def closed() -> Iterator[Path]:
+    """A folder on whose path no other user can create anything; that is not so below /tmp."""
+    with tempfile.TemporaryDirectory(dir=pwd.getpwuid(os.geteuid()).pw_dir) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("layout", [*SAFE, *UNSAFE])
+@pytest.mark.parametrize("below", [".", "not/there/yet"])
+def test_a_way_on_which_others_can_create_an_entry(
+    closed: Path, layout: Callable[[Path], None], below: str
+) -> None:
+    """Whatever lets others replace a folder, and sticky folders."""
+    path = folders(closed) / below
+    assert not is_open_to_others(path)
+    layout(closed)
+    assert is_open_to_others(path) == (layout is open_and_sticky or layout in UNSAFE)
+
+
+def test_whom_a_site_trusts_may_create_entries(closed: Path) -> None:
+    path = folders(closed)
+    open_to_a_group(closed)
+    assert is_open_to_others(path)
+    assert not is_open_to_others(path, Trust(groups=frozenset({LAB})))
+
+
+def test_a_way_that_cannot_be_checked_counts_as_one_that_is_open(closed: Path) -> None:
+    (closed / "a").symlink_to("a")
+    assert is_open_to_others(closed / "a/x")

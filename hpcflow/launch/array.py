@@ -137,7 +137,7 @@ def _send(
         directives,
         folder,
         [plan.script for plan in plans],
-        integrity=make_integrity_check(plans[0].trust),
+        integrity=make_integrity_check(folder, plans[0].trust),
         template_dirs=template_dirs(settings),
         compiled=settings.home.compiled_templates,
     )

@@ -66,7 +66,9 @@ class NextAttempt:
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
         self._mtbf_s = mtbf_of(run, settings, clock.now())
         trust = trust_on(site, settings, self._placement.account)
-        self._integrity = make_integrity_check(trust, checked_runtime_sum(run_dir, trust))
+        self._integrity = make_integrity_check(
+            run_dir.path, trust, checked_runtime_sum(run_dir, trust)
+        )
         self._script = self._render(self._avoid)
 
     def require_room(self, clock: Clock) -> None:

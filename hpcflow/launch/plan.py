@@ -197,7 +197,7 @@ def plan_spec(
             placement,
             attempt=1,
             resume_from=run.begins_from,
-            integrity=make_integrity_check(trust, installed_sum()),
+            integrity=make_integrity_check(run_dir, trust, installed_sum()),
             mtbf_s=mtbf_of(run, settings, created_at),
             template_dirs=template_dirs(settings),
             compiled=settings.home.compiled_templates,

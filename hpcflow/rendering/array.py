@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from hpcflow.rendering.directives import NO_LOG
 from hpcflow.rendering.integrity import IntegrityCheck
 from hpcflow.rendering.templates import render
 
 LAYOUT: Final = "array.sbatch.j2"
 _MARK: Final = "#SBATCH "
 #: What each script has for itself alone.
-_OWN: Final = ("--job-name=", "--output=")
+_OWN: Final = ("--job-name=", "--output=out.log")
 
 
 def common_directives(scripts: Sequence[str]) -> list[str] | None:
@@ -44,7 +45,7 @@ def render_array(
         *directives,
         f"--job-name={name}",
         f"--array=0-{len(scripts) - 1}",
-        "--output=%a/out.log",
+        *([] if NO_LOG in directives else ["--output=%a/out.log"]),
     ]
     context = {
         "directives": options,

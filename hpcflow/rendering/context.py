@@ -61,6 +61,7 @@ class Job:
         adopt: how checkpoints look that the program writes by itself, as JSON; None where it does
             not.
         is_slurm: False where jobs run on this machine.
+        opens_log: whether the script opens its log itself, because Slurm must not.
         uses_srun: whether the program is started as a job step.
         tasks_per_node: Slurm's tasks on every node: one for torchrun, one per rank for srun.
         cpus_per_task: CPU cores of each of those.
@@ -83,6 +84,7 @@ class Job:
     resume_argv: tuple[tuple[str, ...], ...]
     adopt: str | None
     is_slurm: bool
+    opens_log: bool
     uses_srun: bool
     tasks_per_node: int
     cpus_per_task: int
@@ -107,6 +109,7 @@ def make_job(
     *,
     attempt: int,
     resume_from: str | None,
+    opens_log: bool,
     excluded: Sequence[str] = (),
     standby: Standby | None = None,
     mtbf_s: int | None = None,
@@ -117,6 +120,7 @@ def make_job(
         SpecError: the run asks for something that cannot be put into a script for this site.
     """
     is_slurm = site.scheduler is SchedulerKind.SLURM
+    opens_log = is_slurm and opens_log
     _check_place(run, placement, is_slurm=is_slurm)
     by_srun = placement.launcher is Launcher.SRUN
     tasks_per_node = placement.ranks_per_node if by_srun else 1
@@ -126,6 +130,7 @@ def make_job(
         placement,
         attempt=attempt,
         tasks_per_node=tasks_per_node,
+        opens_log=opens_log,
         excluded=excluded,
         waits_for=standby.job_id if standby else None,
     )
@@ -143,6 +148,7 @@ def make_job(
         resume_argv=tuple(resume_argv(run)),
         adopt=_adopt(run),
         is_slurm=is_slurm,
+        opens_log=opens_log,
         uses_srun=is_slurm and (placement.launcher is not Launcher.NONE or is_pyxis),
         tasks_per_node=tasks_per_node,
         cpus_per_task=placement.cpus_per_task * placement.ranks_per_node // tasks_per_node,

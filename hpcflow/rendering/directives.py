@@ -14,6 +14,9 @@ from hpcflow.sites.schema import GpuDialect, Site
 #: sbatch takes no more; see ``--signal`` in sbatch(1).
 _NOTICE_MAX_S: Final = 65535
 
+#: Of a job whose script opens the log.
+NO_LOG: Final = "--output=/dev/null"
+
 #: Those of our own options that srun takes for its defaults through a variable.
 _ALSO_FOR_SRUN: Final = frozenset({"ntasks-per-node", "cpus-per-task", "gpus-per-node", "mem"})
 _OTHER_NAMES: Final = {"SLURM_MEM": "SLURM_MEM_PER_NODE"}
@@ -26,6 +29,7 @@ def directives(
     *,
     attempt: int,
     tasks_per_node: int,
+    opens_log: bool = False,
     excluded: Sequence[str] = (),
     waits_for: str | None = None,
 ) -> list[str]:
@@ -36,6 +40,7 @@ def directives(
 
     Args:
         tasks_per_node: Slurm's tasks, not the ranks: one for torchrun.
+        opens_log: whether the script opens its log itself; then Slurm touches no run directory.
         excluded: nodes to keep away from, beside those that the run, or else the site, names.
         waits_for: id of the job whose end is to be waited for.
     """
@@ -56,7 +61,7 @@ def directives(
     found += [f"--{name}={value}" for name, value in placed.items() if value is not None]
     found += [
         f"--job-name={job_name(run.run_id, attempt)}",
-        "--output=out.log",
+        *(("--chdir=/", NO_LOG) if opens_log else ("--output=out.log",)),
         "--open-mode=append",
         "--no-requeue",
         f"--signal=B:USR2@{notice_s(run, placement)}",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from hpcflow.model.state import UNTRUSTED_EXIT_CODE
-from hpcflow.ownership import Trust, private_groups
+from hpcflow.ownership import Trust, is_open_to_others, private_groups
 
 
 @dataclass(frozen=True)
@@ -16,11 +17,14 @@ class IntegrityCheck:
         users: ids of users who may own directories on the path, besides root and the job's user.
         groups: ids of groups that may write to them.
         runtime_sum: the checksum of ``runtime/``, from hpcflow.storage.runtime_copy.
+        opens_log: whether the script opens its log itself, after the check. Slurm opens a log and
+            enters a directory before the script can check anything.
     """
 
     users: tuple[int, ...] = ()
     groups: tuple[int, ...] = ()
     runtime_sum: str = ""
+    opens_log: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -28,7 +32,16 @@ class IntegrityCheck:
         return UNTRUSTED_EXIT_CODE
 
 
-def make_integrity_check(trust: Trust, runtime_sum: str = "") -> IntegrityCheck:
-    """Return the integrity check for this user's jobs, on a site with this ``trust``."""
+def make_integrity_check(folder: Path, trust: Trust, runtime_sum: str = "") -> IntegrityCheck:
+    """Return the integrity check for a job that writes its log below ``folder``.
+
+    Args:
+        trust: the users and groups that the site trusts.
+    """
     groups = trust.groups | private_groups()
-    return IntegrityCheck(tuple(sorted(trust.users)), tuple(sorted(groups)), runtime_sum)
+    return IntegrityCheck(
+        tuple(sorted(trust.users)),
+        tuple(sorted(groups)),
+        runtime_sum,
+        opens_log=is_open_to_others(folder, trust),
+    )

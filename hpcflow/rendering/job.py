@@ -55,6 +55,7 @@ def render_job(
         placement,
         attempt=attempt,
         resume_from=resume_from,
+        opens_log=integrity.opens_log,
         excluded=excluded,
         standby=standby,
         mtbf_s=mtbf_s,

@@ -42,7 +42,7 @@ class SubmitRequest:
 
     Attributes:
         script: the job script. All options stand in its ``#SBATCH`` lines.
-        directory: where the submitting command runs; ``--output=out.log`` is relative to it.
+        directory: where the submitting command runs; a relative ``--output`` is relative to it.
         job_name: as in the script; unique for all time.
         lock_fd: an open file descriptor that the submitting child process must inherit. The lock
             on it then lives exactly as long as anybody may still create this job.

@@ -78,7 +78,8 @@ class Bench:
     def write(self, spec: RunSpec, site: Site, **options: Any) -> None:
         """Render the script into the attempt's folder."""
         options.setdefault(
-            "integrity", make_integrity_check(NO_TRUST, runtime_sum(self.run_dir.runtime))
+            "integrity",
+            make_integrity_check(self.run_dir.path, NO_TRUST, runtime_sum(self.run_dir.runtime)),
         )
         self.attempt.script.write_text(script_of(self.run(spec), site, **options))
 

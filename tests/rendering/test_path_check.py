@@ -12,11 +12,11 @@ import pytest
 
 from hpcflow.model.state import UNTRUSTED_EXIT_CODE
 from hpcflow.ownership import Trust
-from hpcflow.rendering.array import render_array
+from hpcflow.rendering.array import common_directives, render_array
 from hpcflow.rendering.integrity import IntegrityCheck, make_integrity_check
 from hpcflow.storage.runtime_copy import add_runtime, installed_sum, runtime_sum
 from tests.rendering.executed import NONE, Bench, kinds, written
-from tests.rendering.samples import a_local_site, a_spec
+from tests.rendering.samples import a_local_site, a_run, a_site, a_spec, script_of
 from tests.untrusted_paths import (
     EVE,
     LAB,
@@ -24,6 +24,7 @@ from tests.untrusted_paths import (
     UNSAFE,
     folders,
     of_eve,
+    open_and_sticky,
     open_to_a_group,
     open_to_all,
 )
@@ -60,7 +61,9 @@ def execute(bench: Bench) -> tuple[int, str]:
 def test_a_way_that_nobody_else_can_change(
     weird_tmp_path: Path, layout: Callable[[Path], None]
 ) -> None:
-    bench = on(weird_tmp_path, layout, make_integrity_check(Trust(), installed_sum()))
+    bench = on(
+        weird_tmp_path, layout, make_integrity_check(weird_tmp_path, Trust(), installed_sum())
+    )
     assert execute(bench) == (0, "")
     assert (bench.work / "done").exists()
 
@@ -68,7 +71,9 @@ def test_a_way_that_nobody_else_can_change(
 @as_root
 @pytest.mark.parametrize("layout", [each for each in UNSAFE if each not in _BY_ACL])
 def test_a_way_that_others_can_change(weird_tmp_path: Path, layout: Callable[[Path], None]) -> None:
-    bench = on(weird_tmp_path, layout, make_integrity_check(Trust(), installed_sum()))
+    bench = on(
+        weird_tmp_path, layout, make_integrity_check(weird_tmp_path, Trust(), installed_sum())
+    )
     code, said = execute(bench)
     assert code == UNTRUSTED_EXIT_CODE
     assert "the job executes nothing" in said
@@ -89,7 +94,7 @@ def test_a_way_that_others_can_change(weird_tmp_path: Path, layout: Callable[[Pa
 def test_whom_a_site_trusts(
     weird_tmp_path: Path, layout: Callable[[Path], None], trust: Trust
 ) -> None:
-    bench = on(weird_tmp_path, layout, make_integrity_check(trust, installed_sum()))
+    bench = on(weird_tmp_path, layout, make_integrity_check(weird_tmp_path, trust, installed_sum()))
     assert execute(bench) == (0, "")
 
 
@@ -107,7 +112,7 @@ def plant(root: Path, runs: Path) -> None:
 @pytest.mark.parametrize("is_closed_after", [False, True])
 def test_code_of_others_is_not_executed(tmp_path: Path, is_closed_after: bool) -> None:
     """Eve has made /shared/ada before ada did, open to all; while the job waits she swaps it."""
-    integrity = make_integrity_check(Trust(), installed_sum())
+    integrity = make_integrity_check(tmp_path, Trust(), installed_sum())
     bench = on(tmp_path, open_to_all, integrity)
     plant(tmp_path, bench.folder)
     if is_closed_after:  # and covers her tracks, as far as she could
@@ -255,7 +260,7 @@ def an_array(root: Path) -> tuple[Bench, str]:
     script = f"touch {root}/done\n"
     bench.attempt.script.write_text(script)
     array = render_array(
-        "a", [], bench.work / "array", [script], integrity=make_integrity_check(Trust(), "")
+        "a", [], bench.work / "array", [script], integrity=make_integrity_check(bench.work, Trust())
     )
     return bench, array
 
@@ -292,3 +297,102 @@ def test_a_task_of_an_array_distrusts_the_same_ways(
     code, said = execute_task(bench, array)
     assert (code, "the job executes nothing" in said) == (UNTRUSTED_EXIT_CODE, True)
     assert not (tmp_path / "done").exists()
+
+
+#: What Slurm says to a job, as far as the scripts of one node need it.
+IN_SLURM = {"SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "n1", "SLURM_NODEID": "0"}
+
+
+def execute_as_slurm(script: str, directory: Path, bench: Bench, **variables: str) -> int:
+    """Enter the directory and open the log as slurmstepd does: before the script can check them."""
+    asked = dict(
+        line.removeprefix("#SBATCH --").split("=", 1)
+        for line in script.splitlines()
+        if line.startswith("#SBATCH --") and "=" in line
+    )
+    log = asked["output"].replace("%a", variables.get("SLURM_ARRAY_TASK_ID", ""))
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f'cd -- "$1" && exec bash >> {log} 2>&1',
+            "-",
+            asked.get("chdir", directory),
+        ],
+        input=script.encode(),
+        env=bench.environment(**IN_SLURM, **variables),
+        timeout=30,
+    )
+    return done.returncode
+
+
+def in_slurm(root: Path, *, as_array: bool) -> tuple[Bench, Callable[[], int]]:
+    """A run below a sticky folder, ready to be sent; what its job, or its task, does."""
+    bench = Bench(folders(root))
+    open_and_sticky(root)
+    add_runtime(bench.run_dir.runtime, bench.folder / ".runtime", [])
+    spec = a_spec(script=None, command=["echo", "it runs"], launch=NONE)
+    bench.write(spec, a_site())
+    script = bench.attempt.script.read_text()
+    if not as_array:
+        return bench, lambda: execute_as_slurm(script, bench.attempt.path, bench)
+    folder = bench.folder / "array"
+    folder.mkdir()
+    (folder / "0").symlink_to(os.path.relpath(bench.attempt.path, folder))
+    alike = common_directives([script])
+    assert alike is not None
+    integrity = make_integrity_check(folder, Trust())
+    array = render_array("a", alike, folder, [script], integrity=integrity)
+    ids = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "7"}
+    return bench, lambda: execute_as_slurm(array, folder, bench, **ids)
+
+
+def a_link(log: Path, victim: Path) -> None:
+    log.symlink_to(victim)
+
+
+def a_hard_link(log: Path, victim: Path) -> None:
+    log.hardlink_to(victim)
+
+
+def a_pipe_without_a_reader(log: Path, _victim: Path) -> None:
+    os.mkfifo(log)
+
+
+@as_root
+@pytest.mark.parametrize("as_array", [False, True])
+@pytest.mark.parametrize("plant_log", [a_link, a_hard_link, a_pipe_without_a_reader])
+def test_a_log_that_another_user_put_in_the_place_of_a_purged_one_is_not_opened(
+    tmp_path: Path, plant_log: Callable[[Path, Path], None], as_array: bool
+) -> None:
+    bench, execute = in_slurm(tmp_path, as_array=as_array)
+    (tmp_path / "shared/ada").rename(tmp_path / "purged")  # as a purge would take it away
+    shutil.copytree(tmp_path / "purged", tmp_path / "shared/ada", symlinks=True)
+    victim = tmp_path / ".bashrc"
+    victim.write_text("# mine\n")
+    plant_log(bench.attempt.log, victim)
+    os.chown(tmp_path / "shared/ada", EVE, EVE)
+    assert execute() == UNTRUSTED_EXIT_CODE
+    assert victim.read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_a_job_below_a_sticky_folder_writes_the_log_of_its_attempt(
+    tmp_path: Path, as_array: bool
+) -> None:
+    bench, execute = in_slurm(tmp_path, as_array=as_array)
+    bench.attempt.log.write_text("of a former life\n")
+    assert execute() == 0, bench.log()
+    assert bench.log() == "of a former life\nit runs\n"
+
+
+def test_tasks_that_open_their_logs_and_tasks_that_do_not_are_no_array() -> None:
+    checks = [IntegrityCheck(opens_log=each) for each in (False, True)]
+    scripts = [script_of(a_run(a_spec()), a_site(), integrity=check) for check in checks]
+    assert common_directives(scripts) is None
+    for script, output in zip(scripts, ("%a/out.log", "/dev/null"), strict=True):
+        alike = common_directives([script])
+        assert alike is not None
+        array = render_array("a", alike, Path("/a"), [script], integrity=IntegrityCheck())
+        outputs = [line for line in array.splitlines() if line.startswith("#SBATCH --output")]
+        assert outputs == [f"#SBATCH --output={output}"]

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from hpcflow.errors import InputError
 from hpcflow.model.spec import RunSpec
+from hpcflow.ownership import NO_TRUST
+from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.sites.schema import Site
 from tests.rendering.executed import SRUN_STUB, Bench
 from tests.rendering.samples import a_run, a_site, a_spec, script_of
@@ -84,5 +86,7 @@ def test_words_variables_and_folders_arrive_as_they_are(
         assert environ["PYTHONPATH"].startswith(str(bench.run_dir.runtime))
         assert [event["event"] for event in bench.events()] == ["started", "exited"]
         assert not list(Path(base).rglob("owned"))
-        plain = script_of(a_run(a_spec(launch={"launcher": launcher})), a_site())
+        integrity = make_integrity_check(bench.run_dir.path, NO_TRUST)
+        plain_run = a_run(a_spec(launch={"launcher": launcher}))
+        plain = script_of(plain_run, a_site(), integrity=integrity)
         assert options(bench.attempt.script.read_text()) == options(plain)

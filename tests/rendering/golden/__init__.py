@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.model.execution import Launcher
 from hpcflow.rendering.context import Standby
+from hpcflow.rendering.integrity import IntegrityCheck
 from hpcflow.resources import resource_dir
 from hpcflow.sites.loader import load_site
 from hpcflow.sites.schema import SchedulerKind, Site
@@ -64,6 +66,12 @@ def cases() -> dict[str, Callable[[], str]]:
             begins_from="start/400",
             checkpoint=options,
         )
+    found["devcluster-open.sbatch"] = partial(
+        _script,
+        resource_dir("site_configs") / "devcluster.yaml",
+        Launcher.NONE,
+        integrity=replace(AN_INTEGRITY_CHECK, opens_log=True),
+    )
     for runtime in ("apptainer", "pyxis"):
         found[f"devcluster-{runtime}.sbatch"] = partial(
             _script,
@@ -87,6 +95,7 @@ def _script(
     launcher: Launcher,
     standby: Standby | None = None,
     begins_from: str | None = None,
+    integrity: IntegrityCheck = AN_INTEGRITY_CHECK,
     **changes: Any,
 ) -> str:
     site = load_site(str(path), search=[])
@@ -107,7 +116,7 @@ def _script(
         attempt=2,
         resume_from="checkpoints/000100",
         standby=standby,
-        integrity=AN_INTEGRITY_CHECK,
+        integrity=integrity,
     )
 
 
