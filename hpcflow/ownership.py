@@ -8,28 +8,19 @@ place. So a path is as safe as its weakest directory. The job script applies the
 from __future__ import annotations
 
 import errno
-import grp
 import os
-import pwd
 import stat
-import struct
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import StorageError, shell_word
+from hpcflow.errors import InputError, StorageError, shell_word
+from hpcflow.runtime.creators import ROOT, OpenFolder, require_closed, user_name, writer_of
 
-_ROOT: Final = 0
 #: The limit of Linux itself.
 _MOST_LINKS: Final = 40
-
-_ACL: Final = "system.posix_acl_access"
-_ACL_ENTRY: Final = struct.Struct("<HHI")
-_ACL_WRITE: Final = 2
-_ACL_USER, _ACL_GROUP = 0x02, 0x08
 
 
 @dataclass(frozen=True)
@@ -87,7 +78,7 @@ def weak_point(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
     Raises:
         OSError: a directory cannot be read, or links form a loop.
     """
-    owners = trust.users | {_ROOT, os.geteuid()}
+    owners = trust.users | {ROOT, os.geteuid()}
     for part in _parts(path):
         weak = _foreign(part, owners)
         if weak is None and not part.is_link:
@@ -103,15 +94,31 @@ def is_open_to_others(path: Path, trust: Trust = NO_TRUST) -> bool:
     Sticky directories count: there another user cannot replace what exists, but can create what a
     purge has removed. A path that cannot be read counts as open.
     """
-    owners = trust.users | {_ROOT, os.geteuid()}
+    owners = trust.users | {ROOT, os.geteuid()}
     try:
         return any(
-            _foreign(part, owners) or _writer(part.path, part.status, owners, trust.groups)
+            _foreign(part, owners) or writer_of(part.path, part.status, owners, trust.groups)
             for part in _parts(path)
             if not part.is_link
         )
     except OSError:
         return True
+
+
+def require_closed_folder(folder: Path) -> None:
+    """Refuse to let jobs import from ``folder`` if another user can create files in it.
+
+    The job checks it again: :func:`hpcflow.runtime.calling.look_in`.
+
+    Raises:
+        InputError: another user can create files in it.
+    """
+    try:
+        require_closed(str(folder))
+    except OpenFolder as problem:
+        raise InputError(str(problem), next_action=problem.next_action) from None
+    except OSError:
+        return  # nothing can be imported from there
 
 
 def foreign_part(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
@@ -123,7 +130,7 @@ def foreign_part(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
     Raises:
         OSError: as for :func:`weak_point`.
     """
-    owners = trust.users | {_ROOT, os.geteuid()}
+    owners = trust.users | {ROOT, os.geteuid()}
     found = (_foreign(part, owners) for part in _parts(path))
     return next((weak for weak in found if weak is not None), None)
 
@@ -150,7 +157,7 @@ def _foreign(part: _Part, owners: frozenset[int]) -> WeakPoint | None:
     uid = part.status.st_uid
     if uid in owners or (part.is_link and not part.is_open):
         return None
-    return WeakPoint(Path(part.path), _user(uid), is_owner=True, is_own=False)
+    return WeakPoint(Path(part.path), user_name(uid), is_owner=True, is_own=False)
 
 
 def _parts(path: Path) -> Iterator[_Part]:
@@ -212,67 +219,7 @@ def _weakness(
     """Return ``path`` if users other than its owner can replace what is in it."""
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
         return None
-    return _writer(path, status, owners, groups)
-
-
-def _writer(
-    path: str, status: os.stat_result, owners: frozenset[int], groups: frozenset[int]
-) -> WeakPoint | None:
-    """Return ``path`` if users other than its owner can write to it."""
-    is_own = status.st_uid == os.geteuid()
-    if status.st_mode & stat.S_IWOTH:
-        return WeakPoint(Path(path), "every user", is_owner=False, is_own=is_own)
-    if status.st_mode & stat.S_IWGRP:  # an ACL that grants write access sets this bit too
-        # Asked only now: a name service takes seconds to list a group of thousands.
-        groups = groups | private_groups()
-        if status.st_gid not in groups:
-            return WeakPoint(Path(path), _group(status.st_gid), is_owner=False, is_own=is_own)
-        for kind, number in _acl_writers(path):
-            if kind == _ACL_USER and number not in owners:
-                return WeakPoint(Path(path), _user(number), is_owner=False, is_own=is_own)
-            if kind == _ACL_GROUP and number not in groups:
-                return WeakPoint(Path(path), _group(number), is_owner=False, is_own=is_own)
-    return None
-
-
-def _acl_writers(path: str) -> Iterator[tuple[int, int]]:
-    """Yield kind and id of each user and group that the POSIX ACL of ``path`` lets write."""
-    try:
-        acl = os.getxattr(path, _ACL, follow_symlinks=False)
-    except OSError:
-        return  # no ACL
-    for kind, allowed, number in _ACL_ENTRY.iter_unpack(acl[4 : 4 + (len(acl) - 4) // 8 * 8]):
-        if allowed & _ACL_WRITE:
-            yield kind, number
-
-
-@lru_cache(maxsize=4)
-def _private_group(uid: int) -> int | None:
-    """Return the user's primary group if it has the user's name and no other member."""
-    try:
-        user = pwd.getpwuid(uid)
-        group = grp.getgrgid(user.pw_gid)
-    except KeyError:
+    who = writer_of(path, status, owners, groups)
+    if who is None:
         return None
-    is_private = group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
-    return group.gr_gid if is_private else None
-
-
-def private_groups() -> frozenset[int]:
-    """Return the ids of the private groups of this user and of root."""
-    found = {_private_group(_ROOT), _private_group(os.geteuid())}
-    return frozenset(each for each in found if each is not None)
-
-
-def _user(uid: int) -> str:
-    try:
-        return f"user {pwd.getpwuid(uid).pw_name}"
-    except KeyError:
-        return f"uid {uid}"
-
-
-def _group(gid: int) -> str:
-    try:
-        return f"group {grp.getgrgid(gid).gr_name}"
-    except KeyError:
-        return f"gid {gid}"
+    return WeakPoint(Path(path), who, is_owner=False, is_own=status.st_uid == os.geteuid())

@@ -47,7 +47,7 @@ def test_the_name_service_is_asked_only_where_a_group_may_write(
         asked.append("groups")
         return frozenset()
 
-    monkeypatch.setattr("hpcflow.ownership.private_groups", no_groups)
+    monkeypatch.setattr("hpcflow.runtime.creators.private_groups", no_groups)
     path = folders(tmp_path)
     assert weak_point(path) is None
     assert asked == []

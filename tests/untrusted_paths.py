@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,56 @@ def eves_link_in_a_sticky_folder(root: Path) -> None:
     a_link_to_a_closed_folder(root)
     (root / "shared").chmod(0o1777)
     os.chown(root / "shared/ada", EVE, -1, follow_symlinks=False)
+
+
+def everybody(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def everybody_though_it_is_sticky(folder: Path) -> None:
+    folder.chmod(0o1777)
+
+
+def a_group(folder: Path) -> None:
+    os.chown(folder, -1, LAB)
+    folder.chmod(0o770)
+
+
+def a_group_though_it_is_sticky(folder: Path) -> None:
+    os.chown(folder, -1, LAB)
+    folder.chmod(0o1775)
+
+
+def its_owner(folder: Path) -> None:
+    os.chown(folder, EVE, -1)
+
+
+def a_user_by_an_acl(folder: Path) -> None:
+    _set_acl(folder, (0x02, 7, EVE))
+
+
+def a_group_by_an_acl(folder: Path) -> None:
+    _set_acl(folder, (0x08, 7, LAB))
+    folder.chmod(folder.stat().st_mode | stat.S_ISVTX)
+
+
+def _set_acl(folder: Path, *entries: tuple[int, int, int]) -> None:
+    try:
+        os.setxattr(folder, "system.posix_acl_access", acl(*entries))
+    except OSError:
+        pytest.skip("no ACLs on this file system")
+
+
+#: What lets others create files in a folder -> who they are.
+CREATORS: dict[Callable[[Path], None], str] = {
+    everybody: "every user",
+    everybody_though_it_is_sticky: "every user",
+    a_group: f"gid {LAB}",
+    a_group_though_it_is_sticky: f"gid {LAB}",
+    its_owner: f"uid {EVE}",
+    a_user_by_an_acl: f"uid {EVE}",
+    a_group_by_an_acl: f"gid {LAB}",
+}
 
 
 def acl(*entries: tuple[int, int, int]) -> bytes:

@@ -25,6 +25,7 @@ from hpcflow.errors import InputError, SpecError, Where, shell_word
 from hpcflow.model.scalars import printable
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.sweep import MAX_NAME_CHARS, SweepSpec
+from hpcflow.ownership import require_closed_folder
 from hpcflow.runtime.calling import VALUE
 from hpcflow.working_dir import START
 
@@ -74,9 +75,11 @@ def load_function_sweep(
     Raises:
         SpecError: something is wrong with the function, the space, an override or the base run, or
             they do not fit together.
+        InputError: another user can create files in the folder of the function.
     """
     file = absolute(str(path), Path.cwd())
     signature = read_signature(path, function)
+    require_closed_folder(file.parent)
     base_file = file if base is None else absolute(str(base), Path.cwd())
     said = {"name": name or name_from(path.stem), "base": str(base_file)}
     document = _over_space(path, said | goals_of(metrics, directions), _space(space))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcflow.model.state import UNTRUSTED_EXIT_CODE
-from hpcflow.ownership import Trust, is_open_to_others, private_groups
+from hpcflow.ownership import Trust, is_open_to_others
+from hpcflow.runtime.creators import private_groups
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ room.py, quota.py      whether the disk has room for it
 mirrored.py            what an object store has of it already
 events.py, metrics.py  what is reported
 calling.py             a Python function as the program
+creators.py            who else could put modules beside it
 adoption/              checkpoints that programs write in their own way
 sampling/              what the program uses, seen from beside
 reading.py             how files are opened that others may have written

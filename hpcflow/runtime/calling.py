@@ -1,8 +1,8 @@
 """A Python function as the program of a run: called with the run's parameters, its result reported.
 
-``python3 -m hpcflow.runtime call FILE:FUNCTION METRIC…`` does that with a function in a file. Other
-users may have put modules beside the file, so its folder is added to ``sys.path`` after hpcflow has
-been imported. Whether the function fits the parameters was checked when the run was sent; what it
+``python3 -m hpcflow.runtime call FILE:FUNCTION METRIC…`` does that with a function in a file. Its
+folder is added to ``sys.path`` after hpcflow has been imported, and only if no other user can put
+modules there. Whether the function fits the parameters was checked when the run was sent; what it
 raises is not caught.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from hpcflow.runtime.creators import OpenFolder, require_closed
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import create_marker
 from hpcflow.runtime.job import Job, read_params
@@ -86,11 +87,25 @@ def call(function: Callable[..., Any], metrics: Sequence[str], job: Job) -> int:
 
 
 def look_in(folders: Sequence[str]) -> None:
-    """Add ``folders`` to ``sys.path``, but import neither hpcflow nor torch from there."""
+    """Add ``folders`` to ``sys.path``, but import neither hpcflow nor torch from there.
+
+    Raises:
+        SystemExit: another user can create files in one of them; that was said.
+    """
     import hpcflow.runtime.run  # noqa: F401 - before the folders can shadow it
 
+    found = []
+    for folder in folders:
+        try:
+            require_closed(folder)
+        except OpenFolder as problem:
+            warn(f"{problem}; {problem.next_action}; then start the sweep again")
+            raise SystemExit(1) from None
+        except OSError:
+            continue  # nothing can be imported from there
+        found.append(folder)
     sys.meta_path.insert(0, _Installed(sys.path.copy()))
-    sys.path[:0] = folders
+    sys.path[:0] = found
 
 
 class _Installed:

@@ -25,6 +25,7 @@ from hpcflow.launch.connecting import connect_scheduler, resolve_site
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.sweep_records import StopRequested
+from hpcflow.ownership import require_closed_folder
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings, load_settings
@@ -183,6 +184,8 @@ def sweep(
     """
     settings, clock = settings or load_settings(), SystemClock()
     signature, content = signature_of(function), _pickled(function)
+    for folder in _own_folders():
+        require_closed_folder(folder)
     named_in = Where(key="site") if site else None
     the_site = resolve_site(settings, site, named_in=named_in)
     called = name or name_from(signature.name)
@@ -240,7 +243,7 @@ def _pickled(function: Callable[..., Any]) -> bytes:
 
 def _command(pickle: Path, content: bytes, metrics: Sequence[str]) -> list[str]:
     checksum = hashlib.sha256(content).hexdigest()
-    words = (str(pickle), checksum, ":".join(_own_folders()), *metrics)
+    words = (str(pickle), checksum, ":".join(map(str, _own_folders())), *metrics)
     python, *start = own_python("hpcflow.sweeps.call", *words)
     return [python, "-u", *start]
 
@@ -254,10 +257,10 @@ def _around_the_call(resources: Mapping[str, Any]) -> Document:
     return Document(None, changes, Place(_CALL, None))
 
 
-def _own_folders() -> list[str]:
+def _own_folders() -> list[Path]:
     """Return the folders in which this process finds modules that are not installed."""
     folders = [Path(each).absolute() for each in sys.path]
-    own = [str(each) for each in folders if not _is_installed(each) and ":" not in str(each)]
+    own = [each for each in folders if not _is_installed(each) and ":" not in str(each)]
     return list(dict.fromkeys(own))
 
 

@@ -88,6 +88,21 @@ def test_a_parameter_that_is_called_params_is_one_as_any_other(called: Called) -
     assert called.finished() == {"value": 8.0}
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_nothing_is_imported_from_a_folder_in_which_others_can_create_files(
+    called: Called, mode: int
+) -> None:
+    """Another user has put a module there that hides one of Python."""
+    folder = called.file.parent
+    (folder / "colorsys.py").write_text("raise SystemExit('planted')")
+    folder.chmod(mode)
+    assert called("import colorsys\ndef objective(lr): return lr") == 1
+    assert "planted" not in called.stderr
+    assert f"every user can create files in {folder} (mode {mode:04o})" in called.stderr
+    assert "chmod go-w" in called.stderr
+    assert not called.folder.events("finished")
+
+
 def test_its_file_is_read_as_python_would_read_it(called: Called) -> None:
     (called.file.parent / "beside.py").write_text("FACTOR = 10\n")
     text = """

@@ -164,6 +164,20 @@ def test_nothing_is_unpickled_that_the_sweep_did_not_write(
     assert Path("harmed").exists()
 
 
+def test_nothing_is_unpickled_where_others_can_create_modules(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, content = tmp_path / "function.pkl", pickle.dumps(Harmful())
+    path.write_bytes(content)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    with pytest.raises(SystemExit):
+        call([str(path), hashlib.sha256(content).hexdigest(), f"{tmp_path}:{shared}", "value"])
+    assert not Path("harmed").exists()
+    assert f"every user can create files in {shared} (mode 1777)" in capfd.readouterr().err
+
+
 def test_a_pickle_that_is_gone_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert call([str(tmp_path / "gone.pkl"), "0" * 64, "", "value"]) == 1
     assert "cannot read the function of this sweep" in capfd.readouterr().err
@@ -184,6 +198,16 @@ def test_a_function_that_cannot_be_sent_is_refused() -> None:
     lock = threading.Lock()
     told = refusal(lambda lr: lock.locked() and lr)
     assert "this function cannot be sent to a job: TypeError: cannot pickle" in told
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_folder_of_modules_in_which_others_can_create_files_is_refused(
+    weird_tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.syspath_prepend(weird_tmp_path)
+    weird_tmp_path.chmod(mode)
+    told = refusal(lambda lr: lr)
+    assert f"every user can create files in {weird_tmp_path} (mode {mode:04o})" in told
 
 
 @pytest.mark.parametrize(
