@@ -20,7 +20,7 @@
         claim                                  "<job id>": the one job that may execute this attempt
         notice                                 exists once the job was told to save and leave
         resubmit                               exists once the program left with "send me again"
-        failed                                 exists once a rank of it failed
+        failed  terminated                     exists once a rank of it failed, or ended of TERM
         ended                                  exists once the first rank ended with exit code 0
         program                                its process id; after its end also its exit code
         .usage/                                what each node has seen of what it uses

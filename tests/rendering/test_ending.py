@@ -71,6 +71,22 @@ def test_a_rank_whose_word_cannot_be_written_leaves_with_its_own_code(
 
 
 @pytest.mark.parametrize(
+    ("crash", "mark"), [("exit 139", "failed"), ("exit 1", "failed"), ("exit 143", "terminated")]
+)
+def test_the_mark_of_a_rank_keeps_the_date_of_the_first_that_failed(
+    bench: Bench, crash: str, mark: str
+) -> None:
+    """What was being saved then may be half, however long the others live."""
+    stub = 'while [[ $1 == --* ]]; do shift; done; "$@"; touch -d @7 -- *ed; "$@"; exit 1'
+    bench.program("srun", f'#!/bin/bash\ncd -- "$HPCFLOW_ATTEMPT_DIR"\n{stub}\n')
+    srun = {"launcher": "srun", "framework": "none"}
+    written(bench, "sh", "-c", crash, site=a_site(), launch=srun)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
+    assert bench.execute(**job) == 1
+    assert (bench.attempt.path / mark).stat().st_mtime == 7
+
+
+@pytest.mark.parametrize(
     ("crash", "expected"), [("exit 139", 1), ("kill -s SEGV $$", 1), ("kill -s TERM $$", 75)]
 )
 def test_a_rank_that_crashed_outweighs_one_that_wants_to_be_sent_again(

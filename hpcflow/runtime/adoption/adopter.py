@@ -3,7 +3,7 @@
 Of what is there and not known yet, that is complete which
 
 - was renamed to its name, or has its marker and was not changed for a while, or was not changed
-  for a while: as seen from beside the program, while it lives;
+  for a while: as seen from beside the program, while all its ranks live;
 - after the program left with an exit code that says that all is well: whatever is there;
 - after it was killed: what had not been changed for that while before, and what proves itself
   (see whole.py). Of anything else nobody knows whether it is half.
@@ -23,7 +23,8 @@ from hpcflow.runtime.adoption.making import FOLDER, Maker
 from hpcflow.runtime.adoption.memory import NAME, Known, read_memory, write_memory
 from hpcflow.runtime.adoption.rule import BY_COUNT, BY_NAME, AdoptRule
 from hpcflow.runtime.adoption.signs import (
-    end_of_program,
+    alive_until_ns,
+    first_failure_ns,
     has_left,
     has_same_clock,
     last_sign_of_life_ns,
@@ -109,8 +110,13 @@ class Adopter:
     def look(self) -> None:
         """While the program runs: adopt what is complete by now. Never raises."""
         try:
+            failed_ns = first_failure_ns(self._attempt_dir)
             for foreign, train_step in self._candidates(self._look_at(self._worth_looking())):
-                if self._is_complete.now(foreign):
+                if failed_ns is None:
+                    is_complete = self._is_complete.now(foreign)
+                else:  # other ranks may live on for long, and the one that wrote may be dead
+                    is_complete = self._was_complete(foreign, failed_ns)
+                if is_complete:
                     self._adopt(foreign, train_step)
         except OSError as error:  # a file system that does not answer now
             self._say(f"cannot look for checkpoints, the training goes on: {error}")
@@ -123,13 +129,13 @@ class Adopter:
             is_well: whether its exit code, or the word of a rank, says that it left by itself.
         """
         self.watch()
-        folder = self._run_dir / "attempts" / f"{self._attempt:04d}"
-        if (folder / "resubmit").exists():  # else the code may be another one that a config names
-            is_well = is_well and has_left(folder, self._job.exit_code)
-        ended_ns, _ = end_of_program(folder)
+        folder = self._attempt_dir
         try:
+            if (folder / "resubmit").exists():  # else the code may be one that a config names
+                is_well = is_well and has_left(folder, self._job.exit_code)
+            is_well = is_well and first_failure_ns(folder) is None
             found = list(self._look_at(self._worth_looking()))
-            failed = self._adopt_newest(found, None if is_well else ended_ns)
+            failed = self._adopt_newest(found, None if is_well else alive_until_ns(folder))
             if not is_well:  # the next attempt knows less of how this one has ended
                 self._pass_over(found, failed)
                 write_memory(self._memory, self._known)
@@ -141,14 +147,21 @@ class Adopter:
     def _attempt(self) -> int:
         return self._job.attempt or 0
 
+    @property
+    def _attempt_dir(self) -> Path:
+        return self._run_dir / "attempts" / f"{self._attempt:04d}"
+
+    def _was_complete(self, foreign: Foreign, alive_ns: int | None) -> bool:
+        """Whether it is complete although its writer may have died after ``alive_ns``."""
+        if alive_ns is not None and not has_same_clock(foreign.path, self._run_dir):
+            alive_ns = 0  # by the clock of its disk, nobody knows when the program was alive
+        return self._is_complete.after(foreign, alive_ns)
+
     def _adopt_newest(self, found: Iterable[Foreign], alive_ns: int | None) -> set[str]:
         """Adopt the newest that is complete; names of those for which that did not work."""
         failed = set()
         for foreign, train_step in reversed(self._candidates(found)):
-            known_ns = alive_ns
-            if alive_ns is not None and not has_same_clock(foreign.path, self._run_dir):
-                known_ns = 0  # by the clock of its disk, nobody knows when the program was alive
-            if not self._is_complete.after(foreign, known_ns):
+            if not self._was_complete(foreign, alive_ns):
                 self._say(
                     f"{foreign.name!r} is not adopted: it is not known whether it is complete"
                 )

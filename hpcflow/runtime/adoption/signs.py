@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from hpcflow.runtime.reading import MAX_WORD_BYTES, read_file
+
+#: What the shell around a rank leaves when that has failed, or was ended by a signal.
+_MARKS = ("failed", "terminated")
 
 
 def last_sign_of_life_ns(run_dir: Path, attempt: int, exit_code: int) -> int | None:
@@ -15,9 +19,7 @@ def last_sign_of_life_ns(run_dir: Path, attempt: int, exit_code: int) -> int | N
     """
     for number, folder in sorted(_attempts(run_dir), reverse=True):
         if number < attempt and (folder / "program").exists():
-            if has_left(folder, exit_code):
-                return None
-            return end_of_program(folder)[0] or _last_word_ns(folder)
+            return None if has_left(folder, exit_code) else alive_until_ns(folder)
     return 0
 
 
@@ -28,7 +30,26 @@ def has_left(attempt_dir: Path, exit_code: int) -> bool:
     been killed since.
     """
     _, code = end_of_program(attempt_dir)
-    return code in (0, exit_code) and not (attempt_dir / "failed").exists()
+    return code in (0, exit_code) and first_failure_ns(attempt_dir) is None
+
+
+def alive_until_ns(attempt_dir: Path) -> int:
+    """Until when all ranks of the program were certainly alive, in ns since 1970; 0: nobody knows.
+
+    Nobody knows which rank writes. So the first that failed counts, and the first node that was
+    not seen any more. What launchers and other ranks print later is no sign of life.
+    """
+    ended_ns, _ = end_of_program(attempt_dir)
+    # When each node has seen the program last: see hpcflow/runtime/sampling.
+    seen_ns = list(_dates_ns((attempt_dir / ".usage").glob("*.json")))
+    alive_ns = ended_ns if ended_ns and len(seen_ns) < 2 else min(seen_ns, default=0)
+    failed_ns = first_failure_ns(attempt_dir)
+    return alive_ns if failed_ns is None else min(alive_ns, failed_ns)
+
+
+def first_failure_ns(attempt_dir: Path) -> int | None:
+    """When the first of its ranks failed or was ended by a signal; None: none has."""
+    return min(_dates_ns(attempt_dir / name for name in _MARKS), default=None)
 
 
 def end_of_program(attempt_dir: Path) -> tuple[int, int | None]:
@@ -58,12 +79,8 @@ def _attempts(run_dir: Path) -> Iterator[tuple[int, Path]]:
             yield int(folder.name), folder
 
 
-def _last_word_ns(attempt_dir: Path) -> int:
-    """When it, or what belongs to its job, has written anything for the last time."""
-    last = 0
-    for name in ("program", "out.log", "events.jsonl"):
-        try:
-            last = max(last, (attempt_dir / name).stat().st_mtime_ns)
-        except OSError:  # noqa: PERF203 - three files
-            continue
-    return last
+def _dates_ns(paths: Iterable[Path]) -> Iterator[int]:
+    """When each of those that exist was written last, in ns since 1970."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            yield path.stat().st_mtime_ns

@@ -105,6 +105,19 @@ class Bench:
         for path in self.folder.attempt_dir.iterdir():
             self._date(path, ago_s)
 
+    def seen(self, node: str, *, ago_s: float) -> None:
+        """A node of this attempt has seen the program then, and not since."""
+        path = self.folder.attempt_dir / ".usage" / f"{node}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{}")
+        self._date(path, ago_s)
+
+    def failed(self, mark: str, *, ago_s: float = 0) -> None:
+        """The shell around a rank has left this word."""
+        path = self.folder.attempt_dir / mark
+        path.touch()
+        self._date(path, ago_s)
+
     def next_attempt(self) -> None:
         self.folder.attempt += 1
         self.resumed = None

@@ -87,13 +87,65 @@ def test_so_do_a_marker_and_a_new_name(bench: Bench, rule: dict[str, object]) ->
     assert bench.begin() == bench.folder.checkpoint(1)
 
 
-def test_the_log_says_how_long_the_program_had_lived_on(bench: Bench) -> None:
+def test_what_each_node_has_seen_says_how_long_the_program_had_lived_on(bench: Bench) -> None:
     """Everybody was killed at once, the watcher with them, or before them."""
     bench.begin()
     bench.write("step-1", b"whole", age_s=100)
     bench.write("step-2", b"ha", age_s=65)
-    (bench.folder.attempt_dir / "out.log").write_text("loss 0.3\n")
     bench.program_ended(None, ago_s=60)
+    bench.seen("0", ago_s=60)
+    bench.next_attempt()
+    assert bench.begin() == bench.folder.checkpoint(1)
+    assert bench.adopted() == {1: b"whole"}
+
+
+@pytest.mark.parametrize("name", ["program", "out.log", "events.jsonl", "claim", ".usage/event"])
+def test_what_others_write_later_is_no_sign_of_life(bench: Bench, name: str) -> None:
+    """srun, another rank and the script have printed something since the writer was killed."""
+    bench.begin()
+    bench.write("step-1", b"whole", age_s=100)
+    bench.write("step-2", b"ha", age_s=65)
+    bench.program_ended(None, ago_s=60)
+    bench.seen("0", ago_s=60)
+    late = bench.folder.attempt_dir / name
+    late.write_text(late.read_text() if late.exists() else "srun: error: n2: task 1: Killed\n")
+    bench.next_attempt()
+    assert bench.begin() == bench.folder.checkpoint(1)
+
+
+@pytest.mark.parametrize("code", [None, 1, 137])
+def test_the_node_that_was_lost_first_says_when_the_program_may_have_died(
+    bench: Bench, code: int | None
+) -> None:
+    """It may have been the one that wrote; srun and the other node learned of it much later."""
+    bench.begin()
+    bench.write("step-1", b"whole", age_s=100)
+    bench.write("step-2", b"ha", age_s=65)
+    bench.seen("0", ago_s=0)
+    bench.seen("1", ago_s=60)
+    bench.program_ended(code)
+    if code is not None:
+        bench.adopter().end(is_well=False)
+    bench.next_attempt()
+    assert bench.begin() == bench.folder.checkpoint(1)
+    assert bench.adopted() == {1: b"whole"}
+
+
+@pytest.mark.parametrize("mark", ["failed", "terminated"])
+@pytest.mark.parametrize("code", [None, 0, 75, 1, 143])
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_the_first_rank_that_fails_ends_the_wait_for_what_is_being_saved(
+    bench: Bench, mark: str, code: int | None, is_watched: bool
+) -> None:
+    """Rank 0 failed in the middle of a save; the others waited for it for a while."""
+    bench.begin()
+    bench.write("step-1", b"whole", age_s=100)
+    bench.write("step-2", b"ha", age_s=65)
+    bench.seen("0", ago_s=0)
+    bench.program_ended(code)
+    bench.failed(mark, ago_s=60)
+    if is_watched:
+        bench.adopter().end(is_well=code in (0, 75))
     bench.next_attempt()
     assert bench.begin() == bench.folder.checkpoint(1)
     assert bench.adopted() == {1: b"whole"}
@@ -143,7 +195,7 @@ def test_the_word_of_one_rank_does_not_say_that_the_others_have_finished(
 def test_what_a_failed_rank_wrote_may_be_half_whatever_its_launcher_says(bench: Bench) -> None:
     bench.watching()
     bench.write("step-1", b"ha")
-    (bench.folder.attempt_dir / "failed").touch()
+    bench.failed("failed")
     bench.program_ended(0)
     bench.next_attempt()
     assert bench.begin() is None

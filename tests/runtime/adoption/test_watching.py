@@ -324,3 +324,20 @@ def test_the_marker_of_the_save_before_is_none(bench: Bench) -> None:
     bench.write("last", {"model": b"second", "done": b""})
     bench.end(137)
     assert bench.adopted()[2]["model"] == b"second"
+
+
+@pytest.mark.parametrize("mark", ["failed", "terminated"])
+def test_once_a_rank_has_failed_nothing_is_complete_because_it_does_not_change(
+    bench: Bench, mark: str
+) -> None:
+    """Rank 0 failed in the middle of a save, and the others wait for it for a while."""
+    adopter = bench.watching()
+    bench.write("step-1", b"whole", age_s=100)
+    bench.write("step-2", b"ha", age_s=65)
+    adopter.look()
+    bench.failed(mark, ago_s=60)
+    bench.pass_by(adopter, 1000)
+    assert bench.adopted() == {1: b"whole"}, "that was complete before"
+    bench.write("step-3", archive("weights"))
+    bench.pass_by(adopter, 1)
+    assert max(bench.adopted()) == 3, "it proves itself"
