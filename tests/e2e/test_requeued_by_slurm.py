@@ -32,7 +32,7 @@ def test_a_requeued_run_goes_on_at_once_as_the_next_attempt(
     poll(lambda: look()["checkpoints"], 300, "it made no checkpoint")
     cluster.run("scontrol", "update", f"jobid={run['job_id']}", "requeue=1")
     cluster.run("scontrol", "requeue", run["job_id"])
-    poll(lambda: look()["state"] == "completed", 100, "it never completed")
+    poll(lambda: look()["state"] == "completed", 300, "it never completed")
     assert daemon.poll() is None
     shown = look()
     first, second = shown["attempts"]
