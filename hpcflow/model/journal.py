@@ -342,7 +342,7 @@ class CheckpointRemoved(_Record):
 
     record: Literal["checkpoint_removed"] = "checkpoint_removed"
     by: str
-    train_step: Count
+    train_step: int
     path: str = Field(description="Where it was, relative to the run directory.")
     size_bytes: Count
     made_in: AttemptOrNone = Field(description="The attempt that made it.")
@@ -374,11 +374,11 @@ class Restored(_Record):
         "have written them.",
     )
     after: AttemptOrNone = Field(description="The last attempt that was a job; 0 before the first.")
-    checkpoints: list[Count] = Field(default_factory=list, description="By their train steps.")
-    skipped: list[Count] = Field(
+    checkpoints: list[int] = Field(default_factory=list, description="By their train steps.")
+    skipped: list[int] = Field(
         default_factory=list, description="Those that are not what was written any more."
     )
-    newest: Count | None = Field(
+    newest: int | None = Field(
         default=None,
         description="The newest train step that could be had, here or there, 0 without one; None "
         "where another was asked for, or where nobody wrote it down.",
