@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcflow.budgets.budget_file import read_budget, read_on
 from hpcflow.budgets.scope import KINDS, Scope, parse_scope
-from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, UnsafeFileError, open_regular
@@ -29,8 +27,9 @@ from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import lock_shared_file
 from hpcflow.storage.shared import make_file, make_folder, open_folder
 
-# A site takes long to import, and who only looks needs none.
+# These take long to import, and most commands find that there is no budget.
 if TYPE_CHECKING:
+    from hpcflow.budgets.state import Budget
     from hpcflow.sites.schema import Site
 
 #: It is held for as long as it takes to read and write a few lines.
@@ -180,6 +179,9 @@ class BudgetFolder:
         Raises:
             StorageError: its file cannot be read.
         """
+        from hpcflow.budgets.budget_file import read_on
+        from hpcflow.budgets.state import Budget
+
         path = self.file(scope)
         try:
             status = path.lstat()
@@ -221,6 +223,9 @@ class BudgetFolder:
 
     def _load(self, scope: Scope, *, whole: bool) -> tuple[Budget, int]:
         """One budget, and how far its file was read."""
+        from hpcflow.budgets.budget_file import read_budget
+        from hpcflow.budgets.state import Budget
+
         try:
             with self._opened(scope) as file:
                 return read_budget(scope, file, whole=whole)
