@@ -50,6 +50,7 @@ class _Looked:
     offset: int
     budget: Budget
     memory: int = 0
+    past: frozenset[tuple[str, int]] | None = None
 
 
 class _Looks(dict[Path, _Looked]):
@@ -171,6 +172,21 @@ class BudgetFolder:
             StorageError: its file cannot be read.
         """
         return self._load(scope, whole=whole)[0]
+
+    def past(self, scope: Scope) -> frozenset[tuple[str, int]]:
+        """Run and attempt of all that a budget had ever counted when this process first looked at
+        it, also of those that a compacted line sums up. Its file is read for that once.
+
+        Raises:
+            StorageError: its file cannot be read.
+        """
+        self.look(scope)
+        known = _LOOKED.get(self.file(scope))
+        if known is None:
+            return frozenset()
+        if known.past is None:
+            known.past = frozenset(self.read(scope, whole=True).entries)
+        return known.past
 
     def look(self, scope: Scope) -> Budget:
         """The same, for a caller that looks again and again without changes: this process reads
