@@ -12,6 +12,9 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for python in /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
 	&& { command -v "$$python"; break; }; done)
+# Container images set it. Every process of the tests would compile all of hpcflow again.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 CLUSTER := $(BIN)/python -m hpcflow.testing.cluster
