@@ -75,10 +75,10 @@ def test_what_is_being_written_has_its_room_already(desk: Desk) -> None:
     ballast = desk.folder / "scratch" / "ballast"
     ballast.write_bytes(bytes(2 * MIB))
     assert shortage(run, desk.settings) is not None
+    ballast.unlink()
     half = run_dir.checkpoints / ".000000500.00aa.tmp"
     half.mkdir()
     (half / "model.pt").write_bytes(bytes(MIB + MIB // 2))
-    ballast.unlink()
     assert shortage(run, desk.settings) is None
 
 
