@@ -287,7 +287,10 @@ def test_a_path_is_no_option_and_no_path_of_a_program() -> None:
 
 def test_names_in_commands_are_quoted_in_one_way() -> None:
     """What is written for sh, and for bash in a job, has quoting of its own."""
-    for_programs = ("errors.py", "requeue/install/", "rendering/", "testing/")
+    for_programs = (
+        *("errors.py", "requeue/install/", "rendering/", "testing/"),
+        "runtime/creators.py",  # a job has the standard library alone
+    )
     found = [
         name
         for path in sorted(PACKAGE.rglob("*.py"))
