@@ -36,7 +36,7 @@ lint: .venv/.dev-ready
 	$(BIN)/mypy
 
 unit: .venv/.dev-ready
-	$(BIN)/python -m tests.unit -q --durations=15 --numprocesses=4 --dist=loadgroup --no-loadscope-reorder
+	$(BIN)/python -m tests.unit -q -m "not soak" --durations=15 --numprocesses=4 --dist=loadgroup --no-loadscope-reorder
 
 # Debian's packages come first, because python3-venv is one of them. As root they are installed,
 # otherwise it is said which are missing.
@@ -55,8 +55,9 @@ cluster-down: ## stop the development cluster
 bench: packages .venv/.dev-ready ## measure the performance goals
 	$(BIN)/python -m tests.benchmarks
 
-soak: packages .venv/.dev-ready ## run the soak tests: thousands of damaged files and kills, an hour or two
+soak: packages .venv/.dev-ready ## run the soak tests: thousands of damaged files and kills, some hours
 	$(BIN)/python -m tests.soak
+	$(BIN)/python -m pytest -q -m soak --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
 
 docs: .venv/.dev-ready ## write the generated parts of docs/
 	$(BIN)/python -m hpcflow.reference

@@ -1,15 +1,16 @@
 """Kills ``hpcflow run`` at each of its steps that outlast the process, then types the next command.
 
-Run as the user whose cluster it is: ``python kill_driver.py CONFIG SITE FOLDER``. Every round has a
-home of its own. Before and after whatever makes a fact last (fsync, rename, symbolic link) and each
-child process, the process may be killed; round N kills it at the N-th of these moments. Prints one
-JSON object a round.
+Run as the user whose cluster it is: ``python kill_driver.py CONFIG SITE FOLDER ONE_IN``. Every
+round has a home of its own. Before and after whatever makes a fact last (fsync, rename, symbolic
+link) and each child process, the process may be killed; a round kills it at one of these moments,
+the next one ``ONE_IN`` moments later. Prints one JSON object a round.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -108,15 +109,15 @@ def one_round(number: int, config: str, site: str, folder: Path) -> dict[str, An
     }
 
 
-def drive(config: str, site: str, folder: Path) -> None:
+def drive(config: str, site: str, folder: Path, one_in: int) -> None:
     """Round after round, until one ends before its moment comes."""
-    number, code = 0, -1
+    number, code = random.randrange(one_in) + 1 - one_in, -1
     while code != 0:
-        number += 1
+        number += one_in
         result = one_round(number, config, site, folder)
         code = result["exit_code"]
         print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":
-    drive(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    drive(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))

@@ -18,8 +18,10 @@ ONE_STARTING_IN = 5
 STARTING_S = 6.0
 #: Cron's clock has no smaller hand than a minute, and the round that sends may be the third.
 SENT_S = 300
-#: Long enough to be preempted so often: some 25 seconds of training, undisturbed.
-LONG = ("--set", "params.epochs=240")
+#: Long enough to be preempted ten times: some 25 seconds of training, undisturbed.
+EPOCHS = 240
+#: And three times.
+FEWER_EPOCHS = 120
 #: Towards the end it might be over before the nodes are taken.
 LAST_TRAIN_STEPS = 1000
 
@@ -46,7 +48,9 @@ def events(run_dir: Path, attempt: int) -> list[dict[str, Any]]:
 def assert_survives(hpcflow: Hpcflow, grace: User, preemptions: int) -> None:
     """A run that is preempted so often, at random moments, completes with the weights of one that
     is not, and its history tells the story. Who sends it again is the caller's affair."""
-    undisturbed = hpcflow.json("run", hpcflow.digits, *TWO_NODES, *LONG, "--wait")
+    epochs = FEWER_EPOCHS if preemptions <= 3 else EPOCHS
+    long = ("--set", f"params.epochs={epochs}")
+    undisturbed = hpcflow.json("run", hpcflow.digits, *TWO_NODES, *long, "--wait")
     undisturbed = hpcflow.json("show", undisturbed["run_id"])
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -55,7 +59,7 @@ def assert_survives(hpcflow: Hpcflow, grace: User, preemptions: int) -> None:
         "run",
         hpcflow.digits,
         *TWO_NODES,
-        *LONG,
+        *long,
         *("--set", "resources.partition=spot", "--set", "resources.gpus_per_node=1"),
     )
     run_dir = Path(run["run_dir"])

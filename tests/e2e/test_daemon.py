@@ -13,8 +13,6 @@ from tests.e2e.preempted import assert_survives
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
-PREEMPTIONS = 10
-
 
 @pytest.fixture
 def daemon(hpcflow: Hpcflow) -> Iterator[subprocess.Popen[str]]:
@@ -30,10 +28,11 @@ def daemon(hpcflow: Hpcflow) -> Iterator[subprocess.Popen[str]]:
     process.communicate(timeout=120)
 
 
-def test_a_run_that_is_preempted_ten_times_at_random_moments_finishes_by_itself(
-    hpcflow: Hpcflow, grace: User, daemon: subprocess.Popen[str]
+@pytest.mark.parametrize("preemptions", [3, pytest.param(10, marks=pytest.mark.soak)])
+def test_a_run_that_is_preempted_at_random_moments_finishes_by_itself(
+    hpcflow: Hpcflow, grace: User, daemon: subprocess.Popen[str], preemptions: int
 ) -> None:
-    assert_survives(hpcflow, grace, PREEMPTIONS)
+    assert_survives(hpcflow, grace, preemptions)
     assert daemon.poll() is None
 
 

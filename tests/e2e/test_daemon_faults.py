@@ -33,7 +33,6 @@ from tests.e2e.counted import (
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 LEASE_S = 5.0
-KILLS = 24
 LEAST_PREEMPTIONS = 2
 HELD_S = 30
 
@@ -60,7 +59,7 @@ def acting(hpcflow: Hpcflow) -> int:
     return int(hpcflow.json("daemon", "status", check=False)["lease"]["pid"])
 
 
-@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("count", [5, pytest.param(2, marks=pytest.mark.soak)])
 def test_of_several_daemons_one_acts_and_when_it_is_killed_another_one_does(
     hpcflow: Hpcflow, cluster: Cluster, grace: User, count: int
 ) -> None:
@@ -87,8 +86,9 @@ def test_of_several_daemons_one_acts_and_when_it_is_killed_another_one_does(
         assert run.causes == ["preempted", "preempted", "completed"]
 
 
+@pytest.mark.parametrize("least_kills", [8, pytest.param(24, marks=pytest.mark.soak)])
 def test_killed_at_random_moments_while_runs_are_preempted_none_is_lost_or_doubled(
-    hpcflow: Hpcflow, cluster: Cluster, grace: User
+    hpcflow: Hpcflow, cluster: Cluster, grace: User, least_kills: int
 ) -> None:
     seed = int(os.environ.get("HPCFLOW_KILL_SEED") or random.randrange(10**6))
     print(f"HPCFLOW_KILL_SEED={seed}")
@@ -98,7 +98,7 @@ def test_killed_at_random_moments_while_runs_are_preempted_none_is_lost_or_doubl
         run.wait_training()
     log = hpcflow.home.parent / "killed.log"
     preemptions = kills = 0
-    while kills < KILLS or preemptions < LEAST_PREEMPTIONS:
+    while kills < least_kills or preemptions < LEAST_PREEMPTIONS:
         kills += 1
         if all(len(run.executions) > preemptions and run.is_alive() for run in runs):
             take_all_nodes(grace)

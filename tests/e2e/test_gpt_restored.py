@@ -15,7 +15,10 @@ from tests.e2e.counted import take_all_nodes, watch
 from tests.e2e.preempted import events
 from tests.e2e.test_restored import wait_state, with_scratch_of_its_own
 
-pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.timeout(1200)]
+pytestmark = [
+    *(pytest.mark.cluster, pytest.mark.s3, pytest.mark.timeout(1200)),
+    pytest.mark.soak,  # test_restored.py does the same with a smaller program
+]
 
 #: Few train steps, for four ranks on two cores spend most of each waiting for one another; and long
 #: ones, so that it is preempted twice before its end.

@@ -53,7 +53,7 @@ def search(hpcflow: Hpcflow, name: str, more: str, **how: Any) -> list[dict[str,
     """The trials of a sweep, once it is over; many of its rounds were killed."""
     found = Search(hpcflow, name, more, text=SWEEP, **how)
     found.start()
-    found.until_over(random.Random(name), None)
+    found.until_over(random.Random(name))
     trials = found.trials()
     assert hpcflow("ledger", "check").returncode == 0
     return trials
@@ -67,12 +67,14 @@ def test_a_grid_trains_every_combination_once(hpcflow: Hpcflow) -> None:
     assert all(trial["values"]["accuracy"] > 0.8 for trial in trials)
 
 
+@pytest.mark.soak
 def test_random_search_trains_as_many_as_it_may(hpcflow: Hpcflow) -> None:
     trials = search(hpcflow, "random", RANDOM, pause_s=0.0)
     assert [trial["state"] for trial in trials] == ["complete"] * 5
     assert len({trial["params"]["lr"] for trial in trials}) == 5
 
 
+@pytest.mark.soak
 def test_a_gaussian_process_learns_where_it_is_good(hpcflow: Hpcflow) -> None:
     trials = search(hpcflow, "gp", GP, pause_s=0.0)
     assert [trial["state"] for trial in trials] == ["complete"] * 9

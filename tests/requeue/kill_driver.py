@@ -1,8 +1,8 @@
 """Kills ``hpcflow daemon`` at every boundary, or at random moments under load.
 
-``python -m tests.requeue.kill_driver boundaries FOLDER``, or ``moments FOLDER KILLS SEED``. It is a
-program of its own because it forks: a child that has everything imported is a daemon at once, so
-that hundreds can live and die in a minute. Prints one JSON object at its end.
+``python -m tests.requeue.kill_driver boundaries FOLDER ONE_IN``, or ``moments FOLDER KILLS SEED``.
+It is a program of its own because it forks: a child that has everything imported is a daemon at
+once, so that hundreds can live and die in a minute. Prints one JSON object at its end.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ def killed_at(number: int, log: Path) -> None:
     subprocess.Popen.__init__ = program  # type: ignore[method-assign]
 
 
-def at_boundaries(folder: Path) -> dict[str, Any]:
-    """Round N kills the daemon at its N-th moment, while it sends a run again."""
+def at_boundaries(folder: Path, one_in: int) -> dict[str, Any]:
+    """Each round kills the daemon ``one_in`` moments later, while it sends a run again."""
     world = World(folder, sbatch_s=0.02, slow=0.15)
     # Bills come some seconds after an end, in whichever round: then no two would have the same
     # moments. Kills while they are written are among those at random moments.
@@ -208,9 +208,9 @@ def at_boundaries(folder: Path) -> dict[str, Any]:
     assert wait(world.fork(world.send_new)) == 0
     once = ["daemon", "--once"]
     world.whole_round()
-    number, code = 0, -9
+    number, code = random.randrange(one_in) + 1 - one_in, -9
     while code == -9:
-        number += 1
+        number += one_in
         world.start_all()
         (job,) = world.slurm.alive()
         world.end(job, "PREEMPTED")
@@ -324,6 +324,6 @@ def at_moments(folder: Path, kills: int, seed: int) -> dict[str, Any]:
 if __name__ == "__main__":
     mode, where, *rest = sys.argv[1:]
     if mode == "boundaries":
-        print(json.dumps(at_boundaries(Path(where))))
+        print(json.dumps(at_boundaries(Path(where), int(*rest))))
     else:
         print(json.dumps(at_moments(Path(where), *map(int, rest))))

@@ -83,23 +83,24 @@ launch: {{framework: none, launcher: none}}
 SWEEP = """
 name: killed
 base: config.yaml
-space: {lr: {low: 0.0, high: 1.0}}
-objective: {metric: accuracy, direction: maximize}
+space: {{lr: {{low: 0.0, high: 1.0}}}}
+objective: {{metric: accuracy, direction: maximize}}
 sampler: random
 parallel: 4
-budget: {trials: 12}
+budget: {{trials: {trials}}}
 """
 
 
+@pytest.mark.parametrize("trials", [4, pytest.param(12, marks=pytest.mark.soak)])
 def test_real_rounds_that_are_killed_at_any_time_lose_nothing(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, trials: int
 ) -> None:
     monkeypatch.setenv("HPCFLOW_SITE", "local")
     event = {"at": "2026-01-01T00:00:00Z", "event": "finished", "train_step": 1}
     event["metrics"] = {"accuracy": 0.5}
     quoted = json.dumps(event).replace('"', '\\"')
     (tmp_path / "config.yaml").write_text(LOCAL.format(event=quoted))
-    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    (tmp_path / "sweep.yaml").write_text(SWEEP.format(trials=trials))
     hpcflow = [sys.executable, "-m", "hpcflow.cli.main", "sweep"]
     subprocess.run([*hpcflow, "start", str(tmp_path / "sweep.yaml")], check=True)
     deadline = time.monotonic() + 500
@@ -113,15 +114,15 @@ def test_real_rounds_that_are_killed_at_any_time_lose_nothing(
             os.killpg(round_.pid, signal.SIGKILL)
             round_.wait()
         pause_s = pause_s + 0.13 if pause_s < 2.5 else 0.3
-    assert (seen["complete"], seen["running"], seen["failed"]) == (12, 0, 0)
+    assert (seen["complete"], seen["running"], seen["failed"]) == (trials, 0, 0)
     jobs = Counter(path.name for path in (home / "runs").iterdir())
-    assert len(jobs) == 12
-    trials = json.loads(
+    assert len(jobs) == trials
+    told = json.loads(
         subprocess.run(
             [*hpcflow, "trials", "killed", "--json"], check=True, capture_output=True
         ).stdout
     )
-    assert sorted(run for trial in trials for run in trial["runs"]) == sorted(jobs)
+    assert sorted(run for trial in told for run in trial["runs"]) == sorted(jobs)
     for run in jobs:
         attempts = _asked([*hpcflow[:-1], "show", run])["attempts"]
         executed = [attempt for attempt in attempts if attempt["state"] != "withdrawn"]
