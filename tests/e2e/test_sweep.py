@@ -208,6 +208,8 @@ def test_trials_by_cron_while_others_preempt_them_and_rounds_are_killed(
     crontab(hpcflow.user, "-r")
 
 
+# test_costs.py has a small one in `make test`.
+@pytest.mark.soak
 def test_trials_as_arrays_are_preempted_and_go_on_one_by_one(hpcflow: Hpcflow, grace: User) -> None:
     go = hpcflow.home.parent / "go"
     script = hpcflow.write_config("patient.py", PATIENT.format(go=str(go)))

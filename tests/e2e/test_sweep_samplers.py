@@ -1,4 +1,7 @@
-"""Sweeps of the other samplers on the real cluster, over real trainings of the digits."""
+"""Sweeps of the other samplers on the real cluster, over real trainings of the digits.
+
+A long proof: test_sweep.py has a shorter sweep, and tests/sweeps all samplers on a cluster in memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tests.e2e.conftest import Hpcflow
 from tests.e2e.preempted import events
 from tests.e2e.test_sweep import Search
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400), pytest.mark.soak]
 
 SWEEP = """
 name: {name}
@@ -67,14 +70,12 @@ def test_a_grid_trains_every_combination_once(hpcflow: Hpcflow) -> None:
     assert all(trial["values"]["accuracy"] > 0.8 for trial in trials)
 
 
-@pytest.mark.soak
 def test_random_search_trains_as_many_as_it_may(hpcflow: Hpcflow) -> None:
     trials = search(hpcflow, "random", RANDOM, pause_s=0.0)
     assert [trial["state"] for trial in trials] == ["complete"] * 5
     assert len({trial["params"]["lr"] for trial in trials}) == 5
 
 
-@pytest.mark.soak
 def test_a_gaussian_process_learns_where_it_is_good(hpcflow: Hpcflow) -> None:
     trials = search(hpcflow, "gp", GP, pause_s=0.0)
     assert [trial["state"] for trial in trials] == ["complete"] * 9
