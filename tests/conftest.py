@@ -19,30 +19,45 @@ settings.register_profile("hpcflow", deadline=None)
 settings.load_profile("hpcflow")
 
 
+#: So many processes of xdist have a cluster. More would have all cores, and what waits for a train
+#: step of several ranks would wait for each process to have its turn.
+CLUSTERS = 2
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on a cluster begin first, for they take the longest; those of a file stay together.
 
-    Of them the files come first that may take the longest: else one process is at such a file when
-    the others have nothing left to do. Each process of xdist has a cluster of its own. One that
-    HPCFLOW_CLUSTER_DIR names is there but once: then one process has all these tests. The users of
-    all clusters are the same, and so are their crontabs: one process has all tests that use these.
+    Half of the files are for one process, half for another, each with a cluster of its own. One
+    that HPCFLOW_CLUSTER_DIR names is there but once: then one process has all these tests. The
+    users of both clusters are the same, and so are their crontabs: one process has all tests that
+    use these.
     """
-    for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        if "cluster" in fixtures and item.get_closest_marker("xdist_group") is None:
-            name = "crontab" if "cron" in fixtures else item.path.as_posix()
-            name = "cluster" if DIRECTORY_VARIABLE in os.environ else name
-            item.add_marker(pytest.mark.xdist_group(name))
+    on_cluster = [
+        item
+        for item in items
+        if "cluster" in getattr(item, "fixturenames", ())
+        and item.get_closest_marker("xdist_group") is None
+    ]
     longest_s: dict[Path, float] = {}
-    for item in items:
+    with_crontab = set()
+    for item in on_cluster:
         limit = item.get_closest_marker("timeout")
-        limit_s = limit.args[0] if limit and item.get_closest_marker("xdist_group") else 0
-        longest_s[item.path] = max(longest_s.get(item.path, 0), limit_s)
+        longest_s[item.path] = max(longest_s.get(item.path, 0), limit.args[0] if limit else 0)
+        if "cron" in getattr(item, "fixturenames", ()):
+            with_crontab.add(item.path)
+    files = sorted(
+        longest_s, key=lambda path: (path not in with_crontab, -longest_s[path], path.name)
+    )
+    count = 1 if DIRECTORY_VARIABLE in os.environ else CLUSTERS
+    group = {path: 0 if path in with_crontab else i % count for i, path in enumerate(files)}
+    for item in on_cluster:
+        item.add_marker(pytest.mark.xdist_group(f"cluster-{group[item.path]}"))
+    place = {path: number for number, path in enumerate(files)}
     items.sort(
         key=lambda item: (
             item.get_closest_marker("xdist_group") is None,
-            -longest_s[item.path],
+            place.get(item.path, len(files)),
         )
     )
 

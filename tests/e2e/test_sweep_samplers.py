@@ -1,6 +1,7 @@
 """Sweeps of the other samplers on the real cluster, over real trainings of the digits.
 
-A long proof: test_sweep.py has a shorter sweep, and tests/sweeps all samplers on a cluster in memory.
+A long proof: test_sweep.py has a shorter sweep; tests/sweeps has all samplers, on a cluster in
+memory.
 """
 
 from __future__ import annotations
