@@ -4,4 +4,7 @@
 but for a few tries of each part (test_smoke.py). A part says in its module what must hold after
 each try; what does not is a finding, told with the seed and the number of the try that show it
 again: ``--seed N --only TRY``.
+
+``make soak`` also runs the tests with the mark ``soak``: each is the long form of one in ``make
+test``.
 """
