@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -13,6 +12,12 @@ from hypothesis import settings
 from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE
 
 pytest_plugins = ["tests.cluster_fixture"]
+
+MEMORY = Path("/dev/shm")
+if os.access(MEMORY, os.W_OK):
+    # Where pytest makes its folders. hpcflow syncs whatever it writes, and tests write tens of
+    # thousands of files: on a disk they wait for it most of the time.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("hpcflow", deadline=None)
@@ -68,15 +73,6 @@ def weird_tmp_path(tmp_path: Path) -> Path:
     path = tmp_path / "it's $(touch owned); \"here\" & 'there' *"
     path.mkdir()
     return path
-
-
-@pytest.fixture
-def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one, for who writes and syncs thousands of files."""
-    memory = Path("/dev/shm")
-    place = memory if os.access(memory, os.W_OK) else tmp_path
-    with TemporaryDirectory(dir=place) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture

@@ -57,9 +57,9 @@ LISTING: Final = ("ls", "scratch")
 
 
 @pytest.fixture
-def place(quick_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def place(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """A home in memory, where there is memory for one: it has twenty runs."""
-    here = Home(quick_path / "home")
+    here = Home(tmp_path / "home")
     here.path.mkdir(mode=0o700)
     monkeypatch.setenv("HPCFLOW_HOME", str(here.path))
     monkeypatch.setenv("HPCFLOW_SITE", "local")

@@ -134,7 +134,7 @@ def job_name(desk: Watched, job_id: str) -> str:
 
 @states
 def test_killed_at_any_write_it_is_cancelled_for_all_or_for_nobody(
-    quick_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Callable[[Watched], RunDir]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Callable[[Watched], RunDir]
 ) -> None:
     killer = Killer(monkeypatch)
     for owner, name in _CALLS:
@@ -142,7 +142,7 @@ def test_killed_at_any_write_it_is_cancelled_for_all_or_for_nobody(
     moment, found = 0, set()
     while True:
         moment += 1
-        folder = quick_path / str(moment)
+        folder = tmp_path / str(moment)
         folder.mkdir()
         desk = Watched(folder)
         run_dir = begin(desk)
@@ -168,7 +168,7 @@ def test_killed_at_any_write_it_is_cancelled_for_all_or_for_nobody(
     ],
 )
 def test_full_at_any_write_its_jobs_are_ended_and_what_is_not_recorded_is_said(
-    quick_path: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     begin: Callable[[Watched], RunDir],
     code: int,
@@ -177,7 +177,7 @@ def test_full_at_any_write_its_jobs_are_ended_and_what_is_not_recorded_is_said(
     number = 0
     while True:
         number += 1
-        folder = quick_path / str(number)
+        folder = tmp_path / str(number)
         folder.mkdir()
         desk = Watched(folder)
         run_dir = begin(desk)
@@ -226,7 +226,7 @@ def test_a_file_without_its_record_ends_the_run_at_the_next_sending(desk: Watche
 
 
 def test_resume_that_is_killed_at_any_write_leaves_it_cancelled_or_wanted(
-    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killer = Killer(monkeypatch)
     for owner, name in [*_CALLS, (os, "unlink"), (FakeScheduler, "submit")]:
@@ -234,7 +234,7 @@ def test_resume_that_is_killed_at_any_write_leaves_it_cancelled_or_wanted(
     moment = 0
     while True:
         moment += 1
-        folder = quick_path / str(moment)
+        folder = tmp_path / str(moment)
         folder.mkdir()
         desk = Watched(folder)
         run_dir = ended(desk)

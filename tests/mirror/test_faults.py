@@ -258,7 +258,7 @@ def test_a_name_that_is_not_utf_8_stops_one_checkpoint_only(desk: Desk) -> None:
     }
 
 
-def test_thousands_of_small_files_there_and_back(desk: Desk, quick_path: Path) -> None:
+def test_thousands_of_small_files_there_and_back(desk: Desk, tmp_path: Path) -> None:
     """A store lists a thousand at once. Ten thousand, as artifacts: `make bench`."""
     run_dir = desk.make()
     content = {f"{number:05d}.txt": str(number).encode() for number in range(2_500)}
@@ -275,11 +275,11 @@ def test_thousands_of_small_files_there_and_back(desk: Desk, quick_path: Path) -
     download(
         remote,
         [
-            Wanted(prefix + name, quick_path / name, each.size_bytes, each.sha256)
+            Wanted(prefix + name, tmp_path / name, each.size_bytes, each.sha256)
             for name, each in files.items()
         ],
     )
-    assert {path.name: path.read_bytes() for path in quick_path.iterdir()} == content
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == content
 
 
 @pytest.mark.parametrize("size_bytes", [1000, 20 << 20])

@@ -70,7 +70,7 @@ def test_a_large_file_goes_in_parts_and_little_memory(bucket_url: str, tmp_path:
     assert entry.size_bytes == LARGE
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.soak
 def test_a_file_larger_than_32_bits_can_count_there_and_back(
     bucket_url: str, tmp_path: Path
 ) -> None:

@@ -80,8 +80,8 @@ def test_the_small_files_of_a_run_are_there(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("year", [-90, 1880, 12000])
-def test_a_manifest_of_a_year_that_no_calendar_knows_is_sent(quick_path: Path, year: int) -> None:
-    desk = desk_in(quick_path, str(quick_path / "store"))
+def test_a_manifest_of_a_year_that_no_calendar_knows_is_sent(tmp_path: Path, year: int) -> None:
+    desk = desk_in(tmp_path, str(tmp_path / "store"))
     run_dir = desk.make()
     moment = (year - 1970) * 31_556_952
     os.utime(save(run_dir, 100) / "manifest.json", (moment, moment))

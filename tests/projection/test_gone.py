@@ -53,11 +53,11 @@ def test_a_run_whose_directory_is_purged_is_not_under_way_for_ever(
 
 @pytest.mark.parametrize("year", [-90, 1880, 12000])
 def test_a_link_of_a_year_that_no_calendar_knows_ends_no_look(
-    ledger: Ledger, quick_path: Path, year: int
+    ledger: Ledger, tmp_path: Path, year: int
 ) -> None:
     """A damaged inode, or a clock that was wrong. Other file systems know no such year."""
-    lost, other = new_run(quick_path), running(quick_path)
-    home = Home(quick_path / "home")
+    lost, other = new_run(tmp_path), running(tmp_path)
+    home = Home(tmp_path / "home")
     moment = (year - 1970) * 31_556_952
     os.utime(home.runs / lost.path.name, (moment, moment), follow_symlinks=False)
     shutil.rmtree(lost.path)

@@ -36,16 +36,11 @@ def drive(*args: str | Path) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.fixture
-def folder(quick_path: Path) -> Path:
-    return quick_path
-
-
 @pytest.mark.parametrize("one_in", [3, pytest.param(1, marks=pytest.mark.soak)])
-def test_killed_at_every_boundary_the_next_one_leaves_one_job(folder: Path, one_in: int) -> None:
+def test_killed_at_every_boundary_the_next_one_leaves_one_job(tmp_path: Path, one_in: int) -> None:
     """Before whatever makes a fact last in a file or in the ledger, around every program; at one in
     so many of these moments, which chance decides."""
-    told = drive("boundaries", folder, str(one_in))
+    told = drive("boundaries", tmp_path, str(one_in))
     moments = told["moments"]
     kinds = ["INSERT INTO lease", "UPDATE lease", "UPDATE run", "INSERT INTO source", "COMMIT"]
     kinds += ["before fsync", "before replace", "before starting", "after starting"]
@@ -57,11 +52,11 @@ def test_killed_at_every_boundary_the_next_one_leaves_one_job(folder: Path, one_
 
 @pytest.mark.parametrize("kills", [48, pytest.param(96, marks=pytest.mark.soak)])
 def test_killed_many_times_while_runs_come_and_end_none_is_lost_or_doubled(
-    folder: Path, kills: int
+    tmp_path: Path, kills: int
 ) -> None:
     seed = int(os.environ.get("HPCFLOW_KILL_SEED") or random.randrange(10**6))
     print(f"HPCFLOW_KILL_SEED={seed}")
-    told = drive("moments", folder, str(kills), str(seed))
+    told = drive("moments", tmp_path, str(kills), str(seed))
     assert sum(told["killed"].values()) == kills
     assert set(told["runs"].values()) == {"completed"}
     assert len(told["runs"]) == kills // 8

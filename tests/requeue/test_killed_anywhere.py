@@ -41,8 +41,8 @@ def each_moment(killer: Killer, folder: Path) -> Iterator[tuple[int, Path]]:
             return
 
 
-def test_the_next_tick_leaves_one_job(quick_path: Path, killer: Killer) -> None:
-    for moment, folder in each_moment(killer, quick_path):
+def test_the_next_tick_leaves_one_job(tmp_path: Path, killer: Killer) -> None:
+    for moment, folder in each_moment(killer, tmp_path):
         desk = Watched(folder)
         launched = desk.launch()
         desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
@@ -57,10 +57,10 @@ def test_the_next_tick_leaves_one_job(quick_path: Path, killer: Killer) -> None:
 
 @pytest.mark.parametrize(("ends_as", "alive"), [("PREEMPTED", 2), ("COMPLETED", 0), ("FAILED", 0)])
 def test_there_is_one_standby_and_then_one_attempt(
-    quick_path: Path, killer: Killer, ends_as: str, alive: int
+    tmp_path: Path, killer: Killer, ends_as: str, alive: int
 ) -> None:
     killer.watch(submission, "seal")
-    for moment, folder in each_moment(killer, quick_path):
+    for moment, folder in each_moment(killer, tmp_path):
         desk = Watched(folder)
         desk.config.write_text(desk.config.read_text() + "retry: {standby: true}\n")
         desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
@@ -92,10 +92,10 @@ def test_there_is_one_standby_and_then_one_attempt(
     assert moment > 8
 
 
-def test_a_stall_still_ends_as_one(quick_path: Path, killer: Killer) -> None:
+def test_a_stall_still_ends_as_one(tmp_path: Path, killer: Killer) -> None:
     killer.watch(stalls, "_give_notice")
     killer.watch(WatchFile, "save")
-    for moment, folder in each_moment(killer, quick_path):
+    for moment, folder in each_moment(killer, tmp_path):
         desk = Training(folder)
         patience = "retry: {stall_after: 4m, stall_factor: 1}\n"
         desk.config.write_text(desk.config.read_text() + patience)

@@ -14,9 +14,9 @@ from tests.runtime.sizes import BEYOND_2_GIB, end_of, sizes_of, write_large, wri
 
 
 @pytest.fixture
-def inside(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """A run directory in memory, and this process in its job."""
-    folder = RunFolder(quick_path / "run")
+    folder = RunFolder(tmp_path / "run")
     _enter(folder, monkeypatch)
     return folder
 
@@ -56,9 +56,9 @@ def test_ten_thousand_files_that_an_object_writes() -> None:
 
 
 def test_ten_thousand_files_of_a_program_in_another_language(
-    inside: RunFolder, quick_path: Path
+    inside: RunFolder, tmp_path: Path
 ) -> None:
-    state = quick_path / "state of it"
+    state = tmp_path / "state of it"
     write_many(state)
     assert main(["checkpoint", str(state), "--train-step", "5"]) == 0
     checkpoint = verify(inside.checkpoint(5))

@@ -64,13 +64,13 @@ def test_a_copy_is_for_its_owner_alone_as_the_original_is(saved: Path, tmp_path:
     assert {path.stat().st_mode & 0o777 for path in copied if path.is_file()} == {0o600}
 
 
-def test_ten_thousand_small_files_under_any_names(quick_path: Path) -> None:
-    write_many(quick_path / "files")
-    files = files_of(quick_path / "files")
-    saved = publish(quick_path / "checkpoints", 400, files).path
+def test_ten_thousand_small_files_under_any_names(tmp_path: Path) -> None:
+    write_many(tmp_path / "files")
+    files = files_of(tmp_path / "files")
+    saved = publish(tmp_path / "checkpoints", 400, files).path
     told: list[int] = []
-    export(FolderSource(saved), quick_path / "copy", told.append)
-    assert files_of(quick_path / "copy") == files_of(saved)
+    export(FolderSource(saved), tmp_path / "copy", told.append)
+    assert files_of(tmp_path / "copy") == files_of(saved)
     assert sum(told) == sum(map(len, files.values()))
     assert len(files) == 10_000
 

@@ -68,10 +68,10 @@ def test_a_torn_last_line_is_closed_before_the_next_is_appended(tmp_path: Path) 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
 def test_a_large_checkpoint_is_copied_where_there_are_no_links(
-    quick_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """In little memory, whatever its size: BeeGFS links only within a folder."""
-    source, size = quick_path / "000000100", MAX_FILE_BYTES + 5
+    source, size = tmp_path / "000000100", MAX_FILE_BYTES + 5
     (source / "rank0").mkdir(parents=True)
     with (source / "rank0/model.pt").open("wb") as file:
         file.write(b"begin")
@@ -82,8 +82,8 @@ def test_a_large_checkpoint_is_copied_where_there_are_no_links(
 
     monkeypatch.setattr(os, "link", no_links)
     with bounded():
-        link_tree(source, quick_path / "start")
-    copy = quick_path / "start/rank0/model.pt"
+        link_tree(source, tmp_path / "start")
+    copy = tmp_path / "start/rank0/model.pt"
     assert copy.stat().st_size == size
     assert copy.stat().st_mode & 0o777 == 0o600
     with copy.open("rb") as copied:

@@ -156,8 +156,8 @@ def test_an_array_in_doubt_is_looked_up_by_the_names_of_its_tasks(
     assert desk.running() == [0, 1, 2, 3, 4]
 
 
-def test_killed_anywhere_no_task_is_lost_or_sent_twice(quick_path: Path, killer: Killer) -> None:
-    for moment, desk in killed_at_each(killer, quick_path):
+def test_killed_anywhere_no_task_is_lost_or_sent_twice(tmp_path: Path, killer: Killer) -> None:
+    for moment, desk in killed_at_each(killer, tmp_path):
         desk.begin("submit: array\nparallel: 3\nbudget: {trials: 4}\n")
         with killer.armed():
             desk.round()

@@ -25,8 +25,8 @@ from tests.sweeps.searched import Searched
 CONFIG = "retry: {failures: 0}\n"
 
 
-def test_the_first_trials_are_asked_for_and_sent_once(quick_path: Path, killer: Killer) -> None:
-    for moment, desk in killed_at_each(killer, quick_path):
+def test_the_first_trials_are_asked_for_and_sent_once(tmp_path: Path, killer: Killer) -> None:
+    for moment, desk in killed_at_each(killer, tmp_path):
         desk.begin("parallel: 2\nbudget: {trials: 3}")
         with killer.armed():
             desk.round()
@@ -38,10 +38,8 @@ def test_the_first_trials_are_asked_for_and_sent_once(quick_path: Path, killer: 
     assert moment > 16
 
 
-def test_what_ends_is_told_once_and_what_is_pruned_is_ended(
-    quick_path: Path, killer: Killer
-) -> None:
-    for moment, desk in killed_at_each(killer, quick_path):
+def test_what_ends_is_told_once_and_what_is_pruned_is_ended(tmp_path: Path, killer: Killer) -> None:
+    for moment, desk in killed_at_each(killer, tmp_path):
         desk.config.write_text(desk.config.read_text() + CONFIG)
         desk.begin(
             "parallel: 3\nbudget: {trials: 4}\nretries: 1\npruner: {type: threshold, lower: 0.3}\n"

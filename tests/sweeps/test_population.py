@@ -258,9 +258,9 @@ def test_the_same_seed_gives_the_same_population(tmp_path: Path) -> None:
 
 
 def test_killed_anywhere_each_that_gives_up_has_one_successor(
-    quick_path: Path, killer: Killer
+    tmp_path: Path, killer: Killer
 ) -> None:
-    for moment, desk in killed_at_each(killer, quick_path):
+    for moment, desk in killed_at_each(killer, tmp_path):
         desk.begin(POPULATION)
         desk.round()
         come_to(desk, 20, {0: 0.5, 1: 0.9, 2: 0.1, 3: 0.6})

@@ -246,15 +246,15 @@ def _row_ids(path: Path) -> dict[str, set[tuple[Any, ...]]]:
 # Whoever is killed in between.
 
 
-def test_killed_at_any_change_it_doubles_and_loses_nothing(quick_path: Path) -> None:
+def test_killed_at_any_change_it_doubles_and_loses_nothing(tmp_path: Path) -> None:
     ledger = "sqlite:///{folder}/ledger.sqlite"
-    argv = [sys.executable, "-m", "tests.sweeps.publish_driver", str(quick_path), ledger]
+    argv = [sys.executable, "-m", "tests.sweeps.publish_driver", str(tmp_path), ledger]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=TREE)
     assert done.returncode == 0, done.stderr
     changes = int(done.stdout)
     assert changes > 30, "tables, a study, and its trials are more than that"
     for number in range(changes, publish_driver.STRIDE, -publish_driver.STRIDE):
-        sweep = publish_driver.sweep_of(quick_path, ledger, number)
+        sweep = publish_driver.sweep_of(tmp_path, ledger, number)
         publish_driver.first(sweep)
         publish_driver.later(sweep)
         sweep.require_same()

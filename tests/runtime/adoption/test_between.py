@@ -151,11 +151,11 @@ def test_the_first_rank_that_fails_ends_the_wait_for_what_is_being_saved(
     assert bench.adopted() == {1: b"whole"}
 
 
-def test_the_clocks_of_two_disks_say_nothing_of_each_other(bench: Bench, quick_path: Path) -> None:
+def test_the_clocks_of_two_disks_say_nothing_of_each_other(bench: Bench, tmp_path: Path) -> None:
     """A server that is late by a minute made what was half look as if nobody wrote to it."""
-    if quick_path.stat().st_dev == bench.out.stat().st_dev:
+    if tmp_path.stat().st_dev == bench.out.stat().st_dev:
         pytest.skip("there is one disk only")
-    bench.out, whole = quick_path, archive("weights")
+    bench.out, whole = tmp_path, archive("weights")
     bench.begin()
     bench.write("step-1", whole, age_s=200)
     bench.write("step-2", b"ha", age_s=100)

@@ -10,8 +10,8 @@ from tests.runtime.harness import RunFolder
 from tests.runtime.sizes import BEYOND_4_GIB, end_of, sizes_of, write_large, write_many
 
 
-def test_ten_thousand_small_files(quick_path: Path) -> None:
-    bench = Bench(RunFolder(quick_path / "run"), quick_path / "out", {"put_back": True})
+def test_ten_thousand_small_files(tmp_path: Path) -> None:
+    bench = Bench(RunFolder(tmp_path / "run"), tmp_path / "out", {"put_back": True})
     adopter = bench.watching()
     written = bench.out / "step-1"
     write_many(written)
