@@ -15,7 +15,8 @@
     │   ├── MissingObjectError      it has no object of that name
     │   └── DamagedError            what it holds, or what was to be sent, is not what was written
     ├── LedgerError                 the database (never fatal for a training)
-    │   └── LedgerVersionError      the database belongs to an older or a newer hpcflow
+    │   ├── LedgerVersionError      the database belongs to an older or a newer hpcflow
+    │   └── LedgerValueError        a run holds a value that the database does not store
     └── SchedulerError
         ├── SchedulerUnavailable    slurmctld or slurmdbd down, no sbatch; asking again helps
         ├── SubmissionRefused       the scheduler said no; asking again will not help
@@ -184,6 +185,12 @@ class LedgerError(HpcflowError):
 
 class LedgerVersionError(LedgerError):
     """The database has the tables of an older or a newer hpcflow, or is none of ours."""
+
+    retryable = False
+
+
+class LedgerValueError(LedgerError):
+    """A run holds a value that the database does not store; other runs are not affected."""
 
     retryable = False
 

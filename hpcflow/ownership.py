@@ -10,14 +10,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.creators import ROOT, OpenFolder, require_closed, user_name, writer_of
+
+if TYPE_CHECKING:
+    import tempfile
 
 #: The limit of Linux itself.
 _MOST_LINKS: Final = 40
@@ -199,6 +201,8 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     Raises:
         StorageError: there is no place for one.
     """
+    import tempfile  # ten milliseconds, for most commands in vain
+
     try:
         top = Path(tempfile.gettempdir())
         weak = weak_point(top)

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcflow.budgets.budget_file import read_budget, read_on
 from hpcflow.budgets.scope import KINDS, Scope, parse_scope
-from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, UnsafeFileError, open_regular
@@ -29,8 +27,9 @@ from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import lock_shared_file
 from hpcflow.storage.shared import make_file, make_folder, open_folder
 
-# A site takes long to import, and who only looks needs none.
+# These take long to import, and most commands find that there is no budget.
 if TYPE_CHECKING:
+    from hpcflow.budgets.state import Budget
     from hpcflow.sites.schema import Site
 
 #: It is held for as long as it takes to read and write a few lines.
@@ -51,6 +50,7 @@ class _Looked:
     offset: int
     budget: Budget
     memory: int = 0
+    past: frozenset[tuple[str, int]] | None = None
 
 
 class _Looks(dict[Path, _Looked]):
@@ -173,6 +173,21 @@ class BudgetFolder:
         """
         return self._load(scope, whole=whole)[0]
 
+    def past(self, scope: Scope) -> frozenset[tuple[str, int]]:
+        """Run and attempt of all that a budget had ever counted when this process first looked at
+        it, also of those that a compacted line sums up. Its file is read for that once.
+
+        Raises:
+            StorageError: its file cannot be read.
+        """
+        self.look(scope)
+        known = _LOOKED.get(self.file(scope))
+        if known is None:
+            return frozenset()
+        if known.past is None:
+            known.past = frozenset(self.read(scope, whole=True).entries)
+        return known.past
+
     def look(self, scope: Scope) -> Budget:
         """The same, for a caller that looks again and again without changes: this process reads
         only what was added since it last looked.
@@ -180,6 +195,9 @@ class BudgetFolder:
         Raises:
             StorageError: its file cannot be read.
         """
+        from hpcflow.budgets.budget_file import read_on
+        from hpcflow.budgets.state import Budget
+
         path = self.file(scope)
         try:
             status = path.lstat()
@@ -221,6 +239,9 @@ class BudgetFolder:
 
     def _load(self, scope: Scope, *, whole: bool) -> tuple[Budget, int]:
         """One budget, and how far its file was read."""
+        from hpcflow.budgets.budget_file import read_budget
+        from hpcflow.budgets.state import Budget
+
         try:
             with self._opened(scope) as file:
                 return read_budget(scope, file, whole=whole)

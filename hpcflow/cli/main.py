@@ -6,6 +6,7 @@ little more than importing click.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -113,6 +114,9 @@ def main(argv: list[str] | None = None) -> int:
     reads it always finds JSON.
     """
     args = sys.argv[1:] if argv is None else argv
+    # Imports and rows make objects by the ten thousand, and few in cycles. By the usual threshold,
+    # 700 new ones, Python looks through them a hundred times before a command has said a word.
+    gc.set_threshold(50_000, 20, 20)
     _replace_closed_streams()
     try:
         outcome = cli.main(args=args, prog_name="hpcflow", standalone_mode=False)

@@ -151,7 +151,42 @@ def _encoders(
     return attrgetter(*names), todo
 
 
-_ENCODERS: Final[dict[str, Callable[[Any], object]]] = {"json": json.dumps, "time": to_text}
+#: Postgres has neither NaN nor Infinity in JSON; SQLite must not have them either.
+_to_json: Final = json.JSONEncoder(allow_nan=False).encode
+_ENCODERS: Final[dict[str, Callable[[Any], object]]] = {"json": _to_json, "time": to_text}
+#: Columns with 64 bits; other whole numbers have 32.
+_LARGE: Final = ("train_step", "total_train_steps", "size_bytes", "bytes_read", "offset_bytes")
+
+
+def misfit(row: Any) -> tuple[str, str] | None:
+    """Return the first column of ``row`` whose value no database stores, and why."""
+    for name in columns(row.__class__):
+        value = getattr(row, name)
+        try:
+            if value is not None:
+                _require_storable(kind_of(row.__class__, name), name, value)
+        except (ValueError, ArithmeticError, RecursionError, TypeError) as error:
+            return name, f"{type(error).__name__}: {str(error)[:120]}"
+    return None
+
+
+def _require_storable(kind: str, name: str, value: Any) -> None:
+    if kind in ("json", "time"):
+        value = _ENCODERS[kind](value)
+        if kind == "time":
+            from_text(value)
+    elif kind == "money":
+        value = _decode_money(value)
+    elif kind == "int":
+        bits = 63 if name in _LARGE else 31
+        if not -(2**bits) <= value < 2**bits:
+            raise ValueError("too large a number")
+    elif kind == "float" and not isfinite(value):
+        raise ValueError("not a number")
+    elif kind == "str":
+        value.encode()
+        if "\0" in value:
+            raise ValueError("a text with a NUL")
 
 
 def copied(row: Row) -> Row:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from hpcflow.errors import LedgerError, shell_word
+from hpcflow.errors import LedgerError, LedgerValueError, shell_word
 from hpcflow.filesystem import is_shared
 from hpcflow.ledger.other_roles import refuse_other_roles
 from hpcflow.ledger.url import DatabaseUrl
@@ -369,6 +369,8 @@ _OF_DAMAGE = (
 def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
     """What a driver or the file system raised, for people and without a password."""
     text = str(error).strip().split("\n")[0] or type(error).__name__
+    if _is_of_value(error):
+        return LedgerValueError(f"the ledger {url} does not store a value: {text}")
     if type(error).__name__ == "ProgrammingError" and "token" in text:  # quotes parts of the URL
         text, hint = "not a well-formed URL", "write special characters as %40 (@), %2F (/), …"
     elif "due to lock timeout" in text or "due to statement timeout" in text:
@@ -387,6 +389,18 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
         folder = shell_word(url.path.parent)
         hint = f"see who owns it and whether the disk is full: ls -la {folder}"
     return LedgerError(f"the ledger {url} does not work: {text}", next_action=hint)
+
+
+def _is_of_value(error: Exception) -> bool:
+    """Whether the database refuses a value that it was given."""
+    # Postgres: of its classes, data exceptions (22) and limits of the program (54).
+    state = getattr(error, "sqlstate", None) or ""
+    is_refused = type(error).__module__.startswith("psycopg") and state[:2] in ("22", "54")
+    # The drivers themselves: a lone surrogate, a NUL, a number of more than 64 bits.
+    by_driver = isinstance(error, UnicodeEncodeError) or any(
+        words in str(error) for words in ("cannot contain NUL", "int too large to convert")
+    )
+    return is_refused or by_driver
 
 
 def damaged(url: DatabaseUrl, why: str) -> LedgerError:

@@ -25,7 +25,6 @@ from hpcflow.runtime.reading import parse_object
 
 #: More names than anybody looks at; a job that makes up names without end is cut off here.
 MAX_METRICS: Final = 500
-MAX_ATTEMPT: Final = 999_999
 #: Of one run, as rows of checkpoints and as rows of the mirror.
 MAX_CHECKPOINTS: Final = 100_000
 _MAX_TEXT: Final = 10_000
@@ -78,10 +77,8 @@ def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
                 _fold_run(fold, said)
             except ValueError:
                 skipped += 1
-        elif 1 <= number <= MAX_ATTEMPT:
-            _fold_attempt(fold, number, said)
         else:
-            skipped += 1
+            _fold_attempt(fold, number, said)
     _limit(fold.checkpoints)
     return skipped
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeVar
 
-from hpcflow.errors import LedgerError
+from hpcflow.errors import LedgerError, LedgerValueError
 from hpcflow.ledger import cost_report, queries, spending
 from hpcflow.ledger.clauses import among, without_spoofed
 from hpcflow.ledger.codec import DamagedError, columns, decode_sound, selected
@@ -34,7 +34,7 @@ from hpcflow.ledger.rows import (
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
 from hpcflow.ledger.used import UsedRow, used
-from hpcflow.ledger.writing import write
+from hpcflow.ledger.writing import value_error, write
 from hpcflow.model.state import Cause, RunState
 from hpcflow.model.views import AttemptView, LiveRun, RunDetail, RunView
 
@@ -76,6 +76,8 @@ class Ledger:
             warn: is told once, in one line, of each run of which rows are left out.
         """
         self.url = url
+        #: Ids of runs that hold a value that it does not store. They are not tried again.
+        self.misfits: set[str] = set()
         self._left_out = LeftOutRuns(warn)
         self._connection: Connection | None = None
 
@@ -374,8 +376,14 @@ class Ledger:
 
         Returns:
             Ids of the runs where somebody else was faster; nothing of theirs was written.
+
+        Raises:
+            LedgerValueError: a value is none that the database stores; nothing was written.
         """
-        return write(self.connection(), changes)
+        try:
+            return write(self.connection(), changes)
+        except (LedgerValueError, ValueError, ArithmeticError, RecursionError) as error:
+            raise value_error(changes, error) from None
 
     def forget_unsent(self, run_ids: Sequence[str]) -> None:
         """Delete these runs, with all that belongs to them, unless a job of them is known."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from itertools import chain
 from typing import Final
 
+from hpcflow.errors import LedgerValueError
 from hpcflow.ledger import queries
 from hpcflow.ledger.best import find_best
 from hpcflow.ledger.bulk import insert, update, upsert
-from hpcflow.ledger.codec import columns, decode_sound, selected
+from hpcflow.ledger.codec import columns, decode_sound, misfit, selected
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.derive import OF_PROGRESS
 from hpcflow.ledger.rows import AttemptRow, BestBy, Change, CheckpointRow, RunRow
@@ -37,6 +39,22 @@ def write(connection: Connection, changes: Sequence[Change]) -> list[str]:
         upsert(connection, "source", [row for change in mine for row in change.sources])
     written = {id(change) for change in mine}
     return [change.run.run_id for change in changes if id(change) not in written]
+
+
+def value_error(changes: Sequence[Change], error: Exception) -> LedgerValueError:
+    """Return the error that names the run and the column of the value that was not stored."""
+    for change in changes:
+        tables = (change.attempts, change.checkpoints, change.mirrored, change.sources)
+        for row in chain([change.run], *tables):
+            if found := misfit(row):
+                run_id, kind = change.run.run_id, type(row).__name__.removesuffix("Row").lower()
+                return LedgerValueError(
+                    f"the ledger cannot store the column {found[0]} of {run_id}, table {kind}: "
+                    f"{found[1]}",
+                    next_action=f"look at the files of the run: hpcflow history {run_id}",
+                )
+    ids = ", ".join(change.run.run_id for change in changes[:3])
+    return LedgerValueError(f"the ledger cannot store a value of {ids}: {str(error)[:120]}")
 
 
 def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:

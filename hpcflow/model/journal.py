@@ -8,13 +8,21 @@ ledger shows has a line here or there.
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
 
 from hpcflow.clock import to_text
+from hpcflow.model.bounds import (
+    Amount,
+    AttemptNumber,
+    AttemptOrNone,
+    Count,
+    ExitCode,
+    Seconds,
+    Times,
+)
 from hpcflow.model.events import MAX_LINE_BYTES
 from hpcflow.model.moment import Moment
 from hpcflow.model.state import AttemptState, Cause
@@ -77,18 +85,20 @@ class Intended(_Record):
     """Attempt ``attempt`` will be sent under ``job_name``. Durable before sbatch starts."""
 
     record: Literal["intended"] = "intended"
-    attempt: int
+    attempt: AttemptNumber
     job_name: str
     scheduler: str = Field(description="Who it is sent to: slurm or local.")
     partition: str | None = None
     resume_from: str | None = Field(None, description="Checkpoint, relative to the run directory.")
     cluster: str | None = Field(None, description="Name of the cluster it is sent to, if known.")
     host: str | None = Field(None, description="The login node that sends it.")
-    mem_mb: int | None = Field(None, description="Memory on every node, if it asks for an amount.")
+    mem_mb: Count | None = Field(
+        None, description="Memory on every node, if it asks for an amount."
+    )
     excluded: list[str] | None = Field(
         None, description="Nodes that hpcflow keeps it away from, beside those that the run names."
     )
-    restarts: int | None = Field(
+    restarts: Times | None = Field(
         None,
         description="Slurm restarted the job of the attempt before, under its own id, and this is "
         "what became of it: how often that job had been restarted by then.",
@@ -101,7 +111,7 @@ class Intended(_Record):
     standby: bool | None = Field(
         None, description="While this attempt runs, another job is to wait for its end."
     )
-    after: int | None = Field(
+    after: AttemptOrNone | None = Field(
         None, description="Of a standby: the attempt whose end it waits for in the queue."
     )
 
@@ -110,7 +120,7 @@ class Submitted(_Record):
     """The job of attempt ``attempt`` exists."""
 
     record: Literal["submitted"] = "submitted"
-    attempt: int
+    attempt: AttemptNumber
     job_id: str
     cluster: str | None = None
     how: Literal["sbatch", "found", "claimed", "inside", "restarted", "standby"] = Field(
@@ -124,7 +134,7 @@ class Refused(_Record):
     """The scheduler said no. The attempt never became a job."""
 
     record: Literal["refused"] = "refused"
-    attempt: int
+    attempt: AttemptNumber
     reason: str
     retryable: bool
 
@@ -133,7 +143,7 @@ class Withdrawn(_Record):
     """Looked for everywhere: the job of this attempt never existed and nobody is sending it."""
 
     record: Literal["withdrawn"] = "withdrawn"
-    attempt: int
+    attempt: AttemptNumber
     reason: str
 
 
@@ -154,7 +164,7 @@ class Observed(_Record):
     """The scheduler showed something new about an attempt. Written only when it is new."""
 
     record: Literal["observed"] = "observed"
-    attempt: int
+    attempt: AttemptNumber
     job_id: str
     state: AttemptState
     raw_state: str
@@ -165,8 +175,8 @@ class Observed(_Record):
     started_at: Moment | None = None
     ended_at: Moment | None = None
     preempted_at: Moment | None = None
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: ExitCode | None = None
+    signal: ExitCode | None = None
     last_sign: Moment | None = Field(
         None, description="Of a missing job: the time of the file that it last wrote."
     )
@@ -178,10 +188,10 @@ class Ended(_Record):
     """Attempt ``attempt`` is over, and why."""
 
     record: Literal["ended"] = "ended"
-    attempt: int
+    attempt: AttemptNumber
     cause: Cause
     raw_state: str
-    exit_code: int | None = None
+    exit_code: ExitCode | None = None
     ended_at: Moment | None = None
     rule: str = Field(description="Which rule said so, for people.")
 
@@ -194,9 +204,9 @@ class ChargeLine(BaseModel):
     kind: str
     begin: Moment
     end: Moment
-    hours: Decimal
-    cost_usd: Decimal | None = None
-    cost_su: Decimal | None = None
+    hours: Amount
+    cost_usd: Amount | None = None
+    cost_su: Amount | None = None
 
     @field_serializer("begin", "end")
     def _time(self, value: Any) -> str:
@@ -210,7 +220,7 @@ class Accounted(_Record):
     """
 
     record: Literal["accounted"] = "accounted"
-    attempt: int
+    attempt: AttemptNumber
     job_id: str
     source: Literal["accounting", "events"]
     partition: str | None = Field(
@@ -218,28 +228,28 @@ class Accounted(_Record):
     )
     started_at: Moment | None = None
     ended_at: Moment | None = None
-    elapsed_s: Decimal = Field(description="Without the time that it was suspended.")
-    nodes: int = 0
-    cpus: int = 0
-    mem_mb: int = 0
-    gpus: dict[str, int] = Field(default_factory=dict)
-    gpu_hours: Decimal
-    cost_usd: Decimal | None = Field(None, description="None where the site has no such price.")
-    cost_su: Decimal | None = None
-    on_demand_usd: Decimal | None = Field(
+    elapsed_s: Amount = Field(description="Without the time that it was suspended.")
+    nodes: Count = 0
+    cpus: Count = 0
+    mem_mb: Count = 0
+    gpus: dict[str, Count] = Field(default_factory=dict)
+    gpu_hours: Amount
+    cost_usd: Amount | None = Field(None, description="None where the site has no such price.")
+    cost_su: Amount | None = None
+    on_demand_usd: Amount | None = Field(
         None, description="What it would have cost where nobody is preempted."
     )
     charges: list[ChargeLine] = Field(default_factory=list)
     account: str | None = None
     qos: str | None = None
-    tries: int = Field(1, description="How often accounting was asked, in vain but for the last.")
+    tries: Times = Field(1, description="How often accounting was asked, in vain but for the last.")
 
 
 class BeginLifted(_Record):
     """Slurm let a restarted job wait two minutes, and was asked to start it now. Asked once."""
 
     record: Literal["begin_lifted"] = "begin_lifted"
-    attempt: int
+    attempt: AttemptNumber
     job_id: str
     refused: str | None = Field(None, description="Slurm's words, if it would not.")
 
@@ -288,28 +298,30 @@ class Decided(_Record):
     """
 
     record: Literal["decided"] = "decided"
-    after: int = Field(description="The last attempt that was a job; 0 before the first.")
+    after: AttemptOrNone = Field(description="The last attempt that was a job; 0 before the first.")
     action: Literal["wait", "restore", "resubmit", "stop", "cancel"]
     rule: str = Field(description="Which rule said so.")
     why: str = Field(description="The facts that it went by, for people.")
     not_before: Moment | None = None
-    mem_mb: int | None = None
+    mem_mb: Count | None = None
 
 
 class Stall(_Record):
     """Attempt ``attempt`` shows no progress, or does again. Written before anything is done."""
 
     record: Literal["stall"] = "stall"
-    attempt: int
+    attempt: AttemptNumber
     action: Literal["notice", "cancel", "withdraw"] = Field(
         description="It is told to save and leave; its job is cancelled; it goes on after all."
     )
     rule: str = Field(description="Which rule said so.")
     why: str = Field(description="The facts that it went by, for people.")
-    silent_s: float = Field(description="How long it has been watched without progress.")
-    signs: int = Field(description="How many signs of progress there had been.")
-    log_bytes: int | None = Field(None, description="Size of its log, where that is watched.")
-    longest_s: float = Field(description="The longest that it had taken between two signs before.")
+    silent_s: Seconds = Field(description="How long it has been watched without progress.")
+    signs: Count = Field(description="How many signs of progress there had been.")
+    log_bytes: Count | None = Field(None, description="Size of its log, where that is watched.")
+    longest_s: Seconds = Field(
+        description="The longest that it had taken between two signs before."
+    )
     files_at: Moment | None = Field(
         None, description="Of a cancel: ``at`` by the clock that the times of files come from."
     )
@@ -320,7 +332,7 @@ class Overspent(_Record):
     before its notice."""
 
     record: Literal["overspent"] = "overspent"
-    attempt: int
+    attempt: AttemptNumber
     budget: str = Field(description="Which one: project:vision.")
     why: str = Field(description="In words, for people.")
 
@@ -332,8 +344,8 @@ class CheckpointRemoved(_Record):
     by: str
     train_step: int
     path: str = Field(description="Where it was, relative to the run directory.")
-    size_bytes: int
-    made_in: int = Field(ge=0, le=999_999, description="The attempt that made it.")
+    size_bytes: Count
+    made_in: AttemptOrNone = Field(description="The attempt that made it.")
 
 
 class Changed(_Record):
@@ -361,7 +373,7 @@ class Restored(_Record):
         description="Lines of the journal before this one came from the store, where others may "
         "have written them.",
     )
-    after: int = Field(description="The last attempt that was a job; 0 before the first.")
+    after: AttemptOrNone = Field(description="The last attempt that was a job; 0 before the first.")
     checkpoints: list[int] = Field(default_factory=list, description="By their train steps.")
     skipped: list[int] = Field(
         default_factory=list, description="Those that are not what was written any more."
@@ -371,9 +383,8 @@ class Restored(_Record):
         description="The newest train step that could be had, here or there, 0 without one; None "
         "where another was asked for, or where nobody wrote it down.",
     )
-    size_bytes: int | None = Field(
+    size_bytes: Count | None = Field(
         default=None,
-        ge=0,
         description="Bytes that were fetched from the store: of these checkpoints, and of small "
         "files; None where nobody wrote it down.",
     )

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from hpcflow.clock import to_text
+from hpcflow.model.bounds import AttemptOrNone, Count
 from hpcflow.model.moment import Moment
 from hpcflow.model.run import Provenance
 from hpcflow.model.spec import RunSpec, frozen, thaw
@@ -163,10 +164,10 @@ class Read(_Record):
     record: Literal["read"] = "read"
     trial: _Trial
     run: str
-    attempt: int
+    attempt: AttemptOrNone
     offset_bytes: int = Field(ge=0, le=_MOST_BYTES)
-    total: int | None = Field(None, description="Train steps of the whole training, once known.")
-    points: list[tuple[int, _Finite | None]] = Field(default_factory=list)
+    total: Count | None = Field(None, description="Train steps of the whole training, once known.")
+    points: list[tuple[Count, _Finite | None]] = Field(default_factory=list)
     last: dict[str, _Finite | None] = Field(default_factory=dict)
     others: list[str] = Field(
         default_factory=list, description="Metrics that it has reported instead."
@@ -179,7 +180,7 @@ class Judged(_Record):
 
     record: Literal["judged"] = "judged"
     trial: _Trial
-    to: int
+    to: Count
     attrs: dict[str, Any] = Field(
         default_factory=dict, description="What the pruner wants to know of it later."
     )
@@ -241,7 +242,7 @@ class GoOn(_Record):
 
     record: Literal["go_on"] = "go_on"
     by: str
-    parallel: int | None = Field(None, ge=1)
+    parallel: int | None = Field(None, ge=1, le=2**31 - 1)
     budget: dict[str, Any] | None = Field(None, description="As it would stand in the YAML.")
 
 

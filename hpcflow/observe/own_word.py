@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Final
 
 from hpcflow.clock import from_text
@@ -42,6 +41,8 @@ def time_there(run_dir: RunDir, number: int) -> datetime | None:
     Raises:
         StorageError: nothing can be written there.
     """
+    from tempfile import TemporaryFile  # ten milliseconds, for most commands in vain
+
     folder = run_dir.attempt(number).path
     try:
         with TemporaryFile(dir=folder) as file:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -43,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 #: Of an array what all take is committed before the first run is made; scratch may be slow.
 _MAKING_TAKES: Final = timedelta(hours=1)
+#: Problems that are named of one folder: others can make any number of files in it.
+_MOST_NAMED: Final = 10
 
 
 def reconcile(
@@ -71,7 +73,7 @@ def reconcile(
     """
     different = {each.path: each for each in folders}.values()
     looks = [_Look(ledger, each, home, user, find_site, clock) for each in different]
-    return [problem for look in looks if (problem := look.problem(scope)) is not None]
+    return [problem for look in looks for problem in look.problems(scope)]
 
 
 @dataclass
@@ -86,20 +88,33 @@ class _Look:
     _clock: Clock
     _sites: dict[str, bool] = field(default_factory=dict)
     _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
-    _unread: list[StorageError] = field(default_factory=list)
+    _problems: list[str] = field(default_factory=list)
 
-    def problem(self, scope: Scope | None) -> str | None:
-        """Do it; what went wrong."""
-        try:
+    def problems(self, scope: Scope | None) -> list[str]:
+        """Do it; what went wrong, with each budget by itself."""
+        with self._guarded(None):
             self._go(scope)
+        named = list(dict.fromkeys(self._problems))
+        more = len(named) - _MOST_NAMED
+        return named[:_MOST_NAMED] + ([f"budgets: {more} more problems"] if more > 0 else [])
+
+    @contextmanager
+    def _guarded(self, scope: Scope | None) -> Iterator[None]:
+        """Keep what is wrong with one budget, or with the folder, from ending the look at others.
+
+        Raises:
+            LedgerError: the database does not answer.
+        """
+        try:
+            yield
         except LedgerError:
             raise
         except HpcflowError as error:
-            return f"budgets: {error.message}"
+            self._problems.append(f"budgets: {error.message}")
         except Exception as error:  # what others have written must not end a look
-            _log.debug("budgets in %s", self._folder.path, exc_info=True)
-            return f"budgets in {self._folder.path}: {words_for(error)}"
-        return f"budgets: {self._unread[0].message}" if self._unread else None
+            where = self._folder.path if scope is None else self._folder.file(scope)
+            _log.debug("budgets in %s", where, exc_info=True)
+            self._problems.append(f"budgets in {where}: {words_for(error)}")
 
     def _go(self, scope: Scope | None) -> None:
         there = self._folder.scopes()
@@ -119,20 +134,15 @@ class _Look:
         for each in sorted(
             wanted | own, key=lambda each: (each not in own, self._size(each), each)
         ):
-            try:
+            with self._guarded(each):
                 sizes[each] = self._folder.size(each)
                 budget = self._folder.look(each)
-            except StorageError as error:  # the others are brought up to date all the same
-                self._unread.append(error)
-                continue
-            if budget.terms is None:
-                continue
-            memory += budget.memory
-            if memory > MOST_MEMORY:
-                self._unread.append(self._too_large(each))
-                memory -= budget.memory
-                continue
-            budgets.append(budget)
+                if budget.terms is None:
+                    continue
+                if memory + budget.memory > MOST_MEMORY:
+                    raise self._too_large(each)
+                memory += budget.memory
+                budgets.append(budget)
         by_scope = {budget.scope: budget for budget in budgets}
         by_key = {(row.run_id, row.attempt): row for row in rows}
         for budget in budgets:
@@ -141,7 +151,8 @@ class _Look:
             for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
                 by_key[row.run_id, row.attempt] = row
             for entry in entries:
-                self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
+                with self._guarded(budget.scope):
+                    self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
         for row in rows:
             if row.is_over:
                 continue
@@ -156,8 +167,9 @@ class _Look:
         with self._folder.lock(self._clock, wait_s=0):
             for where, lines in self._lines.items():
                 # What has grown since says more than this knows of; there is a next look.
-                if self._folder.size(where) == sizes[where]:
-                    self._folder.append(where, lines)
+                with self._guarded(where):
+                    if self._folder.size(where) == sizes[where]:
+                        self._folder.append(where, lines)
 
     def _is_one_of_few(self, scope: Scope) -> bool:
         """Whether it is looked at in any case. Nothing of the caller counts against another user's;
@@ -285,16 +297,13 @@ class _Look:
             entry = budget.entries.get(key)
             if entry is not None and entry.standing is not Standing.RELEASED:
                 continue
-            if (
-                entry is None
-                and not budget.is_whole
-                and key in self._folder.read(budget.scope, whole=True).entries
-            ):
-                continue  # settled long ago, and the ledger has not heard of its end
-            found = adopted(row, attempt, self._home, self._find_site, self._clock)
-            if found is None:
-                return
-            self._lines[budget.scope].append(found)
+            with self._guarded(budget.scope):
+                if entry is None and not budget.is_whole and key in self._folder.past(budget.scope):
+                    continue  # settled long ago, and the ledger has not heard of its end
+                found = adopted(row, attempt, self._home, self._find_site, self._clock)
+                if found is None:
+                    return
+                self._lines[budget.scope].append(found)
 
 
 def _by_times(entry: Entry, row: SpendingRow) -> Amounts:

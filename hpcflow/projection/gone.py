@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +16,8 @@ from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.ledger.rows import AttemptRow, Change, Known, bare_run_row
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.state import AttemptState, RunState, cause_of_end
-from hpcflow.projection.reading import JOURNAL, MISFITS
+from hpcflow.projection.applying import apply
+from hpcflow.projection.reading import FOLD_ERRORS, JOURNAL
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
@@ -41,16 +43,13 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
         return []
     known = ledger.known([run_dir.path.name for run_dir in run_dirs])
     here = configured_name()
-    try:
-        changes = [
-            change
-            for each in known.values()
-            if not _is_of_another_cluster(each, here) and (change := _ended(each))
-        ]
-    except MISFITS as error:
-        raise ledger.damaged("what it has of a run is inconsistent") from error
-    late = ledger.apply(changes) if changes else []  # the next look sees those again
-    return [change.run.run_id for change in changes if change.run.run_id not in late]
+    changes = []
+    for each in known.values():
+        # Rows that hpcflow did not write: `hpcflow ledger rebuild` replaces them.
+        with suppress(*FOLD_ERRORS):
+            if not _is_of_another_cluster(each, here) and (change := _ended(each)):
+                changes.append(change)
+    return _written(ledger, changes)
 
 
 def record_damaged(
@@ -119,8 +118,17 @@ def record_purged(
         known = before.get(run_id)
         change = Change(row, [attempt], [], [], bytes_before=known, from_zero=known is not None)
         changes.append(change)
-    late = ledger.apply(changes)
-    return [change.run.run_id for change in changes if change.run.run_id not in late]
+    return _written(ledger, changes)
+
+
+def _written(ledger: Ledger, changes: list[Change]) -> list[str]:
+    """Write them; ids of the runs whose rows were written. The next look sees the others again."""
+    late, misfits = apply(ledger, changes)
+    return [
+        run_id
+        for change in changes
+        if (run_id := change.run.run_id) not in late and run_id not in misfits
+    ]
 
 
 def say_purged(run_id: str) -> str:

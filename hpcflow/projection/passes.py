@@ -11,6 +11,7 @@ from hpcflow.clock import SystemClock
 from hpcflow.errors import LedgerError, StorageError
 from hpcflow.ledger.rows import Change, Known
 from hpcflow.ledger.store import Ledger
+from hpcflow.projection.applying import apply
 from hpcflow.projection.gone import (
     counts_as_purged,
     end_purged,
@@ -20,8 +21,8 @@ from hpcflow.projection.gone import (
 )
 from hpcflow.projection.growth import grown
 from hpcflow.projection.reading import (
+    FOLD_ERRORS,
     JOURNAL,
-    MISFITS,
     FileShrankError,
     RunChangedError,
     RunReader,
@@ -59,6 +60,11 @@ class Summary:
     purged: list[str] = field(default_factory=list)
     unread: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
+
+    def leave_out(self, run_id: str, why: str) -> None:
+        """Note that nothing of this run was written, because of a value in its files."""
+        self.unread.add(run_id)
+        self.problems.append(f"{run_id}: the ledger leaves out what is new of it: {why[:200]}")
 
 
 def catch_up(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
@@ -145,6 +151,9 @@ def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> 
     summary = Summary()
     todo = {run_dir.path.name: run_dir for run_dir in run_dirs}
     summary.runs = len(todo)
+    if not from_zero:  # what has been read stays in the files, so it would not fit again
+        summary.unread |= todo.keys() & ledger.misfits
+        todo = {run_id: todo[run_id] for run_id in todo if run_id not in ledger.misfits}
     for _ in range(_TRIES):
         ids = list(todo)
         lost: list[str] = []
@@ -182,8 +191,10 @@ def _project_batch(
                 is_lenient=not (from_zero and run_id in known),
                 bytes_before=damaged.get(run_id),
             )
-        except MISFITS as error:
-            raise ledger.damaged(f"what it has of {run_id} is inconsistent") from error
+        except FOLD_ERRORS as error:
+            ledger.misfits.add(run_id)
+            summary.leave_out(run_id, f"{type(error).__name__}: {error}")
+            continue
         except StorageError as error:
             summary.unread.add(run_id)
             if not is_gone(run_dir):
@@ -193,9 +204,11 @@ def _project_batch(
             continue
         if found is not None:
             changes[run_id] = found
-    lost = ledger.apply([change for change, _ in changes.values()]) if changes else []
+    lost, misfits = apply(ledger, [change for change, _ in changes.values()])
+    for run_id, why in misfits.items():
+        summary.leave_out(run_id, why)
     for run_id, (_, reader) in changes.items():
-        if run_id not in lost:
+        if run_id not in lost and run_id not in misfits:
             summary.changed.append(run_id)
             summary.lines += reader.lines
             summary.skipped_lines += reader.skipped_lines
@@ -228,7 +241,7 @@ def _read(
     except FileShrankError as error:
         summary.problems.append(f"{run_dir.path.name}: {error}; it was read again from its start")
         return _read(run_dir, known, True, summary, is_lenient=is_lenient)
-    except (RunChangedError, *MISFITS):  # they are not what was written here
+    except (RunChangedError, *FOLD_ERRORS):  # they are not what was written here
         if known is None or from_zero:
             raise
         return _read(run_dir, known, True, summary, is_lenient=is_lenient)

@@ -33,7 +33,7 @@ from hpcflow.model.journal import Decided
 from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up, end_purged, rebuild, say_purged
-from hpcflow.projection.reading import MISFITS
+from hpcflow.projection.reading import FOLD_ERRORS
 from hpcflow.requeue.begin import lift_begin_times
 from hpcflow.requeue.behind import is_behind, nobody_sends
 from hpcflow.requeue.budgets_now import BudgetsNow
@@ -214,7 +214,7 @@ class _Round:
             now, policy = around.clock.now(), run.spec.retry
             facts = with_progress_on_scratch(facts, run_dir, decide, policy, now)
             decision = decide(facts, policy, now)
-        except MISFITS:  # hpcflow never wrote these rows; the next round decides by the files
+        except FOLD_ERRORS:  # hpcflow never wrote these rows; the next round decides by the files
             rebuild(around.ledger, [run_dir])
             return
         if decision.action is Action.NONE:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from hpcflow.model.bounds import MOST_COUNT
 from hpcflow.model.events import finite, parse_event
 from hpcflow.model.pruner import Per, Pruner
 from hpcflow.model.sweep import SweepSpec
@@ -45,7 +46,7 @@ class _Reader:
 
     def take(self, event: dict[str, Any]) -> None:
         total = event.get("total_train_steps")
-        if type(total) is int and total > 0:
+        if type(total) is int and 0 < total <= MOST_COUNT:
             self.total = total
         metrics = event.get("metrics")
         kind = event["event"]
@@ -78,10 +79,10 @@ def point_of(pruner: Pruner, event: dict[str, Any], total: int | None) -> int | 
     """How far a training is by one of its events; None where that cannot be told."""
     if pruner.per is Per.EPOCH:
         epoch = finite(event.get("epoch"))
-        far = None if epoch is None else math.floor(epoch + 1e-9)
+        far = None if epoch is None or epoch > MOST_COUNT else math.floor(epoch + 1e-9)
     else:
         train_step = event.get("train_step")
-        if type(train_step) is not int or train_step < 0:
+        if type(train_step) is not int or not 0 <= train_step <= MOST_COUNT:
             return None
         far = train_step
         if pruner.per is Per.PERCENT:

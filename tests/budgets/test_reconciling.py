@@ -18,7 +18,8 @@ from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.settlements import Settlement, settle
-from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt
+from hpcflow.budgets.state import Budget
+from hpcflow.errors import SchedulerUnavailable, StorageError, SubmissionInDoubt
 from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.run import Launched
 from hpcflow.observe import reconciling
@@ -88,6 +89,40 @@ def test_whatever_lies_in_the_place_of_one_budget_the_others_are_brought_up_to_d
     with bounded():
         desk.look()
     assert desk.usd() == ("0.00", "0.00")
+
+
+@pytest.mark.parametrize(
+    "error", [StorageError("denied"), ValueError("damaged"), RecursionError(), OSError("slow")]
+)
+@pytest.mark.parametrize("where", ["look", "append"])
+def test_each_budget_that_fails_is_named_and_the_others_are_brought_up_to_date(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch, error: Exception, where: str
+) -> None:
+    mine = f"user:{desk.settings.user}"
+    names = ("project:vision", "project:a", mine)
+    for name in names:
+        desk.set(name, hard="10")
+    run_dir = unsent(desk)
+    commit(desk.budgets, [pledge_of(desk, run_dir)], desk.clock)
+    desk.clock.advance(2 * HOUR_S)
+    real = getattr(BudgetFolder, where)
+
+    def fail(self: BudgetFolder, scope: Scope, *args: object) -> object:
+        if str(scope) != "project:vision" and (where == "look" or str(scope) == mine):
+            if isinstance(error, StorageError):
+                raise StorageError(f"{self.file(scope)}: denied")
+            raise error
+        return real(self, scope, *args)
+
+    monkeypatch.setattr(BudgetFolder, where, fail)
+    said = desk.look()
+    monkeypatch.undo()
+    assert desk.usd("project:vision") == ("0.00", "0.00")
+    failed = names[1:] if where == "look" else names[2:]
+    assert len(said) == len(failed)
+    for name in failed:
+        kind, _, of = name.partition(":")
+        assert any(f"{kind}/{of}.jsonl" in each for each in said)
 
 
 def test_what_a_run_is_to_take_that_is_made_at_this_moment_stays_committed(
@@ -197,8 +232,18 @@ def test_what_was_settled_long_ago_is_not_taken_for_new(
     assert (old.run_id, 1) not in desk.budget().entries, "it is carried on in a sum"
     folder._LOOKED.clear()  # as in another process
     size = desk.budgets.size(VISION)
-    desk.look()
+    reads: list[bool] = []
+    read = BudgetFolder.read
+
+    def counted(self: BudgetFolder, scope: Scope, *, whole: bool = False) -> Budget:
+        reads.append(whole)
+        return read(self, scope, whole=whole)
+
+    monkeypatch.setattr(BudgetFolder, "read", counted)
+    for _ in range(3):
+        desk.look()
     assert desk.budgets.size(VISION) == size
+    assert sum(reads) == 1, "from its first line once, not in each look"
 
 
 def test_budgets_that_would_fill_the_memory_are_left_out_and_not_ones_own(
