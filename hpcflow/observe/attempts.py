@@ -8,6 +8,7 @@ here.
 from __future__ import annotations
 
 import logging
+import random
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -75,6 +76,8 @@ from hpcflow.storage.unread import mark_unread
 _log = logging.getLogger(__name__)
 _Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 _OF_FILES: Final = (StorageError, OSError)
+#: Each is an open file until the look is over, and a process may have 1,024 of them.
+_MOST_UNSETTLED: Final = 200
 
 
 def observe(
@@ -241,8 +244,9 @@ class _Watch:
     ) -> list[_Unsettled]:
         """The open intents that nobody is submitting at this moment, each under its lock."""
         found = []
-        opened = [run.run_dir for run, each in pairs if each.state is AttemptState.INTENDED]
-        for path in dict.fromkeys(opened):  # only the last intent of a run can be open
+        opened = {run.run_dir for run, each in pairs if each.state is AttemptState.INTENDED}
+        # Of very many only some, which chance decides: none has to wait for good.
+        for path in random.sample(sorted(opened), min(len(opened), _MOST_UNSETTLED)):
             run_dir = RunDir(Path(path))
             if is_gone(run_dir):
                 continue

@@ -7,8 +7,10 @@ holds nothing between two rounds.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -20,6 +22,7 @@ from hpcflow.errors import (
     LedgerError,
     StorageError,
     SubmissionRefused,
+    words_for,
 )
 from hpcflow.launch.cancel import complete
 from hpcflow.launch.jobs import other_cluster
@@ -62,6 +65,8 @@ from hpcflow.storage.restoring import is_cancelled
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.storage.unread import mark_unread
+
+_log = logging.getLogger(__name__)
 
 _BATCH: Final = 200
 #: Rules that stop a run for good because of the time alone.
@@ -148,13 +153,14 @@ class _Round:
 
     def _act(self) -> None:
         around = self._around
-        lifted = lift_begin_times(around, self._own, self._troubles)
-        self._report.lifted = lifted.jobs
-        self._report.warnings += [
-            *lifted.warnings,
-            *say_who_is_kept_out(around, self._own),
-            *say_misnamed(around),
-        ]
+        with self._apart():
+            lifted = lift_begin_times(around, self._own, self._troubles)
+            self._report.lifted = lifted.jobs
+            self._report.warnings += lifted.warnings
+        with self._apart():
+            self._report.warnings += say_who_is_kept_out(around, self._own)
+        with self._apart():
+            self._report.warnings += say_misnamed(around)
         user = around.settings.user
         due = [
             *around.ledger.alive_due(CANCEL_DUE, user=user),
@@ -163,21 +169,43 @@ class _Round:
         self._report.looked_at = len(due)
         for begin in range(0, len(due), _BATCH):
             self._batch(due[begin : begin + _BATCH])
-        self._restores.look_for_purged()
-        look_after_standbys(
-            around,
-            self._queue,
-            self._to_avoid,
-            self._own,
-            self._troubles,
-            sent=self._report.standbys,
-        )
-        stalls = look_for_stalls(around, self._queue, self._own, self._troubles)
-        self._report.stalls = stalls.verdicts
-        self._report.problems.update(stalls.problems)
-        self._report.is_ousted = stalls.is_ousted
-        if not stalls.is_ousted:
+        with self._apart():
+            self._restores.look_for_purged()
+        with self._apart():
+            look_after_standbys(
+                around,
+                self._queue,
+                self._to_avoid,
+                self._own,
+                self._troubles,
+                sent=self._report.standbys,
+            )
+        with self._apart():
+            stalls = look_for_stalls(around, self._queue, self._own, self._troubles)
+            self._report.stalls = stalls.verdicts
+            self._report.problems.update(stalls.problems)
+            self._report.is_ousted = stalls.is_ousted
+        if self._report.is_ousted:
+            return
+        with self._apart():
             self._report.overspent = end_overspent(around, self._queue, self._own, self._troubles)
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """What goes wrong with one duty of a round is told, and keeps no other from being done.
+
+        Raises:
+            LedgerError: the database does not answer; nothing can be done without it.
+            OustedError: another process has taken the lease.
+        """
+        try:
+            yield
+        except (LedgerError, OustedError):
+            raise
+        except Exception as error:
+            _log.debug("a part of the round", exc_info=True)
+            if (words := words_for(error)) is not None:
+                self._report.warnings.append(words)
 
     def _batch(self, run_ids: Sequence[str]) -> None:
         """Decide about these runs and act."""

@@ -12,6 +12,7 @@ import pytest
 
 from hpcflow.errors import (
     SchedulerUnavailable,
+    StorageError,
     SubmissionDelayed,
 )
 from hpcflow.ledger.store import open_ledger
@@ -456,3 +457,27 @@ def test_whoever_sleeps_between_looking_and_acting_acts_no_more(
     report = desk.tick(may_act=lambda: has_lease)
     assert (report.sent, report.decisions, report.is_ousted) == ({}, {}, True)
     assert [RunDir(launched.run_dir).journal.read_bytes() for launched in runs] == before
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("lift_begin_times", "say_who_is_kept_out", "say_misnamed", "look_after_standbys"),
+        *("look_for_stalls", "end_overspent", "Restores.look_for_purged"),
+    ],
+)
+@pytest.mark.parametrize("error", [StorageError("a disk is full"), KeyError("a")], ids=str)
+def test_a_duty_that_fails_keeps_no_other_from_being_done(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch, part: str, error: Exception
+) -> None:
+    runs = [desk.launch() for _ in range(2)]
+    for launched in runs:
+        desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(f"hpcflow.requeue.tick.{part}", fail)
+    report = desk.tick()
+    assert report.sent.keys() == {launched.run_id for launched in runs}
+    assert len(report.warnings) == 1

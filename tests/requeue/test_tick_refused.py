@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import HpcflowError, SchedulerUnavailable, SubmissionDelayed, SubmissionInDoubt
+from hpcflow.launch.submission import last_attempt
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Released
 from hpcflow.model.state import RunState
 from hpcflow.requeue import troubles
 from hpcflow.schedulers.base import JobRef, SubmitRequest
+from hpcflow.storage import journal
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.runs import list_runs
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
@@ -134,6 +136,25 @@ def test_a_lock_that_nobody_gives_back_on_what_is_in_doubt_is_told_of(desk: Watc
         desk.clock.advance(301)
         (said,) = desk.tick().warnings
     assert said.startswith(f"{run_dir.submit_lock} is held")
+
+
+def test_of_very_many_in_doubt_some_are_settled_at_each_look(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is an open file for the length of the look."""
+    monkeypatch.setattr("hpcflow.observe.attempts._MOST_UNSETTLED", 2)
+    for _ in range(5):
+        desk.slurm.faults.append(Fault.CONTROLLER_DIES)
+        with pytest.raises(HpcflowError):
+            desk.launch()
+        desk.slurm.is_controller_down = False
+    desk.clock.advance(301)
+    left = []
+    for _ in range(3):
+        desk.look()
+        runs = list_runs(desk.settings.home)
+        left.append(sum(last_attempt(journal.read(each)).is_open for each in runs))
+    assert left == [3, 1, 0]
 
 
 def test_that_a_limit_is_full_is_found_out_by_few(desk: Watched) -> None:

@@ -328,3 +328,18 @@ def test_slurm_conf_is_believed_only_where_it_says_what_is_expected(
     assert SlurmCommands(clock=clock, cluster_name="leftover").cluster() == "leftover"
     install(slurm, tmp_path, "scontrol", stderr="no answer", exit_code=1)
     assert SlurmCommands(clock=clock, cluster_name="alpha").cluster() == "leftover"
+
+
+def test_a_cluster_that_did_not_say_its_name_is_asked_again(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    """A daemon lives for weeks: to it, a minute without slurmctld is no answer."""
+    slurm.setenv("SLURM_CONF", str(tmp_path / "none"))
+    count = 'echo x >> "$0.calls"'
+    asked = install(slurm, tmp_path, "scontrol", stderr="no answer", exit_code=1, then=count)
+    commands = SlurmCommands(clock=clock, cluster_name="alpha")
+    assert [commands.cluster() for _ in range(3)] == [None] * 3
+    assert asked.with_suffix(".calls").read_text() == "x\n", "one command waits in vain once"
+    install(slurm, tmp_path, "scontrol", stdout="ClusterName             = beta\n")
+    clock.advance(61)
+    assert commands.cluster() == "beta"

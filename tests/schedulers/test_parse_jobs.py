@@ -17,6 +17,7 @@ from hpcflow.schedulers.slurm.parse_jobs import (
     FIELD_END,
     QUEUE_FORMAT,
     ROW_END,
+    newest_of_each_life,
     parse_accounting,
     parse_queue,
 )
@@ -169,6 +170,19 @@ def test_accounting_is_told_oldest_first_with_every_start_of_a_job() -> None:
     first = {**ACCOUNTING_ROW, "State": "PREEMPTED"}
     jobs = parse_accounting(_accounting_text(second, first))
     assert [job.raw_state for job in jobs] == ["PREEMPTED", "COMPLETED"]
+
+
+def test_what_accounting_has_told_in_several_parts_is_one_life() -> None:
+    """A job of which slurmdbd is asked week by week; it ended while it was asked."""
+    running = {**ACCOUNTING_ROW, "State": "RUNNING", "End": "Unknown", "ElapsedRaw": "6899"}
+    again = {**ACCOUNTING_ROW, "Submit": "2026-03-01T12:00:00"}
+    resized = {**again, "State": "RESIZING", "End": "2026-03-01T12:00:00"}
+    other = {**ACCOUNTING_ROW, "JobID": "123+1"}
+    rows = [running, running, ACCOUNTING_ROW, resized, again, other]
+    told = newest_of_each_life(parse_accounting(_accounting_text(*rows)))
+    seen = sorted((job.job_id, job.raw_state, job.elapsed_s) for job in told)
+    ended = ("COMPLETED", 6900)
+    assert seen == [("123", *ended), ("123", *ended), ("123", "RESIZING", 6900), ("123+1", *ended)]
 
 
 def test_a_node_list_that_cannot_be_read_is_kept_as_it_is() -> None:

@@ -182,3 +182,15 @@ def test_a_program_without_a_word_is_described_by_its_exit_code() -> None:
     assert Answer("squeue", 3, "", "", 60).complaint == "exit code 3 without a word"
     assert Answer("squeue", -64, "", "", 60).complaint == "ended by SIGRTMAX"
     assert Answer("squeue", -65, "", "", 60).complaint == "ended by signal 65"
+
+
+def test_a_program_that_cannot_be_started_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("squeue", "sbatch"):
+        program = install(monkeypatch, tmp_path, name).with_suffix("")
+        program.write_bytes(b"\x7fELF half a program")
+    with pytest.raises(SchedulerUnavailable, match="squeue cannot be started: Exec format error"):
+        ask(["squeue"])
+    with pytest.raises(SchedulerUnavailable, match="sbatch cannot be started"):
+        SlurmCommands(clock=SystemClock()).submit(_request(tmp_path))

@@ -61,6 +61,8 @@ _MAX_IDS: Final = 5_000
 _TOO_WIDE: Final = "too wide of a date range"
 #: Each takes slurmdbd as long as a question of its own.
 _MAX_WINDOWS: Final = 100
+#: One command waits in vain once; a daemon does not take silence for an answer for good.
+_ASK_NAME_AGAIN_S: Final = 60.0
 _CANCEL_AT_ONCE: Final = 1_000
 _UPDATE_AT_ONCE: Final = 1_000
 
@@ -108,7 +110,7 @@ class SlurmCommands:
         self._submit_timeout_s = submit_timeout_s
         self._accounting_timeout_s = accounting_timeout_s
         self._settings: dict[str, str] | None = None
-        self._is_nameless = False
+        self._ask_name_at = 0.0
         self._accounts: dict[str, frozenset[str] | None] = {}
 
     def cluster(self) -> str | None:
@@ -117,12 +119,13 @@ class SlurmCommands:
         configured = configured_name()
         if configured is not None and configured == self._cluster_name:
             return configured
-        if not self._is_nameless:
+        now = self._clock.monotonic()
+        if self._settings is not None or now >= self._ask_name_at:
             try:
                 return self._read_settings().get("ClusterName")
             except SchedulerUnavailable as error:
                 _log.debug("the cluster does not say its name: %s", error)
-                self._is_nameless = True  # one wait in vain is enough
+                self._ask_name_at = now + _ASK_NAME_AGAIN_S
         return configured
 
     def submit(self, request: SubmitRequest) -> JobRef:
@@ -288,11 +291,11 @@ class SlurmCommands:
         ]
         text = self._ask_in_windows(argv, earliest, [f"--uid={os.geteuid()}", *options])
         # Job ids wrap: an older job may bear the same one.
-        return [
+        return parse_jobs.newest_of_each_life(
             job
             for job in parse_jobs.parse_accounting(text)
             if is_any_age or job.submitted_at is None or job.submitted_at >= earliest
-        ]
+        )
 
     def _ask_in_windows(self, argv: list[str], since: datetime, options: list[str]) -> str:
         """Ask about all the time since then, in parts as short as slurmdbd wants them.

@@ -127,6 +127,19 @@ def sort_by_age(jobs: Iterable[JobInfo]) -> list[JobInfo]:
     return sorted(jobs, key=lambda job: (job.submitted_at or never, job.started_at or never))
 
 
+def newest_of_each_life(jobs: Iterable[JobInfo]) -> list[JobInfo]:
+    """The last record of each life of a job, in the order of ``jobs``.
+
+    Who asks in parts is told of a long job in each of them, of its end perhaps in the last alone.
+    The record before a resize may have been submitted in the second of the one that follows.
+    """
+    newest: dict[object, JobInfo] = {}
+    for job in jobs:
+        is_resized = normalize_raw_state(job.raw_state) == "RESIZING"
+        newest[job.job_id, job.submitted_at or object(), is_resized] = job
+    return list(newest.values())
+
+
 def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobInfo:
     raw_state = fields["State"].strip()
     state = attempt_state(raw_state)

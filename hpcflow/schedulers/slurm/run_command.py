@@ -161,19 +161,25 @@ def _run(
         )
     # Not a `with` block, nor subprocess.run(): both wait for, or kill, the child when we are
     # interrupted, and an sbatch that is killed half-way leaves a doubt that it need not leave.
-    process = subprocess.Popen(
-        [path, *argv[1:]],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        env=dict(environment),
-        cwd=cwd,
-        pass_fds=pass_fds,
-        umask=umask,
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(
+            [path, *argv[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            env=dict(environment),
+            cwd=cwd,
+            pass_fds=pass_fds,
+            umask=umask,
+            start_new_session=True,
+        )
+    except OSError as error:  # nothing was executed: no memory, no more processes, a broken program
+        raise SchedulerUnavailable(
+            f"{program} cannot be started: {error.strerror or error}",
+            next_action=f"try `{program} --version` on this machine, then once more",
+        ) from error
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)
         exit_code: int | None = process.returncode
