@@ -68,9 +68,11 @@ def _bill(owner: Owner) -> Accounted:
 
 
 def intent(owner: Owner, run_dir: RunDir, number: int = 1, days: int = 0) -> Intended:
+    """Also of a number that no attempt has, as others may write it."""
     at = owner.clock.now() + timedelta(days=days)
     name = job_name(run_dir.path.name, number)
-    return Intended(at=at, attempt=number, job_name=name, scheduler="slurm")
+    first = Intended(at=at, attempt=1, job_name=name, scheduler="slurm")
+    return first.model_copy(update={"attempt": number})
 
 
 def _again(owner: Owner, run_dir: RunDir) -> list[JournalRecord]:
