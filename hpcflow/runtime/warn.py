@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 from hpcflow.runtime.safe_text import safe_lines
+
+#: Of one watcher.
+_MOST_TEXTS: Final = 100
 
 
 def warn(text: str) -> None:
@@ -22,9 +26,13 @@ class WarnOnce:
         self._said: set[str] = set()
 
     def __call__(self, text: str) -> bool:
-        """Say ``text``, and whether it was said for the first time."""
-        is_new = text not in self._said
-        if is_new:
-            self._said.add(text)
-            warn(text)
-        return is_new
+        """Say ``text``, and whether it was said for the first time.
+
+        Others can make up names without end, so only the first texts are said.
+        """
+        if text in self._said or len(self._said) > _MOST_TEXTS:
+            return False
+        is_last = len(self._said) == _MOST_TEXTS
+        self._said.add(text)
+        warn("no more warnings of this kind are shown" if is_last else text)
+        return not is_last

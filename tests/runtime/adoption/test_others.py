@@ -279,3 +279,50 @@ def test_nothing_is_put_back_behind_a_link_that_others_make_meanwhile(
     with pytest.raises(OSError, match="it is a link of another user"):
         bench.begin()
     assert eve.private.read_bytes() == b"secret"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+@pytest.mark.parametrize("kind", ["file", "link", "fifo", "folder"])
+@pytest.mark.parametrize("marker", [".done", ".done.json"])
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_a_marker_of_others_proves_nothing(
+    bench: Bench, marker: str, kind: str, *, is_alive: bool
+) -> None:
+    """The program writes half a checkpoint, and another user says that it is whole."""
+    bench.rule = {"marker": marker}
+    adopter = bench.watching()
+    bench.out.chmod(0o1777)
+    bench.write("step-7", b"half a chec")
+    path = bench.out / f"step-7{marker}"
+    made: dict[str, Callable[[], object]] = {
+        "file": lambda: path.write_text("{}"),
+        "link": lambda: path.symlink_to(bench.write("mine.json", b"{}")),
+        "fifo": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+    }
+    made[kind]()
+    os.lchown(path, EVE, EVE)
+    if is_alive:
+        bench.pass_by(adopter, 11)
+        assert bench.adopted() == {}
+        return
+    bench.program_ended(137)
+    bench.next_attempt()
+    assert bench.begin() is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_names_that_others_make_up_fill_neither_log_nor_memory(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bench.rule = {}
+    adopter = bench.watching()
+    bench.out.chmod(0o1777)
+    for number in range(300):
+        path = bench.write(f"step-{number}", b"")
+        os.chown(path, EVE, EVE)
+    for _ in range(2):
+        adopter.look()
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 101
+    assert said[-1] == "hpcflow: no more warnings of this kind are shown"
