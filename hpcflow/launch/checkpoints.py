@@ -22,7 +22,7 @@ from hpcflow.ledger.rows import AttemptRow, CheckpointRow
 from hpcflow.model.checkpointing import KeepBest, Mode
 from hpcflow.model.journal import CheckpointRemoved
 from hpcflow.model.state import AttemptState
-from hpcflow.projection.reading import RunReader
+from hpcflow.projection.reading import FOLD_ERRORS, RunReader
 from hpcflow.runtime import keeping
 from hpcflow.runtime.files import names_in, remove_tree
 from hpcflow.runtime.manifest import CheckpointError, read_manifest, verify
@@ -211,7 +211,10 @@ def _read_files(
     run_dir: RunDir,
 ) -> tuple[list[AttemptRow], dict[int, CheckpointRow], str | None]:
     """The attempts, the checkpoints that were removed, and the final model, by the run's files."""
-    change = RunReader(run_dir, None, is_lenient=True).read()
+    try:
+        change = RunReader(run_dir, None, is_lenient=True).read()
+    except FOLD_ERRORS as error:
+        raise StorageError(f"the files of {run_dir.path.name} cannot be read: {error}") from error
     assert change is not None  # what is read from its start is always new
     removed = {row.train_step: row for row in change.checkpoints if row.removed is not None}
     return change.attempts, removed, change.run.final_model

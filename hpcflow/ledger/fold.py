@@ -28,6 +28,8 @@ MAX_METRICS: Final = 500
 #: Of one run, as rows of checkpoints and as rows of the mirror.
 MAX_CHECKPOINTS: Final = 100_000
 _MAX_TEXT: Final = 10_000
+#: Of a checkpoint, in characters. It is a part of a key, and of these Postgres takes 2,700 bytes.
+_MAX_PATH: Final = 600
 _MAX_WHY: Final = 1000
 _MAX_INT: Final = 2**63 - 1
 #: What of ``mirror.jsonl`` says whether the store has a checkpoint; the rest is on the way there.
@@ -293,12 +295,18 @@ def _fold_train_started(_: RunFold, __: int, report: dict[str, Any], event: dict
     _fold_progress(report, {**event, "metrics": None})
 
 
+def _checkpoint_of(said: dict[str, Any]) -> tuple[str, int]:
+    """Its path and its train step."""
+    path, train_step = _text(said.get("path")), _count(said.get("train_step"))
+    if not path or train_step is None or not _is_inside(path) or len(path) > _MAX_PATH:
+        raise ValueError("not a checkpoint of this run")
+    return path, train_step
+
+
 def _fold_checkpoint(
     fold: RunFold, number: int, report: dict[str, Any], event: dict[str, Any]
 ) -> None:
-    path, train_step = _text(event.get("path")), _count(event.get("train_step"))
-    if not path or train_step is None or not _is_inside(path):
-        raise ValueError("not a checkpoint of this run")
+    path, train_step = _checkpoint_of(event)
     # A program may save to one path for ever; the row below is then its last attempt's only.
     report["saved"] = max(train_step, report.get("saved", 0))
     report["saved_at"] = _time(event["at"])
@@ -337,9 +345,7 @@ def _fold_checkpoint_removed(
 def _removed(run_id: str, said: dict[str, Any], attempt: int, by: str) -> CheckpointRow:
     """What stays of a checkpoint that was removed; from this line alone, for that of its making
     may be read before, after, or never."""
-    path, train_step = _text(said.get("path")), _count(said.get("train_step"))
-    if not path or train_step is None or not _is_inside(path):
-        raise ValueError("not a checkpoint of this run")
+    path, train_step = _checkpoint_of(said)
     return CheckpointRow(
         run_id=run_id,
         path=path,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import timedelta
+from typing import Annotated, Final
 
 from pydantic import AwareDatetime, Field
 
 from hpcflow.clock import EARLIEST, LATEST
 
-#: Aware, and so far from the ends of time that a few years can be added or subtracted.
-Moment = Annotated[AwareDatetime, Field(ge=EARLIEST, le=LATEST)]
+_MARGIN: Final = timedelta(days=9000)
+
+#: Aware, and so far from the ends of time that years can be added or subtracted.
+Moment = Annotated[AwareDatetime, Field(ge=EARLIEST + _MARGIN, le=LATEST - _MARGIN)]

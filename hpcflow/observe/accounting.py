@@ -5,6 +5,8 @@ By id, and by name for submissions whose id is not known: slurmdbd can refuse th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,27 +17,50 @@ from hpcflow.model.journal import Intended
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.silence import Silence
 from hpcflow.schedulers.base import JobInfo, Scheduler
+from hpcflow.storage.layout import Home
 
 #: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
 #: of submission is compared exactly afterwards.
 _MARGIN: Final = timedelta(days=1)
 
 
-class Accounting:
-    """The accounting of one site, in one look.
+#: Of what is older, a site may forbid to ask (slurmdbd's MaxQueryTimeRange); and a time in a
+#: journal from a store may be of any year. So that is asked by itself.
+_RECENT: Final = timedelta(days=30)
 
-    Attributes:
-        answered: whether it answered, or was not asked.
-        names_answered: whether it answered questions by name, or was not asked any.
-    """
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Jobs by their ids, and others by their names, each with the time that it was sent at."""
+
+    ids: list[tuple[str, datetime]]
+    names: list[tuple[str, datetime]]
+
+    def where(self, is_wanted: Callable[[datetime], bool]) -> _Wanted:
+        return _Wanted(
+            [each for each in self.ids if is_wanted(each[1])],
+            [each for each in self.names if is_wanted(each[1])],
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.ids or self.names)
+
+
+class Accounting:
+    """The accounting of one site, in one look."""
 
     def __init__(
-        self, scheduler: Scheduler, clock: Clock, silence: Silence, warnings: list[str]
+        self, scheduler: Scheduler, clock: Clock, home: Home, site: str, warnings: list[str]
     ) -> None:
         """``warnings`` gets a text for whatever could not be asked; it is asked again later."""
         self._scheduler, self._clock = scheduler, clock
-        self._silence, self._warnings = silence, warnings
-        self.answered = self.names_answered = True
+        self._silence, self._silence_of_old = Silence(home, site), Silence(home, f"{site} old")
+        self._warnings = warnings
+        self._unanswered: set[str] = set()
+
+    def answered(self, job: str | None) -> bool:
+        """Whether it answered about a job, by its id or by its name, or was not asked about it."""
+        return job not in self._unanswered
 
     def ask(
         self,
@@ -44,52 +69,48 @@ class Accounting:
         bills: list[DueBill],
     ) -> list[JobInfo]:
         """What accounting says of jobs that the queue does not know, and of those whose bill is
-        due. One that was silent a moment ago is not asked again: a large database takes long to say
-        nothing."""
-        if not forgotten and not unknown and not bills:
-            return []
+        due."""
         now = self._clock.now()
-        if self._silence.is_fresh(now):
-            self.answered = self.names_answered = False
-            if forgotten or unknown:
+        wanted = _Wanted(
+            [(each.job_id or "", each.submitted_at or run.created_at) for run, each in forgotten]
+            + [(each.attempt.job_id or "", each.attempt.submitted_at or now) for each in bills],
+            [(intent.job_name, intent.at) for intent in unknown],
+        )
+        recent = wanted.where(lambda at: now - at <= _RECENT)
+        old = wanted.where(lambda at: now - at > _RECENT)
+        is_needed = bool(forgotten or unknown)  # a bill has time
+        told = self._ask(recent, now, self._silence, is_needed=is_needed)
+        return told + self._ask(old, now, self._silence_of_old, is_needed=is_needed)
+
+    def _ask(
+        self, wanted: _Wanted, now: datetime, silence: Silence, *, is_needed: bool
+    ) -> list[JobInfo]:
+        """One that was silent a moment ago is not asked again: a large database takes long to say
+        nothing."""
+        if wanted and silence.is_fresh(now):
+            self._unanswered.update(job for job, _ in (*wanted.ids, *wanted.names))
+            if is_needed:
                 self._warnings.append("accounting did not answer a moment ago; ends may show late")
             return []
         told: list[JobInfo] = []
         try:
-            if forgotten or bills:
-                times = [attempt.submitted_at or run.created_at for run, attempt in forgotten]
-                times += [each.attempt.submitted_at or now for each in bills]
-                job_ids = [
-                    *(attempt.job_id or "" for _, attempt in forgotten),
-                    *(each.attempt.job_id or "" for each in bills),
-                ]
-                told = self._scheduler.accounting(job_ids, min(times) - _MARGIN)
+            if wanted.ids:
+                since = min(at for _, at in wanted.ids) - _MARGIN
+                told = self._scheduler.accounting([job_id for job_id, _ in wanted.ids], since)
         except SchedulerUnavailable as error:
-            self.answered = self.names_answered = False
-            self._silence.remember(now)
+            self._unanswered.update(job for job, _ in (*wanted.ids, *wanted.names))
+            silence.remember(now)
             self._warnings.append(f"{error.message}; ends may show late")
             return []
-        return told + self._ask_names(unknown, now, is_silent=not (forgotten or bills))
-
-    def _ask_names(
-        self, unknown: list[Intended], now: datetime, *, is_silent: bool
-    ) -> list[JobInfo]:
-        """What accounting says of jobs without a known id.
-
-        slurmdbd can refuse a question by name, and answer one by id: these have an answer then.
-
-        Args:
-            is_silent: whether a refusal says that accounting does not answer at all.
-        """
-        if not unknown:
-            return []
-        since = min(intent.at for intent in unknown) - _MARGIN
-        names = [intent.job_name for intent in unknown]
+        # slurmdbd can refuse a question by name, and answer one by id: these have an answer then.
         try:
-            return self._scheduler.accounting([], since, job_names=names)
+            if wanted.names:
+                since = min(at for _, at in wanted.names) - _MARGIN
+                names = [name for name, _ in wanted.names]
+                told = told + self._scheduler.accounting([], since, job_names=names)
         except SchedulerUnavailable as error:
-            self.names_answered = False
-            if is_silent:
-                self._silence.remember(now)
+            self._unanswered.update(name for name, _ in wanted.names)
+            if not wanted.ids:  # perhaps it does not answer at all
+                silence.remember(now)
             self._warnings.append(f"{error.message}; a submission stays in doubt")
-            return []
+        return told

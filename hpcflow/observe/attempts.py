@@ -61,7 +61,6 @@ from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.resized import lives_of
 from hpcflow.observe.restarts import follow_restarts, may_be_restarted
 from hpcflow.observe.settling import Settling
-from hpcflow.observe.silence import Silence
 from hpcflow.observe.stall_of import stall_of
 from hpcflow.observe.unreachable import keep_from_starting, tell_to_leave
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
@@ -125,7 +124,7 @@ def observe(
                 partial(find_site, site),
                 clock,
                 home,
-                Silence(home, site),
+                site,
                 warnings,
             )
             return watch.look(
@@ -188,14 +187,14 @@ class _Watch:
         find_site: Callable[[], Site],
         clock: Clock,
         home: Home,
-        silence: Silence,
+        site: str,
         warnings: list[str],
     ) -> None:
         self._scheduler = scheduler
         self._find_site = find_site
         self._clock = clock
         self._home = home
-        self._accounting = Accounting(scheduler, clock, silence, warnings)
+        self._accounting = Accounting(scheduler, clock, home, site, warnings)
         self._warnings = warnings
         self._past: dict[str, list[JobInfo]] = {}
         self._settling = Settling(find_site, home, warnings)
@@ -275,7 +274,7 @@ class _Watch:
                 scheduler=self._scheduler,
                 clock=self._clock,
                 lock=each.lock,
-                lookup=Lookup(own, is_certain=self._accounting.names_answered),
+                lookup=Lookup(own, self._accounting.answered(each.intent.job_name)),
             )
             return True
         return False
@@ -287,7 +286,8 @@ class _Watch:
 
     def _bill(self, bills: list[DueBill], told: list[JobInfo]) -> list[RunDir]:
         """Journal what ended attempts took; the runs of which anything was new."""
-        if not bills or not self._accounting.answered:
+        bills = [each for each in bills if self._accounting.answered(each.attempt.job_id)]
+        if not bills:
             return []
         by_id: dict[str, list[JobInfo]] = defaultdict(list)
         for job in told:  # with the components of heterogeneous jobs
@@ -395,7 +395,7 @@ class _Watch:
         """Add what is new about an attempt. Return whether its job may have been restarted."""
         now_is = self._follow(written, attempt, job, is_older=is_older)
         # Without accounting, only the job's own last word may end what the queue has forgotten.
-        is_told = job is not None or self._accounting.answered
+        is_told = job is not None or self._accounting.answered(attempt.job_id)
         if now_is is not None and (is_told or now_is.exit_code is not None):
             records = self._records(written, now_is, job)
             # Before the records are journaled: a process that is killed in between comes to the
@@ -428,7 +428,7 @@ class _Watch:
             return None if is_restarted else attempt
         if len(past) > 1 or may_be_restarted(run_dir, attempt, job):
             written.write()
-            certain = self._accounting.answered
+            certain = self._accounting.answered(attempt.job_id)
             return follow_restarts(run_dir, attempt, job, past, self._clock, is_certain=certain)
         return attempt
 

@@ -149,7 +149,8 @@ def _refresh_live(
     live = [
         (run, attempt)
         for run, attempt in ledger.live_attempts(user=user)
-        if own.has(run.run_id, run.run_dir)
+        # Of a misfit the rows stay old: what is seen now would be news, and be written, each time.
+        if run.run_id not in ledger.misfits and own.has(run.run_id, run.run_dir)
     ]
     # Without a daemon, a process that looks first writes down which standbys have begun.
     over = ledger.due(STANDBY_DUE, clock.now(), user=user)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +314,42 @@ def test_an_intent_that_cannot_be_asked_about_holds_up_no_other_run(
     assert "Too wide of a date range in query; a submission stays in doubt" in said
     assert desk.seen(doubtful.path.name).run.state is not RunState.COMPLETED
     assert last_attempt(journal.read(doubtful)).is_open
+
+
+@pytest.mark.parametrize("what", ["an end", "a bill", "an intent"])
+def test_one_job_that_is_too_old_to_be_asked_about_holds_up_no_other(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A site may limit the time of a question; and a store's journal may hold any time."""
+    old = desk.launch()
+    if what == "an intent":
+        _launched_in_doubt(desk)
+        desk.slurm.is_controller_down = False
+    elif what == "a bill":
+        desk.slurm.end(old.job_id, "COMPLETED", exit_code=0)
+        desk.slurm.is_accounting_down = True
+        desk.look()
+        desk.slurm.is_accounting_down = False
+    desk.clock.advance(100 * 86_400)
+    others = [desk.launch() for _ in range(2)]
+    ask = desk.slurm.accounting
+
+    def accounting(job_ids: Any, since: Any, **more: Any) -> Any:
+        if desk.clock.now() - since > timedelta(days=60):
+            raise SchedulerUnavailable("sacct got no answer: Too wide of a date range in query")
+        return ask(job_ids, since, **more)
+
+    monkeypatch.setattr(desk.slurm, "accounting", accounting)
+    for each in others:
+        desk.slurm.end(each.job_id, "COMPLETED", exit_code=0)
+    for each in (old, *others):
+        desk.slurm.forget(each.job_id)
+    said = "\n".join(desk.look())
+    assert [desk.state(each.run_id)[0] for each in others] == [RunState.COMPLETED] * 2
+    assert "Too wide of a date range" in said
+    desk.clock.advance(200)
+    desk.look()
+    assert all(desk.seen(each.run_id).run.cost_usd is not None for each in others)
 
 
 def test_accounting_that_is_silent_is_not_asked_at_every_look(desk: Desk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -80,6 +81,10 @@ MIRROR_MORE: Final = {"size_bytes": 1, "manifest_sha256": "0" * 64}
 STRANGE: Final = {
     "the year 1": '"0001-01-01T00:00:00Z"',
     "the year 9999": '"9999-12-31T23:59:59.999999-12:00"',
+    "the first time": '"1900-01-01T00:00:00Z"',
+    "the last time": '"9000-01-01T00:00:00Z"',
+    "just before the last time": '"8999-12-31T23:59:59.999Z"',
+    "a long text": json.dumps(random.Random(1).randbytes(4500).hex()),  # no database compresses it
     "the year 300000": '"300000-01-01T00:00:00Z"',
     "a time without a zone": '"2026-03-01T12:00:00"',
     "NaN": "NaN",
@@ -164,5 +169,6 @@ def test_a_strange_value_in_any_field_lets_all_runs_be_read(
     assert check(ledger, run_dirs) == []
     ids = {run_dir.path.name for run_dir in run_dirs}
     assert {run.run_id for run in ledger.runs()} == ids
+    assert ledger.known(sorted(ids)).keys() == ids
     for run_id in ids:
         ledger.run(run_id)
