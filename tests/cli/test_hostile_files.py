@@ -57,14 +57,11 @@ LISTING: Final = ("ls", "scratch")
 
 
 @pytest.fixture
-def place(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A home in memory, where there is memory for one: it has twenty runs."""
-    here = Home(tmp_path / "home")
-    here.path.mkdir(mode=0o700)
-    monkeypatch.setenv("HPCFLOW_HOME", str(here.path))
+def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """An empty home, of a user without a cluster."""
+    home.mkdir(mode=0o700)
     monkeypatch.setenv("HPCFLOW_SITE", "local")
-    assert here.path != home
-    return here
+    return Home(home)
 
 
 class Person:
