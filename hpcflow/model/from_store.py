@@ -28,13 +28,19 @@ def is_own_word(records: Sequence[JournalRecord], attempt: int) -> bool:
 
     After a restore all else may follow from what was in the store: a claim, a restart, a standby.
     """
+    own = own_attempts(records)
+    return own is None or attempt in own
+
+
+def own_attempts(records: Sequence[JournalRecord]) -> set[int] | None:
+    """Return the attempts of which :func:`is_own_word` is true; None if of all."""
     own = own_records(records)
     if own is records:
-        return True
+        return None
     said = [each.says if isinstance(each, Standby) else each for each in own]
     sent = [each for each in said if isinstance(each, Submitted)]
     ids = {each.job_id for each in sent if each.how in ("sbatch", "inside")}
-    return any(each.attempt == attempt and each.job_id in ids for each in sent)
+    return {each.attempt for each in sent if each.job_id in ids}
 
 
 def own_mem_mb(records: Sequence[JournalRecord], intent: Intended | None) -> int | None:
@@ -44,9 +50,10 @@ def own_mem_mb(records: Sequence[JournalRecord], intent: Intended | None) -> int
 
 def own_bills(records: Sequence[JournalRecord]) -> list[Accounted]:
     """Return the bills that follow from what Slurm told this user."""
+    own = own_attempts(records)
     return [
         each
         for each in own_records(records)
         if isinstance(each, Accounted)
-        and (each.source == "accounting" or is_own_word(records, each.attempt))
+        and (each.source == "accounting" or own is None or each.attempt in own)
     ]

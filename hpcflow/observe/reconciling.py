@@ -30,7 +30,7 @@ from hpcflow.errors import HpcflowError, LedgerError, StorageError, shell_word, 
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
-from hpcflow.model.from_store import is_own_word, own_bills
+from hpcflow.model.from_store import own_attempts, own_bills
 from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
 from hpcflow.observe.adopting import adopted, standby_of
 from hpcflow.sites.schema import Site
@@ -45,6 +45,10 @@ _log = logging.getLogger(__name__)
 _MAKING_TAKES: Final = timedelta(hours=1)
 #: Problems that are named of one folder: others can make any number of files in it.
 _MOST_NAMED: Final = 10
+#: Lines that one look adds to one budget: a teammate can commit to any number of attempts.
+_MOST_LINES: Final = 1_000
+
+_Sending = Intended | Submitted | Refused | Withdrawn
 
 
 def reconcile(
@@ -76,6 +80,19 @@ def reconcile(
     return [problem for look in looks for problem in look.problems(scope)]
 
 
+@dataclass(frozen=True)
+class _Sendings:
+    """What the journal of one run says last of the sending of each attempt, or of a standby.
+
+    Attributes:
+        is_linked: whether the home has this run.
+        last: None if its journal cannot be read now.
+    """
+
+    is_linked: bool
+    last: dict[int, _Sending] | None = None
+
+
 @dataclass
 class _Look:
     """One look at the budgets of one folder."""
@@ -88,6 +105,9 @@ class _Look:
     _clock: Clock
     _sites: dict[str, bool] = field(default_factory=dict)
     _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
+    # By run: others can name one run in any number of lines, and a journal may be long.
+    _sendings: dict[str, _Sendings] = field(default_factory=dict)
+    _own: dict[str, set[int] | None] = field(default_factory=dict)
     _problems: list[str] = field(default_factory=list)
 
     def problems(self, scope: Scope | None) -> list[str]:
@@ -150,7 +170,12 @@ class _Look:
             unknown = {each.run_id for each in entries if (each.run_id, each.attempt) not in by_key}
             for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
                 by_key[row.run_id, row.attempt] = row
-            for entry in entries:
+            # Attempts that the ledger has come first: lines of a teammate do not delay them.
+            for entry in sorted(
+                entries, key=lambda each: (each.run_id, each.attempt) not in by_key
+            ):
+                if len(self._lines.get(budget.scope, ())) >= _MOST_LINES:
+                    break  # the next look continues
                 with self._guarded(budget.scope):
                     self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
         for row in rows:
@@ -250,34 +275,51 @@ class _Look:
 
     def _is_own(self, row: SpendingRow) -> bool:
         """Whether what an attempt took follows from what Slurm told this user, by its journal."""
-        for run_dir in linked(self._home, [row.run_id]):
+        if row.run_id not in self._own:
+            self._own[row.run_id] = self._read_own(row.run_id)
+        own = self._own[row.run_id]
+        return own is None or row.attempt in own
+
+    def _read_own(self, run_id: str) -> set[int] | None:
+        """The attempts of a run of which that is so; None if of all."""
+        for run_dir in linked(self._home, [run_id]):
             if is_gone(run_dir):
                 continue
             with suppress(StorageError):
                 records = journal.read(run_dir)
-                billed = {each.attempt for each in own_bills(records)}
-                return row.attempt in billed or is_own_word(records, row.attempt)
-        return False
+                own = own_attempts(records)
+                return None if own is None else own | {each.attempt for each in own_bills(records)}
+        return set()
 
     def _is_void(self, entry: Entry) -> bool:
         """Whether there certainly is no job of an attempt, nor is anybody sending it."""
         is_old = self._clock.now() - entry.at > _MAKING_TAKES
-        run_dirs = linked(self._home, [entry.run_id])
-        if not run_dirs:  # the process that was to make the run was killed; or it is another home's
-            is_skipped = is_path_untrusted(self._home, entry.run_id)
-            return is_old and entry.home is not None and not is_skipped
-        (run_dir,) = run_dirs
-        try:
-            with submit_lock(run_dir, wait_s=0):
-                last = _last_word(journal.read(run_dir), entry.attempt)
-        except StorageError:  # somebody is at it, or it is gone, or away
+        if entry.run_id not in self._sendings:
+            self._sendings[entry.run_id] = self._read_sendings(entry.run_id)
+        said = self._sendings[entry.run_id]
+        if not said.is_linked:  # the process that was to make it was killed; or another home's
+            is_known = is_old and entry.home is not None
+            return is_known and not is_path_untrusted(self._home, entry.run_id)
+        if said.last is None:
             return False
+        last = said.last.get(entry.attempt)
         if isinstance(last, Submitted):  # also long before something was committed to it
             return False
         # A refused number is used again: what was refused before may be on its way now.
         if last is None or last.at < entry.at:
             return is_old
         return isinstance(last, (Refused, Withdrawn))
+
+    def _read_sendings(self, run_id: str) -> _Sendings:
+        run_dirs = linked(self._home, [run_id])
+        if not run_dirs:
+            return _Sendings(is_linked=False)
+        (run_dir,) = run_dirs
+        try:
+            with submit_lock(run_dir, wait_s=0):
+                return _Sendings(is_linked=True, last=_last_words(journal.read(run_dir)))
+        except StorageError:  # somebody is at it, or it is gone, or away
+            return _Sendings(is_linked=True)
 
     def _say(
         self, budget: Budget, record: str, entry: Entry, *, amounts: Amounts | None = None,
@@ -325,13 +367,7 @@ def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
     return scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
 
 
-def _last_word(
-    records: Iterable[JournalRecord], attempt: int
-) -> Intended | Submitted | Refused | Withdrawn | None:
-    """What the journal says last of the sending of an attempt, or of a standby."""
-    last = None
-    for record in records:
-        said = record.says if isinstance(record, Standby) else record
-        if isinstance(said, (Intended, Submitted, Refused, Withdrawn)) and said.attempt == attempt:
-            last = said
-    return last
+def _last_words(records: Iterable[JournalRecord]) -> dict[int, _Sending]:
+    """What the journal says last of the sending of each attempt, or of a standby."""
+    said = (each.says if isinstance(each, Standby) else each for each in records)
+    return {each.attempt: each for each in said if isinstance(each, _Sending)}

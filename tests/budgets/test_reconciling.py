@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +24,13 @@ from hpcflow.budgets.state import Budget
 from hpcflow.errors import SchedulerUnavailable, StorageError, SubmissionInDoubt
 from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.run import Launched
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import Restored
 from hpcflow.observe import reconciling
 from hpcflow.sites.placement import place
+from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
 from hpcflow.testing.fake_scheduler import Fault
 from tests.budgets.desk import VISION, BudgetDesk
@@ -353,3 +359,121 @@ def test_of_two_who_set_a_budget_at_once_the_second_begins_nothing_anew(
         desk.set(hard="10")
     assert desk.usd() == ("0.00", "3.00"), "what was committed to meanwhile counts"
     assert [each.by for each in desk.budget().changes] == ["grace", desk.settings.user]
+
+
+def forge(
+    desk: BudgetDesk, run_id: str, numbers: range, scope: Scope = VISION, **more: object
+) -> None:
+    """A teammate writes lines in the name of this user, of attempts that never were."""
+    at, by = desk.clock.now(), desk.settings.user
+    desk.budgets.append(
+        scope,
+        [
+            entry_line("committed", at, by, run_id, number, amounts=NOTHING, limit_s=60, **more)
+            for number in numbers
+        ],
+    )
+
+
+def counted(desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch, run_id: str) -> tuple[int, int, int]:
+    """How often a look at the budgets reads the journal of a run, takes its submit lock, and looks
+    its link up."""
+    found = {"read": 0, "submit_lock": 0, "linked": 0}
+
+    def count(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(of: Any, *args: Any, **options: Any) -> Any:
+            of_run = args[0] == [run_id] if name == "linked" else of.path.name == run_id
+            found[name] += of_run
+            return real(of, *args, **options)
+
+        return call
+
+    with monkeypatch.context() as patch, open_ledger(desk.settings.ledger_url) as ledger:
+        for module, name in (
+            (journal, "read"), (reconciling, "submit_lock"), (reconciling, "linked"),
+        ):  # fmt: skip
+            patch.setattr(module, name, count(name, getattr(module, name)))
+        reconciling.reconcile(
+            ledger,
+            home=desk.settings.home,
+            user=desk.settings.user,
+            folders=[desk.budgets],
+            find_site=lambda _: desk.site,
+            clock=desk.clock,
+        )
+    return found["read"], found["submit_lock"], found["linked"]
+
+
+@pytest.mark.parametrize("run", ["ended", "running", "refused", "never made", "locked"])
+@pytest.mark.parametrize("is_home_said", [False, True])
+def test_a_look_reads_a_journal_once_however_many_lines_name_its_run(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch, run: str, is_home_said: bool
+) -> None:
+    scopes = [VISION, Scope("user", desk.settings.user), Scope("project", "another")]
+    for scope in scopes:
+        desk.set(str(scope), hard="100")
+    run_id = "small-20260101-aaaaaaaa"
+    if run == "refused":
+        run_id = unsent(desk).path.name
+    elif run != "never made":
+        launched = desk.launch()
+        run_id = launched.run_id
+        if run == "ended":
+            desk.train(launched.job_id, minutes=10)
+        else:
+            desk.slurm.start(launched.job_id)
+            desk.look()
+    home = {"home": str(desk.settings.home.path.resolve())} if is_home_said else {}
+    for scope in scopes:
+        forge(desk, run_id, range(100, 200), scope, **home)
+    for hours in (0, 0.5, 2):  # while it may be sent, by a fast process or a slow one; after that
+        desk.clock.advance(hours * HOUR_S)
+        with ExitStack() as stack:
+            if run == "locked":
+                stack.enter_context(submit_lock(RunDir(launched.run_dir), wait_s=0))
+            assert max(counted(desk, monkeypatch, run_id)) <= 1
+    is_kept = run == "locked" or (run == "never made" and not is_home_said)
+    for scope in scopes:
+        live = [each for each in desk.budget(str(scope)).committed_to() if each.attempt >= 100]
+        assert len(live) == (100 if is_kept else 0)
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_look_reads_a_journal_once_however_many_of_its_attempts_are_to_be_settled(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch, is_restored: bool
+) -> None:
+    """A teammate commits to it in the name of this user, in other budgets."""
+    others = [Scope("project", f"p{number}") for number in range(5)]
+    for scope in (VISION, *others):
+        desk.set(str(scope), hard="100")
+    launched = desk.launch()
+    desk.train(launched.job_id, minutes=10)
+    if is_restored:
+        restored = Restored(
+            at=desk.clock.now(), by="ada", url="s3://x", journal=True, after=1, site="devcluster"
+        )
+        journal.append(RunDir(launched.run_dir), restored)
+    for scope in others:
+        forge(desk, launched.run_id, range(1, 2), scope)
+    assert max(counted(desk, monkeypatch, launched.run_id)) <= 1
+    finals = {desk.budget(str(each)).entries[launched.run_id, 1].is_final for each in others}
+    assert finals == {not is_restored}
+
+
+def test_a_look_adds_so_many_lines_and_what_the_ledger_has_comes_first(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciling, "_MOST_LINES", 20)
+    desk.set(hard="100")
+    run_dir = unsent(desk)
+    forge(desk, run_dir.path.name, range(100, 150))
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    desk.clock.advance(2 * HOUR_S)
+    sizes = [len(desk.lines())]
+    for _ in range(4):
+        desk.look()
+        sizes.append(len(desk.lines()))
+    assert [later - one for one, later in pairwise(sizes)] == [20, 20, 11, 0]
+    first = desk.lines()[sizes[0] : sizes[1]]
+    assert [each["record"] for each in first] == ["began"] + ["released"] * 19
