@@ -59,6 +59,13 @@ def sites_unsettled(connection: Connection, user: str) -> list[str]:
     return [site for (site,) in connection.rows(sql, [user, *_FINAL, *_OVER])]
 
 
+def projects(connection: Connection, user: str) -> list[str]:
+    """The projects of a user's runs."""
+    project = selected(connection.url.kind, RunRow, ("project",))
+    sql = f"SELECT DISTINCT {project} FROM run WHERE user_name = ? ORDER BY 1"  # noqa: S608 - our words
+    return [project for (project,) in connection.rows(sql, [user])]
+
+
 def unsettled(connection: Connection, user: str) -> list[SpendingRow]:
     """All attempts of a user's runs that may go on, or of which one is under way or has a bill to
     come."""

@@ -296,6 +296,10 @@ class Ledger:
         """The sites of those of a user's runs of which more may come, or a bill."""
         return spending.sites_unsettled(self.connection(), user)
 
+    def projects(self, *, user: str) -> list[str]:
+        """The projects of a user's runs."""
+        return spending.projects(self.connection(), user)
+
     def spending_unsettled(self, *, user: str) -> list[SpendingRow]:
         """Those of a user's runs of which more may come, or a bill."""
         with self._reading() as connection:

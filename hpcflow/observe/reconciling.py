@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -47,6 +47,8 @@ _MAKING_TAKES: Final = timedelta(hours=1)
 _MOST_NAMED: Final = 10
 #: Lines that one look adds to one budget: a teammate can commit to any number of attempts.
 _MOST_LINES: Final = 1_000
+#: Projects without runs of the caller that one look reads: a teammate can make any number of files.
+_MOST_OTHERS: Final = 1_000
 
 _Sending = Intended | Submitted | Refused | Withdrawn
 
@@ -142,17 +144,14 @@ class _Look:
             return
         found = self._ledger.spending_unsettled(user=self._user)
         rows = [row for row in found if self._is_here(row)]
-        wanted = {each for each in there if self._is_one_of_few(each) or each == scope}
-        own: set[Scope] = set()
-        if rows:
-            moving = [row for row in rows if not row.is_billed_for_good]
-            own = {each for row in moving for each in _scopes(row)} & set(there)
+        own = self._own_scopes(rows).union([scope] if scope is not None else []) & set(there)
         sizes: dict[Scope, int] = {}
         budgets: list[Budget] = []
         memory = 0
         # A teammate can fill the memory with files: the caller's own come first, then small ones.
         for each in sorted(
-            wanted | own, key=lambda each: (each not in own, self._size(each), each)
+            own.union(self._others(there, own)),
+            key=lambda each: (each not in own, self._size(each), each),
         ):
             with self._guarded(each):
                 sizes[each] = self._folder.size(each)
@@ -196,10 +195,28 @@ class _Look:
                     if self._folder.size(where) == sizes[where]:
                         self._folder.append(where, lines)
 
-    def _is_one_of_few(self, scope: Scope) -> bool:
-        """Whether it is looked at in any case. Nothing of the caller counts against another user's;
-        of sweeps and runs there may be one for each that ever was."""
-        return scope.kind == "project" or scope == Scope("user", self._user)
+    def _own_scopes(self, rows: Sequence[SpendingRow]) -> set[Scope]:
+        """What is looked at in any case. Of sweeps and runs there may be one for each that ever
+        was."""
+        moving = [row for row in rows if not row.is_billed_for_good]
+        projects = {Scope("project", row.project) for row in rows}
+        return projects.union([Scope("user", self._user)], *map(_scopes, moving))
+
+    def _others(self, there: Sequence[Scope], own: Collection[Scope]) -> list[Scope]:
+        """The other projects, in which an attempt that is over may be committed to. Nothing of the
+        caller counts against another user's budget."""
+        found = [each for each in there if each.kind == "project" and each not in own]
+        if (more := len(found) - _MOST_OTHERS) > 0:
+            folder = self._folder.path / "project"
+            # Runs that are over may have something committed; a teammate's names may sort first.
+            known = set(self._ledger.projects(user=self._user))
+            found.sort(key=lambda each: each.name not in known)
+            self._problems.append(
+                f"budgets: {more} files in {folder} were not read: hpcflow reads those of your "
+                f"runs and {_MOST_OTHERS} others; find the files of no project, and remove them: "
+                f"ls -lt {shell_word(folder)}"
+            )
+        return found[:_MOST_OTHERS]
 
     def _size(self, scope: Scope) -> int:
         try:

@@ -73,10 +73,16 @@ class _Round:
 
     def go(self) -> dict[str, str]:
         around = self._around
-        folders = self._folders()
         told: dict[str, str] = {}
         changed: list[RunDir] = []
-        for row in self._running() if folders else ():
+        folders = self._folders()
+        running = self._running() if folders else []
+        folders = {
+            site: folder
+            for site, folder in folders.items()
+            if _may_want_notice(folder, [row for row in running if row.site == site])
+        }
+        for row in running:
             folder = folders.get(row.site)
             if folder is None:
                 continue
@@ -96,7 +102,7 @@ class _Round:
         for name in around.ledger.sites_unsettled(user=around.settings.user):
             with suppress(HpcflowError):  # its site file is gone, which the round has said
                 folder = budgets_of(around.find_site(name), around.settings.home)
-                if folder.is_there() and _may_want_notice(folder, around.settings.user):
+                if folder.is_there():
                     found[name] = folder
         return found
 
@@ -110,8 +116,7 @@ class _Round:
 
     def _reached(self, row: SpendingRow, folder: BudgetFolder) -> tuple[Scope, str] | None:
         """The budget that is reached and wants this attempt to end, and in which words."""
-        scopes = scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
-        for scope in scopes:
+        for scope in _scopes(row):
             key = (folder.path, scope)
             if key not in self._read:
                 self._read[key] = self._words(folder, scope)
@@ -165,14 +170,17 @@ def _wants_notice(budget: Budget) -> bool:
     return budget.terms is not None and budget.terms.on_exceeded is OnExceeded.SAVE_AND_STOP
 
 
-def _may_want_notice(folder: BudgetFolder, user: str) -> bool:
-    """Whether any budget of this user's runs may ask for that. There may be one of each run: those
-    are not opened."""
+def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
+    return scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
+
+
+def _may_want_notice(folder: BudgetFolder, running: Sequence[SpendingRow]) -> bool:
+    """Whether any budget of these runs may ask for that. There may be one of each run: those are
+    not opened."""
     try:
         return any(
             scope.kind in ("sweep", "run") or _wants_notice(folder.look(scope))
-            for scope in folder.scopes()
-            if scope.kind != "user" or scope.name == user
+            for scope in set().union(*map(_scopes, running)).intersection(folder.scopes())
         )
     except StorageError:  # of one that cannot be read; those of each run are read later
         return True

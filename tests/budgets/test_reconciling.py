@@ -33,7 +33,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
 from hpcflow.testing.fake_scheduler import Fault
-from tests.budgets.desk import VISION, BudgetDesk
+from tests.budgets.desk import CONFIG, VISION, BudgetDesk
 from tests.hostile import KINDS, bounded, put
 
 HOUR_S = 3600
@@ -375,6 +375,20 @@ def forge(
     )
 
 
+def reconcile(desk: BudgetDesk, scope: Scope | None = None) -> None:
+    """Look at the budgets alone."""
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        reconciling.reconcile(
+            ledger,
+            home=desk.settings.home,
+            user=desk.settings.user,
+            folders=[desk.budgets],
+            find_site=lambda _: desk.site,
+            clock=desk.clock,
+            scope=scope,
+        )
+
+
 def counted(desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch, run_id: str) -> tuple[int, int, int]:
     """How often a look at the budgets reads the journal of a run, takes its submit lock, and looks
     its link up."""
@@ -388,19 +402,12 @@ def counted(desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch, run_id: str) -> t
 
         return call
 
-    with monkeypatch.context() as patch, open_ledger(desk.settings.ledger_url) as ledger:
+    with monkeypatch.context() as patch:
         for module, name in (
             (journal, "read"), (reconciling, "submit_lock"), (reconciling, "linked"),
         ):  # fmt: skip
             patch.setattr(module, name, count(name, getattr(module, name)))
-        reconciling.reconcile(
-            ledger,
-            home=desk.settings.home,
-            user=desk.settings.user,
-            folders=[desk.budgets],
-            find_site=lambda _: desk.site,
-            clock=desk.clock,
-        )
+        reconcile(desk)
     return found["read"], found["submit_lock"], found["linked"]
 
 
@@ -477,3 +484,72 @@ def test_a_look_adds_so_many_lines_and_what_the_ledger_has_comes_first(
     assert [later - one for one, later in pairwise(sizes)] == [20, 20, 11, 0]
     first = desk.lines()[sizes[0] : sizes[1]]
     assert [each["record"] for each in first] == ["began"] + ["released"] * 19
+
+
+@pytest.mark.parametrize("kind", ["valid", *KINDS])
+def test_however_many_files_there_are_a_look_reads_those_of_own_runs_and_so_many_others(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(reconciling, "_MOST_OTHERS", 3, raising=False)
+    desk.set(hard="100")
+    for name in ("asked", "quiet"):
+        desk.set(f"project:{name}", hard="100")
+    desk.config.write_text(CONFIG.replace("project: vision", "project: quiet"))
+    over = desk.launch()
+    desk.train(over.job_id, minutes=0)
+    desk.config.write_text(CONFIG)
+    launched = desk.launch()
+    forge(desk, unsent(desk).path.name, range(100, 101), Scope("project", "asked"))
+    forge(desk, over.run_id, range(2, 3), Scope("project", "quiet"))  # as of a standby
+    desk.clock.advance(2 * HOUR_S)
+    first = desk.budgets.file(VISION).read_text().splitlines(keepends=True)[0]
+    for number in range(12):
+        path = desk.budgets.file(Scope("project", f"a{number:02}"))
+        if kind == "valid":
+            path.write_text(first)
+        else:
+            put("garbage" if kind == "three gigabytes" else kind, path)
+    desk.slurm.start(launched.job_id)
+    reads: list[Scope] = []
+    for name in ("look", "size"):
+        real = getattr(BudgetFolder, name)
+
+        def read(self: BudgetFolder, scope: Scope, real: Callable[..., Any] = real) -> object:
+            reads.append(scope)
+            return real(self, scope)
+
+        monkeypatch.setattr(BudgetFolder, name, read)
+    with bounded():
+        said = desk.look()
+    assert len({each for each in reads if each.name.startswith("a")}) == 2
+    (warning,) = (each for each in said if "were not read" in each)
+    folder = desk.budgets.path / "project"
+    assert f"budgets: 11 files in {folder} were not read" in warning
+    assert warning.endswith(f"remove them: ls -lt {folder}")
+    assert desk.lines()[-1]["record"] == "began"
+    assert Scope("project", "asked") not in reads
+    assert desk.lines("project:quiet")[-1]["record"] == "released", "a run that is over is in it"
+    reconcile(desk, Scope("project", "asked"))
+    assert desk.lines("project:asked")[-1]["record"] == "released"
+
+
+def test_a_round_reads_no_budget_of_other_projects_to_tell_whether_a_run_has_to_stop(
+    desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciling, "_MOST_OTHERS", 0, raising=False)
+    desk.set(hard="100")
+    launched = desk.launch()
+    desk.slurm.start(launched.job_id)
+    desk.tick()
+    for number in range(5):
+        put("garbage", desk.budgets.file(Scope("project", f"a{number}")))
+    reads: list[Scope] = []
+    look = BudgetFolder.look
+
+    def looked(self: BudgetFolder, scope: Scope) -> Budget:
+        reads.append(scope)
+        return look(self, scope)
+
+    monkeypatch.setattr(BudgetFolder, "look", looked)
+    desk.tick()
+    assert set(reads) == {VISION}
