@@ -10,10 +10,12 @@ from hpcflow.ledger.connection import Connection
 
 #: The number of runs that are named in one report.
 _MAX_NAMED: Final = 10
+#: The number of runs that are remembered: other roles can write new ones as long as a daemon runs.
+_MAX_REPORTED: Final = 1_000
 
 
 class LeftOutRuns:
-    """The runs that were left out so far. Each is reported once."""
+    """The runs that were left out so far. Each is reported once, up to a number of runs."""
 
     def __init__(self, warn: Callable[[str], object] | None) -> None:
         """Args:
@@ -21,6 +23,7 @@ class LeftOutRuns:
         """
         self._warn = warn
         self._reported: set[str] = set()
+        self._is_full = False
 
     def report(self, connection: Connection, left_out: Mapping[str, str]) -> None:
         """Warn about the runs of ``left_out``, run id -> reason, that were not reported before.
@@ -29,9 +32,12 @@ class LeftOutRuns:
             LedgerError: the database failed.
         """
         new = {run_id: why for run_id, why in left_out.items() if run_id not in self._reported}
-        self._reported.update(new)
-        if self._warn is None or not new:
+        if self._warn is None or not new or self._is_full:
             return
+        count = len(self._reported) + len(new)
+        self._is_full = count > _MAX_REPORTED
+        if not self._is_full:
+            self._reported.update(new)
         named = list(new.items())[:_MAX_NAMED]
         owners = queries.owners(connection, [run_id for run_id, _ in named], everyone=True)
         for run_id, why in named:
@@ -42,3 +48,8 @@ class LeftOutRuns:
             )
         if len(new) > len(named):
             self._warn(f"{len(new) - len(named)} more runs are left out, for the same reason")
+        if self._is_full:
+            self._warn(
+                f"{count} runs are left out so far, for damaged rows of theirs in the ledger; "
+                "hpcflow reports no further ones"
+            )
