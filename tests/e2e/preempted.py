@@ -18,8 +18,11 @@ ONE_STARTING_IN = 5
 STARTING_S = 6.0
 #: Cron's clock has no smaller hand than a minute, and the round that sends may be the third.
 SENT_S = 300
+#: After each train step: a training that is to be preempted takes a while, and leaves the cores to
+#: others.
+PAUSE_S = 0.03
 #: Towards the end it might be over before the nodes are taken.
-LAST_TRAIN_STEPS = 1000
+LAST_TRAIN_STEPS = 200
 
 
 def take_all_nodes(user: User) -> None:
@@ -34,6 +37,16 @@ def take_all_nodes(user: User) -> None:
     poll(lambda: user.run(ask).stdout.strip() == "COMPLETED", 300, "nobody made room", every_s=0.3)
 
 
+def _unhurried(hpcflow: Hpcflow) -> Path:
+    """The config of the digits training, with a pause after each train step."""
+    program = hpcflow.digits.with_name("train.py").read_text()
+    step = "            optimizer.step()\n"
+    assert program.count(step) == 1
+    slow = program.replace(step, f"{step}            __import__('time').sleep({PAUSE_S})\n")
+    script = hpcflow.write_config("train.py", slow)
+    return hpcflow.write_config("slow.yaml", f"extends: {hpcflow.digits}\nscript: {script}\n")
+
+
 def events(run_dir: Path, attempt: int) -> list[dict[str, Any]]:
     """What an attempt has reported so far; the line that is being written is left out."""
     path = run_dir / "attempts" / f"{attempt:04d}" / "events.jsonl"
@@ -44,15 +57,16 @@ def events(run_dir: Path, attempt: int) -> list[dict[str, Any]]:
 def assert_survives(hpcflow: Hpcflow, grace: User, preemptions: int) -> None:
     """A run that is preempted so often, at random moments, completes with the weights of one that
     is not, and its history tells the story. Who sends it again is the caller's affair."""
-    long = ("--set", f"params.epochs={50 + 20 * preemptions}")  # an epoch: 0.1 s, undisturbed
-    undisturbed = hpcflow.json("run", hpcflow.digits, *TWO_NODES, *long, "--wait")
+    config = _unhurried(hpcflow)
+    long = ("--set", f"params.epochs={8 + 8 * preemptions}")  # an epoch: a second, undisturbed
+    undisturbed = hpcflow.json("run", config, *TWO_NODES, *long, "--wait")
     undisturbed = hpcflow.json("show", undisturbed["run_id"])
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     run = hpcflow.json(
         "run",
-        hpcflow.digits,
+        config,
         *TWO_NODES,
         *long,
         *("--set", "resources.partition=spot", "--set", "resources.gpus_per_node=1"),

@@ -24,7 +24,9 @@ def test_a_requeued_run_goes_on_at_once_as_the_next_attempt(
     daemon: subprocess.Popen[str],
     undisturbed: dict[str, Any],
 ) -> None:
-    run = hpcflow.json("run", hpcflow.digits, *TWO_NODES, "--set", "checkpoint.every_train_steps=5")
+    run = hpcflow.json(
+        "run", hpcflow.digits, *TWO_NODES, "--set", "checkpoint.every_train_steps=10"
+    )
 
     def look() -> Any:
         return hpcflow.json("show", run["run_id"])
