@@ -271,15 +271,16 @@ def test_thousands_of_small_files_there_and_back(desk: Desk, tmp_path: Path) -> 
     store.publish(staged, 400, files, **facts)
     assert desk.mirror().problems == {}
     remote, prefix = open_remote(desk.url), f"{run_dir.path.name}/checkpoints/000000400/"
+    back = tmp_path / "back"
     assert remote.names(prefix).keys() == {prefix + name for name in [*content, "manifest.json"]}
     download(
         remote,
         [
-            Wanted(prefix + name, tmp_path / name, each.size_bytes, each.sha256)
+            Wanted(prefix + name, back / name, each.size_bytes, each.sha256)
             for name, each in files.items()
         ],
     )
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == content
+    assert {path.name: path.read_bytes() for path in back.iterdir()} == content
 
 
 @pytest.mark.parametrize("size_bytes", [1000, 20 << 20])
