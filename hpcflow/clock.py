@@ -80,6 +80,11 @@ def from_text(text: str) -> datetime:
     return moment
 
 
+def later(moment: datetime, delay: timedelta) -> datetime:
+    """``moment`` and ``delay``, or, at the end of time, a moment that :func:`from_text` reads."""
+    return min(moment, LATEST - 2 * delay) + delay
+
+
 def of_file(seconds: float) -> datetime:
     """The time of a file, from its ``st_mtime``; a damaged one may be of any year, and is moved
     to the nearest that :func:`from_text` reads."""

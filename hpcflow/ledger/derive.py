@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcflow.clock import from_text
+from hpcflow.clock import from_text, later
 from hpcflow.ledger.fold import AttemptFold, RunFold, clean
 from hpcflow.ledger.rows import AttemptRow, RunRow
 from hpcflow.ledger.waste import waste_of
@@ -133,11 +133,11 @@ def bill_due_at(journal: dict[str, Any]) -> datetime | None:
     bill, ended = journal.get("accounted"), journal.get("ended", {})
     if bill is None:
         has_job = "submitted" in journal or "observed" in journal
-        return from_text(ended["at"]) + LAGS if has_job and "at" in ended else None
+        return later(from_text(ended["at"]), LAGS) if has_job and "at" in ended else None
     if bill["source"] == "accounting" or bill["tries"] >= BILL_TRIES:
         return None
     wait: timedelta = _FIRST_WAIT * 4 ** (bill["tries"] - 1)
-    return from_text(bill["at"]) + wait
+    return later(from_text(bill["at"]), wait)
 
 
 def _gpu_type(bill: dict[str, Any]) -> str | None:
@@ -307,7 +307,7 @@ def _next_of_live(journal: dict[str, Any], last: AttemptRow) -> tuple[str | None
     if standby["void_for_good"]:
         return None, None
     wait_s = min(30.0 * 2.0 ** min(standby["delays"] - 1, 10), 600.0)
-    return STANDBY_WANTED, from_text(standby["void_at"]) + timedelta(seconds=wait_s)
+    return STANDBY_WANTED, later(from_text(standby["void_at"]), timedelta(seconds=wait_s))
 
 
 def _completed_at(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
 from hpcflow.clock import EARLIEST, LATEST
 
-_MARGIN: Final = timedelta(days=9000)
-
-#: Aware, and so far from the ends of time that years can be added or subtracted.
-Moment = Annotated[AwareDatetime, Field(ge=EARLIEST + _MARGIN, le=LATEST - _MARGIN)]
+#: Aware, and what :func:`hpcflow.clock.from_text` reads; :func:`hpcflow.clock.later` adds to it.
+Moment = Annotated[AwareDatetime, Field(ge=EARLIEST, lt=LATEST)]

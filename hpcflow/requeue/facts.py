@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from hpcflow.clock import LATEST, from_text
+from hpcflow.clock import from_text, later
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.requeue.policy import AttemptFacts, Facts, Stage
@@ -120,4 +120,4 @@ def _delayed_until(last: AttemptRow | None, journal: dict[str, Any]) -> datetime
         return None
     doublings = min(max(0, journal.get("delays", 1) - 1), _MOST_DOUBLINGS)
     delay = timedelta(seconds=min(_DELAY_S * 2.0**doublings, _DELAY_MAX_S))
-    return min(put_off_at, LATEST - 2 * delay) + delay
+    return later(put_off_at, delay)
