@@ -176,8 +176,9 @@ def test_a_job_outlives_the_process_that_submitted_it(home: Path, tmp_path: Path
 def test_a_job_killed_at_the_root_has_vanished_and_does_not_run_forever(
     scheduler: LocalScheduler, home: Path, tmp_path: Path
 ) -> None:
-    job_id = _submit(scheduler, tmp_path, "touch up; sleep 600")
-    _wait_for(tmp_path / "up")
+    job_id = _submit(scheduler, tmp_path, "sleep 600")
+    # What is started after the others are listed lives on, and so does the job.
+    poll(lambda: any(map(_is_sleep, _processes(home, job_id))), 60, "nothing sleeps")
     for pid in _processes(home, job_id):
         os.kill(pid, signal.SIGKILL)
     job = _ended(scheduler, job_id)
