@@ -22,7 +22,7 @@ SENT_S = 300
 #: others.
 PAUSE_S = 0.03
 #: Towards the end it might be over before the nodes are taken.
-LAST_TRAIN_STEPS = 200
+LAST_TRAIN_STEPS = 150
 
 
 def take_all_nodes(user: User) -> None:
@@ -58,7 +58,7 @@ def assert_survives(hpcflow: Hpcflow, grace: User, preemptions: int) -> None:
     """A run that is preempted so often, at random moments, completes with the weights of one that
     is not, and its history tells the story. Who sends it again is the caller's affair."""
     config = _unhurried(hpcflow)
-    long = ("--set", f"params.epochs={8 + 8 * preemptions}")  # an epoch: a second, undisturbed
+    long = ("--set", f"params.epochs={5 + 5 * preemptions}")  # an epoch: a second, undisturbed
     undisturbed = hpcflow.json("run", config, *TWO_NODES, *long, "--wait")
     undisturbed = hpcflow.json("show", undisturbed["run_id"])
     seed = random.randrange(2**32)

@@ -28,7 +28,7 @@ def daemon(hpcflow: Hpcflow) -> Iterator[subprocess.Popen[str]]:
     process.communicate(timeout=120)
 
 
-@pytest.mark.parametrize("preemptions", [3, pytest.param(10, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("preemptions", [2, pytest.param(10, marks=pytest.mark.soak)])
 def test_a_run_that_is_preempted_at_random_moments_finishes_by_itself(
     hpcflow: Hpcflow, grace: User, daemon: subprocess.Popen[str], preemptions: int
 ) -> None:
