@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE
 pytest_plugins = ["tests.cluster_fixture"]
 
 MEMORY = Path("/dev/shm")
-if os.access(MEMORY, os.W_OK):
+#: Containers often have 64 MiB there. Four processes may write a file of 2 GiB each.
+ROOM = 8 << 30
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM:
     # Where pytest makes its folders. hpcflow syncs whatever it writes, and tests write tens of
     # thousands of files: on a disk they wait for it most of the time.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
