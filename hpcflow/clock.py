@@ -81,7 +81,7 @@ def from_text(text: str) -> datetime:
 
 
 def later(moment: datetime, delay: timedelta) -> datetime:
-    """``moment`` and ``delay``, or, at the end of time, a moment that :func:`from_text` reads."""
+    """Return ``moment + delay``, limited so that :func:`from_text` reads it."""
     return min(moment, LATEST - 2 * delay) + delay
 
 

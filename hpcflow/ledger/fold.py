@@ -28,7 +28,7 @@ MAX_METRICS: Final = 500
 #: Of one run, as rows of checkpoints and as rows of the mirror.
 MAX_CHECKPOINTS: Final = 100_000
 _MAX_TEXT: Final = 10_000
-#: Of a checkpoint, in characters. It is a part of a key, and of these Postgres takes 2,700 bytes.
+#: Characters of a checkpoint path. It is part of a key, and Postgres limits those to 2,700 bytes.
 _MAX_PATH: Final = 600
 _MAX_WHY: Final = 1000
 _MAX_INT: Final = 2**63 - 1
@@ -296,7 +296,7 @@ def _fold_train_started(_: RunFold, __: int, report: dict[str, Any], event: dict
 
 
 def _checkpoint_of(said: dict[str, Any]) -> tuple[str, int]:
-    """Its path and its train step."""
+    """Return the path and the train step of a checkpoint event."""
     path, train_step = _text(said.get("path")), _count(said.get("train_step"))
     if not path or train_step is None or not _is_inside(path) or len(path) > _MAX_PATH:
         raise ValueError("not a checkpoint of this run")

@@ -8,5 +8,5 @@ from pydantic import AwareDatetime, Field
 
 from hpcflow.clock import EARLIEST, LATEST
 
-#: Aware, and what :func:`hpcflow.clock.from_text` reads; :func:`hpcflow.clock.later` adds to it.
+#: With a zone, and in the range that :func:`hpcflow.clock.from_text` reads.
 Moment = Annotated[AwareDatetime, Field(ge=EARLIEST, lt=LATEST)]

@@ -24,14 +24,14 @@ from hpcflow.storage.layout import Home
 _MARGIN: Final = timedelta(days=1)
 
 
-#: Of what is older, a site may forbid to ask (slurmdbd's MaxQueryTimeRange); and a time in a
-#: journal from a store may be of any year. So that is asked by itself.
+#: Jobs older than this are queried separately: a site may refuse long time ranges (slurmdbd's
+#: MaxQueryTimeRange), and a journal from a store may contain any time.
 _RECENT: Final = timedelta(days=30)
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Jobs by their ids, and others by their names, each with the time that it was sent at."""
+    """Job ids and job names to query, each with its time of submission."""
 
     ids: list[tuple[str, datetime]]
     names: list[tuple[str, datetime]]
@@ -78,15 +78,15 @@ class Accounting:
         )
         recent = wanted.where(lambda at: now - at <= _RECENT)
         old = wanted.where(lambda at: now - at > _RECENT)
-        is_needed = bool(forgotten or unknown)  # a bill has time
+        is_needed = bool(forgotten or unknown)  # bills can wait
         told = self._ask(recent, now, self._silence, is_needed=is_needed)
         return told + self._ask(old, now, self._silence_of_old, is_needed=is_needed)
 
     def _ask(
         self, wanted: _Wanted, now: datetime, silence: Silence, *, is_needed: bool
     ) -> list[JobInfo]:
-        """One that was silent a moment ago is not asked again: a large database takes long to say
-        nothing."""
+        """Query, unless accounting failed to answer a moment ago: each failure costs the whole time
+        limit."""
         if wanted and silence.is_fresh(now):
             self._unanswered.update(job for job, _ in (*wanted.ids, *wanted.names))
             if is_needed:

@@ -75,7 +75,7 @@ from hpcflow.storage.unread import mark_unread
 _log = logging.getLogger(__name__)
 _Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 _OF_FILES: Final = (StorageError, OSError)
-#: Each is an open file until the look is over, and a process may have 1,024 of them.
+#: Each keeps a lock file open; a process usually may open 1,024 files.
 _MOST_UNSETTLED: Final = 200
 
 
@@ -244,7 +244,7 @@ class _Watch:
         """The open intents that nobody is submitting at this moment, each under its lock."""
         found = []
         opened = {run.run_dir for run, each in pairs if each.state is AttemptState.INTENDED}
-        # Of very many only some, which chance decides: none has to wait for good.
+        # A random sample, so that no run waits forever.
         for path in random.sample(sorted(opened), min(len(opened), _MOST_UNSETTLED)):
             run_dir = RunDir(Path(path))
             if is_gone(run_dir):

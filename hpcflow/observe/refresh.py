@@ -149,7 +149,7 @@ def _refresh_live(
     live = [
         (run, attempt)
         for run, attempt in ledger.live_attempts(user=user)
-        # Of a misfit the rows stay old: what is seen now would be news, and be written, each time.
+        # The rows of a misfit are not updated: each look would record the same state again.
         if run.run_id not in ledger.misfits and own.has(run.run_id, run.run_dir)
     ]
     # Without a daemon, a process that looks first writes down which standbys have begun.

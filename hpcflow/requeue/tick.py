@@ -192,7 +192,7 @@ class _Round:
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
-        """What goes wrong with one duty of a round is told, and keeps no other from being done.
+        """Turn an error of one task of the round into a warning, so that the other tasks run.
 
         Raises:
             LedgerError: the database does not answer; nothing can be done without it.
@@ -202,8 +202,8 @@ class _Round:
             yield
         except (LedgerError, OustedError):
             raise
-        except Exception as error:
-            _log.debug("a part of the round", exc_info=True)
+        except Exception as error:  # a bug in one task must not stop the others either
+            _log.debug("a task of the round failed", exc_info=True)
             if (words := words_for(error)) is not None:
                 self._report.warnings.append(words)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from hpcflow.runtime.safe_text import safe_lines
 
-#: Of one watcher.
+#: Different texts that one watcher prints.
 _MOST_TEXTS: Final = 100
 
 
@@ -28,7 +28,7 @@ class WarnOnce:
     def __call__(self, text: str) -> bool:
         """Say ``text``, and whether it was said for the first time.
 
-        Others can make up names without end, so only the first texts are said.
+        Only the first 100 texts are printed: other users can create any number of files.
         """
         if text in self._said or len(self._said) > _MOST_TEXTS:
             return False

@@ -97,7 +97,7 @@ class Completeness:
         try:
             if file.suffix == ".json":
                 read_json(file)
-            # Where others can create files, a marker of theirs proves nothing.
+            # Refuses a marker that another user created.
             with open_file(file) as opened:
                 made_ns = os.fstat(opened.fileno()).st_mtime_ns
             return foreign.changed_ns - made_ns <= self._rule.stable_s * 1e9

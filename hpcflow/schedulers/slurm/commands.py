@@ -61,7 +61,7 @@ _MAX_IDS: Final = 5_000
 _TOO_WIDE: Final = "too wide of a date range"
 #: Each takes slurmdbd as long as a question of its own.
 _MAX_WINDOWS: Final = 100
-#: One command waits in vain once; a daemon does not take silence for an answer for good.
+#: Seconds until a failed query of the cluster's name is repeated: each may take a minute.
 _ASK_NAME_AGAIN_S: Final = 60.0
 _CANCEL_AT_ONCE: Final = 1_000
 _UPDATE_AT_ONCE: Final = 1_000

@@ -128,10 +128,10 @@ def sort_by_age(jobs: Iterable[JobInfo]) -> list[JobInfo]:
 
 
 def newest_of_each_life(jobs: Iterable[JobInfo]) -> list[JobInfo]:
-    """The last record of each life of a job, in the order of ``jobs``.
+    """Return the last record of each submission of each job, in the order of ``jobs``.
 
-    Who asks in parts is told of a long job in each of them, of its end perhaps in the last alone.
-    The record before a resize may have been submitted in the second of the one that follows.
+    A long job appears in the answer to each of several queries, and may end between two of them.
+    The records before and after a resize can have the same time of submission; both are kept.
     """
     newest: dict[object, JobInfo] = {}
     for job in jobs:
