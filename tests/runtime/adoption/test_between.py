@@ -7,11 +7,11 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from hpcflow.runtime.manifest import CheckpointError, manifest_bytes
+from tests.cluster_fixture import small_disk
 from tests.owners import give_all_files_below
 from tests.runtime.adoption.bench import Bench, archive
 
@@ -155,11 +155,11 @@ def test_the_first_rank_that_fails_ends_the_wait_for_what_is_being_saved(
 
 @pytest.fixture
 def other_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on another disk than that of the run directory, if there is one."""
-    with TemporaryDirectory(dir="/var/tmp") as folder:
-        if Path(folder).stat().st_dev == tmp_path.stat().st_dev:
-            pytest.skip("there is one disk only")
-        yield Path(folder)
+    """A folder on another disk than that of the run directory."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, "8m"):
+        yield folder
 
 
 def test_the_clocks_of_two_disks_say_nothing_of_each_other(bench: Bench, other_disk: Path) -> None:
