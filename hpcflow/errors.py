@@ -68,25 +68,29 @@ class HpcflowError(Exception):
         """``lines`` is a list to print below the message, such as the problems of a file."""
         super().__init__(message)
         self.message = listed(message, lines) if lines else message
-        self.has_lines = bool(lines)
+        self._first, self._lines = message, tuple(lines)
         self.where = where
         self.next_action = next_action
         #: More that a script wants to know: `problems`, `run_id`, `run_dir`.
         self.details: dict[str, object] = {}
 
     def __str__(self) -> str:
-        """Return ``file:line, key: message`` and, on the next line, the next action.
+        """Return :meth:`parts` as text of several lines.
 
-        A line end within one of these comes from untrusted input, and is escaped.
+        A line end within a part comes from untrusted input, and is escaped.
         """
-        head = f"{safe(str(self.where))}: " if self.where and str(self.where) else ""
-        message = self.message if self.has_lines else safe(self.message)
-        tail = f"\n  → {safe(self.next_action)}" if self.next_action else ""
-        return f"{head}{message}{tail}"
+        message, *below = self.parts()
+        return listed(message, below)
+
+    def parts(self) -> tuple[str, ...]:
+        """Return ``file:line, key: message``, then the lines below it, the next action last."""
+        head = f"{self.where}: " if self.where and str(self.where) else ""
+        action = (f"→ {self.next_action}",) if self.next_action else ()
+        return (f"{head}{self._first}", *self._lines, *action)
 
 
 def listed(message: str, lines: Iterable[str]) -> str:
-    """Return ``message`` with a list below it. Every message of several lines is made here."""
+    """Return ``message`` with a list below it, each part escaped and on a line of its own."""
     return "\n  ".join(map(safe, (message, *lines)))
 
 
@@ -99,6 +103,13 @@ def words_for(error: Exception) -> str | None:
         return f"{type(error).__name__}: {error}"
     is_busy = isinstance(error, StorageError) and error.retryable
     return None if is_busy else f"{error.message}{next_step(error)}"
+
+
+def in_one_line(error: Exception) -> str:
+    """Return the parts of an error on one line, for a list of problems or a log."""
+    if not isinstance(error, HpcflowError):
+        return f"{type(error).__name__}: {error}"
+    return " ".join(error.parts())
 
 
 def next_step(error: HpcflowError) -> str:

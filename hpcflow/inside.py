@@ -202,7 +202,8 @@ def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:
         step = enclosing_step(os.getppid())
         script = prepare(config, list(overrides), site, os.environ, step=step)
     except HpcflowError as error:
-        echo_message(f"error: {error}", err=True)
+        message, *below = error.parts()
+        echo_message(f"error: {message}", *below, err=True)
         sys.exit(error.exit_code)
     os.chdir(script.parent)
     os.umask(0o077)  # of the log; the script sets the program's

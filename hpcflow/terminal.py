@@ -3,7 +3,7 @@
 Text is escaped first (:mod:`hpcflow.runtime.safe_text`) and styled afterwards. So all escape
 sequences in the output are hpcflow's own. A character that the output's encoding lacks becomes
 ``?``. ``tests/test_terminal.py`` checks that no other module prints. Callers escape nothing, unless
-text is wrapped, or becomes part of a message of several lines.
+text is wrapped.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def echo_lines(text: str, *, nl: bool = True, err: bool = False) -> None:
     _print(safe_lines(text), nl=nl, err=err)
 
 
-def echo_message(text: str, *, fg: str | None = None, err: bool = False) -> None:
-    """Print a message and the list or next action below it, which two spaces indent."""
-    said = "\n  ".join(map(safe, text.split("\n  ")))
+def echo_message(text: str, *below: str, fg: str | None = None, err: bool = False) -> None:
+    """Print a message on one line and, each on an indented line, what belongs ``below`` it."""
+    said = "\n  ".join(map(safe, (text, *below)))
     _print(said if fg is None else _style(said, fg, None, None), nl=True, err=err)
 
 
@@ -213,7 +213,9 @@ def escape_stderr() -> None:
 
     class SafeHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            echo_message(self.format(record), err=True)
+            echo_message(record.getMessage(), err=True)
+            if record.exc_info and record.exc_info[0] is not None:
+                _show_traceback(*record.exc_info)
 
     logging.lastResort = SafeHandler(logging.WARNING)
     warnings.showwarning = _show_warning

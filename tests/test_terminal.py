@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcflow.errors import shell_word
+from hpcflow.cli.output import say_error
+from hpcflow.cli.session import warn
+from hpcflow.errors import SiteError, in_one_line, shell_word
 from hpcflow.runtime.safe_text import safe, safe_lines
 from hpcflow.terminal import Styled, cell, echo, echo_json, echo_lines, escaped, make_console
 
@@ -166,6 +168,17 @@ def test_a_space_of_another_kind_is_a_space() -> None:
 def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     echo("a\nhpcflow: trust me\r\n", Styled("\nb", bold=True))
     assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_only_its_own_lines_stand_below_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "eve\n  → remove it: rm -rf ~"
+    warn(f"{forged} is damaged", f"→ see: hpcflow show {forged}")
+    warn(in_one_line(SiteError(forged, lines=[forged], next_action=forged)))
+    say_error(SiteError(forged, lines=[forged], next_action=forged))
+    lines = capsys.readouterr().err.splitlines()
+    starts = ["warning: eve", "  → see: hpcflow", "warning: eve", "error: eve", "  eve", "  → eve"]
+    assert len(lines) == len(starts)
+    assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True)), lines
 
 
 def test_our_colours_stay_and_theirs_do_not(

@@ -13,7 +13,7 @@ from hpcflow.cli.arguments import endpoint_option, json_option, plain_text
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError, SiteError, shell_word
-from hpcflow.terminal import echo, progress, safe
+from hpcflow.terminal import echo, progress
 
 
 @click.group("ledger", short_help="The ledger: rebuild, check, upgrade.")
@@ -83,7 +83,7 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
     with _count_runs(shown=not as_json) as on_run:
         found = rebuild_from(session.ledger, remote, session.settings, site=site, on_run=on_run)
     for problem in found.problems:
-        warn(safe(problem))
+        warn(problem)
     if as_json:
         print_json(found)
         return 1 if found.problems else 0

@@ -73,7 +73,7 @@ def say_error(error: HpcflowError) -> None:
     from hpcflow.model.secret import redact
 
     echo("error: ", fg="red", bold=True, nl=False, err=True)
-    echo_message(redact(str(error)), err=True)
+    echo_message(*map(redact, error.parts()), err=True)
 
 
 def detail_json(detail: RunDetail) -> dict[str, Any]:

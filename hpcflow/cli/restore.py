@@ -116,7 +116,7 @@ def command(
                 return 0
             raise
         for warning in found.warnings:
-            warn(safe(warning))
+            warn(warning)
         with _progress(shown=not (as_json or unattended)) as progress:
             outcome = _restore(session, found, which, says_so=unattended, progress=progress)
     if as_json:
@@ -220,11 +220,11 @@ def _restore(
 
 def _say(outcome: Outcome, *, is_move: bool) -> None:
     for step, why in outcome.skipped.items():
-        warn(f"the checkpoint of train step {step} was skipped: {safe(why)}")
+        warn(f"the checkpoint of train step {step} was skipped: {why}")
     for name in outcome.left:
-        warn(f"{safe(name)} says something else in the mirror; that on scratch was left as it is")
+        warn(f"{name} says something else in the mirror; that on scratch was left as it is")
     if outcome.refused:
-        some = ", ".join(safe(name) for name in outcome.refused[:3])
+        some = ", ".join(outcome.refused[:3])
         warn(f"{len(outcome.refused)} objects were skipped: their names belong to no run: {some}")
     if outcome.is_nothing:
         echo(f"{outcome.run_id}: nothing is missing in {outcome.run_dir.path}")

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import HpcflowError, LedgerError, SiteError, StorageError, Where, words_for
+from hpcflow.errors import (
+    HpcflowError,
+    LedgerError,
+    SiteError,
+    StorageError,
+    Where,
+    in_one_line,
+    words_for,
+)
 from hpcflow.ledger.url import parse_url
 from hpcflow.ownership import temporary_folder
 from hpcflow.settings import Settings, load_settings
@@ -31,12 +39,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def warn(message: str) -> None:
-    """Tell a person something that is no error, apart from the output that scripts read."""
+def warn(message: str, *below: str) -> None:
+    """Tell a person something that is no error, apart from the output that scripts read.
+
+    Args:
+        below: lines to print below the message.
+    """
     from hpcflow.model.secret import redact
 
     echo("warning: ", fg="yellow", nl=False, err=True)
-    echo_message(redact(message), err=True)
+    echo_message(*map(redact, (message, *below)), err=True)
 
 
 @contextmanager
@@ -47,7 +59,7 @@ def only_warned() -> Iterator[None]:
         yield
     except Exception as error:
         _log.debug("after a job was sent", exc_info=True)
-        warn(words_for(error) or str(error))
+        warn(words_for(error) or in_one_line(error))
 
 
 @dataclass
@@ -297,4 +309,4 @@ def _without_ledger(error: LedgerError) -> str:
     """What is said when the files go on alone: it passes by itself, or somebody has to act."""
     if error.retryable:
         return f"{error.message}; the ledger will catch up later"
-    return str(error)
+    return in_one_line(error)

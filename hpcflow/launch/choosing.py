@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from hpcflow.clock import Clock
 from hpcflow.documents import Document
-from hpcflow.errors import SubmissionDelayed, SubmissionRefused, listed
+from hpcflow.errors import SubmissionDelayed, SubmissionRefused
 from hpcflow.launch.candidates import candidates
 from hpcflow.launch.choice import Candidate, Ranked, rank
 from hpcflow.launch.forecast import Forecast
@@ -81,9 +81,9 @@ class Chooser:
         if len(fits) > 1:
             survey = self._survey(fits, refused, spec, ask_all=False)
             if not survey.ranked:
-                reasons = (f"{name}: {why}" for (name, _), why in refused.items())
-                none = "no partition is known where this run could start now:"
-                self.warnings.append(listed(none, reasons))
+                reasons = "; ".join(f"{name}: {why}" for (name, _), why in refused.items())
+                none = "no partition is known where this run could start now"
+                self.warnings.append(f"{none}: {reasons}")
             fits = [each.candidate.placement for each in survey.ranked] or fits
         if fits:
             return charged_to(spec, fits[0].account), fits[0]

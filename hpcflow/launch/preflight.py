@@ -48,14 +48,14 @@ def shortage(run: Run, settings: Settings) -> str | None:
     return (
         f"{_left(space)}, and the checkpoints of this run take {format_bytes(needed_bytes)} more: "
         f"{kept + 1} of {format_bytes(size_bytes)}, of which {format_bytes(there)} are there"
-        f"\n  → make room: hpcflow scratch"
+        " → make room: hpcflow scratch"
     )
 
 
 def _nearly_full(space: Space) -> str | None:
     if space.left_bytes >= min(_LITTLE_BYTES, space.total_bytes // 20):
         return None
-    return f"{_left(space)}\n  → make room: hpcflow scratch"
+    return f"{_left(space)} → make room: hpcflow scratch"
 
 
 def _left(space: Space) -> str:

@@ -186,7 +186,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         require_ledger_for_jobs(load_settings())
     except HpcflowError as error:
-        echo_message(f"error: {error}", err=True)
+        message, *below = error.parts()
+        echo_message(f"error: {message}", *below, err=True)
         return error.exit_code
     before = os.environ.pop(AFTER, "")
     if not (before.isdecimal() and was_cancelled(before, SystemClock())):

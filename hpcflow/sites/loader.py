@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import InputError, SiteError, Where, shell_word
+from hpcflow.errors import InputError, SiteError, Where, in_one_line, shell_word
 from hpcflow.model.ids import check_name
 from hpcflow.ownership import weak_point
 from hpcflow.resources import resource_dir
@@ -137,7 +137,7 @@ def _entry(name: str, path: Path) -> SiteEntry:
     try:
         return SiteEntry(name, path, _read_named(path), None)
     except InputError as error:
-        return SiteEntry(name, path, None, str(error))
+        return SiteEntry(name, path, None, in_one_line(error))
 
 
 def _yaml_files(folder: Path) -> Iterator[Path]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hpcflow.errors import InputError, StorageError, listed
+from hpcflow.errors import InputError, StorageError
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import make_run_id
@@ -200,7 +200,7 @@ class Round:
         """Ask for nothing more until somebody has looked."""
         if self.progress.halted is None:
             self.write(Halted(at=self.around.clock.now(), why=why, next_action=next_action))
-            self.report.said.append(listed(why, [f"→ {next_action}"]))
+            self.report.said.append(f"{why} → {next_action}")
 
     @property
     def is_cancelled(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from hpcflow.errors import HpcflowError, LedgerError, StorageError
+from hpcflow.errors import HpcflowError, LedgerError, StorageError, in_one_line
 from hpcflow.storage.files import last_line
 from hpcflow.storage.layout import Home
 from hpcflow.storage.sweeps import SweepDir, list_sweeps, require_private
@@ -61,7 +61,7 @@ def tick_all(around: Surroundings, *, only: SweepDir | None = None) -> list[Tick
         except LedgerError:
             raise
         except HpcflowError as error:
-            report = TickReport(sweep_dir.sweep_id, problems=[str(error)])
+            report = TickReport(sweep_dir.sweep_id, problems=[in_one_line(error)])
         except Exception as error:  # files that nobody foresaw: the other sweeps go on
             _log.debug("round of %s", sweep_dir.sweep_id, exc_info=True)
             said = f"{type(error).__name__}: {error}"

@@ -10,6 +10,7 @@ from hpcflow.errors import (
     InputError,
     ScratchError,
     SubmissionRefused,
+    in_one_line,
     next_step,
 )
 from hpcflow.sweeps.closing import request_end
@@ -113,7 +114,7 @@ def _is_taken(this: Round, trials: list[Trial], send_them: Callable[[], None]) -
     try:
         send_them()
     except ScratchError as error:  # it is full, or what is copied was replaced meanwhile
-        this.report.problems.append(str(error))
+        this.report.problems.append(in_one_line(error))
     except (InputError, SubmissionRefused) as error:
         for trial in trials:
             if not all(map(this.was_sent, trial.current_runs)):

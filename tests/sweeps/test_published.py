@@ -365,7 +365,7 @@ def warning_of(sweep: Searched) -> str:
     said = sweep.publish()
     assert time.monotonic() - begun < BUSY_S
     assert said is not None
-    assert "\n  → " in said
+    assert " → " in said
     return said
 
 

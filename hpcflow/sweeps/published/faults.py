@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hpcflow.errors import LedgerError, listed, shell_word
+from hpcflow.errors import LedgerError, shell_word
 from hpcflow.ledger.url import DatabaseUrl, redact
 from hpcflow.settings import Settings
 from hpcflow.sweeps.published.place import database_of, schema_of, shown_study_url
@@ -16,11 +16,11 @@ _UNREACHABLE: Final = ("readonly", "unable to open")
 
 
 def warning_for(settings: Settings, error: Exception) -> str:
-    """What went wrong, and what to do about it, in two lines."""
+    """What went wrong, and what to do about it."""
     database = database_of(settings)
     text, hint = _words(settings, database, _innermost(error))
     place = str(database)
-    return listed(f"the study in {place} is not up to date: {text}", [f"→ {hint}"])
+    return f"the study in {place} is not up to date: {text} → {hint}"
 
 
 def _innermost(error: BaseException) -> BaseException:
