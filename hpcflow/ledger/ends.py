@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, Final
 
 from hpcflow.clock import to_text
@@ -18,6 +19,8 @@ from hpcflow.model.state import Cause, RunState
 MOST_ENDS: Final = 2000
 #: An end with more nodes says too little about each of them.
 MOST_NODES: Final = 1000
+#: Of the newest ends, so many nodes are read. Rows of other roles could name millions.
+MOST_NODES_IN_ALL: Final = 20_000
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class End:
 
     Attributes:
         site: as the run names it; node names of different sites have nothing in common.
-        nodes: all that the attempt had; none if there were more than :data:`MOST_NODES`.
+        nodes: all that the attempt had; none if there were more than :data:`MOST_NODES`, or newer
+            ends together had more than :data:`MOST_NODES_IN_ALL`.
         reached: the last train step that is known; None for none.
         has_saved: whether it made a checkpoint.
         counted_from: number of the run's first attempt after the last `resume` or `release`.
@@ -90,7 +94,12 @@ def ends(
     values = [*states, first, *wanted, first, last]
     with connection.transaction(write=False, everyone=True):
         rows = connection.rows(sql, values)
-    return decode_sound(_EndRow, _COLUMNS, rows, _end, connection.left_out)
+    found = decode_sound(_EndRow, _COLUMNS, rows, _end, connection.left_out)
+    in_all = accumulate(len(end.nodes) for end in found)
+    return [
+        end if count <= MOST_NODES_IN_ALL else replace(end, nodes=())
+        for end, count in zip(found, in_all, strict=True)
+    ]
 
 
 def _selected(connection_kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -54,9 +55,13 @@ def _usual(
     standings: Sequence[Standing], seen: Mapping[str, int], site: Site | None
 ) -> dict[str, float]:
     """Partition -> the score of the middle one of its nodes; of most, nothing is known: zero."""
+    scores_in: dict[str, list[float]] = defaultdict(list)
+    for each in standings:
+        for name in each.partitions:
+            scores_in[name].append(each.score)
     found = {}
-    for name in {name for each in standings for name in each.partitions}:
-        scores = sorted((each.score for each in standings if name in each.partitions), reverse=True)
+    for name, scores in scores_in.items():
+        scores.sort(reverse=True)
         partition = site.partitions.get(name) if site is not None else None
         size = partition.nodes_max if partition is not None else None
         middle = max(size or _LEAST_SIZE, seen.get(name, 0), len(scores)) // 2

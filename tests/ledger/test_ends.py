@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
+from hpcflow.ledger import ends
 from hpcflow.ledger.ends import MOST_NODES, End
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Released
@@ -123,3 +126,19 @@ def test_of_an_end_on_more_nodes_than_tell_anything_none_are_read(
         ledger.apply([change_of(make_run(tmp_path, name=f"on-{number}"), lines, [])])
     found = ledger.ends(HARD, since=at(0), until=at(9))
     assert sorted(len(end.nodes) for end in found) == [0, MOST_NODES]
+
+
+def test_of_all_ends_together_the_newest_nodes_are_read(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ends, "MOST_NODES_IN_ALL", 3)
+    for minute in (3, 4, 5):
+        lines = [
+            intended(1, 1),
+            submitted(1, 1),
+            observed(1, AttemptState.RUNNING, 2, nodes=["n1", "n2"]),
+            ended(1, Cause.NODE_FAIL, minute, ended_at=at(minute)),
+        ]
+        ledger.apply([change_of(make_run(tmp_path, name=f"until-{minute}"), lines, [])])
+    found = ledger.ends(HARD, since=at(0), until=at(9))
+    assert [len(end.nodes) for end in found] == [2, 0, 0]

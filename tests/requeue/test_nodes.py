@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hpcflow.ledger.ends import End
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
-from hpcflow.requeue.exclusion import choose, excluded_in, most_excluded, to_avoid
+from hpcflow.requeue.exclusion import choose, excluded_in, most_excluded, outliers, to_avoid
 from hpcflow.requeue.nodes import HALF_LIFE, LOOK_BACK, Evidence, Standing, weigh
 from hpcflow.sites.loader import load_site, search_path
 from hpcflow.sites.schema import Partition, SchedulerKind, Site
+from tests.growth import require_no_square
 from tests.storage.runs import CREATED_AT as NOW
 from tests.storage.runs import make_run
 
@@ -401,6 +402,21 @@ def test_one_person_s_bug_excludes_nothing_and_hides_no_bad_node() -> None:
     assert to_avoid(weigh([*sweep(20), *bad_one], NOW), the_run(), site) == ["x7"]
     here = excluded_in(weigh([*sweep(20), *bad_one], NOW), "here", site)
     assert here == {"x7": ["gpu"]}
+
+
+def test_a_partition_of_its_own_for_each_node_costs_no_square_of_time() -> None:
+    """Rows of other roles name any number of nodes and partitions."""
+
+    def outliers_of(count: int) -> None:
+        standings = [
+            Standing(
+                f"n{number}", 1.0, ("a", "b"), 2, 2, (), NOW, partitions=frozenset((str(number),))
+            )
+            for number in range(count)
+        ]
+        assert len(outliers(Evidence({"here": standings}), "here", None)) == count
+
+    require_no_square(outliers_of, 8000)
 
 
 def test_some_bad_nodes_among_many_are_outliers() -> None:
