@@ -46,7 +46,7 @@ def require_closed(folder: str) -> None:
     mode = f"{stat.S_IMODE(status.st_mode):04o}"
     word = shlex.quote(folder)
     is_own = status.st_uid == os.geteuid()
-    close = f"remove the write permission: chmod go-w {word}; or " if is_own else ""
+    close = f"remove the write permission: chmod -R go-w {word}; or " if is_own else ""
     raise OpenFolder(
         f"{who} can create files in {folder} (mode {mode}), and Python would import them as you",
         f"{close}move your Python files to a folder in which only you can write",

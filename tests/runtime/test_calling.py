@@ -99,7 +99,7 @@ def test_nothing_is_imported_from_a_folder_in_which_others_can_create_files(
     assert called("import colorsys\ndef objective(lr): return lr") == 1
     assert "planted" not in called.stderr
     assert f"every user can create files in {folder} (mode {mode:04o})" in called.stderr
-    assert "chmod go-w" in called.stderr
+    assert "chmod -R go-w" in called.stderr
     assert not called.folder.events("finished")
 
 

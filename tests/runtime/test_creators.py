@@ -49,7 +49,7 @@ def test_one_in_which_others_can_create_files_is_refused(
     mode = f"{folder.stat().st_mode & 0o7777:04o}"
     assert str(problem).startswith(f"{CREATORS[opened]} can create files in {folder} (mode {mode})")
     is_own = folder.stat().st_uid == os.geteuid()
-    assert (f"chmod go-w {shlex.quote(str(folder))}; or " in problem.next_action) == is_own
+    assert (f"chmod -R go-w {shlex.quote(str(folder))}; or " in problem.next_action) == is_own
     assert "move your Python files to a folder in which only you can write" in problem.next_action
 
 
