@@ -40,7 +40,7 @@ def require_closed(folder: str) -> None:
     """
     folder = os.path.realpath(folder)
     status = os.stat(folder)  # noqa: PTH116 - as os.getxattr
-    who = creator_in(folder, status)
+    who = changer_of(folder, status)
     if who is None:
         return
     mode = f"{stat.S_IMODE(status.st_mode):04o}"
@@ -53,17 +53,16 @@ def require_closed(folder: str) -> None:
     )
 
 
-def creator_in(folder: str, status: os.stat_result) -> str | None:
-    """Return the user or group that can create an entry in ``folder``, besides root and this user.
+def changer_of(path: str, status: os.stat_result) -> str | None:
+    """Return the user or group that can change a file or folder, besides root and this user.
 
     Args:
-        folder: no link.
-        status: of the folder.
+        path: no link.
     """
     owners = frozenset((ROOT, os.geteuid()))
     if status.st_uid not in owners:
         return user_name(status.st_uid)
-    return writer_of(folder, status, owners, frozenset())
+    return writer_of(path, status, owners, frozenset())
 
 
 def writer_of(

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from hpcflow.runtime.adoption.foreign import statuses_in
 from hpcflow.runtime.checksum import sha256_of
+from hpcflow.runtime.creators import changer_of
 from hpcflow.runtime.files import (
     NewFile,
     Written,
@@ -215,7 +216,10 @@ def _clone(source: BinaryIO, target: Path, mode: int) -> Written | None:
 
 
 def _link(place: int, source: Path, target: Path) -> Written | None:
-    """A second name for ``source`` in an open folder; None where the file system gives none."""
+    """A second name for ``source`` in an open folder.
+
+    None where the file system gives none, or another user could change the file afterwards.
+    """
     folder, _, name = str(source).rpartition("/")
     at = open_below(place, folder) if folder else place
     try:
@@ -225,5 +229,8 @@ def _link(place: int, source: Path, target: Path) -> Written | None:
     finally:
         if at != place:
             os.close(at)
+    if changer_of(str(target), target.lstat()) is not None:
+        target.unlink()
+        return None
     sync(target)  # its writer need not have done that
     return Written(target.stat().st_size, sha256_of(target))

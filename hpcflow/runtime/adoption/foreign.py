@@ -18,7 +18,7 @@ from hpcflow.runtime.reading import (
     open_below,
     opened_place,
     require_no_strange_link,
-    require_safe_status,
+    require_own,
 )
 
 #: Names that programs write under what they will rename.
@@ -183,7 +183,7 @@ def statuses(path: Path) -> list[tuple[str, os.stat_result]]:
 
     Raises:
         OSError: a link of another user leads there; or something there is neither a plain file nor
-            a folder, another user's file, or too deep.
+            a folder, belongs to another user, or is too deep.
     """
     with opened_place(path.parent) as place:
         return list(statuses_in(place, path))
@@ -196,8 +196,7 @@ def statuses_in(place: int, path: Path) -> Iterator[tuple[str, os.stat_result]]:
         name, status = todo.pop()
         if not (S_ISDIR(status.st_mode) or S_ISREG(status.st_mode)):
             raise OSError(f"{path}{name} is neither a plain file nor a folder")
-        if S_ISREG(status.st_mode):  # the program would load another user's file
-            require_safe_status(status, f"{path}{name}")
+        require_own(status, f"{path}{name}")  # the program would load it
         yield name, status
         if S_ISDIR(status.st_mode):
             if name.count("/") >= _MAX_DEPTH:

@@ -82,6 +82,21 @@ def test_what_is_renamed_is_complete_at_once_and_needs_no_second_copy(bench: Ben
     assert len(bench.folder.events("checkpoint")) == 1
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to a group")
+@pytest.mark.parametrize("mode", [0o664, 0o602])
+def test_what_is_renamed_and_others_can_write_to_is_copied(bench: Bench, mode: int) -> None:
+    """A second name in the private run directory would stay the file of the shared folder."""
+    bench.rule = {"renamed": True}
+    adopter = bench.watching()
+    written = bench.write("step-7.tmp", {"model.bin": b"ours"})
+    os.chown(written / "model.bin", 0, 4711)
+    (written / "model.bin").chmod(mode)
+    written = written.rename(bench.out / "step-7")
+    adopter.look()
+    (written / "model.bin").write_bytes(b"them")
+    assert bench.adopted() == {7: {"model.bin": b"ours"}}
+
+
 def test_one_file_that_is_overwritten_is_copied_each_time(bench: Bench) -> None:
     """nanoGPT: nothing says which train step it is, so they are counted."""
     bench.rule = {"pattern": "ckpt.pt", "train_step": "count"}
@@ -173,12 +188,15 @@ def test_links_are_passed_over(bench: Bench, capsys: pytest.CaptureFixture[str])
 def test_what_another_user_put_there_is_not_adopted(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The program would load it, and with it whatever code it brings along."""
+    """The program would load it, and with it whatever code it brings along. The owner of a folder
+    removes any file in it."""
     bench.rule = {"pattern": "*.ckpt"}
     adopter = bench.watching()
     bench.write("step=20.ckpt", b"weights")
     os.chown(bench.write("step=21.ckpt", b"code"), 4711, 4711)
     os.chown(bench.write("step=22.ckpt", {"a": b"x", "b": b"code"}) / "b", 4711, 4711)
+    os.chown(bench.write("step=23.ckpt", {"half": b"x"}), 4711, 4711)
+    os.chown(bench.write("step=24.ckpt", {"a": b"x", "sub/half": b"x"}) / "sub", 4711, 4711)
     bench.pass_by(adopter, 10)
     assert bench.adopted() == {20: b"weights"}
     assert "belongs to another user" in capsys.readouterr().err
