@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -122,6 +123,23 @@ def test_a_query_that_hangs_is_ended_with_all_that_it_started(
     pid = int(child.read_text())
     while Path(f"/proc/{pid}").exists() and "Z" not in _state(pid):
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_process_that_a_wrapper_leaves_behind_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_answered: bool
+) -> None:
+    """Such as the shared connection of ssh: a session of its own that keeps the output open."""
+    child = tmp_path / "child"
+    leave = f"setsid sh -c 'echo $$ > \"$0\"; exec sleep 600' '{child}' & "
+    wait = f"until [ -s '{child}' ]; do sleep 0.01; done"
+    then = f"{leave}{wait}{'' if is_answered else '; sleep 600'}"
+    install(monkeypatch, tmp_path, "squeue", stdout="7 R\n", then=then)
+    answer = run_query(["squeue"], timeout_s=60 if is_answered else 2)
+    assert _state(int(child.read_text())) != "Z"
+    os.kill(int(child.read_text()), signal.SIGKILL)
+    assert answer.exit_code == (0 if is_answered else None)
+    assert answer.stdout == "7 R\n"
 
 
 def _state(pid: int) -> str:

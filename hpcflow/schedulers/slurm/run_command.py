@@ -10,7 +10,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,7 @@ FOR_QUERIES: Final = {
 
 #: Seconds that a query may take. slurmctld's own MessageTimeout is 10 s, tried more than once.
 QUERY_TIMEOUT_S: Final = 60.0
+_KILL_TIMEOUT_S: Final = 1.0
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -159,32 +161,50 @@ def _run(
             f"no {program} on this machine",
             next_action="log in to the cluster, load its Slurm module, or use `--site local`",
         )
-    # Not a `with` block, nor subprocess.run(): both wait for, or kill, the child when we are
-    # interrupted, and an sbatch that is killed half-way leaves a doubt that it need not leave.
+    with _memory() as stdout, _memory() as stderr:
+        # No `with process`, nor subprocess.run(): both wait for, or kill, the child when we are
+        # interrupted, and an sbatch that is killed half-way leaves a doubt that it need not leave.
+        try:
+            process = subprocess.Popen(
+                [path, *argv[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env=dict(environment),
+                cwd=cwd,
+                pass_fds=pass_fds,
+                umask=umask,
+                start_new_session=True,
+            )
+        except OSError as error:  # nothing was executed: no memory, or a broken program
+            raise SchedulerUnavailable(
+                f"{program} cannot be started: {error.strerror or error}",
+                next_action=f"try `{program} --version` on this machine, then once more",
+            ) from error
+        try:
+            exit_code: int | None = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            exit_code = None
+            with suppress(subprocess.TimeoutExpired):  # it waits for a disk that is away
+                process.wait(_KILL_TIMEOUT_S)
+        return Answer(program, exit_code, _text(stdout), _text(stderr), timeout_s)
+
+
+@contextmanager
+def _memory() -> Iterator[int]:
+    """Yield a file in memory for what a program prints.
+
+    A pipe would end only when all its writers end, and a site's wrapper may leave a process behind,
+    such as the shared connection of ssh.
+    """
+    descriptor = os.memfd_create("answer")
     try:
-        process = subprocess.Popen(
-            [path, *argv[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            env=dict(environment),
-            cwd=cwd,
-            pass_fds=pass_fds,
-            umask=umask,
-            start_new_session=True,
-        )
-    except OSError as error:  # nothing was executed: no memory, no more processes, a broken program
-        raise SchedulerUnavailable(
-            f"{program} cannot be started: {error.strerror or error}",
-            next_action=f"try `{program} --version` on this machine, then once more",
-        ) from error
-    try:
-        stdout, stderr = process.communicate(timeout=timeout_s)
-        exit_code: int | None = process.returncode
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        stdout, stderr = process.communicate()
-        exit_code = None
-    return Answer(program, exit_code, stdout, stderr, timeout_s)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _text(descriptor: int) -> str:
+    data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    return data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
