@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import configparser
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,20 @@ def test_every_package_is_listed() -> None:
         ".".join(path.parent.relative_to(TREE).parts) for path in (TREE / "hpcflow").rglob("*.py")
     }
     assert listed == code | {"hpcflow.templates", "hpcflow.site_configs", "hpcflow.sbatch"}
+
+
+def test_an_editable_installation_imports_nothing_from_the_working_directory() -> None:
+    """As `make demo` makes it. A stranger's folder of that name would be imported from."""
+    code = "import json, sys; print(json.dumps(sys.path[1:]))"  # without the '' of -c
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd="/", env=environ, capture_output=True, check=True
+    )
+    assert [entry for entry in json.loads(found.stdout) if not entry.startswith("/")] == []
+    config = configparser.ConfigParser()
+    config.read(TREE / "setup.cfg")
+    for line in config["options"]["package_dir"].split("\n")[1:]:
+        assert (TREE / line.partition("=")[2].strip() / "__init__.py").is_file(), line
 
 
 @pytest.fixture(scope="module")

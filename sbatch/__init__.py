@@ -1,0 +1,1 @@
+"""The programs that sites call by their paths; a package, so that an installation has them."""
