@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from hpcflow import __version__
 from hpcflow.errors import shell_word
@@ -18,6 +20,10 @@ from hpcflow.model.secret import redact
 
 #: A larger difference is data that somebody forgot to ignore; the commit is recorded all the same.
 MAX_DIFF_BYTES = 1 << 20
+
+
+#: What git says of a repository of another user.
+_REPOSITORY: Final = re.compile("repository at '([^\n]+)'\n")
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,11 @@ def _unknown_commit(folder: Path, error: GitError) -> str:
     told = f"the git commit of {folder} is not recorded: {error}"
     if "dubious ownership" not in str(error):
         return told
+    named = _REPOSITORY.search(str(error))
+    repository = named[1] if named else folder
     return (
         f"the git commit of {folder} is not recorded: the repository belongs to another user; "
-        f"if you trust it: git config --global --add safe.directory {shell_word(folder)}"
+        f"if you trust it: git config --global --add safe.directory {shell_word(repository)}"
     )
 
 

@@ -297,7 +297,8 @@ def test_a_repository_of_another_user_is_refused_with_a_way_out(
 ) -> None:
     for path in (repository, repository / ".git"):
         os.chown(path, 12345, 12345)
-    state = code_state(repository)
+    (repository / "below").mkdir()
+    state = code_state(repository / "below")
     assert (state.commit, state.diff) == (None, None)
     assert "belongs to another user" in state.warnings[0]
     assert f"safe.directory {repository}" in state.warnings[0]
