@@ -27,7 +27,7 @@ from hpcflow.runtime import keeping
 from hpcflow.runtime.files import names_in, remove_tree
 from hpcflow.runtime.manifest import CheckpointError, read_manifest, verify
 from hpcflow.runtime.mirrored import MirrorState, read_mirror
-from hpcflow.runtime.rule import COMPLETE, TORN, Found, Rule, best, judge, parse_rule
+from hpcflow.runtime.rule import COMPLETE, NAMES, TORN, Found, Rule, best, judge, parse_rule
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import size_below, storage_error
@@ -397,7 +397,7 @@ def _from(row: AttemptRow) -> Iterator[int]:
 
 def _steps_of(path: str | None) -> Iterator[int]:
     parts = PurePosixPath(path or "").parts
-    if len(parts) >= 2 and parts[0] == "checkpoints" and parts[1].isdecimal():
+    if len(parts) >= 2 and parts[0] == "checkpoints" and NAMES.fullmatch(parts[1]):
         yield int(parts[1])
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import SIGNS, add_sign, begin
 from hpcflow.ledger.rows import BY_JOB, BY_PERSON, CheckpointRow, MirroredRow
-from hpcflow.model.events import finite, finite_metrics, parse_event
+from hpcflow.model.events import finite, finite_metrics, may_be_record, parse_event
 from hpcflow.model.measured import kept_of
 from hpcflow.runtime.reading import parse_object
 
@@ -89,7 +89,8 @@ def _parse_record(line: bytes) -> dict[str, Any] | None:
     from hpcflow.model.journal import parse_record  # pydantic: only where a journal grew
 
     try:
-        return parse_record(line).model_dump(mode="json", exclude_none=True)
+        said = parse_record(line) if may_be_record(line) else None
+        return None if said is None else said.model_dump(mode="json", exclude_none=True)
     except (ValueError, OverflowError):
         return None
 
@@ -192,7 +193,7 @@ def fold_mirror(fold: RunFold, lines: Iterable[bytes]) -> int:
     skipped = 0
     for line in lines:
         try:
-            said = parse_object(line)
+            said = parse_object(line) if may_be_record(line) else {}
             if (state := said["what"]) not in _IN_STORE:
                 continue
             train_step = _count(said["train_step"])

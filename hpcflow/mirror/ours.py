@@ -10,6 +10,7 @@ it was taken from, and may follow that one there. So of all places that a run ev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hpcflow.errors import MirrorError, MissingObjectError, StorageError, shell_word
@@ -18,10 +19,10 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.model.journal import parse_record_or_none
 from hpcflow.model.requests import is_older_home_accepted
 from hpcflow.runtime.reading import (
-    MAX_JSON_BYTES,
     MAX_LINE_BYTES,
+    MAX_RUN_JSON_BYTES,
     JsonError,
-    parse_json,
+    parse_object,
     read_file,
     read_object,
 )
@@ -34,7 +35,8 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
     """Refuse to send, or to remove anything, beside what another place sends of a run.
 
     Returns:
-        Whether the store has its ``run.json``; else it has nothing of it that is worth anything.
+        Whether the store has its ``run.json``, and that can be read; else it has nothing of it that
+        is worth anything.
 
     Raises:
         MirrorError: another place mirrors it there; or the store.
@@ -45,13 +47,14 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
     if name not in remote.names(name):  # a listing, for S3 servers say there what troubles them
         return False
     try:
-        there = parse_json(remote.read(name, MAX_JSON_BYTES))
+        there = parse_object(remote.read_range(name, 0, MAX_RUN_JSON_BYTES))
     except (MissingObjectError, JsonError):
         return False
     here = _frozen(run_dir)
     if _place(there) in (_place(here), here.get("place_before")):
         return True
-    where = f"{_of(there, 'run_dir')} on site {_of(there, 'site')}"
+    run_there, site_there = (repr(str(there.get(key))[:200]) for key in ("run_dir", "site"))
+    where = f"{run_there} on site {site_there}"
     raise MirrorError(
         f"{remote.url_of(run_id)} is mirrored from another place now: {where}",
         next_action=f"two clusters must not train it at once: hpcflow hold {shell_word(run_id)}; "
@@ -120,10 +123,6 @@ def _frozen(run_dir: RunDir) -> dict[str, Any]:
         raise StorageError(f"{run_dir.run_json} is damaged: {error}") from error
 
 
-def _place(said: Any) -> str | None:
+def _place(said: Mapping[str, Any]) -> str:
     """As :attr:`hpcflow.model.run.Run.place_id`, without the model of a whole run."""
-    return str(said.get("place") or said.get("run_dir")) if isinstance(said, dict) else None
-
-
-def _of(said: Any, key: str) -> str:
-    return repr(str(said.get(key) if isinstance(said, dict) else None)[:200])
+    return str(said.get("place") or said.get("run_dir"))

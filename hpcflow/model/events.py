@@ -60,13 +60,21 @@ EVENTS: Final = frozenset(
 
 #: A longer line is not one of ours, and is skipped rather than read into memory over and over.
 MAX_LINE_BYTES: Final = 1 << 20  # as in hpcflow.runtime.reading
+#: Every event, and every record of a journal, has a time and more. A file of others may have
+#: hundreds of millions of lines; to parse one takes far longer than to see that it is none.
+_MIN_LINE_BYTES: Final = 32
 
 _raw_decode: Final = json.JSONDecoder().raw_decode
 
 
+def may_be_record(line: bytes | str) -> bool:
+    """Whether a line looks from outside like an event or a record, and is worth parsing."""
+    return _MIN_LINE_BYTES <= len(line) <= MAX_LINE_BYTES and line[:1] in (b"{", "{")
+
+
 def parse_event(line: bytes) -> dict[str, Any] | None:
     """One line of an event file; None when it is not one: torn, foreign, too long."""
-    if len(line) > MAX_LINE_BYTES:
+    if not may_be_record(line):
         return None
     try:
         text = line.decode("utf-8", "surrogatepass").strip(" \t\r\n")

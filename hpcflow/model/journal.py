@@ -23,7 +23,7 @@ from hpcflow.model.bounds import (
     Seconds,
     Times,
 )
-from hpcflow.model.events import MAX_LINE_BYTES
+from hpcflow.model.events import MAX_LINE_BYTES, may_be_record
 from hpcflow.model.moment import Moment
 from hpcflow.model.state import AttemptState, Cause
 
@@ -435,6 +435,6 @@ def parse_record_or_none(line: bytes | str) -> JournalRecord | None:
     """The same; None when it is torn, damaged, too long, or of a kind that this version does not
     know."""
     try:
-        return parse_record(line) if len(line) <= MAX_LINE_BYTES else None
+        return parse_record(line) if may_be_record(line) else None
     except ValueError:
         return None

@@ -344,6 +344,7 @@ IntervalOrNever = Annotated[
 ]
 Megabytes = Annotated[
     int,
+    Field(ge=0),
     _with_unit(parse_memory_mb, "an amount of memory", "500M, 200G or 1.5T"),
     WithJsonSchema({"type": "string", "pattern": MEMORY_PATTERN}),
     Kind("amount of memory"),

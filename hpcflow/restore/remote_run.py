@@ -18,7 +18,7 @@ from hpcflow.restore.journals import numbers_in, records_of
 from hpcflow.restore.objects import JOURNAL, Objects, below_files, sort_out, why_unsafe
 from hpcflow.runtime.checksum import is_checksum
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
-from hpcflow.runtime.reading import MAX_JSON_BYTES, MAX_LINE_BYTES
+from hpcflow.runtime.reading import MAX_JSON_BYTES, MAX_LINE_BYTES, MAX_RUN_JSON_BYTES
 from hpcflow.storage.rundir import parse_run
 
 #: hpcflow looks up and bills each. A run that is preempted every hour has 8,760 in a year.
@@ -122,7 +122,7 @@ class RemoteRun:
         Raises:
             MirrorError: it is too large; or the store.
         """
-        return self._read(RUN_JSON, MAX_JSON_BYTES)
+        return self._read(RUN_JSON, MAX_RUN_JSON_BYTES)
 
     @property
     def has_journal(self) -> bool:

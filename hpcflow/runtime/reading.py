@@ -22,6 +22,9 @@ MAX_FILE_BYTES = 64 << 20
 #: The default limit of :func:`read_json`: parsed, hostile JSON takes twenty times its size.
 MAX_JSON_BYTES = 16 << 20
 
+#: The limit of a `run.json`. A mirror reads several at once, each of which may be hostile.
+MAX_RUN_JSON_BYTES = 4 << 20
+
 #: The default limit of :func:`read_lines`: twelve days of events at a kilobyte a second.
 MAX_LINES_FILE_BYTES = 1 << 30
 
@@ -113,10 +116,20 @@ def require_safe_status(
     """
     if not stat.S_ISREG(status.st_mode):
         raise _unsafe(path, "it is not a regular file")
-    if not any_owner and status.st_uid not in (_ROOT, os.geteuid()):
-        raise _unsafe(path, f"it belongs to another user (uid {status.st_uid})")
+    if not any_owner:
+        require_own(status, path)
     if max_bytes is not None and status.st_size > max_bytes:
         raise _unsafe(path, f"it has {status.st_size} bytes; the limit is {max_bytes} bytes")
+
+
+def require_own(status: os.stat_result, path: Path | str) -> None:
+    """Check that a file or folder belongs to this user or root.
+
+    Raises:
+        UnsafeFileError: it does not.
+    """
+    if status.st_uid not in (_ROOT, os.geteuid()):
+        raise _unsafe(path, f"it belongs to another user (uid {status.st_uid})")
 
 
 def require_no_strange_link(path: Path) -> None:

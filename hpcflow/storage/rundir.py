@@ -14,7 +14,13 @@ from pathlib import Path, PurePosixPath
 from hpcflow.errors import ScratchError, StorageError, Where, shell_word
 from hpcflow.model.run import FORMAT, Run
 from hpcflow.ownership import NO_TRUST, Trust
-from hpcflow.runtime.reading import MAX_JSON_BYTES, JsonError, parse_json, parse_object, read_file
+from hpcflow.runtime.reading import (
+    MAX_RUN_JSON_BYTES,
+    JsonError,
+    parse_json,
+    parse_object,
+    read_file,
+)
 from hpcflow.storage.files import (
     FOLDER_MODE,
     existing_parent,
@@ -194,7 +200,7 @@ def read_run(run_dir: RunDir) -> Run:
     path = run_dir.run_json
     require_no_link(run_dir)
     try:
-        data = read_file(path, MAX_JSON_BYTES)
+        data = read_file(path, MAX_RUN_JSON_BYTES)
     except FileNotFoundError:
         raise StorageError(
             f"{path} is gone",

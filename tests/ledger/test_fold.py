@@ -14,7 +14,7 @@ from hpcflow.ledger import fold
 from hpcflow.ledger.derive import bill_due_at, derive_attempt, derive_run, money, run_row
 from hpcflow.ledger.fold import MAX_METRICS, RunFold, fold_events, fold_journal, fold_mirror
 from hpcflow.ledger.rows import BY_JOB, BY_PERSON, AttemptRow, RunRow
-from hpcflow.model.journal import Restored
+from hpcflow.model.journal import Restored, parse_record_or_none
 from hpcflow.model.state import AttemptState, Cause
 from tests.ledger.lines import (
     at,
@@ -445,3 +445,20 @@ def test_accounting_is_asked_for_a_bill_for_a_week() -> None:
     waits_min = [(b - a).total_seconds() / 60 for a, b in pairwise(asked)]
     assert waits_min[:3] == [0.5, 2, 8]
     assert 7 <= (asked[-1] - at(0)).days < 8
+
+
+def test_lines_that_can_be_no_record_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in a store of others may have five hundred million of them."""
+
+    def parse(*_: object) -> object:
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr("hpcflow.model.events._raw_decode", parse)
+    monkeypatch.setattr("hpcflow.model.journal.parse_record", parse)
+    monkeypatch.setattr("hpcflow.ledger.fold.parse_object", parse)
+    lines = [b"x", b"{", b"{" * 31, b"x" * 100, b" " * 100, b"0" * 5000]
+    fold = RunFold("a-20260301-000000-aaaa")
+    assert fold_events(fold, 1, lines) == len(lines)
+    assert fold_journal(fold, lines) == len(lines)
+    assert fold_mirror(fold, lines) == len(lines)
+    assert list(map(parse_record_or_none, lines)) == [None] * len(lines)

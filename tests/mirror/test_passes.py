@@ -262,6 +262,23 @@ def test_what_another_cluster_sends_is_not_mixed_with_ours(desk: Desk) -> None:
     assert desk.there(run_dir) == before
 
 
+@pytest.mark.parametrize(
+    "garbage", [b"", b"{", b"null", b"[{}]", b'{"run_dir": "' + b"x" * (4 << 20)]
+)
+def test_what_is_no_run_json_in_the_store_is_replaced(desk: Desk, garbage: bytes) -> None:
+    run_dir = desk.make()
+    save(run_dir, 300)
+    desk.mirror()
+    before = desk.there(run_dir)
+    name = f"{run_dir.path.name}/run.json"
+    desk.remote.put_bytes(garbage, name)
+    save(run_dir, 400)
+    report = desk.mirror()
+    assert report.problems == {}
+    assert {"checkpoints/000000400/manifest.json", *before} <= set(desk.there(run_dir))
+    assert desk.remote.read(name) == run_dir.run_json.read_bytes()
+
+
 def test_a_checkpoint_that_was_made_again_takes_the_place_of_the_old_one(desk: Desk) -> None:
     run_dir = desk.make()
     path = save(run_dir, 400, {"model.pt": 1000, "only in the first": 10})

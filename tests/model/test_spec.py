@@ -58,6 +58,7 @@ def test_a_run_of_before_there_were_stalls_has_the_usual_ones() -> None:
     [
         {"resources": {"mem_mb": "a lot"}},
         {"resources": {"mem_mb": True}},
+        {"resources": {"mem_mb": -1}},
         {"resources": 3},
         {"checkpoint": []},
         {"name": "../../etc"},

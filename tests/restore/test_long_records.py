@@ -6,9 +6,12 @@ import json
 
 import pytest
 
+from hpcflow.clock import to_text
+from hpcflow.launch.checkpoints import survey
 from hpcflow.model import journal as records
 from hpcflow.model.journal import Restored
 from hpcflow.storage import journal
+from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 from tests.restore.test_forged import _cancelled, foreign_job, forge, restore_and_cancel
 
@@ -40,3 +43,21 @@ def test_nor_do_texts_without_end(owner: Owner, other: Owner, key: str) -> None:
     loaded = journal.load(there.run_dir)
     assert loaded.skipped_lines == 0
     assert [each.record for each in loaded.records][-3:] == ["ended", "held", "restored"]
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "9" * 19, "٣" * 9, "100", "1" * 9])
+def test_a_model_that_no_checkpoint_can_be_hides_none(owner: Owner, digits: str) -> None:
+    run_dir = owner.mirrored(100)
+    name = f"{run_dir.path.name}/attempts/0001/events.jsonl"
+    event = {
+        "at": to_text(owner.clock.now()),
+        "event": "finished",
+        "train_step": 1,
+        "model": f"checkpoints/{digits}",
+    }
+    line = json.dumps(event).encode() + b"\n"
+    owner.remote.put_bytes(owner.remote.read(name) + line, name)
+    purge(run_dir)
+    owner.look()
+    assert owner.restore(run_dir).held is None
+    assert [each.train_step for each in survey(run_dir).found] == [100]
