@@ -25,6 +25,7 @@ from hpcflow.ownership import temporary_folder
 from hpcflow.projection import rebuild
 from hpcflow.projection.reading import MIRROR
 from hpcflow.restore import journals
+from hpcflow.restore.events import remove_own_word, with_job, without_end
 from hpcflow.restore.objects import EVENTS, JOURNAL
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.settings import Settings
@@ -166,11 +167,12 @@ class _Batch:
 
     def _fetched(self, there: RemoteRun, lines: bytes) -> RunDir:
         """A folder with what the ledger is made of; ``lines`` are the journal."""
-        attempts = set(journals.attempts_of(journals.records_of(lines)))
+        records = journals.records_of(lines)
+        were_jobs, are_open = with_job(records), without_end(records)
         names, run_bytes = [], 0
         for name, entry in there.objects.small.items():
             events = EVENTS.fullmatch(name)
-            if name != MIRROR and (events is None or int(events[1]) not in attempts):
+            if name != MIRROR and (events is None or int(events[1]) not in were_jobs):
                 continue
             run_bytes += entry.size_bytes
             if entry.size_bytes > _MAX_EVENTS_BYTES or run_bytes > _MAX_RUN_BYTES:
@@ -180,6 +182,9 @@ class _Batch:
         run_dir.path.mkdir(mode=0o700)
         try:
             self._fetch(there, run_dir, lines, names)
+            for number in are_open:
+                if (events_file := run_dir.attempt(number).events).exists():
+                    remove_own_word(events_file)
         except BaseException:
             shutil.rmtree(run_dir.path, ignore_errors=True)  # the next runs may need the room
             raise

@@ -30,6 +30,7 @@ from hpcflow.model.state import Cause
 from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
+from hpcflow.restore.events import remove_own_word, with_job, without_end
 from hpcflow.restore.moving import Place
 from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
 from hpcflow.restore.outcome import Outcome
@@ -270,33 +271,41 @@ class _Restoring:
     def _fetch_small(self, records: list[JournalRecord]) -> None:
         """The files that are not here, and events of which the mirror has more."""
         records = [*records, *self._lost(records)]
-        last = last_attempt(records)
-        writing = last.number if last.is_live and not self._place.is_move else 0
-        begun = {*journals.attempts_of(records), *journals.open_attempts(records)}
+        last, is_move = last_attempt(records), self._place.is_move
+        writing = last.number if last.is_live and not is_move else 0
+        were_jobs, are_open = with_job(records), without_end(records)
         # The number of a refused attempt is used again, and a forged journal may count backwards.
         next_number = last.next_number
-        queued = set(journals.open_attempts(records)) if last.is_live or last.is_open else set()
-        names = []
+        if last.standby is not None and last.has_standby:
+            next_number = min(next_number, last.standby.number)
+        names, without_word = [], []
         for name, entry in self._remote.objects.small.items():
             if name in (self._run_dir.journal.name, self._run_dir.run_json.name):
                 continue
-            if (match := OF_ATTEMPT.fullmatch(name)) and not (
-                int(match[1]) in begun and int(match[1]) < next_number
-            ):
+            match = OF_ATTEMPT.fullmatch(name)
+            number = int(match[1]) if match else 0
+            if match and not (number in were_jobs and number < next_number):
                 continue  # it would speak for a job that is still to come
-            if match and match[2] == CLAIM and int(match[1]) in queued and not self._place.is_move:
+            is_open = number in are_open and not is_move
+            if match and match[2] == CLAIM and is_open:
                 continue  # the job may be pending, and would leave the attempt to another
-            if local.is_missing(self._run_dir, name) or (
-                (match := EVENTS.fullmatch(name))
-                and int(match[1]) != writing
+            is_missing, is_events = local.is_missing(self._run_dir, name), EVENTS.fullmatch(name)
+            if is_missing or (
+                is_events
+                and number != writing
+                and not is_open
                 and entry.size_bytes > local.size_of_file(self._run_dir, name)
             ):
                 names.append(name)
+                if is_events and is_open:
+                    without_word.append(name)
         self._outcome.files = len(names)
         if names:
             size = sum(self._remote.entry(name).size_bytes for name in names)
             self._progress.on_doing(f"{len(names)} small files", size)
             self._staged.fetch_small(self._remote, names, self._progress.on_bytes)
+            for name in without_word:
+                remove_own_word(self._staged.run / name)
             self._fetched_bytes += size
 
     def _new_records(

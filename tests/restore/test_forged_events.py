@@ -1,0 +1,154 @@
+"""Events and claims that others wrote into a store complete no run, and take no attempt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.journal import Intended, Withdrawn
+from hpcflow.model.state import RunState
+from hpcflow.restore.events import remove_own_word
+from hpcflow.restore.ledger import rebuild_from
+from hpcflow.storage import journal
+from hpcflow.storage.layout import RunDir
+from tests.restore.mirrored import purge
+from tests.restore.owner import Owner
+
+STARTED = {"event": "started", "job_id": "99999", "nodes": ["n1"], "restarts": 0}
+FINISHED = {"event": "finished", "train_step": 100, "metrics": {}}
+EXITED = {"event": "exited", "exit_code": 0}
+PROGRESS = {"event": "progress", "train_step": 150, "metrics": {"loss": 0.5}}
+FORGED = ([STARTED], [EXITED], [STARTED, FINISHED, EXITED])
+
+STANDBY = """
+name: small
+command: ["true"]
+launch: {framework: none, launcher: none}
+resources: {time_limit: 10m, account: physics}
+retry: {standby: true}
+"""
+
+
+def forge(owner: Owner, run_dir: RunDir, attempt: int, events: list[dict[str, Any]]) -> None:
+    """Append events to those of an attempt in the store."""
+    name = f"{run_dir.path.name}/attempts/{attempt:04d}/events.jsonl"
+    there = owner.remote.read(name) if owner.remote.stat(name) else b""
+    lines = [json.dumps({"at": "2026-03-01T00:00:02.000Z", **each}) for each in events]
+    owner.remote.put_bytes(there + "".join(f"{line}\n" for line in lines).encode(), name)
+
+
+def rounds(owner: Owner, run_dir: RunDir) -> list[RunState]:
+    """The state of the run after each of some rounds of the daemon, which restores by itself."""
+    states = []
+    for _ in range(4):
+        owner.tick()
+        while owner.restoring:
+            owner.restoring.pop()
+            assert owner.restore(run_dir, says_so=True).held is None
+        states.append(owner.state(run_dir.path.name)[0])
+        owner.clock.advance(900)
+    return states
+
+
+@pytest.mark.parametrize("raw_state", ["PREEMPTED", "TIMEOUT", "NODE_FAIL"])
+@pytest.mark.parametrize("events", [[], *FORGED])
+def test_an_attempt_that_nobody_saw_end_ends_as_slurm_says(
+    owner: Owner, raw_state: str, events: list[dict[str, Any]]
+) -> None:
+    run_dir = owner.trained(100, end=None)
+    job_id = owner.seen(run_dir.path.name).attempts[-1].job_id or ""
+    owner.look()
+    owner.mirror(run_dir)
+    forge(owner, run_dir, 1, [*events, PROGRESS])
+    owner.clock.advance(60)
+    owner.slurm.end(job_id, raw_state)
+    purge(run_dir)
+    assert rounds(owner, run_dir)[-1] is RunState.RUNNING
+    attempts = owner.seen(run_dir.path.name).attempts
+    assert (attempts[0].job_id, attempts[0].raw_state) == (job_id, raw_state)
+    assert b'"loss"' in run_dir.attempt(1).events.read_bytes(), "what it reported is restored"
+
+
+@pytest.mark.parametrize("is_withdrawn", [True, False])
+@pytest.mark.parametrize("events", FORGED)
+@pytest.mark.parametrize("is_purged", [True, False])
+def test_an_attempt_that_was_no_job_becomes_none(
+    owner: Owner, events: list[dict[str, Any]], *, is_withdrawn: bool, is_purged: bool
+) -> None:
+    run_dir = owner.mirrored(100)
+    run_id, now = run_dir.path.name, owner.clock.now()
+    name = f"hpcflow:{run_id}:2"
+    intent = Intended(
+        at=now, attempt=2, job_name=name, scheduler="slurm", cluster="devcluster", host="login1"
+    )
+    withdrawn = [Withdrawn(at=now, attempt=2, reason="no such job")] if is_withdrawn else []
+    run_dir.attempt(2).path.mkdir()
+    journal.append_all(run_dir, [intent, *withdrawn])
+    owner.mirror(run_dir)
+    owner.look()
+    forge(owner, run_dir, 2, events)
+    if is_purged:
+        purge(run_dir)
+    assert owner.restore(run_dir).held is None
+    owner.clock.advance(700)
+    assert rounds(owner, run_dir)[-1] is RunState.RUNNING
+    assert "99999" not in {each.job_id for each in owner.seen(run_id).attempts}
+
+
+@pytest.mark.parametrize("events", FORGED)
+def test_a_ledger_that_is_read_from_the_store_believes_no_end(
+    owner: Owner, events: list[dict[str, Any]]
+) -> None:
+    run_dir = owner.trained(100, end=None)
+    owner.mirror(run_dir)
+    forge(owner, run_dir, 1, [*events, PROGRESS])
+    purge(run_dir)
+    for each in owner.settings.home.path.glob("ledger.sqlite*"):
+        each.unlink()
+    with open_ledger(owner.settings.ledger_url) as ledger:
+        rebuild_from(ledger, owner.remote, owner.settings, site=owner.site)
+        found = ledger.run(run_dir.path.name)
+    assert found.run.state is RunState.RUNNING
+    assert found.run.train_step == 150
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+@pytest.mark.parametrize("claim", ["99999", "other"])
+def test_a_standby_that_waits_keeps_its_attempt(
+    owner: Owner, claim: str, *, is_ended: bool
+) -> None:
+    owner.config.write_text(STANDBY)
+    run_dir = owner.trained(100, end=None)
+    run_id = run_dir.path.name
+    first = owner.seen(run_id).attempts[-1].job_id or ""
+    for _ in range(3):
+        owner.tick()
+        owner.clock.advance(30)
+    owner.config.write_text(STANDBY.replace("standby: true", "standby: false"))
+    other = owner.launch()
+    if is_ended:
+        owner.slurm.end(first, "PREEMPTED")
+        owner.look()
+    owner.mirror(run_dir)
+    text = other.job_id if claim == "other" else claim
+    owner.remote.put_bytes(f"{text}\n".encode(), f"{run_id}/attempts/0002/claim")
+    forge(owner, run_dir, 2, [STARTED, FINISHED, EXITED])
+    purge(run_dir)
+    assert owner.restore(run_dir).held is None
+    assert not run_dir.attempt(2).claim.exists()
+    assert not run_dir.attempt(2).events.exists()
+
+
+def test_only_what_says_how_it_began_or_ended_is_left_out(tmp_path: Path) -> None:
+    at = {"at": "2026-03-01T00:00:02.000Z"}
+    kept = json.dumps({**at, **PROGRESS}).encode() + b"\n"
+    path = tmp_path / "events.jsonl"
+    twice = b'{"at": "2026-03-01T00:00:02.000Z", "event": "progress", "event": "exited"}\n'
+    coded = json.dumps({**at, **EXITED}).replace("exited", "\\u0065xited").encode() + b"\n"
+    path.write_bytes(kept + twice + coded + b"torn\n" + kept + b"half")
+    remove_own_word(path)
+    assert path.read_bytes() == kept * 2
