@@ -50,6 +50,19 @@ def test_shortly_after_a_submission_the_queue_alone_is_proof(
     assert (lookup.jobs, lookup.is_certain) == ((), True)
 
 
+@pytest.mark.parametrize(
+    "strange", ["5_[:]", "5_[0-999999999]", "1" * 10_000, "5_" + "1" * 10_000, "٣", "-M x", "5,6"]
+)
+def test_an_id_that_sacct_may_refuse_hides_no_other_job(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock, strange: str
+) -> None:
+    """Ids come from journals, which may come from a store where others write."""
+    sacct = install(slurm, tmp_path, "sacct")
+    SlurmCommands(clock=clock).accounting([strange, "123", "9_1", "7+1"], clock.now())
+    asked = arguments(sacct)
+    assert asked[asked.index("--jobs") + 1] == "123,9_1,7+1"
+
+
 def test_later_silence_of_accounting_is_a_doubt(
     slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
 ) -> None:

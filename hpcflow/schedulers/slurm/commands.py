@@ -172,7 +172,7 @@ class SlurmCommands:
     ) -> list[JobInfo]:
         if not (job_ids or job_names or name_prefix) or not self._has_accounting:
             return []
-        known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
+        known = [job_id for job_id in job_ids if ids.is_one_job(job_id)]
         # sacct takes ids and names together for jobs that have both.
         is_narrow = not (job_names or name_prefix) and 0 < len(known) <= _MAX_IDS
         options: tuple[str, ...] = ("--jobs", ",".join(known)) if is_narrow else ()
@@ -200,7 +200,7 @@ class SlurmCommands:
                 raise unavailable(answer)
 
     def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
-        known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
+        known = [job_id for job_id in job_ids if ids.is_one_job(job_id)]
         refused: dict[str, str] = {}
         for start in range(0, len(known), _UPDATE_AT_ONCE):
             some = ",".join(known[start : start + _UPDATE_AT_ONCE])
