@@ -184,7 +184,7 @@ def _fill(staged: Path, folder: Path, names: list[str]) -> dict[str, Written]:
             target.parent.mkdir(parents=True, exist_ok=True)
             copy = NewFile(target)
             try:
-                with open_file(name, any_owner=True, within=place) as source:
+                with open_file(name, within=place) as source:
                     shutil.copyfileobj(source, copy, 1 << 20)
             finally:
                 files[name] = copy.close()

@@ -135,7 +135,8 @@ def require_own(status: os.stat_result, path: Path | str) -> None:
 def require_no_strange_link(path: Path) -> None:
     """Refuse a path with a link of another user in a folder that is not that user's.
 
-    Their links in folders of their own are accepted, as ``fs.protected_symlinks`` does.
+    Their links in folders of their own are accepted, as ``fs.protected_symlinks`` does, unless they
+    lead to a folder of this user: it may be one that is private.
 
     Raises:
         UnsafeFileError: there is one.
@@ -170,6 +171,8 @@ def _open_place(path: Path) -> int:
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     at, shown = os.open("/", flags), ""
     ahead, links = list(reversed(path.parts[1:])), 0
+    #: Links of other users -> how many parts are still ahead where they have led to their end.
+    strange: dict[str, tuple[int, int]] = {}
     try:
         while ahead:
             name = ahead.pop()
@@ -179,11 +182,14 @@ def _open_place(path: Path) -> int:
                 if not stat.S_ISLNK(status.st_mode):
                     at, child = child, at
                     shown = shown.rpartition("/")[0] if name == ".." else f"{shown}/{name}"
+                    for link, (uid, left) in strange.items():
+                        if left == len(ahead) and status.st_uid == os.geteuid():
+                            raise _strange(link, uid, f" to {shown}: write that path instead")
                     continue
-                if status.st_uid not in (_ROOT, os.geteuid(), os.fstat(at).st_uid):
-                    raise _unsafe(
-                        f"{shown}/{name}", f"it is a link of another user (uid {status.st_uid})"
-                    )
+                if status.st_uid not in (_ROOT, os.geteuid()):
+                    if status.st_uid != os.fstat(at).st_uid:
+                        raise _strange(f"{shown}/{name}", status.st_uid)
+                    strange[f"{shown}/{name}"] = status.st_uid, len(ahead)
                 target = Path(os.readlink("", dir_fd=child))
             finally:
                 os.close(child)
@@ -198,6 +204,10 @@ def _open_place(path: Path) -> int:
         os.close(at)
         raise
     return at
+
+
+def _strange(link: str, uid: int, to: str = "") -> UnsafeFileError:
+    return _unsafe(link, f"it is a link of another user (uid {uid}){to}")
 
 
 def open_below(within: int, name: str) -> int:

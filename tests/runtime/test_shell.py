@@ -123,6 +123,17 @@ def test_a_folder_with_links_is_refused(
     assert "neither a plain file nor a folder" in failed["why"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_with_a_file_of_another_user_is_refused(
+    inside: RunFolder, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program would load it, and with it whatever code it brings along."""
+    os.chown(next(path for path in state.rglob("*") if path.is_file()), 4711, 4711)
+    assert main(["checkpoint", str(state), "--train-step", "5"]) == 1
+    assert "belongs to another user" in capsys.readouterr().err
+    assert inside.complete() == []
+
+
 def test_progress_and_finish_are_events(inside: RunFolder) -> None:
     main(["progress", "--train-step", "3", "--total-train-steps", "9", "loss=0.5", "lr=nan"])
     main(["finish", "--train-step", "9", "accuracy=0.9", "--model", str(inside.path / "m.bin")])

@@ -82,7 +82,7 @@ class Adopter:
         if whole is not None:
             set_aside(self._store.folder, self._store.damaged, self._job)
         self._newest = whole.train_step if whole is not None else -1
-        found = list(self._look_at(find(self._rule)))
+        found = list(self._look_at(find(self._rule, self._say)))
         known = read_memory(self._memory)
         self._known = self._first_known(found) if known is None else known
         alive_ns = last_sign_of_life_ns(self._run_dir, self._attempt, self._job.exit_code)
@@ -179,7 +179,7 @@ class Adopter:
 
     def _worth_looking(self) -> list[Path]:
         """What can be newer than the newest, by its name: the rest need not be looked into."""
-        paths = find(self._rule)
+        paths = find(self._rule, self._say)
         if self._rule.train_step != BY_NAME:
             return paths
         steps = ((path, train_step_of(path, self._rule)) for path in paths)

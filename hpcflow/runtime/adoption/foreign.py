@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -53,17 +53,25 @@ class Foreign:
     is_empty: bool
 
 
-def find(rule: AdoptRule) -> list[Path]:
+def find(rule: AdoptRule, say: Callable[[str], object]) -> list[Path]:
     """What has the name of a checkpoint now; nothing where the folder is not there (yet).
 
+    Args:
+        say: is told what is left out, because a link of another user leads there.
+
     Raises:
-        OSError: a link of another user leads there.
+        OSError: a link of another user leads to the rule's folder.
     """
     require_no_strange_link(rule.folder)
     found = sorted(_matches(rule.folder, rule.pattern.split("/")))
+    left_out = set()
     for folder in {path.parent for path in found} - {rule.folder}:
-        require_no_strange_link(folder)
-    return found
+        try:
+            require_no_strange_link(folder)
+        except OSError as error:  # noqa: PERF203 - anybody may have made it: the others count
+            left_out.add(folder)
+            say(f"not adopted: {error}")
+    return [path for path in found if path.parent not in left_out]
 
 
 def is_named(name: str, rule: AdoptRule) -> bool:

@@ -42,7 +42,7 @@ def test_the_number_in_a_name(name: str, number: int | None) -> None:
 
 def found(folder: Path, pattern: str) -> list[str]:
     rule = AdoptRule(folder, pattern)
-    return [path.relative_to(folder).as_posix() for path in find(rule)]
+    return [path.relative_to(folder).as_posix() for path in find(rule, print)]
 
 
 def made(folder: Path, *names: str) -> None:
@@ -118,6 +118,6 @@ def test_the_known_programs_write_what_their_rules_find(tmp_path: Path) -> None:
         folder = tmp_path / name
         made(folder, *files)
         said = Adopt.model_validate({"like": name}).rule(str(folder))
-        assert [path.relative_to(folder).as_posix() for path in find(parse_adopt_rule(said))] == [
-            checkpoint
-        ]
+        assert [
+            path.relative_to(folder).as_posix() for path in find(parse_adopt_rule(said), print)
+        ] == [checkpoint]

@@ -146,7 +146,9 @@ def test_a_folder_that_others_put_there_between_two_attempts_is_kept(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives links to another user")
-@pytest.mark.parametrize("where", ["folder", "above", "part", "glob", "own", "theirs"])
+@pytest.mark.parametrize(
+    "where", ["folder", "above", "part", "glob", "own", "theirs", "to mine", "to mine by two"]
+)
 def test_links_of_other_users_lead_nowhere(bench: Bench, tmp_path: Path, where: str) -> None:
     """What they lead to would be copied, and replaced when it is put back."""
     private, shared = tmp_path / "private", tmp_path / "shared"
@@ -157,17 +159,26 @@ def test_links_of_other_users_lead_nowhere(bench: Bench, tmp_path: Path, where: 
     link.symlink_to(private if where != "above" else tmp_path)
     if where != "own":
         os.lchown(link, EVE, EVE)
-    if where == "theirs":  # such as a link of a project's owner, in a folder of theirs
+    if where in ("theirs", "to mine", "to mine by two"):
         os.chown(shared, EVE, EVE)
+    if where == "theirs":  # such as a link of a project's owner, in a folder of theirs
+        os.chown(private, EVE, EVE)
+    if where == "to mine by two":
+        link.rename(shared / "second")
+        link.symlink_to("second")
+        os.lchown(link, EVE, EVE)
     folder = {"above": link / "private", "part": shared, "glob": shared}.get(where, link)
     bench.out = folder
     pattern = {"part": "out/step-*", "glob": "*/out/step-*"}.get(where, "step-*")
-    rule = AdoptRule(folder, pattern)
+    rule, said = AdoptRule(folder, pattern), list[str]()
     if where in ("own", "theirs"):
-        assert find(rule) == [link / "step-7"]
+        assert find(rule, said.append) == [link / "step-7"]
+    elif where in ("part", "glob"):
+        assert find(rule, said.append) == []
+        assert "it is a link of another user" in said[0]
     else:
         with pytest.raises(OSError, match="it is a link of another user"):
-            find(rule)
+            find(rule, said.append)
     assert (private / "step-7").read_bytes() == b"secret"
 
 
