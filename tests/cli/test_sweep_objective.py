@@ -250,7 +250,7 @@ def test_a_function_beside_which_others_can_create_modules_is_refused(
     told = refusal(desk, "shared/objective.py:objective", "--space", SPACE, *MINIMIZE, *FEW)
     told = " ".join(told.split())
     assert f"every user can create files in {folder} (mode {mode:04o})" in told
-    assert f"chmod go-w {shlex.quote(str(folder))}" in told
+    assert f"chmod -R go-w {shlex.quote(str(folder))}" in told
     folder.chmod(0o755)
     start(desk, *MINIMIZE, *FEW, said="shared/objective.py:objective")
     assert until_over(desk, "objective")["complete"] == 3

@@ -321,9 +321,11 @@ def test_json_of_many_megabytes_in_a_store_is_not_parsed(owner: Owner, name: str
     purge(run_dir)
     with bounded():
         try:
-            assert owner.restore(run_dir).skipped.keys() == {200}
+            skipped = owner.restore(run_dir).skipped.keys()
         except MirrorError as error:
             assert "too large" in error.message
+        else:  # the pass has replaced run.json
+            assert skipped == ({200} if "manifest" in name else set())
 
 
 def _link(path: Path, secret: Path) -> None:
