@@ -7,6 +7,7 @@ in submit.py. Only what is the same for all is translated here: no such program,
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -182,13 +183,29 @@ def _run(
                 next_action=f"try `{program} --version` on this machine, then once more",
             ) from error
         try:
-            exit_code: int | None = process.wait(timeout_s)
+            exit_code: int | None = _wait(process, timeout_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             exit_code = None
             with suppress(subprocess.TimeoutExpired):  # it waits for a disk that is away
                 process.wait(_KILL_TIMEOUT_S)
         return Answer(program, exit_code, _text(stdout), _text(stderr), timeout_s)
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """``process.wait(timeout_s)``, which asks every few milliseconds, without that."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:  # Linux before 5.3
+        return process.wait(timeout_s)
+    try:
+        ends = select.poll()
+        ends.register(descriptor, select.POLLIN)
+        if not ends.poll(timeout_s * 1000):
+            raise subprocess.TimeoutExpired(process.args, timeout_s)
+    finally:
+        os.close(descriptor)
+    return process.wait()
 
 
 @contextmanager
