@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import SiteError
+from hpcflow.programs import run_program
 from hpcflow.sites.loader import list_sites
 from hpcflow.sites.schema import SchedulerKind, Site
 from hpcflow.sites.slurm_conf import configured_name
@@ -116,19 +116,14 @@ def _show_config(scontrol: str, environ: Mapping[str, str]) -> tuple[str | None,
     # SLURM_CLUSTERS would make it speak of other clusters than the one that this host is in.
     environment = {key: value for key, value in environ.items() if key != "SLURM_CLUSTERS"}
     try:
-        answer = subprocess.run(
-            [scontrol, "show", "config"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SCONTROL_TIMEOUT_S,
-            check=False,
+        answer = run_program(
+            [scontrol, "show", "config"], environment=environment, timeout_s=_SCONTROL_TIMEOUT_S
         )
-    except (OSError, subprocess.TimeoutExpired) as problem:
+    except OSError as problem:
         return None, str(problem)
-    return (answer.stdout if answer.returncode == 0 else None), answer.stderr
+    if answer.exit_code is None:
+        return None, f"it did not answer within {_SCONTROL_TIMEOUT_S:g} s"
+    return (answer.stdout if answer.exit_code == 0 else None), answer.stderr
 
 
 def _same(one: str | None, other: str | None) -> bool:

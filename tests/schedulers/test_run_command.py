@@ -142,6 +142,31 @@ def test_a_process_that_a_wrapper_leaves_behind_is_not_waited_for(
     assert answer.stdout == "7 R\n"
 
 
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "exec > >(sleep 0.2; cat); printf '7 R\\n'",
+        "printf '7 R\\n'; printf '' > /dev/stdout",
+        "printf '7 ' > /dev/stdout; printf 'R\\n' > /dev/stdout",
+        "printf '7 R\\n' | tee /dev/stderr",
+    ],
+)
+def test_an_answer_is_whole_however_a_wrapper_hands_it_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrapper: str
+) -> None:
+    install(monkeypatch, tmp_path, "squeue", then=wrapper)
+    assert ask(["squeue"]) == "7 R\n"
+
+
+def test_a_long_answer_is_read_while_it_is_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    both = "head -c 3000000 /dev/zero | tr '\\0' x"
+    install(monkeypatch, tmp_path, "squeue", then=f"{both}; {both} >&2")
+    answer = run_query(["squeue"])
+    assert (len(answer.stdout), len(answer.stderr)) == (3_000_000, 3_000_000)
+
+
 def _state(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

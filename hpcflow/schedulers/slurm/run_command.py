@@ -7,17 +7,15 @@ in submit.py. Only what is the same for all is translated here: no such program,
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import SchedulerUnavailable
+from hpcflow.programs import run_program
 
 #: What a shell may have set for Slurm's programs, or what a surrounding job has set. It changes
 #: formats, partitions, accounts, and leaks into jobs even with ``--export=NONE``.
@@ -42,7 +40,6 @@ FOR_QUERIES: Final = {
 
 #: Seconds that a query may take. slurmctld's own MessageTimeout is 10 s, tried more than once.
 QUERY_TIMEOUT_S: Final = 60.0
-_KILL_TIMEOUT_S: Final = 1.0
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -162,66 +159,18 @@ def _run(
             f"no {program} on this machine",
             next_action="log in to the cluster, load its Slurm module, or use `--site local`",
         )
-    with _memory() as stdout, _memory() as stderr:
-        # No `with process`, nor subprocess.run(): both wait for, or kill, the child when we are
-        # interrupted, and an sbatch that is killed half-way leaves a doubt that it need not leave.
-        try:
-            process = subprocess.Popen(
-                [path, *argv[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env=dict(environment),
-                cwd=cwd,
-                pass_fds=pass_fds,
-                umask=umask,
-                start_new_session=True,
-            )
-        except OSError as error:  # nothing was executed: no memory, or a broken program
-            raise SchedulerUnavailable(
-                f"{program} cannot be started: {error.strerror or error}",
-                next_action=f"try `{program} --version` on this machine, then once more",
-            ) from error
-        try:
-            exit_code: int | None = _wait(process, timeout_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            exit_code = None
-            with suppress(subprocess.TimeoutExpired):  # it waits for a disk that is away
-                process.wait(_KILL_TIMEOUT_S)
-        return Answer(program, exit_code, _text(stdout), _text(stderr), timeout_s)
-
-
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int:
-    """``process.wait(timeout_s)``, which asks every few milliseconds, without that."""
     try:
-        descriptor = os.pidfd_open(process.pid)
-    except OSError:  # Linux before 5.3
-        return process.wait(timeout_s)
-    try:
-        ends = select.poll()
-        ends.register(descriptor, select.POLLIN)
-        if not ends.poll(timeout_s * 1000):
-            raise subprocess.TimeoutExpired(process.args, timeout_s)
-    finally:
-        os.close(descriptor)
-    return process.wait()
-
-
-@contextmanager
-def _memory() -> Iterator[int]:
-    """Yield a file in memory for what a program prints.
-
-    A pipe would end only when all its writers end, and a site's wrapper may leave a process behind,
-    such as the shared connection of ssh.
-    """
-    descriptor = os.memfd_create("answer")
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _text(descriptor: int) -> str:
-    data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-    return data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+        done = run_program(
+            [path, *argv[1:]],
+            environment=environment,
+            timeout_s=timeout_s,
+            cwd=cwd,
+            pass_fds=pass_fds,
+            umask=umask,
+        )
+    except OSError as error:  # nothing was executed: no memory, no more processes, a broken program
+        raise SchedulerUnavailable(
+            f"{program} cannot be started: {error.strerror or error}",
+            next_action=f"try `{program} --version` on this machine, then once more",
+        ) from error
+    return Answer(program, done.exit_code, done.stdout, done.stderr, timeout_s)
