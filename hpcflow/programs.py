@@ -100,5 +100,5 @@ def _read(
                 has_ended, deadline = True, min(deadline, time.monotonic() + _REST_S)
 
 
-def _text(data: bytes) -> str:
+def _text(data: bytearray) -> str:
     return data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.model.events import parse_event
-from hpcflow.model.journal import Ended, JournalRecord, Submitted
+from hpcflow.model.journal import Ended, JournalRecord, Standby, Submitted, Withdrawn
 from hpcflow.runtime.reading import read_lines
 from hpcflow.storage.files import storage_error
 
@@ -28,6 +28,18 @@ def without_end(records: Iterable[JournalRecord]) -> set[int]:
     """Return the attempts that were a job, and of which no end is known."""
     ends = {each.attempt for each in records if isinstance(each, Ended)}
     return with_job(records) - ends
+
+
+def withdrawn(records: Iterable[JournalRecord]) -> set[int]:
+    """Return the attempts, and standbys, whose job may still appear, and must then leave."""
+    found = set()
+    for record in records:
+        said = record.says if isinstance(record, Standby) else record
+        if isinstance(said, Withdrawn):
+            found.add(said.attempt)
+        elif isinstance(said, Submitted):
+            found.discard(said.attempt)
+    return found
 
 
 def remove_own_word(path: Path) -> None:

@@ -30,7 +30,7 @@ from hpcflow.model.state import Cause
 from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
-from hpcflow.restore.events import remove_own_word, with_job, without_end
+from hpcflow.restore.events import remove_own_word, with_job, withdrawn, without_end
 from hpcflow.restore.moving import Place
 from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
 from hpcflow.restore.outcome import Outcome
@@ -40,6 +40,7 @@ from hpcflow.restore.staging import Staging, staging
 from hpcflow.runtime.keeping import look
 from hpcflow.runtime.reading import read_file
 from hpcflow.runtime.rule import COMPLETE
+from hpcflow.runtime.successor import SEAL
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
@@ -299,7 +300,7 @@ class _Restoring:
                 names.append(name)
                 if is_events and is_open:
                     without_word.append(name)
-        self._outcome.files = len(names)
+        self._outcome.files = len(names) + self._seal(records)
         if names:
             size = sum(self._remote.entry(name).size_bytes for name in names)
             self._progress.on_doing(f"{len(names)} small files", size)
@@ -307,6 +308,21 @@ class _Restoring:
             for name in without_word:
                 remove_own_word(self._staged.run / name)
             self._fetched_bytes += size
+
+    def _seal(self, records: list[JournalRecord]) -> int:
+        """Seal withdrawn attempts again: a purge takes the claim and may leave the folder.
+
+        Returns:
+            How many claims were missing.
+        """
+        opened, count = journals.open_attempts(records), 0
+        for number in sorted(withdrawn(records)):
+            files = self._run_dir.attempt(number)
+            name = files.claim.relative_to(self._run_dir.path).as_posix()
+            if (number in opened or files.path.exists()) and local.is_missing(self._run_dir, name):
+                self._staged.put(name, f"{SEAL}\n".encode())
+                count += 1
+        return count
 
     def _new_records(
         self, records: list[JournalRecord], here: list[JournalRecord]

@@ -91,7 +91,7 @@ class Staging:
             StorageError: the disk.
         """
         sizes = {name: remote.entry(name).size_bytes for name in names}
-        self._require_room(sum(sizes.values()))
+        self._require_room(sizes)
         todo, fetched_bytes = iter(sizes.items()), 0
         while some := dict(islice(todo, _AT_ONCE)):
             fetched_bytes += self._fetch_some(remote, some, on_bytes)
@@ -106,7 +106,7 @@ class Staging:
             todo: name -> size in bytes.
         """
         for tries_left in reversed(range(_TRIES)):
-            self._require_room(sum(todo.values()))
+            self._require_room(todo)
             wanted = [Wanted(remote.name(n), self.run / n, size) for n, size in todo.items()]
             try:
                 download(remote.remote, wanted, on_bytes=on_bytes)
@@ -139,7 +139,7 @@ class Staging:
         folder = self.run / name
 
         def fetch(missing: Mapping[str, RemoteFile]) -> None:
-            self._require_room(sum(file.size_bytes for file in missing.values()))
+            self._require_room({f"{name}/{n}": file.size_bytes for n, file in missing.items()})
             wanted = [
                 Wanted(remote.name(f"{name}/{n}"), folder / n, file.size_bytes, file.sha256)
                 for n, file in missing.items()
@@ -186,11 +186,14 @@ class Staging:
         """It is not needed any more."""
         remove_tree(self._folder)
 
-    def _require_room(self, size_bytes: int) -> None:
+    def _require_room(self, sizes: Mapping[str, int]) -> None:
+        size_bytes = sum(sizes.values())
         space = look(self._folder, self._user)
         if space is not None and size_bytes > space.left_bytes:
+            name = max(sizes, key=sizes.__getitem__)
             raise ScratchError(
-                f"{format_bytes(size_bytes)} are to be fetched, and {space.why} has room for "
+                f"{format_bytes(size_bytes)} are to be fetched, of which {name} has "
+                f"{format_bytes(sizes[name])}, and {space.why} has room for "
                 f"{format_bytes(space.left_bytes)} in {self._folder.parent}",
                 next_action="see what can go: hpcflow scratch; then send the command again",
             )

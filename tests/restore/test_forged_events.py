@@ -143,6 +143,27 @@ def test_a_standby_that_waits_keeps_its_attempt(
     assert not run_dir.attempt(2).events.exists()
 
 
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_a_withdrawn_attempt_is_sealed_again(owner: Owner, *, has_folder: bool) -> None:
+    """A purge takes its claim, and its job may still appear."""
+    run_dir = owner.mirrored(100)
+    now, name = owner.clock.now(), f"hpcflow:{run_dir.path.name}:2"
+    run_dir.attempt(2).path.mkdir()
+    run_dir.attempt(2).claim.write_text("withdrawn\n")
+    intent = Intended(
+        at=now, attempt=2, job_name=name, scheduler="slurm", cluster="devcluster", host="login1"
+    )
+    journal.append_all(run_dir, [intent, Withdrawn(at=now, attempt=2, reason="no such job")])
+    owner.mirror(run_dir)
+    owner.look()
+    if has_folder:
+        run_dir.attempt(2).claim.unlink()
+    else:
+        purge(run_dir)
+    assert owner.restore(run_dir).left == []
+    assert run_dir.attempt(2).claim.read_text() == "withdrawn\n"
+
+
 def test_only_what_says_how_it_began_or_ended_is_left_out(tmp_path: Path) -> None:
     at = {"at": "2026-03-01T00:00:02.000Z"}
     kept = json.dumps({**at, **PROGRESS}).encode() + b"\n"
