@@ -61,6 +61,9 @@ def test_an_id_that_sacct_may_refuse_hides_no_other_job(
     SlurmCommands(clock=clock).accounting([strange, "123", "9_1", "7+1"], clock.now())
     asked = arguments(sacct)
     assert asked[asked.index("--jobs") + 1] == "123,9_1,7+1"
+    sacct.unlink()
+    assert SlurmCommands(clock=clock).accounting([strange], clock.now()) == []
+    assert not sacct.exists(), "it was not asked about all jobs of the user"
 
 
 def test_later_silence_of_accounting_is_a_doubt(

@@ -170,9 +170,9 @@ class SlurmCommands:
         job_names: Sequence[str] = (),
         name_prefix: str | None = None,
     ) -> list[JobInfo]:
-        if not (job_ids or job_names or name_prefix) or not self._has_accounting:
-            return []
         known = [job_id for job_id in job_ids if ids.is_one_job(job_id)]
+        if not (known or job_names or name_prefix) or not self._has_accounting:
+            return []
         # sacct takes ids and names together for jobs that have both.
         is_narrow = not (job_names or name_prefix) and 0 < len(known) <= _MAX_IDS
         options: tuple[str, ...] = ("--jobs", ",".join(known)) if is_narrow else ()
