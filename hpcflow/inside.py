@@ -26,6 +26,7 @@ from hpcflow.launch.places import trust_on
 from hpcflow.launch.plan import make_plan
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Restored, Submitted
+from hpcflow.model.secret import redact
 from hpcflow.schedulers.slurm.allocation import Allocation, enclosing_step, read_allocation
 from hpcflow.settings import load_settings
 from hpcflow.sites.complaint import Complaint
@@ -203,7 +204,7 @@ def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:
         script = prepare(config, list(overrides), site, os.environ, step=step)
     except HpcflowError as error:
         message, *below = error.parts()
-        echo_message(f"error: {message}", *below, err=True)
+        echo_message(*map(redact, (f"error: {message}", *below)), err=True)
         sys.exit(error.exit_code)
     os.chdir(script.parent)
     os.umask(0o077)  # of the log; the script sets the program's

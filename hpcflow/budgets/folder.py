@@ -354,7 +354,9 @@ def _lock_mode(folder: int) -> int:
 def _warn_of_others(path: Path, shared: int) -> None:
     """Say once that users who may not write in the folder can stop submissions by its lock."""
     with suppress(OSError):
-        mode = stat.S_IMODE(os.lstat(path.name, dir_fd=shared).st_mode)
+        mode = os.lstat(path.name, dir_fd=shared).st_mode
+        if not stat.S_ISREG(mode):
+            return  # `chmod` would follow a link
         if mode & 0o007 & ~_lock_mode(os.fstat(shared).st_mode) and path not in _WARNED:
             _WARNED.add(path)
             _log.warning(

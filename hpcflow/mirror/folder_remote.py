@@ -2,7 +2,8 @@
 
 Other users may write there. So hpcflow opens every path from the store's root by descriptors, and
 follows no links. Only folders and regular files count; it never opens a pipe, which would block.
-It reads files of any owner, because a team may share the store. The root itself may be a link.
+It reads files of any owner, because a team may share the store, if the folders from that of the run
+on have the same one. The root itself may be a link.
 """
 
 from __future__ import annotations
@@ -134,6 +135,12 @@ class FolderRemote(Remote):
         def read(root: int) -> bytes:
             with _folder_of(root, name) as (folder, last):
                 descriptor = open_regular(last, within=folder, any_owner=True)
+                try:
+                    if folder != root:
+                        _require_one_owner(descriptor, folder, last)
+                except OSError:
+                    os.close(descriptor)
+                    raise
             try:
                 return _read(descriptor, begin, min(end, os.fstat(descriptor).st_size))
             finally:
@@ -350,8 +357,24 @@ def _folder_of(root: int, name: str) -> Iterator[tuple[int, str]]:
     with ExitStack() as stack:
         folder = root
         for part in above:
-            folder = stack.enter_context(open_folder(part, within=folder))
+            below = stack.enter_context(open_folder(part, within=folder))
+            if folder != root:
+                _require_one_owner(below, folder, part)
+            folder = below
         yield folder, last
+
+
+def _require_one_owner(descriptor: int, folder: int, name: str) -> None:
+    """Refuse an entry of another owner than the folder that it is in.
+
+    Who can write to a folder can move a private file of another user there; that user would then
+    copy it as part of a run.
+
+    Raises:
+        UnsafeFileError: it has another owner.
+    """
+    if os.fstat(descriptor).st_uid != os.fstat(folder).st_uid:
+        raise UnsafeFileError(errno.EPERM, "its folder belongs to another user", name)
 
 
 def _has(folder: int, name: str) -> bool:

@@ -21,6 +21,7 @@ from typing import Final, NoReturn
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import HpcflowError, InputError
+from hpcflow.model.secret import redact
 from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 from hpcflow.requeue.install.slurm_job import daemon_jobs
 from hpcflow.schedulers.slurm.allocation import Allocation, read_allocation
@@ -187,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         require_ledger_for_jobs(load_settings())
     except HpcflowError as error:
         message, *below = error.parts()
-        echo_message(f"error: {message}", *below, err=True)
+        echo_message(*map(redact, (f"error: {message}", *below)), err=True)
         return error.exit_code
     before = os.environ.pop(AFTER, "")
     if not (before.isdecimal() and was_cancelled(before, SystemClock())):

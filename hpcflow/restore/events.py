@@ -6,6 +6,7 @@ store could complete a run. So their lines of that kind are not fetched, and Slu
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,9 @@ from hpcflow.model.journal import Ended, JournalRecord, Standby, Submitted, With
 from hpcflow.runtime.reading import read_lines
 from hpcflow.storage.files import storage_error
 
-_OWN_WORD: Final = frozenset({"started", "exited", "finished"})
+_OWN_WORD: Final = frozenset({"started", "exited"})
+#: What is kept of `finished`, as progress.
+_RESULT: Final = ("at", "train_step", "metrics")
 
 
 def with_job(records: Iterable[JournalRecord]) -> set[int]:
@@ -45,6 +48,8 @@ def withdrawn(records: Iterable[JournalRecord]) -> set[int]:
 def remove_own_word(path: Path) -> None:
     """Remove from a fetched file of events those with which a job says that it began, or ended.
 
+    The result of a program that finished becomes progress.
+
     Raises:
         StorageError: the file cannot be read or written.
     """
@@ -53,8 +58,12 @@ def remove_own_word(path: Path) -> None:
         with kept.open("wb") as file:
             for line in read_lines(path):
                 event = parse_event(line)
-                if event is not None and event["event"] not in _OWN_WORD:
-                    file.write(line + b"\n")
+                if event is None or event["event"] in _OWN_WORD:
+                    continue
+                if event["event"] == "finished":
+                    result = {key: event[key] for key in _RESULT if key in event}
+                    line = json.dumps({**result, "event": "progress"}).encode()
+                file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())
         kept.replace(path)

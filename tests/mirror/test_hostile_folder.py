@@ -342,3 +342,21 @@ def test_a_journal_of_gigabytes_in_the_store_is_not_read_whole(
         forget_copy(desk.home, run_dir.path.name)
     (problem,) = desk.mirror().problems.values()
     assert "has more of the run's journal" in problem.message
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("moved", ["run-1/artifacts/keys.txt", "run-1/artifacts"])
+def test_a_private_file_that_others_move_into_their_folder_is_not_read(
+    store: Path, moved: str
+) -> None:
+    """It would become part of the run, and the next pass would publish it."""
+    name = "run-1/artifacts/keys.txt"
+    (store / name).parent.mkdir(parents=True)
+    (store / name).write_bytes(b"private")
+    remote = open_remote(str(store), patience_s=0)
+    assert remote.read(name) == b"private"
+    for each in (store / "run-1", store / "run-1/artifacts", store / name):
+        if not f"{each}/".startswith(f"{store / moved}/"):
+            os.chown(each, 4321, -1)
+    with pytest.raises(MirrorError, match="belongs to another user"):
+        remote.read(name)

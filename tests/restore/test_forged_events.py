@@ -170,6 +170,10 @@ def test_only_what_says_how_it_began_or_ended_is_left_out(tmp_path: Path) -> Non
     path = tmp_path / "events.jsonl"
     twice = b'{"at": "2026-03-01T00:00:02.000Z", "event": "progress", "event": "exited"}\n'
     coded = json.dumps({**at, **EXITED}).replace("exited", "\\u0065xited").encode() + b"\n"
-    path.write_bytes(kept + twice + coded + b"torn\n" + kept + b"half")
+    finished = json.dumps({**at, **FINISHED, "metrics": {"accuracy": 0.9}}).encode() + b"\n"
+    path.write_bytes(kept + twice + coded + b"torn\n" + kept + finished + b"half")
     remove_own_word(path)
-    assert path.read_bytes() == kept * 2
+    *first, last = path.read_bytes().splitlines(keepends=True)
+    assert first == [kept, kept]
+    result = {"event": "progress", "train_step": 100, "metrics": {"accuracy": 0.9}}
+    assert json.loads(last) == {**at, **result}
