@@ -67,12 +67,16 @@ class HpcflowError(Exception):
     ) -> None:
         """``lines`` is a list to print below the message, such as the problems of a file."""
         super().__init__(message)
-        self.message = listed(message, lines) if lines else message
-        self._first, self._lines = message, tuple(lines)
+        self.summary, self.lines = message, tuple(lines)
         self.where = where
         self.next_action = next_action
         #: More that a script wants to know: `problems`, `run_id`, `run_dir`.
         self.details: dict[str, object] = {}
+
+    @property
+    def message(self) -> str:
+        """The summary, and the list below it."""
+        return listed(self.summary, self.lines) if self.lines else self.summary
 
     def __str__(self) -> str:
         """Return :meth:`parts` as text of several lines.
@@ -86,7 +90,7 @@ class HpcflowError(Exception):
         """Return ``file:line, key: message``, then the lines below it, the next action last."""
         head = f"{self.where}: " if self.where and str(self.where) else ""
         action = (f"→ {self.next_action}",) if self.next_action else ()
-        return (f"{head}{self._first}", *self._lines, *action)
+        return (f"{head}{self.summary}", *self.lines, *action)
 
 
 def listed(message: str, lines: Iterable[str]) -> str:
@@ -102,7 +106,7 @@ def words_for(error: Exception) -> str | None:
     if not isinstance(error, HpcflowError):
         return f"{type(error).__name__}: {error}"
     is_busy = isinstance(error, StorageError) and error.retryable
-    return None if is_busy else f"{error.message}{next_step(error)}"
+    return None if is_busy else " ".join((error.summary, *error.lines)) + next_step(error)
 
 
 def in_one_line(error: Exception) -> str:

@@ -39,7 +39,7 @@ from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.path_check import require_safe_path
 from hpcflow.storage.rundir import create_run
 from hpcflow.storage.runs import list_runs
-from hpcflow.terminal import echo_message
+from hpcflow.terminal import echo, echo_message
 
 
 def prepare(
@@ -203,8 +203,8 @@ def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:
         step = enclosing_step(os.getppid())
         script = prepare(config, list(overrides), site, os.environ, step=step)
     except HpcflowError as error:
-        message, *below = error.parts()
-        echo_message(*map(redact, (f"error: {message}", *below)), err=True)
+        echo("error: ", nl=False, err=True)
+        echo_message(*map(redact, error.parts()), err=True)
         sys.exit(error.exit_code)
     os.chdir(script.parent)
     os.umask(0o077)  # of the log; the script sets the program's

@@ -13,18 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-#: How often a program that prints nothing is looked at.
-_LOOK_S: Final = 0.1
-#: For so long what it prints is read after its end. A wrapper may filter it in a process for which
-#: no shell waits; it may also leave a process behind that never ends, such as a shared connection
-#: of ssh.
-_REST_S: Final = 2.0
-#: A killed program that waits for a disk which is away does not end.
-_KILL_TIMEOUT_S: Final = 1.0
+#: How often to check whether a silent program has ended.
+_POLL_S: Final = 0.1
+#: How long to read on after the program has ended, from the last byte, or where nothing was printed
+#: on stdout. A process that it left behind may still print (a wrapper's filter), or may keep the
+#: pipe open for ever (a shared ssh connection).
+_READ_AFTER_END_S: Final = 2.0
+_READ_NOTHING_S: Final = 10.0
+#: After its time a program's output is read as far as it is in the pipes. They hold less than this.
+_MOST_LATE_BYTES: Final = 4 << 20
+#: How long to wait for the end of a program that has closed its output, or was killed: one that
+#: waits for a dead file system does not end.
+_END_S: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramResult:
     """What a program printed.
 
     Attributes:
@@ -44,10 +48,10 @@ def run_program(
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
     umask: int = -1,
-) -> Outcome:
+) -> ProgramResult:
     """Run a program in a session of its own; after ``timeout_s`` kill it and what it started.
 
-    An interrupt does not end it: an sbatch that is killed half-way leaves a doubt.
+    Ctrl-C does not kill it: if sbatch is killed halfway, hpcflow cannot tell if there is a job.
 
     Args:
         argv: its path, and its arguments.
@@ -68,36 +72,55 @@ def run_program(
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    deadline = time.monotonic() + timeout_s
+    deadline, exit_code = time.monotonic() + timeout_s, None
     with process.stdout as stdout, process.stderr as stderr:
         printed: dict[IO[bytes], bytearray] = {stdout: bytearray(), stderr: bytearray()}
-        _read(process, printed, deadline)
-        exit_code: int | None = None
-        try:
-            exit_code = process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_KILL_TIMEOUT_S)
-        return Outcome(exit_code, _text(printed[stdout]), _text(printed[stderr]))
+        # An OSError now would say that it was not started.
+        with suppress(OSError, subprocess.TimeoutExpired):
+            if _read(process, printed, deadline):
+                exit_code = process.wait(max(_END_S, deadline - time.monotonic()))
+        if process.poll() is None:
+            with suppress(OSError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(_END_S)
+        return ProgramResult(exit_code, _text(printed[stdout]), _text(printed[stderr]))
 
 
 def _read(
     process: subprocess.Popen[bytes], printed: dict[IO[bytes], bytearray], deadline: float
-) -> None:
-    """Read until all writers have ended, or the program has and :data:`_REST_S` are over."""
+) -> bool:
+    """Read until all writers have ended, or the program has and prints nothing more.
+
+    Returns:
+        Whether all was read in time. This process may have been stopped meanwhile: what the pipes
+        hold is read although the time is over.
+    """
     with selectors.DefaultSelector() as selector:
         for each in printed:
-            selector.register(each, selectors.EVENT_READ, each)
-        has_ended = False
-        while selector.get_map() and (left_s := deadline - time.monotonic()) > 0:
-            for key, _ in selector.select(min(left_s, _LOOK_S)):
-                data = os.read(key.fd, 1 << 16)
-                printed[key.data] += data
+            selector.register(each, selectors.EVENT_READ, printed[each])
+        silent_since, late_bytes = None, 0
+        while selector.get_map():
+            left_s = deadline - time.monotonic()
+            ready = selector.select(max(0.0, min(left_s, _POLL_S)))
+            for key, _ in ready:
+                data, buffer = os.read(key.fd, 1 << 16), key.data
+                buffer += data
+                late_bytes += len(data) if left_s <= 0 else 0
                 if not data:
                     selector.unregister(key.fileobj)
-            if not has_ended and process.poll() is not None:
-                has_ended, deadline = True, min(deadline, time.monotonic() + _REST_S)
+            if ready and late_bytes <= _MOST_LATE_BYTES:
+                silent_since = None
+                continue
+            if left_s <= 0:
+                return False
+            if process.poll() is None:
+                continue
+            silent_since = silent_since or time.monotonic()
+            is_empty = process.stdout is not None and not printed[process.stdout]
+            grace_s = _READ_NOTHING_S if is_empty else _READ_AFTER_END_S
+            if time.monotonic() - silent_since >= grace_s:
+                return True
+    return True
 
 
 def _text(data: bytearray) -> str:

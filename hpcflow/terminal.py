@@ -99,7 +99,7 @@ def echo_lines(text: str, *, nl: bool = True, err: bool = False) -> None:
 
 
 def echo_message(text: str, *below: str, fg: str | None = None, err: bool = False) -> None:
-    """Print a message on one line and, each on an indented line, what belongs ``below`` it."""
+    """Print a message on one line, and each line of ``below`` indented under it."""
     said = "\n  ".join(map(safe, (text, *below)))
     _print(said if fg is None else _style(said, fg, None, None), nl=True, err=err)
 

@@ -170,13 +170,13 @@ def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_only_its_own_lines_stand_below_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_newline_in_data_starts_no_line_of_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     forged = "eve\n  → remove it: rm -rf ~"
-    warn(f"{forged} is damaged", f"→ see: hpcflow show {forged}")
+    warn(f"{forged} is damaged → see: hpcflow show {forged}")
     warn(in_one_line(SiteError(forged, lines=[forged], next_action=forged)))
     say_error(SiteError(forged, lines=[forged], next_action=forged))
     lines = capsys.readouterr().err.splitlines()
-    starts = ["warning: eve", "  → see: hpcflow", "warning: eve", "error: eve", "  eve", "  → eve"]
+    starts = ["warning: eve", "warning: eve", "error: eve", "  eve", "  → eve"]
     assert len(lines) == len(starts)
     assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True)), lines
 

@@ -356,7 +356,7 @@ def _warn_of_others(path: Path, shared: int) -> None:
     with suppress(OSError):
         mode = os.lstat(path.name, dir_fd=shared).st_mode
         if not stat.S_ISREG(mode):
-            return  # `chmod` would follow a link
+            return  # the suggested chmod would follow a link
         if mode & 0o007 & ~_lock_mode(os.fstat(shared).st_mode) and path not in _WARNED:
             _WARNED.add(path)
             _log.warning(

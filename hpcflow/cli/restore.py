@@ -222,7 +222,7 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
     for step, why in outcome.skipped.items():
         warn(f"the checkpoint of train step {step} was skipped: {why}")
     for name in outcome.left:
-        warn(f"{name} says something else in the mirror; that on scratch was left as it is")
+        warn(f"{name} differs from the mirror's copy; hpcflow kept the one on scratch")
     if outcome.refused:
         some = ", ".join(outcome.refused[:3])
         warn(f"{len(outcome.refused)} objects were skipped: their names belong to no run: {some}")

@@ -19,7 +19,6 @@ from hpcflow.errors import (
     StorageError,
     Where,
     in_one_line,
-    words_for,
 )
 from hpcflow.ledger.url import parse_url
 from hpcflow.ownership import temporary_folder
@@ -39,16 +38,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def warn(message: str, *below: str) -> None:
-    """Tell a person something that is no error, apart from the output that scripts read.
-
-    Args:
-        below: lines to print below the message.
-    """
+def warn(message: str) -> None:
+    """Tell a person something that is no error, apart from the output that scripts read."""
     from hpcflow.model.secret import redact
 
     echo("warning: ", fg="yellow", nl=False, err=True)
-    echo_message(*map(redact, (message, *below)), err=True)
+    echo_message(redact(message), err=True)
 
 
 @contextmanager
@@ -59,7 +54,7 @@ def only_warned() -> Iterator[None]:
         yield
     except Exception as error:
         _log.debug("after a job was sent", exc_info=True)
-        warn(words_for(error) or in_one_line(error))
+        warn(in_one_line(error))
 
 
 @dataclass

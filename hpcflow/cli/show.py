@@ -63,7 +63,7 @@ def _warn_of_idle_gpus(session: Session, run_id: str) -> None:
         seen = measured(row.report.get("usage"))
         if seen is not None and seen.gpus_idle:
             text = idle_text(min(seen.gpus_idle, row.gpus), seen.gpus_idle_names)
-            warn(text, f"→ see: hpcflow efficiency {run_id}")
+            warn(f"{text} → see: hpcflow efficiency {run_id}")
 
 
 def _warn_of_room(session: Session, run_dir: RunDir) -> None:
@@ -117,7 +117,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
         if value:
             echo(f"  {key:<14} {value}")
     if run.save_error is not None:
-        warn(*_unsaved(run, detail.checkpoints))
+        warn(_unsaved(run, detail.checkpoints))
     console = make_console()
     if detail.attempts:
         console.print(_attempts(detail.attempts))
@@ -151,14 +151,14 @@ def cost_text(detail: RunDetail, unbilled: Amounts | None) -> str:
     return "; ".join(parts)
 
 
-def _unsaved(run: RunView, checkpoints: list[CheckpointView]) -> tuple[str, ...]:
+def _unsaved(run: RunView, checkpoints: list[CheckpointView]) -> str:
     """That the newest save has failed, what the run would go on from, and what to do."""
     newest = f"that of train step {checkpoints[-1].train_step}" if checkpoints else "none"
     text = f"the last save failed: {run.save_error}; the newest checkpoint is {newest}"
     if any(f"[Errno {number}]" in text for number in (errno.ENOSPC, errno.EDQUOT)):
         prune = f"hpcflow checkpoint prune {run.run_id} --keep-last 1"
-        return text, f"→ make room: {prune}; see what takes it: hpcflow scratch"
-    return (text,)
+        text += f" → make room: {prune}; see what takes it: hpcflow scratch"
+    return text
 
 
 def _count(number: int, word: str) -> str:

@@ -21,7 +21,7 @@ from hpcflow.cli.sweep_status import (
     values_text,
     view_of,
 )
-from hpcflow.errors import InputError, in_one_line, words_for
+from hpcflow.errors import InputError, in_one_line
 from hpcflow.model.units import format_duration
 from hpcflow.terminal import Styled, echo, echo_as_is
 
@@ -75,7 +75,7 @@ def _view_or_warn(sweep_dir: SweepDir, now: datetime) -> SweepView | None:
         return sweep_view(*look(sweep_dir), now)
     except Exception as error:  # files that nobody foresaw
         _log.debug("view of %s", sweep_dir.sweep_id, exc_info=True)
-        warn(f"{sweep_dir.sweep_id}: {words_for(error) or in_one_line(error)}")
+        warn(f"{sweep_dir.sweep_id}: {in_one_line(error)}")
     return None
 
 

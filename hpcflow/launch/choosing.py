@@ -82,7 +82,7 @@ class Chooser:
             survey = self._survey(fits, refused, spec, ask_all=False)
             if not survey.ranked:
                 reasons = "; ".join(f"{name}: {why}" for (name, _), why in refused.items())
-                none = "no partition is known where this run could start now"
+                none = "hpcflow knows no partition where this run could start now"
                 self.warnings.append(f"{none}: {reasons}")
             fits = [each.candidate.placement for each in survey.ranked] or fits
         if fits:

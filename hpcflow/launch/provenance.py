@@ -22,7 +22,7 @@ from hpcflow.model.secret import redact
 MAX_DIFF_BYTES = 1 << 20
 
 
-#: What git says of a repository of another user.
+#: git's message about a repository of another user.
 _REPOSITORY: Final = re.compile("repository at '([^\n]+)'\n")
 
 

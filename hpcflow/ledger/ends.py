@@ -19,7 +19,8 @@ from hpcflow.model.state import Cause, RunState
 MOST_ENDS: Final = 2000
 #: An end with more nodes says too little about each of them.
 MOST_NODES: Final = 1000
-#: Of the newest ends, so many nodes are read. Rows of other roles could name millions.
+#: At most so many nodes are kept, those of the newest ends. Rows of other roles could name any
+#: number.
 MOST_NODES_IN_ALL: Final = 20_000
 
 
@@ -29,8 +30,8 @@ class End:
 
     Attributes:
         site: as the run names it; node names of different sites have nothing in common.
-        nodes: all that the attempt had; none if there were more than :data:`MOST_NODES`, or newer
-            ends together had more than :data:`MOST_NODES_IN_ALL`.
+        nodes: all that the attempt had; none if it had more than :data:`MOST_NODES`, or if it and
+            all newer ends had more than :data:`MOST_NODES_IN_ALL`.
         reached: the last train step that is known; None for none.
         has_saved: whether it made a checkpoint.
         counted_from: number of the run's first attempt after the last `resume` or `release`.

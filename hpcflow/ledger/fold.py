@@ -86,11 +86,11 @@ def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
 
 
 def _parse_record(line: bytes) -> dict[str, Any] | None:
-    from hpcflow.model.journal import parse_record  # pydantic: only where a journal grew
+    from hpcflow.model.journal import parse_record_or_none  # pydantic: only where a journal grew
 
     try:
-        said = parse_record(line) if may_be_record(line) else None
-        return None if said is None else said.model_dump(mode="json", exclude_none=True)
+        record = parse_record_or_none(line)
+        return None if record is None else record.model_dump(mode="json", exclude_none=True)
     except (ValueError, OverflowError):
         return None
 

@@ -2,8 +2,8 @@
 
 Other users may write there. So hpcflow opens every path from the store's root by descriptors, and
 follows no links. Only folders and regular files count; it never opens a pipe, which would block.
-It reads files of any owner, because a team may share the store, if the folders from that of the run
-on have the same one. The root itself may be a link.
+A team may share the store, so it reads files of any owner, but only if the file and all its
+folders, from the run's down, have the same owner. The root itself may be a link.
 """
 
 from __future__ import annotations
@@ -138,13 +138,9 @@ class FolderRemote(Remote):
                 try:
                     if folder != root:
                         _require_one_owner(descriptor, folder, last)
-                except OSError:
+                    return _read(descriptor, begin, min(end, os.fstat(descriptor).st_size))
+                finally:
                     os.close(descriptor)
-                    raise
-            try:
-                return _read(descriptor, begin, min(end, os.fstat(descriptor).st_size))
-            finally:
-                os.close(descriptor)
 
         return self._call("read", name, read) if end > begin else b""
 
@@ -373,8 +369,13 @@ def _require_one_owner(descriptor: int, folder: int, name: str) -> None:
     Raises:
         UnsafeFileError: it has another owner.
     """
-    if os.fstat(descriptor).st_uid != os.fstat(folder).st_uid:
-        raise UnsafeFileError(errno.EPERM, "its folder belongs to another user", name)
+    owner, of_folder = os.fstat(descriptor).st_uid, os.fstat(folder).st_uid
+    if owner not in (of_folder, _ROOT_USER):
+        raise UnsafeFileError(
+            errno.EPERM,
+            f"it and its folder belong to two users (uid {owner} and {of_folder})",
+            name,
+        )
 
 
 def _has(folder: int, name: str) -> bool:

@@ -35,8 +35,8 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
     """Refuse to send, or to remove anything, beside what another place sends of a run.
 
     Returns:
-        Whether the store has its ``run.json``, and that can be read; else it has nothing of it that
-        is worth anything.
+        Whether the store has a readable ``run.json`` of the run. If not, what else it has of the
+        run is worth nothing.
 
     Raises:
         MirrorError: another place mirrors it there; or the store.

@@ -60,15 +60,15 @@ EVENTS: Final = frozenset(
 
 #: A longer line is not one of ours, and is skipped rather than read into memory over and over.
 MAX_LINE_BYTES: Final = 1 << 20  # as in hpcflow.runtime.reading
-#: Every event, and every record of a journal, has a time and more. A file of others may have
-#: hundreds of millions of lines; to parse one takes far longer than to see that it is none.
+#: Every event and record has a time and a kind, so none is shorter. A hostile file may have
+#: hundreds of millions of lines, and this check is far cheaper than parsing.
 _MIN_LINE_BYTES: Final = 32
 
 _raw_decode: Final = json.JSONDecoder().raw_decode
 
 
 def may_be_record(line: bytes | str) -> bool:
-    """Whether a line looks from outside like an event or a record, and is worth parsing."""
+    """Return whether a line can be an event or a record, by its length and first character."""
     return _MIN_LINE_BYTES <= len(line) <= MAX_LINE_BYTES and line[:1] in (b"{", "{")
 
 

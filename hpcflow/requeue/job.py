@@ -28,7 +28,7 @@ from hpcflow.schedulers.slurm.allocation import Allocation, read_allocation
 from hpcflow.schedulers.slurm.run_command import ask, run_submission
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.settings import load_settings
-from hpcflow.terminal import echo_message, safe
+from hpcflow.terminal import echo, echo_message, safe
 from hpcflow.working_dir import own_python
 
 #: Tells a successor which job it follows.
@@ -187,8 +187,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         require_ledger_for_jobs(load_settings())
     except HpcflowError as error:
-        message, *below = error.parts()
-        echo_message(*map(redact, (f"error: {message}", *below)), err=True)
+        echo("error: ", nl=False, err=True)
+        echo_message(*map(redact, error.parts()), err=True)
         return error.exit_code
     before = os.environ.pop(AFTER, "")
     if not (before.isdecimal() and was_cancelled(before, SystemClock())):

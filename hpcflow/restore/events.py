@@ -1,7 +1,7 @@
-"""What a store says of how a job began and ended, which is not believed.
+"""Remove from fetched events what a job says about its own start and end.
 
-Where the journal does not say how an attempt ended, its events would: users who can write to the
-store could complete a run. So their lines of that kind are not fetched, and Slurm is asked.
+If the journal does not record how an attempt ended, its events would decide. Then a user who can
+write to the store could complete a run. So hpcflow drops these events and asks Slurm.
 """
 
 from __future__ import annotations
@@ -10,59 +10,46 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from hpcflow.model.events import parse_event
-from hpcflow.model.journal import Ended, JournalRecord, Standby, Submitted, Withdrawn
+from hpcflow.model.events import finite_metrics, parse_event
 from hpcflow.runtime.reading import read_lines
 from hpcflow.storage.files import storage_error
+from hpcflow.storage.layout import RunDir
 
-_OWN_WORD: Final = frozenset({"started", "exited"})
-#: What is kept of `finished`, as progress.
-_RESULT: Final = ("at", "train_step", "metrics")
-
-
-def with_job(records: Iterable[JournalRecord]) -> set[int]:
-    """Return the attempts that were a job: of others a store has nothing to say."""
-    return {each.attempt for each in records if isinstance(each, Submitted)}
+_START_AND_END: Final = frozenset({"started", "exited"})
 
 
-def without_end(records: Iterable[JournalRecord]) -> set[int]:
-    """Return the attempts that were a job, and of which no end is known."""
-    ends = {each.attempt for each in records if isinstance(each, Ended)}
-    return with_job(records) - ends
-
-
-def withdrawn(records: Iterable[JournalRecord]) -> set[int]:
-    """Return the attempts, and standbys, whose job may still appear, and must then leave."""
-    found = set()
-    for record in records:
-        said = record.says if isinstance(record, Standby) else record
-        if isinstance(said, Withdrawn):
-            found.add(said.attempt)
-        elif isinstance(said, Submitted):
-            found.discard(said.attempt)
-    return found
-
-
-def remove_own_word(path: Path) -> None:
-    """Remove from a fetched file of events those with which a job says that it began, or ended.
-
-    The result of a program that finished becomes progress.
+def drop_start_and_end(run_dir: RunDir, attempts: Iterable[int]) -> None:
+    """Rewrite the events of these attempts, where there are any; a result becomes progress.
 
     Raises:
-        StorageError: the file cannot be read or written.
+        StorageError: a file cannot be read or written.
     """
+    for number in attempts:
+        path = run_dir.attempt(number).events
+        if path.exists():
+            _rewrite(path)
+
+
+def _as_progress(finished: dict[str, Any]) -> bytes:
+    said = {"at": finished["at"], "event": "progress"}
+    if type(finished.get("train_step")) is int:
+        said["train_step"] = finished["train_step"]
+    metrics = dict(finite_metrics(finished.get("metrics")))
+    return json.dumps({**said, "metrics": metrics}).encode()
+
+
+def _rewrite(path: Path) -> None:
     kept = path.with_name(f".{path.name}.kept")
     try:
         with kept.open("wb") as file:
             for line in read_lines(path):
                 event = parse_event(line)
-                if event is None or event["event"] in _OWN_WORD:
+                if event is None or event["event"] in _START_AND_END:
                     continue
                 if event["event"] == "finished":
-                    result = {key: event[key] for key in _RESULT if key in event}
-                    line = json.dumps({**result, "event": "progress"}).encode()
+                    line = _as_progress(event)
                 file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())

@@ -209,7 +209,30 @@ def is_at_rest(records: Sequence[JournalRecord]) -> bool:
 
 def last_job(records: Iterable[JournalRecord]) -> int:
     """The number of the last attempt that was a job; 0 before the first."""
-    return max((each.attempt for each in records if isinstance(each, Submitted)), default=0)
+    return max(submitted_attempts(records), default=0)
+
+
+def submitted_attempts(records: Iterable[JournalRecord]) -> set[int]:
+    """Return the attempts that were submitted."""
+    return {each.attempt for each in records if isinstance(each, Submitted)}
+
+
+def attempts_without_end(records: Sequence[JournalRecord]) -> set[int]:
+    """Return the attempts that were submitted, and of which no end is recorded."""
+    ends = {each.attempt for each in records if isinstance(each, Ended)}
+    return submitted_attempts(records) - ends
+
+
+def withdrawn_attempts(records: Iterable[JournalRecord]) -> set[int]:
+    """Return the withdrawn attempts and standbys. If a job of one still appears, it must exit."""
+    found = set()
+    for record in records:
+        said = record.says if isinstance(record, Standby) else record
+        if isinstance(said, Withdrawn):
+            found.add(said.attempt)
+        elif isinstance(said, Submitted):
+            found.discard(said.attempt)
+    return found
 
 
 def attempts_of(records: Iterable[JournalRecord]) -> list[int]:

@@ -25,7 +25,7 @@ from hpcflow.ownership import temporary_folder
 from hpcflow.projection import rebuild
 from hpcflow.projection.reading import MIRROR
 from hpcflow.restore import journals
-from hpcflow.restore.events import remove_own_word, with_job, without_end
+from hpcflow.restore.events import drop_start_and_end
 from hpcflow.restore.objects import EVENTS, JOURNAL
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.settings import Settings
@@ -168,7 +168,7 @@ class _Batch:
     def _fetched(self, there: RemoteRun, lines: bytes) -> RunDir:
         """A folder with what the ledger is made of; ``lines`` are the journal."""
         records = journals.records_of(lines)
-        were_jobs, are_open = with_job(records), without_end(records)
+        were_jobs = journals.submitted_attempts(records)
         names, run_bytes = [], 0
         for name, entry in there.objects.small.items():
             events = EVENTS.fullmatch(name)
@@ -182,9 +182,7 @@ class _Batch:
         run_dir.path.mkdir(mode=0o700)
         try:
             self._fetch(there, run_dir, lines, names)
-            for number in are_open:
-                if (events_file := run_dir.attempt(number).events).exists():
-                    remove_own_word(events_file)
+            drop_start_and_end(run_dir, journals.attempts_without_end(records))
         except BaseException:
             shutil.rmtree(run_dir.path, ignore_errors=True)  # the next runs may need the room
             raise

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from hpcflow.clock import Clock
@@ -30,7 +31,7 @@ from hpcflow.model.state import Cause
 from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
-from hpcflow.restore.events import remove_own_word, with_job, withdrawn, without_end
+from hpcflow.restore.events import drop_start_and_end
 from hpcflow.restore.moving import Place
 from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
 from hpcflow.restore.outcome import Outcome
@@ -272,14 +273,12 @@ class _Restoring:
     def _fetch_small(self, records: list[JournalRecord]) -> None:
         """The files that are not here, and events of which the mirror has more."""
         records = [*records, *self._lost(records)]
-        last, is_move = last_attempt(records), self._place.is_move
-        writing = last.number if last.is_live and not is_move else 0
-        were_jobs, are_open = with_job(records), without_end(records)
+        last = last_attempt(records)
+        were_jobs = journals.submitted_attempts(records)
+        are_open = set[int]() if self._place.is_move else journals.attempts_without_end(records)
         # The number of a refused attempt is used again, and a forged journal may count backwards.
         next_number = last.next_number
-        if last.standby is not None and last.has_standby:
-            next_number = min(next_number, last.standby.number)
-        names, without_word = [], []
+        names = []
         for name, entry in self._remote.objects.small.items():
             if name in (self._run_dir.journal.name, self._run_dir.run_json.name):
                 continue
@@ -287,42 +286,35 @@ class _Restoring:
             number = int(match[1]) if match else 0
             if match and not (number in were_jobs and number < next_number):
                 continue  # it would speak for a job that is still to come
-            is_open = number in are_open and not is_move
-            if match and match[2] == CLAIM and is_open:
+            if match and match[2] == CLAIM and number in are_open:
                 continue  # the job may be pending, and would leave the attempt to another
-            is_missing, is_events = local.is_missing(self._run_dir, name), EVENTS.fullmatch(name)
-            if is_missing or (
-                is_events
-                and number != writing
-                and not is_open
+            if local.is_missing(self._run_dir, name) or (
+                EVENTS.fullmatch(name)
+                and number not in are_open
                 and entry.size_bytes > local.size_of_file(self._run_dir, name)
             ):
                 names.append(name)
-                if is_events and is_open:
-                    without_word.append(name)
-        self._outcome.files = len(names) + self._seal(records)
+        self._outcome.files = len(names)
         if names:
             size = sum(self._remote.entry(name).size_bytes for name in names)
             self._progress.on_doing(f"{len(names)} small files", size)
             self._staged.fetch_small(self._remote, names, self._progress.on_bytes)
-            for name in without_word:
-                remove_own_word(self._staged.run / name)
+            drop_start_and_end(RunDir(self._staged.run), are_open)
             self._fetched_bytes += size
+        self._outcome.files += self._seal(records)
 
     def _seal(self, records: list[JournalRecord]) -> int:
-        """Seal withdrawn attempts again: a purge takes the claim and may leave the folder.
+        """Write missing seals of withdrawn attempts: a purge may have deleted them.
 
         Returns:
-            How many claims were missing.
+            How many were missing.
         """
-        opened, count = journals.open_attempts(records), 0
-        for number in sorted(withdrawn(records)):
-            files = self._run_dir.attempt(number)
-            name = files.claim.relative_to(self._run_dir.path).as_posix()
-            if (number in opened or files.path.exists()) and local.is_missing(self._run_dir, name):
-                self._staged.put(name, f"{SEAL}\n".encode())
-                count += 1
-        return count
+        numbers = sorted(journals.withdrawn_attempts(records))
+        names = [RunDir(Path()).attempt(number).claim.as_posix() for number in numbers]
+        missing = [name for name in names if local.is_missing(self._run_dir, name)]
+        for name in missing:
+            self._staged.put(name, f"{SEAL}\n".encode())
+        return len(missing)
 
     def _new_records(
         self, records: list[JournalRecord], here: list[JournalRecord]

@@ -192,10 +192,10 @@ class Staging:
         if space is not None and size_bytes > space.left_bytes:
             name = max(sizes, key=sizes.__getitem__)
             raise ScratchError(
-                f"{format_bytes(size_bytes)} are to be fetched, of which {name} has "
-                f"{format_bytes(sizes[name])}, and {space.why} has room for "
+                f"the restore needs {format_bytes(size_bytes)} (largest file: {name}, "
+                f"{format_bytes(sizes[name])}), but {space.why} has room for "
                 f"{format_bytes(space.left_bytes)} in {self._folder.parent}",
-                next_action="see what can go: hpcflow scratch; then send the command again",
+                next_action="make room: hpcflow scratch; then repeat the command",
             )
 
 

@@ -1,4 +1,4 @@
-"""Which other user can create or replace an entry of a directory: by its owner, mode and ACL."""
+"""Which other user can change a file or a directory: by owner, mode and ACL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def require_closed(folder: str) -> None:
     """
     folder = os.path.realpath(folder)
     status = os.stat(folder)  # noqa: PTH116 - as os.getxattr
-    who = changer_of(folder, status)
+    who = other_writer(folder, status)
     if who is None:
         return
     mode = f"{stat.S_IMODE(status.st_mode):04o}"
@@ -53,11 +53,11 @@ def require_closed(folder: str) -> None:
     )
 
 
-def changer_of(path: str, status: os.stat_result) -> str | None:
+def other_writer(path: str, status: os.stat_result) -> str | None:
     """Return the user or group that can change a file or folder, besides root and this user.
 
     Args:
-        path: no link.
+        path: not a link.
     """
     owners = frozenset((ROOT, os.geteuid()))
     if status.st_uid not in owners:

@@ -22,7 +22,7 @@ MAX_FILE_BYTES = 64 << 20
 #: The default limit of :func:`read_json`: parsed, hostile JSON takes twenty times its size.
 MAX_JSON_BYTES = 16 << 20
 
-#: The limit of a `run.json`. A mirror reads several at once, each of which may be hostile.
+#: The limit of a `run.json` in a store. A mirror reads several at once; each may be hostile.
 MAX_RUN_JSON_BYTES = 4 << 20
 
 #: The default limit of :func:`read_lines`: twelve days of events at a kilobyte a second.
@@ -171,8 +171,8 @@ def _open_place(path: Path) -> int:
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     at, shown = os.open("/", flags), ""
     ahead, links = list(reversed(path.parts[1:])), 0
-    #: Links of other users -> how many parts are still ahead where they have led to their end.
-    strange: dict[str, tuple[int, int]] = {}
+    #: Parts still ahead at the end of another user's link -> the link and its owner.
+    strange: dict[int, tuple[str, int]] = {}
     try:
         while ahead:
             name = ahead.pop()
@@ -182,14 +182,14 @@ def _open_place(path: Path) -> int:
                 if not stat.S_ISLNK(status.st_mode):
                     at, child = child, at
                     shown = shown.rpartition("/")[0] if name == ".." else f"{shown}/{name}"
-                    for link, (uid, left) in strange.items():
-                        if left == len(ahead) and status.st_uid == os.geteuid():
-                            raise _strange(link, uid, f" to {shown}: write that path instead")
+                    link = strange.pop(len(ahead), None)
+                    if link is not None and status.st_uid == os.geteuid():
+                        raise _strange(*link, f" to your folder {shown}; name that folder instead")
                     continue
                 if status.st_uid not in (_ROOT, os.geteuid()):
                     if status.st_uid != os.fstat(at).st_uid:
                         raise _strange(f"{shown}/{name}", status.st_uid)
-                    strange[f"{shown}/{name}"] = status.st_uid, len(ahead)
+                    strange[len(ahead)] = f"{shown}/{name}", status.st_uid
                 target = Path(os.readlink("", dir_fd=child))
             finally:
                 os.close(child)

@@ -15,7 +15,7 @@ from hpcflow.errors import ScratchError, StorageError, Where, shell_word
 from hpcflow.model.run import FORMAT, Run
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.runtime.reading import (
-    MAX_RUN_JSON_BYTES,
+    MAX_JSON_BYTES,
     JsonError,
     parse_json,
     parse_object,
@@ -200,7 +200,7 @@ def read_run(run_dir: RunDir) -> Run:
     path = run_dir.run_json
     require_no_link(run_dir)
     try:
-        data = read_file(path, MAX_RUN_JSON_BYTES)
+        data = read_file(path, MAX_JSON_BYTES)
     except FileNotFoundError:
         raise StorageError(
             f"{path} is gone",

@@ -206,7 +206,7 @@ def _built(runs: TrialRuns, sweep: Sweep, params: dict[str, Scalar], loaded: Loa
         error.where = loaded.base.document.located(
             Where(key=error.where.key) if error.where else None
         )
-        error.message = f"{error.message}, in a trial with {printable(values)}"
+        error.summary += f", in a trial with {printable(values)}"
         raise
 
 

@@ -102,7 +102,7 @@ def test_gpus_that_are_held_and_idle_are_told_while_the_job_runs(desk: Desk, sit
     seen(said, 31, **facts, gpus_idle=2, gpus_idle_names=["n1:2", "n1:3"])
     held = "warning: 2 GPUs are held, and idle for ten minutes or more: n1:2, n1:3\n"
     assert desk.error("efficiency", "holds", code=0) == held
-    assert desk.error("show", "holds", code=0).startswith(held[:-1] + "\n  → see: hpcflow effi")
+    assert desk.error("show", "holds", code=0).startswith(held[:-1] + " → see: hpcflow effi")
     shown = desk.say("efficiency", "holds")
     assert "4/4" in shown
     assert "20%" in shown

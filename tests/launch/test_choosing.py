@@ -189,7 +189,7 @@ def test_where_nothing_is_known_to_start_it_is_said_and_sent_all_the_same(
 
     assert placement.partition == "gpu"
     (warning,) = chooser.warnings
-    assert "no partition is known where this run could start now" in warning
+    assert "hpcflow knows no partition where this run could start now" in warning
     assert "spot: 240 minutes, and MaxWall of QOS long allows 10" in warning
 
 

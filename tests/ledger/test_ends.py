@@ -128,7 +128,7 @@ def test_of_an_end_on_more_nodes_than_tell_anything_none_are_read(
     assert sorted(len(end.nodes) for end in found) == [0, MOST_NODES]
 
 
-def test_of_all_ends_together_the_newest_nodes_are_read(
+def test_only_the_newest_ends_keep_their_nodes(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ends, "MOST_NODES_IN_ALL", 3)

@@ -356,7 +356,7 @@ def test_a_private_file_that_others_move_into_their_folder_is_not_read(
     remote = open_remote(str(store), patience_s=0)
     assert remote.read(name) == b"private"
     for each in (store / "run-1", store / "run-1/artifacts", store / name):
-        if not f"{each}/".startswith(f"{store / moved}/"):
-            os.chown(each, 4321, -1)
-    with pytest.raises(MirrorError, match="belongs to another user"):
+        is_moved = f"{each}/".startswith(f"{store / moved}/")
+        os.chown(each, 1234 if is_moved else 4321, -1)
+    with pytest.raises(MirrorError, match="belong to two users"):
         remote.read(name)

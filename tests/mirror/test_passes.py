@@ -265,7 +265,7 @@ def test_what_another_cluster_sends_is_not_mixed_with_ours(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "garbage", [b"", b"{", b"null", b"[{}]", b'{"run_dir": "' + b"x" * (4 << 20)]
 )
-def test_what_is_no_run_json_in_the_store_is_replaced(desk: Desk, garbage: bytes) -> None:
+def test_a_damaged_run_json_in_the_store_is_replaced(desk: Desk, garbage: bytes) -> None:
     run_dir = desk.make()
     save(run_dir, 300)
     desk.mirror()

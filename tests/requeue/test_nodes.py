@@ -404,7 +404,7 @@ def test_one_person_s_bug_excludes_nothing_and_hides_no_bad_node() -> None:
     assert here == {"x7": ["gpu"]}
 
 
-def test_a_partition_of_its_own_for_each_node_costs_no_square_of_time() -> None:
+def test_one_partition_per_node_takes_no_quadratic_time() -> None:
     """Rows of other roles name any number of nodes and partitions."""
 
     def outliers_of(count: int) -> None:

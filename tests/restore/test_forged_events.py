@@ -11,7 +11,7 @@ import pytest
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Intended, Withdrawn
 from hpcflow.model.state import RunState
-from hpcflow.restore.events import remove_own_word
+from hpcflow.restore.events import drop_start_and_end
 from hpcflow.restore.ledger import rebuild_from
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -54,10 +54,9 @@ def rounds(owner: Owner, run_dir: RunDir) -> list[RunState]:
     return states
 
 
-@pytest.mark.parametrize("raw_state", ["PREEMPTED", "TIMEOUT", "NODE_FAIL"])
 @pytest.mark.parametrize("events", [[], *FORGED])
-def test_an_attempt_that_nobody_saw_end_ends_as_slurm_says(
-    owner: Owner, raw_state: str, events: list[dict[str, Any]]
+def test_slurm_decides_how_an_attempt_without_a_recorded_end_ended(
+    owner: Owner, events: list[dict[str, Any]]
 ) -> None:
     run_dir = owner.trained(100, end=None)
     job_id = owner.seen(run_dir.path.name).attempts[-1].job_id or ""
@@ -65,18 +64,18 @@ def test_an_attempt_that_nobody_saw_end_ends_as_slurm_says(
     owner.mirror(run_dir)
     forge(owner, run_dir, 1, [*events, PROGRESS])
     owner.clock.advance(60)
-    owner.slurm.end(job_id, raw_state)
+    owner.slurm.end(job_id, "PREEMPTED")
     purge(run_dir)
     assert rounds(owner, run_dir)[-1] is RunState.RUNNING
     attempts = owner.seen(run_dir.path.name).attempts
-    assert (attempts[0].job_id, attempts[0].raw_state) == (job_id, raw_state)
+    assert (attempts[0].job_id, attempts[0].raw_state) == (job_id, "PREEMPTED")
     assert b'"loss"' in run_dir.attempt(1).events.read_bytes(), "what it reported is restored"
 
 
 @pytest.mark.parametrize("is_withdrawn", [True, False])
 @pytest.mark.parametrize("events", FORGED)
 @pytest.mark.parametrize("is_purged", [True, False])
-def test_an_attempt_that_was_no_job_becomes_none(
+def test_forged_events_do_not_turn_an_unsubmitted_attempt_into_a_job(
     owner: Owner, events: list[dict[str, Any]], *, is_withdrawn: bool, is_purged: bool
 ) -> None:
     run_dir = owner.mirrored(100)
@@ -164,15 +163,18 @@ def test_a_withdrawn_attempt_is_sealed_again(owner: Owner, *, has_folder: bool) 
     assert run_dir.attempt(2).claim.read_text() == "withdrawn\n"
 
 
-def test_only_what_says_how_it_began_or_ended_is_left_out(tmp_path: Path) -> None:
+def test_start_and_end_events_are_dropped_and_a_result_becomes_progress(tmp_path: Path) -> None:
     at = {"at": "2026-03-01T00:00:02.000Z"}
     kept = json.dumps({**at, **PROGRESS}).encode() + b"\n"
-    path = tmp_path / "events.jsonl"
+    path = RunDir(tmp_path).attempt(1).events
+    path.parent.mkdir(parents=True)
     twice = b'{"at": "2026-03-01T00:00:02.000Z", "event": "progress", "event": "exited"}\n'
     coded = json.dumps({**at, **EXITED}).replace("exited", "\\u0065xited").encode() + b"\n"
-    finished = json.dumps({**at, **FINISHED, "metrics": {"accuracy": 0.9}}).encode() + b"\n"
+    deep = json.loads("[" * 900 + "]" * 900)
+    metrics = {"accuracy": 0.9, "deep": deep, "text": "x"}
+    finished = json.dumps({**at, **FINISHED, "metrics": metrics}).encode() + b"\n"
     path.write_bytes(kept + twice + coded + b"torn\n" + kept + finished + b"half")
-    remove_own_word(path)
+    drop_start_and_end(RunDir(tmp_path), [1, 2])
     *first, last = path.read_bytes().splitlines(keepends=True)
     assert first == [kept, kept]
     result = {"event": "progress", "train_step": 100, "metrics": {"accuracy": 0.9}}

@@ -46,7 +46,7 @@ def test_nor_do_texts_without_end(owner: Owner, other: Owner, key: str) -> None:
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "9" * 19, "٣" * 9, "100", "1" * 9])
-def test_a_model_that_no_checkpoint_can_be_hides_none(owner: Owner, digits: str) -> None:
+def test_an_impossible_model_path_hides_no_checkpoint(owner: Owner, digits: str) -> None:
     run_dir = owner.mirrored(100)
     name = f"{run_dir.path.name}/attempts/0001/events.jsonl"
     event = {

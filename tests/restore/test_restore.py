@@ -399,7 +399,7 @@ def test_what_has_no_room_is_not_begun(owner: Owner, monkeypatch: pytest.MonkeyP
         return Space(path, "ext4", 1 << 40, 100)
 
     monkeypatch.setattr("hpcflow.restore.staging.look", full)
-    with pytest.raises(ScratchError, match=r"of which .* has .*, and the disk has room for 100 B"):
+    with pytest.raises(ScratchError, match=r"largest file: .*, but the disk has room for 100 B"):
         owner.restore(run_dir)
     assert not run_dir.path.exists()
 

@@ -51,7 +51,17 @@ def test_shortly_after_a_submission_the_queue_alone_is_proof(
 
 
 @pytest.mark.parametrize(
-    "strange", ["5_[:]", "5_[0-999999999]", "1" * 10_000, "5_" + "1" * 10_000, "٣", "-M x", "5,6"]
+    "strange",
+    [
+        "5_[:]",
+        "5_[0-999999999]",
+        "1" * 10_000,
+        "4294967296",
+        "5_" + "1" * 10_000,
+        "٣",
+        "-M x",
+        "5,6",
+    ],
 )
 def test_an_id_that_sacct_may_refuse_hides_no_other_job(
     slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock, strange: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -156,6 +158,31 @@ def test_an_answer_is_whole_however_a_wrapper_hands_it_on(
 ) -> None:
     install(monkeypatch, tmp_path, "squeue", then=wrapper)
     assert ask(["squeue"]) == "7 R\n"
+
+
+def test_an_answer_that_came_while_we_were_stopped_is_read(tmp_path: Path) -> None:
+    """Ctrl-Z, or a suspended job: the time is over, and the pipe holds the answer."""
+    mark = tmp_path / "started"
+    code = (
+        "import sys; from hpcflow.schedulers.slurm.run_command import run_query; "
+        f"print(run_query(['sh', '-c', 'touch {mark}; sleep 0.5; echo 7 R'], timeout_s=1))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    while not mark.exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(1.5)  # more than both
+    process.send_signal(signal.SIGCONT)
+    said, _ = process.communicate(timeout=60)
+    assert "exit_code=0, stdout='7 R\\n'" in said
+
+
+def test_a_filter_that_goes_on_after_the_program_is_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = "for i in 1 2 3 4 5 6; do sleep 0.5; echo $i; done"
+    install(monkeypatch, tmp_path, "squeue", then=f"exec > >({lines})")
+    assert ask(["squeue"]).split() == list("123456")
 
 
 def test_a_long_answer_is_read_while_it_is_printed(

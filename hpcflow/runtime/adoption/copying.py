@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from hpcflow.runtime.adoption.foreign import statuses_in
 from hpcflow.runtime.checksum import sha256_of
-from hpcflow.runtime.creators import changer_of
+from hpcflow.runtime.creators import other_writer
 from hpcflow.runtime.files import (
     NewFile,
     Written,
@@ -216,9 +216,9 @@ def _clone(source: BinaryIO, target: Path, mode: int) -> Written | None:
 
 
 def _link(place: int, source: Path, target: Path) -> Written | None:
-    """A second name for ``source`` in an open folder.
+    """Hard-link ``source`` into the run directory.
 
-    None where the file system gives none, or another user could change the file afterwards.
+    Return None if the file system refuses, or if another user could still change the file.
     """
     folder, _, name = str(source).rpartition("/")
     at = open_below(place, folder) if folder else place
@@ -229,7 +229,7 @@ def _link(place: int, source: Path, target: Path) -> Written | None:
     finally:
         if at != place:
             os.close(at)
-    if changer_of(str(target), target.lstat()) is not None:
+    if other_writer(str(target), target.lstat()) is not None:
         target.unlink()
         return None
     sync(target)  # its writer need not have done that

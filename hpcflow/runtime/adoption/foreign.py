@@ -53,11 +53,11 @@ class Foreign:
     is_empty: bool
 
 
-def find(rule: AdoptRule, say: Callable[[str], object]) -> list[Path]:
+def find(rule: AdoptRule, warn: Callable[[str], object]) -> list[Path]:
     """What has the name of a checkpoint now; nothing where the folder is not there (yet).
 
     Args:
-        say: is told what is left out, because a link of another user leads there.
+        warn: called for each folder that is left out because of another user's link.
 
     Raises:
         OSError: a link of another user leads to the rule's folder.
@@ -68,9 +68,9 @@ def find(rule: AdoptRule, say: Callable[[str], object]) -> list[Path]:
     for folder in {path.parent for path in found} - {rule.folder}:
         try:
             require_no_strange_link(folder)
-        except OSError as error:  # noqa: PERF203 - anybody may have made it: the others count
+        except OSError as error:  # noqa: PERF203 - go on with the other folders
             left_out.add(folder)
-            say(f"not adopted: {error}")
+            warn(f"not adopted: {error}")
     return [path for path in found if path.parent not in left_out]
 
 

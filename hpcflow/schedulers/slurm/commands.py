@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from hpcflow.clock import Clock
-from hpcflow.errors import SchedulerError, SchedulerUnavailable
+from hpcflow.errors import SchedulerError, SchedulerUnavailable, in_one_line
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import (
     ClusterInfo,
@@ -149,7 +149,7 @@ class SlurmCommands:
             try:
                 told = self._accounting(since, "--name", job_name)
             except SchedulerUnavailable as error:
-                _log.warning("%s", error)
+                _log.warning("%s", in_one_line(error))
                 is_certain = False
             else:
                 # The queue knows better what both know: accounting lags behind.
@@ -170,7 +170,7 @@ class SlurmCommands:
         job_names: Sequence[str] = (),
         name_prefix: str | None = None,
     ) -> list[JobInfo]:
-        known = [job_id for job_id in job_ids if ids.is_one_job(job_id)]
+        known = [job_id for job_id in job_ids if ids.is_single_job_id(job_id)]
         if not (known or job_names or name_prefix) or not self._has_accounting:
             return []
         # sacct takes ids and names together for jobs that have both.
@@ -200,7 +200,7 @@ class SlurmCommands:
                 raise unavailable(answer)
 
     def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
-        known = [job_id for job_id in job_ids if ids.is_one_job(job_id)]
+        known = [job_id for job_id in job_ids if ids.is_single_job_id(job_id)]
         refused: dict[str, str] = {}
         for start in range(0, len(known), _UPDATE_AT_ONCE):
             some = ",".join(known[start : start + _UPDATE_AT_ONCE])

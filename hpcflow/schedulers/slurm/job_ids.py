@@ -10,7 +10,7 @@ from typing import Final
 _MOST_TASKS: Final = 4_000_000
 _JOB_ID: Final = re.compile(r"[1-9]\d*(_(\d+|\[[\d,:%-]+\])|\+\d+)?", re.ASCII)
 
-_ONE_JOB: Final = re.compile(r"[1-9]\d{0,9}(_\d{1,7}|\+\d{1,4})?", re.ASCII)
+_SINGLE_JOB_ID: Final = re.compile(r"[1-9]\d{0,9}(_\d{1,7}|\+\d{1,4})?", re.ASCII)
 
 
 def is_job_id(text: str) -> bool:
@@ -18,13 +18,13 @@ def is_job_id(text: str) -> bool:
     return _JOB_ID.fullmatch(text) is not None
 
 
-def is_one_job(text: str) -> bool:
-    """Whether ``text`` is an id of one job, or one task, that Slurm's programs take.
+def is_single_job_id(text: str) -> bool:
+    """Whether ``text`` is the id of one job or one array task.
 
-    An id may come from others, by way of a store: sacct refuses a whole question because of one id
-    that it does not understand.
+    sacct rejects a whole query if one id in it is invalid, and ids may come from a store that
+    others can write to.
     """
-    return _ONE_JOB.fullmatch(text) is not None
+    return _SINGLE_JOB_ID.fullmatch(text) is not None and int(base(text)) < 1 << 32
 
 
 def base(job_id: str) -> str:

@@ -28,7 +28,7 @@ from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.commands import SlurmCommands
 from hpcflow.schedulers.slurm.hostlist import expand
-from hpcflow.schedulers.slurm.job_ids import is_job_id, leader
+from hpcflow.schedulers.slurm.job_ids import is_single_job_id, leader
 from hpcflow.schedulers.slurm.parse_jobs import sensible_exit
 from hpcflow.schedulers.slurm.run_command import clean_environment
 from hpcflow.working_dir import LEAVE_IT
@@ -114,7 +114,7 @@ class SlurmWithPyslurm(SlurmCommands):
 
 def _cancel(pyslurm: ModuleType, job_id: str) -> bool:
     """Whether pyslurm has cancelled it; array tasks and the like are left to scancel."""
-    if not (is_job_id(job_id) and job_id.isdecimal()):
+    if not (is_single_job_id(job_id) and job_id.isdecimal()):
         return False
     try:
         pyslurm.Job(int(job_id)).cancel()

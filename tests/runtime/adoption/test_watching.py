@@ -84,7 +84,7 @@ def test_what_is_renamed_is_complete_at_once_and_needs_no_second_copy(bench: Ben
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to a group")
 @pytest.mark.parametrize("mode", [0o664, 0o602])
-def test_what_is_renamed_and_others_can_write_to_is_copied(bench: Bench, mode: int) -> None:
+def test_a_renamed_file_that_others_can_write_to_is_copied(bench: Bench, mode: int) -> None:
     """A second name in the private run directory would stay the file of the shared folder."""
     bench.rule = {"renamed": True}
     adopter = bench.watching()
