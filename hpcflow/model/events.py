@@ -63,13 +63,14 @@ MAX_LINE_BYTES: Final = 1 << 20  # as in hpcflow.runtime.reading
 #: Every event and record has a time and a kind, so none is shorter. A hostile file may have
 #: hundreds of millions of lines, and this check is far cheaper than parsing.
 _MIN_LINE_BYTES: Final = 32
+_FIRST: Final = frozenset({"{", " ", "\t", b"{", b" ", b"\t"})
 
 _raw_decode: Final = json.JSONDecoder().raw_decode
 
 
 def may_be_record(line: bytes | str) -> bool:
     """Return whether a line can be an event or a record, by its length and first character."""
-    return _MIN_LINE_BYTES <= len(line) <= MAX_LINE_BYTES and line[:1] in (b"{", "{")
+    return _MIN_LINE_BYTES <= len(line) <= MAX_LINE_BYTES and line[:1] in _FIRST
 
 
 def parse_event(line: bytes) -> dict[str, Any] | None:
