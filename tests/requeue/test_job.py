@@ -129,7 +129,7 @@ def test_a_node_without_processes_is_waited_for(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     program(programs, "squeue", "true")
-    monkeypatch.setattr("hpcflow.schedulers.slurm.run_command.subprocess.Popen", full)
+    monkeypatch.setattr("hpcflow.programs.subprocess.Popen", full)
     (said,) = looks(Path("/x"), FakeClock(), 2)
     assert "no successor yet: " in said
     assert "Resource temporarily unavailable" in said
