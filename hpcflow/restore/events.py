@@ -7,12 +7,12 @@ write to the store could complete a run. So hpcflow drops these events and asks 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.model.events import finite_metrics, parse_event
+from hpcflow.runtime.files import NewFile
 from hpcflow.runtime.reading import read_lines
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
@@ -43,7 +43,8 @@ def _as_progress(finished: dict[str, Any]) -> bytes:
 def _rewrite(path: Path) -> None:
     kept = path.with_name(f".{path.name}.kept")
     try:
-        with kept.open("wb") as file:
+        file = NewFile(kept)
+        try:
             for line in read_lines(path):
                 event = parse_event(line)
                 if event is None or event["event"] in _START_AND_END:
@@ -51,8 +52,8 @@ def _rewrite(path: Path) -> None:
                 if event["event"] == "finished":
                     line = _as_progress(event)
                 file.write(line + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        finally:
+            file.close()
         kept.replace(path)
     except OSError as error:
         raise storage_error("write", kept, error) from error
