@@ -19,7 +19,7 @@ from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 
 STARTED = {"event": "started", "job_id": "99999", "nodes": ["n1"], "restarts": 0}
-FINISHED = {"event": "finished", "train_step": 100, "metrics": {}}
+FINISHED = {"event": "finished", "train_step": 150, "metrics": {}}
 EXITED = {"event": "exited", "exit_code": 0}
 PROGRESS = {"event": "progress", "train_step": 150, "metrics": {"loss": 0.5}}
 FORGED = ([STARTED], [EXITED], [STARTED, FINISHED, EXITED])
@@ -62,7 +62,7 @@ def test_slurm_decides_how_an_attempt_without_a_recorded_end_ended(
     job_id = owner.seen(run_dir.path.name).attempts[-1].job_id or ""
     owner.look()
     owner.mirror(run_dir)
-    forge(owner, run_dir, 1, [*events, PROGRESS])
+    forge(owner, run_dir, 1, [PROGRESS, *events])
     owner.clock.advance(60)
     owner.slurm.end(job_id, "PREEMPTED")
     purge(run_dir)
@@ -104,7 +104,7 @@ def test_a_ledger_that_is_read_from_the_store_believes_no_end(
 ) -> None:
     run_dir = owner.trained(100, end=None)
     owner.mirror(run_dir)
-    forge(owner, run_dir, 1, [*events, PROGRESS])
+    forge(owner, run_dir, 1, [PROGRESS, *events])
     purge(run_dir)
     for each in owner.settings.home.path.glob("ledger.sqlite*"):
         each.unlink()
@@ -112,6 +112,7 @@ def test_a_ledger_that_is_read_from_the_store_believes_no_end(
         rebuild_from(ledger, owner.remote, owner.settings, site=owner.site)
         found = ledger.run(run_dir.path.name)
     assert found.run.state is RunState.RUNNING
+    assert found.attempts[-1].exit_code is None
     assert found.run.train_step == 150
 
 
@@ -177,5 +178,5 @@ def test_start_and_end_events_are_dropped_and_a_result_becomes_progress(tmp_path
     drop_start_and_end(RunDir(tmp_path), [1, 2])
     *first, last = path.read_bytes().splitlines(keepends=True)
     assert first == [kept, kept]
-    result = {"event": "progress", "train_step": 100, "metrics": {"accuracy": 0.9}}
+    result = {"event": "progress", "train_step": 150, "metrics": {"accuracy": 0.9}}
     assert json.loads(last) == {**at, **result}
