@@ -15,12 +15,12 @@ from typing import IO, Final
 
 #: How often to check whether a silent program has ended.
 _POLL_S: Final = 0.1
-#: How long to read on after the program has ended, from the last byte, or where nothing was printed
-#: on stdout. A process that it left behind may still print (a wrapper's filter), or may keep the
-#: pipe open for ever (a shared ssh connection).
+#: How long to wait for more output after the program has ended. A process that it left behind may
+#: still print (a wrapper's filter), or may keep the pipe open for ever (a shared ssh connection).
 _READ_AFTER_END_S: Final = 2.0
+#: The same if stdout is still empty: the filter may be slow to start.
 _READ_NOTHING_S: Final = 10.0
-#: After its time a program's output is read as far as it is in the pipes. They hold less than this.
+#: How much to read after the time limit. What the pipes held then is less.
 _MOST_LATE_BYTES: Final = 4 << 20
 #: How long to wait for the end of a program that has closed its output, or was killed: one that
 #: waits for a dead file system does not end.
@@ -75,7 +75,7 @@ def run_program(
     deadline, exit_code = time.monotonic() + timeout_s, None
     with process.stdout as stdout, process.stderr as stderr:
         printed: dict[IO[bytes], bytearray] = {stdout: bytearray(), stderr: bytearray()}
-        # An OSError now would say that it was not started.
+        # To the caller, OSError means "not started": none may escape from here.
         with suppress(OSError, subprocess.TimeoutExpired):
             if _read(process, printed, deadline):
                 exit_code = process.wait(max(_END_S, deadline - time.monotonic()))
@@ -92,8 +92,8 @@ def _read(
     """Read until all writers have ended, or the program has and prints nothing more.
 
     Returns:
-        Whether all was read in time. This process may have been stopped meanwhile: what the pipes
-        hold is read although the time is over.
+        Whether all was read. If hpcflow itself was stopped (Ctrl-Z), output that came meanwhile is
+        read after the time limit.
     """
     with selectors.DefaultSelector() as selector:
         for each in printed:

@@ -363,8 +363,8 @@ def _folder_of(root: int, name: str) -> Iterator[tuple[int, str]]:
 def _require_one_owner(descriptor: int, folder: int, name: str) -> None:
     """Refuse an entry of another owner than the folder that it is in.
 
-    Who can write to a folder can move a private file of another user there; that user would then
-    copy it as part of a run.
+    A user who can write to a folder can move another user's private file there. The owner's next
+    restore would copy it into a run, and the mirror would publish it.
 
     Raises:
         UnsafeFileError: it has another owner.
