@@ -135,8 +135,8 @@ def require_own(status: os.stat_result, path: Path | str) -> None:
 def require_no_strange_link(path: Path) -> None:
     """Refuse a path with a link of another user in a folder that is not that user's.
 
-    Their links in folders of their own are accepted, as ``fs.protected_symlinks`` does, unless they
-    lead to a folder of this user: it may be one that is private.
+    Their links in folders of their own are accepted, as ``fs.protected_symlinks`` does, if the path
+    ends in a folder of theirs: another one may be private to this user, or hold private files.
 
     Raises:
         UnsafeFileError: there is one.
@@ -171,8 +171,7 @@ def _open_place(path: Path) -> int:
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     at, shown = os.open("/", flags), ""
     ahead, links = list(reversed(path.parts[1:])), 0
-    #: Parts still ahead at the end of another user's link -> the link and its owner.
-    strange: dict[int, tuple[str, int]] = {}
+    strange: tuple[str, int] | None = None
     try:
         while ahead:
             name = ahead.pop()
@@ -182,14 +181,11 @@ def _open_place(path: Path) -> int:
                 if not stat.S_ISLNK(status.st_mode):
                     at, child = child, at
                     shown = shown.rpartition("/")[0] if name == ".." else f"{shown}/{name}"
-                    link = strange.pop(len(ahead), None)
-                    if link is not None and status.st_uid == os.geteuid():
-                        raise _strange(*link, f" to your folder {shown}; name that folder instead")
                     continue
                 if status.st_uid not in (_ROOT, os.geteuid()):
                     if status.st_uid != os.fstat(at).st_uid:
                         raise _strange(f"{shown}/{name}", status.st_uid)
-                    strange[len(ahead)] = f"{shown}/{name}", status.st_uid
+                    strange = f"{shown}/{name}", status.st_uid
                 target = Path(os.readlink("", dir_fd=child))
             finally:
                 os.close(child)
@@ -200,6 +196,8 @@ def _open_place(path: Path) -> int:
             if target.is_absolute():
                 os.close(at)
                 at, shown = os.open("/", flags), ""
+        if strange is not None and os.fstat(at).st_uid != strange[1]:
+            raise _strange(*strange, f" to {shown}, which is not theirs; name that folder instead")
     except BaseException:
         os.close(at)
         raise
