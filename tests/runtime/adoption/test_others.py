@@ -148,8 +148,10 @@ def test_a_folder_that_others_put_there_between_two_attempts_is_kept(
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives links to another user")
 @pytest.mark.parametrize(
     "where",
-    ["folder", "above", "part", "glob", "own", "theirs", "to mine", "to mine by two"]
-    + ["above mine", "to what is public"],
+    (
+        *("folder", "above", "part", "glob", "own", "theirs"),
+        *("to-mine", "to-mine-by-two", "above-mine", "to-what-is-public"),
+    ),
 )
 def test_links_of_other_users_lead_nowhere(bench: Bench, tmp_path: Path, where: str) -> None:
     """What they lead to would be copied, and replaced when it is put back."""
@@ -158,22 +160,22 @@ def test_links_of_other_users_lead_nowhere(bench: Bench, tmp_path: Path, where: 
         folder.mkdir()
     (private / "step-7").write_bytes(b"secret")
     link = shared / "x" / "out" if where == "glob" else shared / "out"
-    link.symlink_to(tmp_path if where in ("above", "above mine") else private)
+    link.symlink_to(tmp_path if where in ("above", "above-mine") else private)
     if where != "own":
         os.lchown(link, EVE, EVE)
     if where not in ("folder", "above", "part", "glob", "own"):
         os.chown(shared, EVE, EVE)
     if where == "theirs":  # such as a link of a project's owner, in a folder of theirs
         os.chown(private, EVE, EVE)
-    if where in ("above mine", "to what is public"):  # such as /scratch and /tmp
-        other = tmp_path if where == "above mine" else private
+    if where in ("above-mine", "to-what-is-public"):  # such as /scratch and /tmp
+        other = tmp_path if where == "above-mine" else private
         os.chown(other, EVE + 1, EVE + 1)
         other.chmod(0o1777)
-    if where == "to mine by two":
+    if where == "to-mine-by-two":
         link.rename(shared / "second")
         link.symlink_to("second")
         os.lchown(link, EVE, EVE)
-    below = {"above": link / "private", "above mine": link / "private"}
+    below = {"above": link / "private", "above-mine": link / "private"}
     folder = {**below, "part": shared, "glob": shared}.get(where, link)
     bench.out = folder
     pattern = {"part": "out/step-*", "glob": "*/out/step-*"}.get(where, "step-*")
