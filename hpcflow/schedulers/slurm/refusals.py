@@ -121,6 +121,22 @@ UNAVAILABLE: Final = (
     "Unable to connect to database",
 )
 
+#: No job exists: sbatch itself could not start, or not read the script that hpcflow had written.
+#: Slurm is being upgraded on this machine, or a file system has a fault, and both pass.
+NOT_STARTED: Final = (
+    "Can't find plugin",
+    "Couldn't find the specified plugin",
+    "Failed to load plugin",
+    "Failed to initialize plugin stack",
+    "Unable to open file",
+    "error while loading shared libraries",
+    "Input/output error",
+    "Stale file handle",
+    "Too many open files",
+    "Cannot allocate memory",
+    "Resource temporarily unavailable",
+)
+
 #: The request may have arrived, and its answer been lost.
 DOUBTS: Final = (
     "Socket timed out",

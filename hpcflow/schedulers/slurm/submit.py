@@ -24,6 +24,7 @@ from hpcflow.schedulers.slurm.refusals import (
     DOUBTS,
     JOB_LIMIT,
     LIMITED_RESOURCES,
+    NOT_STARTED,
     POLICY,
     REFUSALS,
     UNAVAILABLE,
@@ -63,7 +64,7 @@ def job_from(answer: Answer) -> JobRef:
 def refusal_from(answer: Answer) -> SchedulerError:
     """Why ``sbatch --test-only`` said no. Nothing was sent, so there are no doubts."""
     text = answer.stderr
-    if any(message in text for message in (*UNAVAILABLE, *DOUBTS)):
+    if any(message in text for message in (*UNAVAILABLE, *DOUBTS, *NOT_STARTED)):
         return SchedulerUnavailable(
             f"Slurm does not take the job now: {_said(answer)}", next_action="try again later"
         )
@@ -95,9 +96,7 @@ def _error(answer: Answer, *, said_a_job: bool) -> SchedulerError:
     ):
         return _in_doubt(answer)
     if any(message in text for message in UNAVAILABLE):
-        return SchedulerUnavailable(
-            f"Slurm does not take the job now: {_said(answer)}", next_action=_LATER
-        )
+        return _unavailable(answer)
     if POLICY in text:
         return _limit(answer)
     if any(message in text for message in DELAYS):
@@ -108,6 +107,12 @@ def _error(answer: Answer, *, said_a_job: bool) -> SchedulerError:
         if refusal.text in text:
             return _refused(answer, refusal)
     return _unknown(answer)
+
+
+def _unavailable(answer: Answer) -> SchedulerUnavailable:
+    return SchedulerUnavailable(
+        f"Slurm does not take the job now: {_said(answer)}", next_action=_LATER
+    )
 
 
 def _in_doubt(answer: Answer) -> SubmissionInDoubt:
@@ -151,6 +156,8 @@ def _unknown(answer: Answer) -> SchedulerError:
         lines = [line for line in answer.stderr.splitlines() if line.strip()]
         if not lines or not all(line.startswith(("sbatch: ", 'Try "sbatch ')) for line in lines):
             return _in_doubt(answer)
+        if any(message in answer.stderr for message in NOT_STARTED):
+            return _unavailable(answer)
         return _refused(answer, Refusal("", None, "correct what sbatch complains of"))
     reasons = [line for line in answer.stderr.splitlines() if _VERDICT not in line]
     if reasons and f"{_VERDICT} Unspecified error" in answer.stderr:
