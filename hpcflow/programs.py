@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from hpcflow.child_exit_codes import keep_exit_codes
+
 #: How often to check whether a silent program has ended.
 _POLL_S: Final = 0.1
 #: How long to wait for more output after the program has ended. A process that it left behind may
@@ -59,6 +61,7 @@ def run_program(
     Raises:
         OSError: it cannot be started.
     """
+    keep_exit_codes()
     process = subprocess.Popen(
         list(argv),
         stdin=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from typing import Final
 
 import click
 
+from hpcflow.child_exit_codes import keep_exit_codes
 from hpcflow.errors import HpcflowError
 from hpcflow.terminal import echo, echo_json, echo_lines, escape_stderr, safe
 
@@ -117,6 +118,7 @@ def main(argv: list[str] | None = None) -> int:
     # Imports and rows make objects by the ten thousand, and few in cycles. By the usual threshold,
     # 700 new ones, Python looks through them a hundred times before a command has said a word.
     gc.set_threshold(50_000, 20, 20)
+    keep_exit_codes()
     _replace_closed_streams()
     try:
         outcome = cli.main(args=args, prog_name="hpcflow", standalone_mode=False)

@@ -53,6 +53,28 @@ def test_what_the_shell_says_to_slurm_is_taken_out_and_the_way_to_it_kept() -> N
     assert clean_environment({**inherited, **kept}) == kept
 
 
+#: As a supervisor that wants no zombies starts programs.
+IGNORING: str = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv"
+
+
+@pytest.mark.parametrize("starts", ["function", "command"])
+def test_a_failure_is_none_the_less_if_the_parent_ignores_the_ends_of_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: str
+) -> None:
+    """Exit codes are lost then, and a squeue that failed would say that no job exists."""
+    install(monkeypatch, tmp_path, "squeue", exit_code=1)
+    call = {
+        "function": "from hpcflow.schedulers.slurm.run_command import run_query as run\n"
+        'print("exit code", run(["squeue"]).exit_code)',
+        "command": "import signal; from hpcflow.cli.main import main; main(['--help'])\n"
+        'print("exit code", int(signal.getsignal(signal.SIGCHLD) is not signal.SIG_IGN))',
+    }[starts]
+    given = f"(sys.executable, [sys.executable, '-c', {call!r}])"
+    command = [sys.executable, "-c", IGNORING + given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.endswith("exit code 1\n"), done.stderr
+
+
 def test_sbatch_has_the_umask_that_the_log_of_the_job_is_made_with(tmp_path: Path) -> None:
     """Slurm makes it before the job script can say anything."""
     answer = run_submission(["sh", "-c", "umask"], cwd=tmp_path, timeout_s=60, lock_fd=None)
