@@ -49,7 +49,7 @@ from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import SubmitLock, submit_lock
 from hpcflow.storage.path_check import checked_runtime_sum
 from hpcflow.storage.rundir import create_run, link_run
 from hpcflow.storage.runtime_copy import installed_sum
@@ -76,13 +76,13 @@ def send_array(
     settings: Settings,
     scheduler: Scheduler,
     clock: Clock,
-    lock_fd: int | None,
+    lock: SubmitLock,
 ) -> SentArray:
     """Make the runs of ``plans`` and send them as one array.
 
     Args:
         plans: alike, and never sent.
-        lock_fd: of the lock of the sweep, which sbatch inherits.
+        lock: the lock of the sweep, which sbatch inherits.
 
     Raises:
         BudgetError: a hard budget has no room for all of them; nothing was made.
@@ -95,7 +95,7 @@ def send_array(
     assert directives is not None
     commitments = _committed(plans, settings, clock)
     try:
-        return _send(plans, directives, sweep_dir, settings, scheduler, clock, lock_fd)
+        return _send(plans, directives, sweep_dir, settings, scheduler, clock, lock)
     except SubmissionInDoubt:
         raise  # they may exist
     except (SubmissionRefused, SubmissionDelayed, SchedulerUnavailable) as error:
@@ -126,7 +126,7 @@ def _send(
     settings: Settings,
     scheduler: Scheduler,
     clock: Clock,
-    lock_fd: int | None,
+    lock: SubmitLock,
 ) -> SentArray:
     number = next_array(sweep_dir)
     name = array_name(sweep_dir.sweep_id, number)
@@ -150,7 +150,8 @@ def _send(
     script = folder / "job.sbatch"
     write_durably(script, text)
     try:
-        ref = scheduler.submit(SubmitRequest(script, folder, name, lock_fd))
+        with lock.lent() as fd:
+            ref = scheduler.submit(SubmitRequest(script, folder, name, fd))
     except SubmissionInDoubt:
         raise  # the next look finds each of them by its name, or withdraws it
     except (SubmissionRefused, SubmissionDelayed, SchedulerUnavailable) as error:

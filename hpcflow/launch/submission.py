@@ -296,9 +296,10 @@ def _submit(
     run_dir: RunDir, intent: Intended, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock
 ) -> Submitted:
     attempt = run_dir.attempt(intent.attempt)
-    request = SubmitRequest(attempt.script, attempt.path, intent.job_name, lock.fd)
     try:
-        ref = scheduler.submit(request)
+        with lock.lent() as fd:
+            request = SubmitRequest(attempt.script, attempt.path, intent.job_name, fd)
+            ref = scheduler.submit(request)
     except SubmissionInDoubt as doubt:
         found = _find(run_dir, intent, scheduler, clock) or _withdraw(run_dir, intent, clock)
         if found is not None:

@@ -1,8 +1,8 @@
 """The locks of a run: at most one process may be creating a job of it, and one mirroring it.
 
 The submit lock is an ``flock`` on ``submit.lock``, and it belongs to the open file, not to the
-process: a child ``sbatch`` that inherits the descriptor (``pass_fds=[lock.fd]``) keeps it after its
-parent was killed. So a process that gets the lock knows that nobody is still sending.
+process: a child ``sbatch`` that inherits the descriptor (``lock.lent()``) keeps it after its parent
+was killed. So a process that gets the lock knows that nobody is still sending.
 
 Some Lustre mounts know no flock. There the lock is granted all the same, marked as not reliable:
 the job script's claim file still keeps a second job of an attempt from training, but "nobody is
@@ -17,13 +17,19 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.errors import StorageError, shell_word
+from hpcflow.errors import (
+    SchedulerUnavailable,
+    StorageError,
+    SubmissionDelayed,
+    SubmissionRefused,
+    shell_word,
+)
 from hpcflow.runtime.reading import require_safe
 from hpcflow.storage.files import FILE_MODE, storage_error
 from hpcflow.storage.layout import RunDir
@@ -37,17 +43,41 @@ _SILENT_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SubmitLock:
     """A lock that is held.
 
     Attributes:
         fd: open file descriptor for the submitting child to inherit.
         is_reliable: False where the file system has no locks.
+        outlives_us: a child that inherited it may still be sending, so only its end releases it.
     """
 
     fd: int
-    is_reliable: bool
+    is_reliable: bool = True
+    outlives_us: bool = False
+
+    @contextmanager
+    def lent(self) -> Iterator[int]:
+        """Lend the descriptor to a child that sends, for the length of a ``with`` block.
+
+        Once the child has answered, the lock is ours alone: a process that a wrapper around sbatch
+        leaves behind does not hold it.
+        """
+        before, self.outlives_us = self.outlives_us, True
+        try:
+            yield self.fd
+        except (SubmissionRefused, SubmissionDelayed, SchedulerUnavailable):
+            self.outlives_us = before
+            raise
+        self.outlives_us = before
+
+    def release(self) -> None:
+        """Close the descriptor."""
+        if not self.outlives_us:
+            with suppress(OSError):  # there are no locks
+                fcntl.flock(self.fd, fcntl.LOCK_UN)
+        os.close(self.fd)
 
 
 @contextmanager
@@ -67,13 +97,15 @@ def submit_lock(
             directory.
     """
     require_no_link(run_dir)
-    fd = _open(run_dir.submit_lock)
+    lock = SubmitLock(_open(run_dir.submit_lock))
     try:
         held = partial(_stuck if must_be_free else _contended, run_dir)
-        is_reliable = _acquire(fd, run_dir.submit_lock, wait_s, clock or SystemClock(), held)
-        yield SubmitLock(fd, is_reliable)
+        lock.is_reliable = _acquire(
+            lock.fd, run_dir.submit_lock, wait_s, clock or SystemClock(), held
+        )
+        yield lock
     finally:
-        os.close(fd)  # not LOCK_UN: that would take it from an inheriting child as well
+        lock.release()
 
 
 @contextmanager
@@ -97,7 +129,7 @@ def lock_shared_file(
         os.close(fd)
 
 
-def mirror_lock(run_dir: RunDir) -> AbstractContextManager[int | None]:
+def mirror_lock(run_dir: RunDir) -> AbstractContextManager[SubmitLock | None]:
     """Hold the run's mirror lock for the length of a ``with`` block; None when somebody else does.
 
     Raises:
@@ -107,7 +139,7 @@ def mirror_lock(run_dir: RunDir) -> AbstractContextManager[int | None]:
 
 
 @contextmanager
-def try_lock(path: Path) -> Iterator[int | None]:
+def try_lock(path: Path) -> Iterator[SubmitLock | None]:
     """Hold the lock on ``path`` for the length of a ``with`` block; None when somebody else does.
 
     What is held is an open file, which a child may be handed, and with it the lock. Where the file
@@ -116,11 +148,11 @@ def try_lock(path: Path) -> Iterator[int | None]:
     Raises:
         StorageError: the lock file cannot be opened.
     """
-    fd = _open(path)
+    lock = SubmitLock(_open(path))
     try:
-        yield fd if _take(fd, path) else None
+        yield lock if _take(lock.fd, path) else None
     finally:
-        os.close(fd)
+        lock.release()
 
 
 def _open(path: Path, within: int | None = None) -> int:

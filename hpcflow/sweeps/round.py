@@ -21,6 +21,7 @@ from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage.frozen import is_frozen_here, matches_frozen
+from hpcflow.storage.locks import SubmitLock
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_path_untrusted, is_purged, linked
 from hpcflow.storage.sweeps import (
@@ -83,7 +84,7 @@ class Round:
         StorageError: the sweep's files cannot be read.
     """
 
-    def __init__(self, around: Surroundings, sweep_dir: SweepDir, lock_fd: int) -> None:
+    def __init__(self, around: Surroundings, sweep_dir: SweepDir, lock: SubmitLock) -> None:
         self.around, self.sweep_dir = around, sweep_dir
         self.sweep: Sweep = read_sweep(sweep_dir)
         self._size = journal_size(sweep_dir)
@@ -92,7 +93,7 @@ class Round:
         )
         self.report = TickReport(sweep_dir.sweep_id)
         self.known: dict[str, Known] = {}
-        self._lock_fd = lock_fd
+        self._lock = lock
         self._study: Study | None = None
         self._study_knows = 0
 
@@ -109,7 +110,7 @@ class Round:
             clock=self.around.clock,
             site=self.around.find_site(self.sweep.site),
             scheduler=self.around.connect(self.sweep.site),
-            lock_fd=self._lock_fd,
+            lock=self._lock,
         )
 
     def is_elsewhere(self) -> bool:

@@ -37,10 +37,10 @@ def tick(
         InputError: its site is not there any more, or this is another cluster.
     """
     require_private(sweep_dir.path)
-    with try_lock(sweep_dir.lock) as lock_fd:
-        if lock_fd is None:
+    with try_lock(sweep_dir.lock) as lock:
+        if lock is None:
             return None
-        this = Round(around, sweep_dir, lock_fd)
+        this = Round(around, sweep_dir, lock)
         is_left = not is_asked_for and not this.progress.is_at_rest and this.is_elsewhere()
         return None if is_left else _go(this)
 

@@ -33,7 +33,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import SubmitLock, submit_lock
 from hpcflow.storage.rundir import link_run, read_run
 from hpcflow.storage.runs import is_gone, run_dir_of
 from hpcflow.storage.sweeps import SweepDir
@@ -95,10 +95,10 @@ class TrialRuns:
         clock: Clock,
         site: Site,
         scheduler: Scheduler,
-        lock_fd: int | None = None,
+        lock: SubmitLock | None = None,
     ) -> None:
         require_cluster(site, scheduler)
-        self._lock_fd = lock_fd
+        self._lock = lock
         self._sweep, self._settings, self._clock = sweep, settings, clock
         self._site, self._scheduler = site, scheduler
 
@@ -206,6 +206,7 @@ class TrialRuns:
             return
         has_sent = False
         while len(plans) >= _FEWEST:
+            assert self._lock is not None, "without it, trials are planned and not sent"
             try:
                 sent = send_array(
                     plans[:size],
@@ -213,7 +214,7 @@ class TrialRuns:
                     settings=self._settings,
                     scheduler=self._scheduler,
                     clock=self._clock,
-                    lock_fd=self._lock_fd,
+                    lock=self._lock,
                 )
             except BudgetError as error:  # as many as there is room for
                 if not error.fits:

@@ -8,13 +8,21 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from hpcflow.errors import StorageError
+from hpcflow.errors import (
+    SchedulerError,
+    SchedulerUnavailable,
+    StorageError,
+    SubmissionDelayed,
+    SubmissionInDoubt,
+    SubmissionRefused,
+)
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import SubmitLock, submit_lock, try_lock
 from hpcflow.testing.clock import FakeClock
 
 
@@ -59,6 +67,36 @@ def test_the_lock_lives_as_long_as_the_child_of_a_killed_process(tmp_path: Path)
     os.close(write_end)  # the child ends
     with submit_lock(RunDir(tmp_path), wait_s=30) as lock:
         assert lock.is_reliable
+
+
+@pytest.mark.parametrize(
+    "answer", [None, SubmissionRefused("x"), SubmissionDelayed("x"), SchedulerUnavailable("x")]
+)
+@pytest.mark.parametrize("before", [None, SubmissionInDoubt("x"), KeyboardInterrupt()])
+def test_a_child_holds_the_lock_on_only_as_long_as_nobody_knows_whether_it_sends(
+    tmp_path: Path, answer: Exception | None, before: BaseException | None
+) -> None:
+    """A wrapper around sbatch may leave a process behind that lives for days."""
+    left: list[subprocess.Popen[bytes]] = []
+
+    def send(lock: SubmitLock, raised: BaseException | None) -> None:
+        with suppress(SchedulerError, KeyboardInterrupt), lock.lent() as fd:
+            left.append(subprocess.Popen(["cat"], pass_fds=[fd], stdin=subprocess.PIPE))
+            if raised is not None:
+                raise raised
+
+    try:
+        with submit_lock(RunDir(tmp_path), wait_s=0) as lock:
+            if before is not None:
+                send(lock, before)
+            send(lock, answer)
+            with try_lock(RunDir(tmp_path).submit_lock) as other:
+                assert other is None
+        with try_lock(RunDir(tmp_path).submit_lock) as other:
+            assert (other is None) == (before is not None)
+    finally:
+        for each in left:
+            each.communicate()
 
 
 def test_other_children_do_not_get_the_lock(tmp_path: Path) -> None:
