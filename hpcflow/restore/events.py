@@ -17,7 +17,7 @@ from hpcflow.runtime.reading import read_lines
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
-_START_AND_END: Final = frozenset({"started", "exited"})
+_START_AND_END: Final = ('"started"', '"exited"')
 
 
 def drop_start_and_end(run_dir: RunDir, attempts: Iterable[int]) -> None:
@@ -32,28 +32,39 @@ def drop_start_and_end(run_dir: RunDir, attempts: Iterable[int]) -> None:
             _rewrite(path)
 
 
-def _as_progress(finished: dict[str, Any]) -> bytes:
+def _kept(line: bytes) -> bytes | None:
+    """Write a line anew, so that it says the same to the job script, which searches its text."""
+    event = parse_event(line)
+    if event is None:
+        return None
+    if event["event"] == "finished":
+        event = _as_progress(event)
+    try:
+        text = json.dumps(event)
+    except RecursionError:
+        return None
+    return None if any(word in text for word in _START_AND_END) else text.encode()
+
+
+def _as_progress(finished: dict[str, Any]) -> dict[str, Any]:
     said = {"at": finished["at"], "event": "progress"}
     if type(finished.get("train_step")) is int:
         said["train_step"] = finished["train_step"]
     metrics = dict(finite_metrics(finished.get("metrics")))
-    return json.dumps({**said, "metrics": metrics}).encode()
+    return {**said, "metrics": metrics}
 
 
 def _rewrite(path: Path) -> None:
-    kept = path.with_name(f".{path.name}.kept")
+    new = path.with_name(f".{path.name}.kept")
     try:
-        file = NewFile(kept)
+        file = NewFile(new)
         try:
             for line in read_lines(path):
-                event = parse_event(line)
-                if event is None or event["event"] in _START_AND_END:
-                    continue
-                if event["event"] == "finished":
-                    line = _as_progress(event)
-                file.write(line + b"\n")
+                kept = _kept(line)
+                if kept is not None:
+                    file.write(kept + b"\n")
         finally:
             file.close()
-        kept.replace(path)
+        new.replace(path)
     except OSError as error:
-        raise storage_error("write", kept, error) from error
+        raise storage_error("write", new, error) from error

@@ -309,7 +309,10 @@ class _Restoring:
         Returns:
             How many were missing.
         """
-        numbers = sorted(journals.withdrawn_attempts(records))
+        last = last_attempt(records)
+        numbers = sorted(
+            number for number in journals.withdrawn_attempts(records) if number < last.next_number
+        )
         names = [RunDir(Path()).attempt(number).claim.as_posix() for number in numbers]
         missing = [name for name in names if local.is_missing(self._run_dir, name)]
         for name in missing:

@@ -6,6 +6,7 @@ job that waits in a queue for days, or a cluster that is cut off from the store,
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,6 +22,8 @@ from hpcflow.restore.remote_run import RemoteRun
 FRESH: Final = timedelta(hours=1)
 #: The last lines of a file of events: each is far shorter than that.
 _TAIL_BYTES: Final = 64 << 10
+#: A name from a store gets into advice, so it may not hold a command.
+_MACHINE: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
 def require_at_rest(remote: RemoteRun, records: list[JournalRecord], now: datetime) -> str | None:
@@ -70,4 +73,5 @@ def _where(records: list[JournalRecord]) -> str:
     intent = last_attempt(records).intent
     if intent is None:
         return "another machine"
-    return intent.cluster or intent.host or "another machine"
+    name = intent.cluster or intent.host or ""
+    return name if _MACHINE.fullmatch(name) else "another machine"

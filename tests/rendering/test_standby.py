@@ -8,7 +8,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from hpcflow.model.journal import Submitted
+from hpcflow.model.journal import Ended, Submitted
+from hpcflow.model.state import Cause
 from hpcflow.rendering.context import Standby
 from tests.rendering.executed import NONE, Bench, written
 from tests.rendering.samples import a_site, a_spec, script_of
@@ -249,6 +250,23 @@ def test_what_the_run_is_to_go_on_with_judges_nothing(waiting: Bench, state: str
     assert_it_left(waiting, "the run was cancelled")
     waiting.run_dir.cancel.unlink()
     assert_it_goes_on(waiting)
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_the_journal_counts_before_what_the_attempt_said(
+    waiting: Bench, *, is_recorded: bool
+) -> None:
+    """A user who can write to the store can forge events that a restore brings back."""
+    end(waiting, exited(0))
+    adopt(waiting, "8")
+    if not is_recorded:
+        assert_it_goes_on(waiting)
+        return
+    at = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+    ended = Ended(at=at, attempt=1, cause=Cause.COMPLETED, raw_state="COMPLETED", rule="x")
+    with waiting.run_dir.journal.open("a") as file:
+        file.write(ended.to_line())
+    assert_it_left(waiting, "the run has completed")
 
 
 @pytest.mark.parametrize("job_id", ["", "x", "1,2", "1:2", "0", "1\n#SBATCH --uid=0", "1 2"])

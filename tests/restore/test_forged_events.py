@@ -164,6 +164,19 @@ def test_a_withdrawn_attempt_is_sealed_again(owner: Owner, *, has_folder: bool) 
     assert run_dir.attempt(2).claim.read_text() == "withdrawn\n"
 
 
+def test_attempts_that_are_still_to_come_are_not_sealed(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    now = owner.clock.now()
+    journal.append_all(
+        run_dir, [Withdrawn(at=now, attempt=number, reason="no such job") for number in (2, 3, 40)]
+    )
+    owner.mirror(run_dir)
+    owner.lose_copy(run_dir)
+    purge(run_dir)
+    owner.restore(run_dir)
+    assert list(run_dir.path.glob("attempts/*/claim")) == []
+
+
 def test_start_and_end_events_are_dropped_and_a_result_becomes_progress(tmp_path: Path) -> None:
     at = {"at": "2026-03-01T00:00:02.000Z"}
     kept = json.dumps({**at, **PROGRESS}).encode() + b"\n"
@@ -174,9 +187,11 @@ def test_start_and_end_events_are_dropped_and_a_result_becomes_progress(tmp_path
     deep = json.loads("[" * 900 + "]" * 900)
     metrics = {"accuracy": 0.9, "deep": deep, "text": "x"}
     finished = json.dumps({**at, **FINISHED, "metrics": metrics}).encode() + b"\n"
-    path.write_bytes(kept + twice + coded + b"torn\n" + kept + finished + b"half")
+    inside = json.dumps({**at, **PROGRESS, "metrics": {"x": EXITED}}).encode() + b"\n"
+    last = b'{"at": "2026-03-01T00:00:02.000Z", "event": "exited", "event": "progress"}\n'
+    path.write_bytes(kept + twice + coded + inside + b"torn\n" + kept + last + finished + b"half")
     drop_start_and_end(RunDir(tmp_path), [1, 2])
     *first, last = path.read_bytes().splitlines(keepends=True)
-    assert first == [kept, kept]
+    assert first == [kept, kept, json.dumps({**at, "event": "progress"}).encode() + b"\n"]
     result = {"event": "progress", "train_step": 150, "metrics": {"accuracy": 0.9}}
     assert json.loads(last) == {**at, **result}
