@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from psycopg import conninfo
 from sqlmodel import SQLModel
 
-from hpcflow.errors import InputError, LedgerError, LedgerVersionError
+from hpcflow.errors import HpcflowError, InputError, LedgerError, LedgerVersionError
 from hpcflow.ledger import migrations, tables
 from hpcflow.ledger.connection import VERSION_TABLE, Connection
 from hpcflow.ledger.rows import ROWS
@@ -216,6 +216,13 @@ def test_a_url_that_sqlalchemy_cannot_read_is_an_error() -> None:
 def test_a_url_that_libpq_would_quote_does_not_get_there(place: str) -> None:
     with pytest.raises(InputError, match="not well formed"):
         parse_url(f"postgresql://ada:s3cr3t@{place}/x")
+
+
+@pytest.mark.parametrize("password", ["s3cr3t%00", "s3cr3t%0", "s3cr3t%zz", "s3 cr3t"])
+def test_no_message_quotes_the_password(password: str) -> None:
+    with pytest.raises(HpcflowError) as caught:
+        upgrade(parse_url(f"postgresql://ada:{password}@127.0.0.1:1/x"))
+    assert "cr3t" not in "".join(caught.value.parts())
 
 
 @pytest.mark.parametrize("place", ["[::1]", "[::1]:5432", "[::1],[::2]:1,db", "%2Frun", ""])
