@@ -20,8 +20,9 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from hpcflow.budgets.commitments import commit
 from hpcflow.clock import Clock
@@ -54,6 +55,10 @@ from hpcflow.storage.path_check import checked_runtime_sum
 from hpcflow.storage.rundir import create_run, link_run
 from hpcflow.storage.runtime_copy import installed_sum
 from hpcflow.storage.sweeps import SweepDir, next_array, write_array
+
+#: When sbatch starts, no intent may be older: it can take three minutes, and after
+#: ``submission.SENDING_TAKES`` another process withdraws an intent.
+_INTENTS_TAKE: Final = timedelta(seconds=90)
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,11 @@ def _send(
     _link(folder, run_dirs)
     script = folder / "job.sbatch"
     write_durably(script, text)
+    if clock.now() - intents[0].at > _INTENTS_TAKE:
+        raise StorageError(
+            f"{sweep_dir.path} or {folder} answered so slowly that the array was not sent",
+            next_action="hpcflow submits its runs in some minutes, one by one",
+        )
     try:
         with lock.lent() as fd:
             ref = scheduler.submit(SubmitRequest(script, folder, name, fd))

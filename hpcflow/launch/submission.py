@@ -56,9 +56,6 @@ from hpcflow.storage.files import storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import SubmitLock
 
-#: sbatch itself gives up after about two minutes; an older intent has nobody at work on it.
-_SBATCH_GIVES_UP = timedelta(seconds=180)
-
 #: Until nobody can be sending any more who has journaled an intent: clocks differ, and file systems
 #: show what others write late.
 SENDING_TAKES: Final = timedelta(minutes=5)
@@ -278,9 +275,9 @@ def _settle(
         return found
     # Lustre can be mounted so that a lock holds on its own node only, and does not say so.
     is_ours = lock.is_reliable and last.intent.host in (None, socket.gethostname())
-    if not is_ours and clock.now() - last.intent.at < _SBATCH_GIVES_UP:
+    if not is_ours and clock.now() - last.intent.at < SENDING_TAKES:
         where = last.intent.host or "another node"
-        raise _doubt(last.intent, f"sbatch may still be trying on {where}, for up to three minutes")
+        raise _doubt(last.intent, f"sbatch may still be trying on {where}, for up to five minutes")
     return _withdraw(run_dir, last.intent, clock)
 
 

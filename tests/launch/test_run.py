@@ -272,7 +272,7 @@ def test_an_intent_of_another_login_node_is_let_be_while_sbatch_may_try(
     (run_id,) = [link.name for link in desk.settings.home.runs.iterdir()]
     assert "sbatch may still be trying on login1" in "\n".join(desk.look())
     assert desk.state(run_id)[0] is RunState.SUBMITTING
-    desk.clock.advance(200)
+    desk.clock.advance(300)
     assert desk.state(run_id)[0] is RunState.CREATED
 
 

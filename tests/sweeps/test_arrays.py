@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hpcflow.launch import array
 from hpcflow.launch.resume import resume
+from hpcflow.requeue.tick import tick
 from hpcflow.sweeps.state import SweepState
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killer
@@ -91,6 +94,32 @@ def test_where_slurm_is_full_it_is_asked_for_one_and_not_for_all(desk: Searched)
     for _ in range(3):
         desk.round()
     assert len(list(desk.sweep_dir.arrays.iterdir())) == tried
+
+
+@pytest.mark.parametrize("hangs_s", [100, 400])
+def test_an_array_is_not_sent_if_others_may_withdraw_its_attempts_meanwhile(
+    desk: Searched, monkeypatch: pytest.MonkeyPatch, hangs_s: float
+) -> None:
+    """The file system hangs between the intents and sbatch, and the daemon makes its round."""
+    desk.begin(ARRAY)
+    write_array = array.write_array
+
+    def slowly(*given: Any) -> None:
+        desk.clock.advance(hangs_s)
+        with desk.around() as other:
+            tick(other)
+        write_array(*given)
+
+    monkeypatch.setattr(array, "write_array", slowly)
+    report = desk.round()
+    assert "answered so slowly" in "".join(report.problems)
+    assert desk.jobs() == []
+    monkeypatch.setattr(array, "write_array", write_array)
+    for _ in range(3):
+        desk.clock.advance(700)
+        desk.round()
+    assert len(desk.alive()) == 5
+    assert desk.running() == [0, 1, 2, 3, 4]
 
 
 def test_an_array_that_is_refused_halts_the_sweep(desk: Searched) -> None:
