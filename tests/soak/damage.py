@@ -212,8 +212,10 @@ def _folder(path: Path, dice: Random, _: Outside) -> str:
 
 
 def _link(path: Path, dice: Random, outside: Outside) -> str:
-    targets = (str(outside.secret), "/dev/zero", "/etc/passwd", "..", ".", "/", path.name,
-               "missing", "/proc/self/environ")  # fmt: skip
+    targets = ["/dev/zero", "/etc/passwd", "..", ".", "/", path.name,
+               "missing", "/proc/self/environ"]  # fmt: skip
+    if path.name != "ledger.sqlite":  # a user may keep it elsewhere
+        targets.insert(0, str(outside.secret))
     target = dice.choice(targets)
     _remove(path)
     path.symlink_to(target)

@@ -11,6 +11,7 @@ import pytest
 from hpcflow.launch import array
 from hpcflow.launch.resume import resume
 from hpcflow.requeue.tick import tick
+from hpcflow.storage.sweeps import write_array
 from hpcflow.sweeps.state import SweepState
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killer
@@ -102,7 +103,6 @@ def test_an_array_is_not_sent_if_others_may_withdraw_its_attempts_meanwhile(
 ) -> None:
     """The file system hangs between the intents and sbatch, and the daemon makes its round."""
     desk.begin(ARRAY)
-    write_array = array.write_array
 
     def slowly(*given: Any) -> None:
         desk.clock.advance(hangs_s)
