@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
@@ -182,6 +183,30 @@ def test_bills_that_were_there_before_have_the_types_of_their_gpus(
     with sqlite3.connect(path) as raw:
         assert raw.execute("SELECT gpu_type FROM attempt").fetchall() == [(gpu_type,)]
     raw.close()
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        "[]", "null", '"x"', "torn {", "[" * 5000 + "]" * 5000, "9" * 5000, '{"accounted": 7}',
+        '{"accounted": {"charges": 7}}', '{"accounted": {"charges": [7]}}',
+        '{"accounted": {"charges": [{"kind": {}}]}}', '{"accounted": {"charges": [{}]}}',
+        '{"accounted": {"charges": [{"kind": "gpu:\\ud800"}]}}',
+        '{"accounted": {"charges": [{"kind": "gpu:\\u0000"}]}}',
+        '{"accounted": {"charges": [{"kind": "gpu:' + "x" * 2_000_000 + '"}]}}',
+    ],
+    ids=lambda journal: journal[:50],
+)  # fmt: skip
+def test_a_bill_of_any_other_shape_does_not_stop_the_upgrade(journal: str, tmp_path: Path) -> None:
+    """In Postgres, another role may have written it."""
+    path = tmp_path / "ledger.sqlite"
+    with closing(sqlite3.connect(path)) as raw:
+        raw.executescript((SAVED[0].parent / "0004.sql").read_text())
+        raw.execute("UPDATE attempt SET billed_by = 'sacct', journal = ?", [journal])
+        raw.commit()
+    upgrade(parse_url(str(path)))
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("SELECT DISTINCT gpu_type FROM attempt").fetchall() == [(None,)]
 
 
 @pytest.mark.parametrize("saved", SAVED, ids=[path.stem for path in SAVED])

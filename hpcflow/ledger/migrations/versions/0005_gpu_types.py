@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,12 +10,19 @@ from alembic import op
 revision = "0005"
 down_revision = "0004"
 
+#: In Postgres, other roles may have written a row. No row of hpcflow's comes near this size.
+_MAX_CHARACTERS = 1 << 20
+
 
 def upgrade() -> None:
     op.add_column("attempt", sa.Column("gpu_type", sa.String()))
     connection = op.get_bind()
     billed = connection.execute(
-        sa.text("SELECT run_id, attempt, journal FROM attempt WHERE billed_by IS NOT NULL")
+        sa.text(
+            "SELECT run_id, attempt, CAST(journal AS text) FROM attempt "
+            "WHERE billed_by IS NOT NULL AND length(CAST(journal AS text)) <= :most"
+        ),
+        {"most": _MAX_CHARACTERS},
     )
     found = [
         {"run_id": run_id, "number": number, "gpu_type": _types(journal)}
@@ -29,7 +35,11 @@ def upgrade() -> None:
         connection.execute(sa.text(update), found)
 
 
-def _types(journal: Any) -> str:
-    said = json.loads(journal) if isinstance(journal, str) else journal
-    kinds = [line["kind"].partition(":") for line in said.get("accounted", {}).get("charges", [])]
-    return ",".join(sorted({name or "?" for kind, _, name in kinds if kind == "gpu"}))
+def _types(journal: str) -> str | None:
+    try:
+        charges = json.loads(journal).get("accounted", {}).get("charges", [])
+        kinds = [line["kind"].partition(":") for line in charges]
+        types = ",".join(sorted({name or "?" for kind, _, name in kinds if kind == "gpu"}))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return None
+    return types if types.isprintable() else None  # Postgres stores no NUL and no surrogate
