@@ -35,6 +35,7 @@ _MOST_DEPTH: Final = 100
 _ROOT_USER: Final = 0
 #: Errors that a retry does not solve.
 _LASTING: Final = (
+    BlockingIOError,  # its owner holds a lease (fcntl F_SETLEASE)
     FileExistsError,
     IsADirectoryError,
     NotADirectoryError,

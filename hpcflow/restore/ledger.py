@@ -41,7 +41,7 @@ from hpcflow.storage.runs import is_gone, link_of
 #: Their small files lie on this machine at once.
 _BATCH: Final = 20
 #: Of one file, and of all of a run: anybody may have written them, and they fill the folder of
-#: temporary files.
+#: temporary files. Of all runs there at once it is less than twice the latter.
 _MAX_EVENTS_BYTES: Final = 256 << 20
 _MAX_RUN_BYTES: Final = 1 << 30
 
@@ -130,15 +130,17 @@ class _Batch:
     ) -> None:
         self._ledger, self._remote, self._settings = ledger, remote, settings
         self._site, self._found, self._folder = site, found, folder
+        self._run_dirs: list[RunDir] = []
+        self._fetched_bytes = 0
 
     def read(self, ids: list[str]) -> None:
         found = self._found
-        known, run_dirs = self._ledger.known(ids), []
+        known = self._ledger.known(ids)
         for run_id in ids:
             here = self._linked(run_id)
             if here is not None and not is_gone(here):
                 found.here.append(run_id)
-                run_dirs.append(here)
+                self._run_dirs.append(here)
                 continue
             there = RemoteRun(self._remote, run_id)
             try:
@@ -152,7 +154,7 @@ class _Batch:
                 if run_id in known and _has_more(known[run_id], there, len(lines)):
                     found.ahead.append(run_id)
                 else:
-                    run_dirs.append(self._fetched(there, lines))
+                    self._run_dirs.append(self._fetched(there, lines))
                 if here is None and self._has_place(run):
                     link_run(self._settings.home, Path(run.run_dir))
                     found.linked.append(run_id)
@@ -160,10 +162,18 @@ class _Batch:
                 if isinstance(error, MirrorError) and error.retryable:
                     self._remote.folders()  # raises if the store is at fault, and not this run
                 found.problems.append(f"{run_id}: {error.message}")
-        summary = rebuild(self._ledger, run_dirs)
-        found.runs += [run_dir.path.name for run_dir in run_dirs]
-        found.lines += summary.lines
-        found.problems += summary.problems
+            if self._fetched_bytes > _MAX_RUN_BYTES:
+                self._rebuild()
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        summary = rebuild(self._ledger, self._run_dirs)
+        self._found.runs += [run_dir.path.name for run_dir in self._run_dirs]
+        self._found.lines += summary.lines
+        self._found.problems += summary.problems
+        for run_dir in self._folder.iterdir():
+            shutil.rmtree(run_dir)
+        self._run_dirs, self._fetched_bytes = [], 0
 
     def _fetched(self, there: RemoteRun, lines: bytes) -> RunDir:
         """A folder with what the ledger is made of; ``lines`` are the journal."""
@@ -178,6 +188,7 @@ class _Batch:
             if entry.size_bytes > _MAX_EVENTS_BYTES or run_bytes > _MAX_RUN_BYTES:
                 raise there.too_large(name)
             names.append(name)
+        self._fetched_bytes += run_bytes
         run_dir = RunDir(self._folder / there.run_id)
         run_dir.path.mkdir(mode=0o700)
         try:

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import DamagedError, ScratchError, StorageError
+from hpcflow.errors import DamagedError, MissingObjectError, ScratchError, StorageError
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.layout import MANIFEST
 from hpcflow.model.units import format_bytes
@@ -131,7 +131,8 @@ class Staging:
         """Fetch what is missing of a checkpoint; its folder, whole and on the disk.
 
         Raises:
-            DamagedError: a file is not what the manifest says, twice; nothing of it is kept.
+            DamagedError, MissingObjectError: a file is not what the manifest says, twice, or was
+                deleted; nothing of it is kept.
             MirrorError: the store; what was fetched is kept for the next time.
             StorageError: the disk is full, or gone.
         """
@@ -154,7 +155,7 @@ class Staging:
                 fetch(_missing(folder, checkpoint.files, lambda _: None))
             write_durably(folder / MANIFEST, checkpoint.manifest)
             sync_folders(folder)
-        except DamagedError:
+        except (DamagedError, MissingObjectError):
             remove_tree(folder)
             raise
         except OSError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +37,30 @@ def store(tmp_path: Path) -> Path:
     path = tmp_path / "store"
     path.mkdir(mode=0o755)
     return path
+
+
+#: Keeps all others from opening a file for as long as the kernel allows, 45 s.
+LEASE: Final = """
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = os.open(sys.argv[1], os.O_RDWR)
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_file_with_a_lease_is_not_waited_for(store: Path) -> None:
+    (store / NAME).parent.mkdir(parents=True)
+    (store / NAME).write_bytes(b"x")
+    command = [sys.executable, "-c", LEASE, str(store / NAME)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(MirrorError) as caught:
+            FolderRemote(str(store), shared=False, clock=SystemClock(), patience_s=60).read(NAME)
+        holder.communicate()
+    assert not caught.value.retryable
 
 
 @pytest.fixture

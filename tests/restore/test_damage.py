@@ -100,6 +100,25 @@ def test_what_is_damaged_is_skipped_for_the_one_before(owner: Owner, harm: str) 
     assert not run_dir.restore.exists()
 
 
+def test_of_one_that_is_deleted_meanwhile_nothing_is_kept(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = owner.mirrored(100, 200)
+    purge(run_dir)
+    name = f"{run_dir.path.name}/checkpoints/000000200/rank0/optim.pt"
+    read_range = FolderRemote.read_range
+
+    def read(remote: FolderRemote, given: str, begin: int, end: int) -> bytes:
+        if "000000200" in given:
+            remote.delete([name])
+        return read_range(remote, given, begin, end)
+
+    monkeypatch.setattr(FolderRemote, "read_range", read)
+    outcome = owner.restore(run_dir)
+    assert (outcome.checkpoints, list(outcome.skipped)) == ([100], [200])
+    assert not (run_dir.checkpoints / "000000200").exists()
+
+
 def test_where_all_are_damaged_the_run_and_its_history_come_back(owner: Owner) -> None:
     run_dir = owner.mirrored(100, 200)
     for step in (100, 200):

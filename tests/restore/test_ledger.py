@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from hpcflow.ledger.rows import Known
-from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Remote
+from hpcflow.projection import Summary, rebuild
 from hpcflow.restore.ledger import FromStore, rebuild_from
+from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone, list_runs
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
@@ -225,6 +227,25 @@ def test_a_run_whose_events_are_too_large_together_leaves_room_to_the_others(
     found = _rebuild(owner, "other.sqlite")
     assert found.runs == [good.path.name]
     assert "is too large: hpcflow did not write it" in found.problems[0]
+
+
+def test_the_runs_that_are_there_at_once_do_not_fill_the_disk(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dirs = [owner.mirrored(100) for _ in range(3)]
+    for run_dir in run_dirs:
+        owner.remote.put_bytes(b"{}\n" * 5000, f"{run_dir.path.name}/attempts/0001/events.jsonl")
+        purge(run_dir)
+    at_once: list[int] = []
+
+    def note(ledger: Ledger, given: list[RunDir]) -> Summary:
+        at_once.append(sum(each.stat().st_size for each in given[0].path.parent.rglob("*.jsonl")))
+        return rebuild(ledger, given)
+
+    monkeypatch.setattr("hpcflow.restore.ledger._MAX_RUN_BYTES", 20_000)
+    monkeypatch.setattr("hpcflow.restore.ledger.rebuild", note)
+    assert set(_rebuild(owner, "other.sqlite").runs) == {each.path.name for each in run_dirs}
+    assert max(at_once) < 40_000
 
 
 def test_a_run_of_a_cluster_with_the_same_paths_gets_no_link(owner: Owner) -> None:
