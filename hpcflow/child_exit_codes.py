@@ -1,4 +1,4 @@
-"""Make sure that the exit codes of programs that hpcflow starts are not lost."""
+"""Keep the exit codes of child processes. The command line needs this before any other import."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import suppress
 
 
 def keep_exit_codes() -> None:
-    """Stop ignoring SIGCHLD, if the process that started this one ignored it.
+    """Restore the default action of SIGCHLD.
 
-    While it is ignored, the kernel keeps no exit code, and Python reports 0: a squeue that failed
-    would say that no job exists.
+    If the parent process ignored it, the kernel discards exit codes and Python reports 0: a failed
+    squeue would look like an empty queue.
     """
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        with suppress(ValueError):  # possible in the main thread only
+        with suppress(ValueError):  # raised outside the main thread
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -13,7 +13,7 @@ from hpcflow.terminal import echo
 if TYPE_CHECKING:
     from hpcflow.model.journal import Held, JournalRecord, Released
     from hpcflow.storage.layout import RunDir
-    from hpcflow.storage.locks import SubmitLock
+    from hpcflow.storage.locks import HeldLock
 
 
 def append_requests(
@@ -138,7 +138,7 @@ def _was_ended_by_hand(records: Sequence[JournalRecord]) -> bool:
     return False
 
 
-def _end_standby(session: Session, run_dir: RunDir, lock: SubmitLock) -> None:
+def _end_standby(session: Session, run_dir: RunDir, lock: HeldLock) -> None:
     """A run that is held shall not go on by itself; the caller holds its lock.
 
     First of all the standby is kept from ever executing anything. Its job is cancelled if Slurm can

@@ -39,7 +39,7 @@ from hpcflow.launch.committing import Commitment, commitment_of, give_back
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import Plan
-from hpcflow.launch.submission import CLOCK_SKEW, is_stillborn, last_attempt
+from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, is_stillborn, last_attempt
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
 from hpcflow.rendering.array import common_directives, render_array
@@ -50,15 +50,15 @@ from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import SubmitLock, submit_lock
+from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.path_check import checked_runtime_sum
 from hpcflow.storage.rundir import create_run, link_run
 from hpcflow.storage.runtime_copy import installed_sum
 from hpcflow.storage.sweeps import SweepDir, next_array, write_array
 
-#: When sbatch starts, no intent may be older: it can take three minutes, and after
-#: ``submission.SENDING_TAKES`` another process withdraws an intent.
-_INTENTS_TAKE: Final = timedelta(seconds=90)
+#: Maximum age of the oldest intent when sbatch starts. sbatch can take three minutes; other
+#: processes withdraw an intent after ``SENDING_TAKES``.
+_MAX_INTENT_AGE: Final = SENDING_TAKES - timedelta(minutes=3) - CLOCK_SKEW
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def send_array(
     settings: Settings,
     scheduler: Scheduler,
     clock: Clock,
-    lock: SubmitLock,
+    lock: HeldLock,
 ) -> SentArray:
     """Make the runs of ``plans`` and send them as one array.
 
@@ -131,7 +131,7 @@ def _send(
     settings: Settings,
     scheduler: Scheduler,
     clock: Clock,
-    lock: SubmitLock,
+    lock: HeldLock,
 ) -> SentArray:
     number = next_array(sweep_dir)
     name = array_name(sweep_dir.sweep_id, number)
@@ -154,13 +154,13 @@ def _send(
     _link(folder, run_dirs)
     script = folder / "job.sbatch"
     write_durably(script, text)
-    if clock.now() - intents[0].at > _INTENTS_TAKE:
+    if clock.now() - intents[0].at > _MAX_INTENT_AGE:
         raise StorageError(
-            f"{sweep_dir.path} or {folder} answered so slowly that the array was not sent",
-            next_action="hpcflow submits its runs in some minutes, one by one",
+            f"{sweep_dir.path} or {folder} is too slow: hpcflow did not submit the array",
+            next_action="nothing to do: hpcflow submits its runs one by one in a few minutes",
         )
     try:
-        with lock.lent() as fd:
+        with lock.lend() as fd:
             ref = scheduler.submit(SubmitRequest(script, folder, name, fd))
     except SubmissionInDoubt:
         raise  # the next look finds each of them by its name, or withdraws it

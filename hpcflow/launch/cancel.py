@@ -31,7 +31,7 @@ from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.locks import SubmitLock, submit_lock
+from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.restoring import forget_cancelled, is_restored_now, keep_cancelled
 from hpcflow.storage.restoring import is_cancelled as is_kept
 from hpcflow.storage.runs import is_gone
@@ -168,7 +168,7 @@ def complete(
     *,
     before: Callable[[], None],
     scheduler: Scheduler,
-    lock: SubmitLock,  # noqa: ARG001 - a proof that nothing is being sent
+    lock: HeldLock,  # noqa: ARG001 - a proof that nothing is being sent
 ) -> None:
     """Complete a cancel that was killed.
 

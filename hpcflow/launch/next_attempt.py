@@ -26,7 +26,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.frozen import record_frozen_first
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import SubmitLock
+from hpcflow.storage.locks import HeldLock
 from hpcflow.storage.path_check import checked_runtime_sum
 from hpcflow.storage.rundir import renew_params
 
@@ -90,7 +90,7 @@ class NextAttempt:
             clock=clock,
         )
 
-    def send(self, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock) -> Launched:
+    def send(self, *, scheduler: Scheduler, clock: Clock, lock: HeldLock) -> Launched:
         """Send it; the caller holds ``lock`` and has settled what came before.
 
         If a job that Slurm restarted has claimed the attempt meanwhile, that is its job. If
@@ -131,7 +131,7 @@ class NextAttempt:
             compiled=self._settings.home.compiled_templates,
         )
 
-    def _send_somehow(self, scheduler: Scheduler, clock: Clock, lock: SubmitLock) -> Submitted:
+    def _send_somehow(self, scheduler: Scheduler, clock: Clock, lock: HeldLock) -> Submitted:
         """Keeping away from nodes, or, where Slurm will never take that, without."""
         try:
             return self._send(self._script, self._avoid, scheduler, clock, lock)
@@ -147,7 +147,7 @@ class NextAttempt:
         excluded: Sequence[str],
         scheduler: Scheduler,
         clock: Clock,
-        lock: SubmitLock,
+        lock: HeldLock,
     ) -> Submitted:
         return submission.send(
             self._run,

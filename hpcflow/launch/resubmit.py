@@ -19,7 +19,7 @@ from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import SubmitLock
+from hpcflow.storage.locks import HeldLock
 
 # What renders takes long to import, and most rounds send nothing.
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def resubmit(
     scheduler: Scheduler,
     site: Site,
     clock: Clock,
-    lock: SubmitLock,
+    lock: HeldLock,
     queue: Sequence[JobInfo],
     avoid: Sequence[str] = (),
     has_room: bool = True,

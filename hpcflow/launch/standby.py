@@ -32,7 +32,7 @@ from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import SubmitLock
+from hpcflow.storage.locks import HeldLock
 
 # What renders takes long to import, and most rounds send nothing.
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def send_standby(
     scheduler: Scheduler,
     site: Site,
     clock: Clock,
-    lock: SubmitLock,
+    lock: HeldLock,
     avoid: Sequence[str] = (),
 ) -> Launched | None:
     """Send a standby for the running attempt ``after``, if there is none and that is still so.
@@ -102,7 +102,7 @@ def go_on_with_standby(
     *,
     scheduler: Scheduler,
     clock: Clock,
-    lock: SubmitLock,
+    lock: HeldLock,
     queue: Sequence[JobInfo],
     mem_mb: int | None,
 ) -> Submitted | None:
@@ -176,7 +176,7 @@ def discard(
     *,
     scheduler: Scheduler,
     clock: Clock,
-    lock: SubmitLock,
+    lock: HeldLock,
     why: str,
 ) -> Submitted | None:
     """Give the standby of a run up, and cancel its job; the caller holds ``lock``.
@@ -270,7 +270,7 @@ def follow_standby(
     *,
     scheduler: Scheduler,
     clock: Clock,
-    lock: SubmitLock,
+    lock: HeldLock,
 ) -> bool:
     """Journal what a standby has done by itself: it has begun, or left; whether it has.
 

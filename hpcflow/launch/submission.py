@@ -54,10 +54,10 @@ from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.storage import journal
 from hpcflow.storage.files import storage_error, write_durably
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import SubmitLock
+from hpcflow.storage.locks import HeldLock
 
-#: Until nobody can be sending any more who has journaled an intent: clocks differ, and file systems
-#: show what others write late.
+#: After this time, no process can still be submitting a journaled intent. It allows for clock skew
+#: and late writes.
 SENDING_TAKES: Final = timedelta(minutes=5)
 
 #: Clocks of login nodes and of the controller differ; a job may seem older than its intent.
@@ -164,7 +164,7 @@ def send(
     *,
     scheduler: Scheduler,
     clock: Clock,
-    lock: SubmitLock,
+    lock: HeldLock,
     partition: str,
     resume_from: str | None,
     commitment: Commitment,
@@ -229,7 +229,7 @@ def settle(
     *,
     scheduler: Scheduler,
     clock: Clock,
-    lock: SubmitLock,
+    lock: HeldLock,
     lookup: Lookup | None = None,
 ) -> Submitted | None:
     """Learn what became of an open intent: adopt its job, or withdraw it.
@@ -247,7 +247,7 @@ def settle(
 
 
 def settle_standby(
-    run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock
+    run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, lock: HeldLock
 ) -> Submitted | None:
     """The same for the standby of a run; what it is found to be stays a standby.
 
@@ -265,7 +265,7 @@ def _settle(
     last: LastAttempt,
     scheduler: Scheduler,
     clock: Clock,
-    lock: SubmitLock,
+    lock: HeldLock,
     lookup: Lookup | None,
 ) -> Submitted | None:
     if not last.is_open or last.intent is None:
@@ -277,7 +277,9 @@ def _settle(
     is_ours = lock.is_reliable and last.intent.host in (None, socket.gethostname())
     if not is_ours and clock.now() - last.intent.at < SENDING_TAKES:
         where = last.intent.host or "another node"
-        raise _doubt(last.intent, f"sbatch may still be trying on {where}, for up to five minutes")
+        raise _doubt(
+            last.intent, f"sbatch may still be running on {where}; wait up to five minutes"
+        )
     return _withdraw(run_dir, last.intent, clock)
 
 
@@ -290,11 +292,11 @@ def _put_down(
 
 
 def _submit(
-    run_dir: RunDir, intent: Intended, *, scheduler: Scheduler, clock: Clock, lock: SubmitLock
+    run_dir: RunDir, intent: Intended, *, scheduler: Scheduler, clock: Clock, lock: HeldLock
 ) -> Submitted:
     attempt = run_dir.attempt(intent.attempt)
     try:
-        with lock.lent() as fd:
+        with lock.lend() as fd:
             request = SubmitRequest(attempt.script, attempt.path, intent.job_name, fd)
             ref = scheduler.submit(request)
     except SubmissionInDoubt as doubt:

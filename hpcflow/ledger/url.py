@@ -20,7 +20,7 @@ _WELL_FORMED = re.compile(
     r"(?:\?[^\s@#]*)?",
     re.ASCII,
 )
-_NO_CHARACTER = re.compile(r"%(?:00|(?![0-9A-Fa-f]{2}))")
+_BAD_ESCAPE = re.compile(r"%(?:00|(?![0-9A-Fa-f]{2}))")
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ def parse_url(text: str) -> DatabaseUrl:
         return _sqlite(text.removeprefix(_SQLITE))
     postgres = _POSTGRES.match(text)
     if postgres:
-        place = text[postgres.end() :]
-        if _NO_CHARACTER.search(place) or not _WELL_FORMED.fullmatch(place):
+        rest = text[postgres.end() :]
+        if _BAD_ESCAPE.search(rest) or not _WELL_FORMED.fullmatch(rest):
             raise InputError(
                 "the ledger's URL is not well formed (not shown: it may hold a password)",
-                next_action="write special characters as %40 (@), %2F (/), %3F (?), %20 (blank)",
+                next_action="write special characters as %40 (@), %2F (/), %3F (?), %25 (%), %20 (blank)",
             )
-        return DatabaseUrl("postgresql", dsn=f"postgresql://{place}")
+        return DatabaseUrl("postgresql", dsn=f"postgresql://{rest}")
     if ":" not in text and "@" not in text:
         return _sqlite(text)
     raise InputError(

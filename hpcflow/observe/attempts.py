@@ -67,7 +67,7 @@ from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.locks import SubmitLock, submit_lock
+from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.own_runs import is_others
 from hpcflow.storage.runs import is_gone, linked
 from hpcflow.storage.unread import mark_unread
@@ -149,7 +149,7 @@ class _Unsettled:
 
     run_dir: RunDir
     intent: Intended
-    lock: SubmitLock
+    lock: HeldLock
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.schema import SchedulerKind, Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import SubmitLock, submit_lock
+from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone
@@ -203,7 +203,7 @@ class _Round:
             )
 
     def _settled(
-        self, run_dir: RunDir, last: LastAttempt, site: str, lock: SubmitLock
+        self, run_dir: RunDir, last: LastAttempt, site: str, lock: HeldLock
     ) -> LastAttempt | None:
         """The standby with its job, if it has one; None when there never was a job of it."""
         if last.standby is not None and last.standby.is_open:

@@ -32,8 +32,11 @@ def drop_start_and_end(run_dir: RunDir, attempts: Iterable[int]) -> None:
             _rewrite(path)
 
 
-def _kept(line: bytes) -> bytes | None:
-    """Write a line anew, so that it says the same to the job script, which searches its text."""
+def _sanitized(line: bytes) -> bytes | None:
+    """Return the line as hpcflow would write it; None if it must be dropped.
+
+    The job script greps for text and hpcflow parses JSON: both must find the same event.
+    """
     event = parse_event(line)
     if event is None:
         return None
@@ -60,9 +63,9 @@ def _rewrite(path: Path) -> None:
         file = NewFile(new)
         try:
             for line in read_lines(path):
-                kept = _kept(line)
-                if kept is not None:
-                    file.write(kept + b"\n")
+                sanitized = _sanitized(line)
+                if sanitized is not None:
+                    file.write(sanitized + b"\n")
         finally:
             file.close()
         new.replace(path)

@@ -309,10 +309,11 @@ class _Restoring:
         Returns:
             How many were missing.
         """
-        last = last_attempt(records)
-        numbers = sorted(
-            number for number in journals.withdrawn_attempts(records) if number < last.next_number
+        withdrawn, next_number = (
+            journals.withdrawn_attempts(records),
+            last_attempt(records).next_number,
         )
+        numbers = sorted(number for number in withdrawn if number < next_number)
         names = [RunDir(Path()).attempt(number).claim.as_posix() for number in numbers]
         missing = [name for name in names if local.is_missing(self._run_dir, name)]
         for name in missing:

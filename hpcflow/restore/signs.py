@@ -22,7 +22,7 @@ from hpcflow.restore.remote_run import RemoteRun
 FRESH: Final = timedelta(hours=1)
 #: The last lines of a file of events: each is far shorter than that.
 _TAIL_BYTES: Final = 64 << 10
-#: A name from a store gets into advice, so it may not hold a command.
+#: The suggested commands contain this name, which comes from the store: accept no shell syntax.
 _MACHINE: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
@@ -73,5 +73,5 @@ def _where(records: list[JournalRecord]) -> str:
     intent = last_attempt(records).intent
     if intent is None:
         return "another machine"
-    name = intent.cluster or intent.host or ""
+    name = intent.cluster or (intent.host or "").removesuffix(" (array)")
     return name if _MACHINE.fullmatch(name) else "another machine"

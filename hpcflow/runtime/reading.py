@@ -133,10 +133,10 @@ def require_own(status: os.stat_result, path: Path | str) -> None:
 
 
 def require_no_strange_link(path: Path) -> None:
-    """Refuse a path with a link of another user in a folder that is not that user's.
+    """Refuse a path that contains a link of another user which is not trusted.
 
-    Their links in folders of their own are accepted, as ``fs.protected_symlinks`` does, if the path
-    ends in a folder of theirs: another one may be private to this user, or hold private files.
+    A link is trusted if its owner also owns its folder and its target. Any other target may be
+    private to this user, or hold private files.
 
     Raises:
         UnsafeFileError: there is one.
@@ -171,7 +171,8 @@ def _open_place(path: Path) -> int:
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     at, shown = os.open("/", flags), ""
     ahead, links = list(reversed(path.parts[1:])), 0
-    strange: tuple[str, int] | None = None
+    #: Parts still ahead at the end of another user's link -> the link and its owner.
+    strange: dict[int, tuple[str, int]] = {}
     try:
         while ahead:
             name = ahead.pop()
@@ -181,27 +182,34 @@ def _open_place(path: Path) -> int:
                 if not stat.S_ISLNK(status.st_mode):
                     at, child = child, at
                     shown = shown.rpartition("/")[0] if name == ".." else f"{shown}/{name}"
+                    _require_theirs(strange.pop(len(ahead), None), status, shown)
                     continue
                 if status.st_uid not in (_ROOT, os.geteuid()):
                     if status.st_uid != os.fstat(at).st_uid:
                         raise _strange(f"{shown}/{name}", status.st_uid)
-                    strange = f"{shown}/{name}", status.st_uid
+                    strange[len(ahead)] = f"{shown}/{name}", status.st_uid
                 target = Path(os.readlink("", dir_fd=child))
             finally:
                 os.close(child)
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-            ahead.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
             if target.is_absolute():
                 os.close(at)
                 at, shown = os.open("/", flags), ""
-        if strange is not None and os.fstat(at).st_uid != strange[1]:
-            raise _strange(*strange, f" to {shown}, which is not theirs; name that folder instead")
+            parts = target.parts[1:] if target.is_absolute() else target.parts
+            if not parts:  # a link to / or .
+                _require_theirs(strange.pop(len(ahead), None), os.fstat(at), shown or "/")
+            ahead.extend(reversed(parts))
     except BaseException:
         os.close(at)
         raise
     return at
+
+
+def _require_theirs(link: tuple[str, int] | None, target: os.stat_result, shown: str) -> None:
+    if link is not None and target.st_uid != link[1]:
+        raise _strange(*link, f" to {shown}, which is not theirs; name that folder instead")
 
 
 def _strange(link: str, uid: int, to: str = "") -> UnsafeFileError:

@@ -1,7 +1,7 @@
 """The locks of a run: at most one process may be creating a job of it, and one mirroring it.
 
 The submit lock is an ``flock`` on ``submit.lock``, and it belongs to the open file, not to the
-process: a child ``sbatch`` that inherits the descriptor (``lock.lent()``) keeps it after its parent
+process: a child ``sbatch`` that inherits the descriptor (``lock.lend()``) keeps it after its parent
 was killed. So a process that gets the lock knows that nobody is still sending.
 
 Some Lustre mounts know no flock. There the lock is granted all the same, marked as not reliable:
@@ -44,38 +44,39 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class SubmitLock:
+class HeldLock:
     """A lock that is held.
 
     Attributes:
         fd: open file descriptor for the submitting child to inherit.
-        is_reliable: False where the file system has no locks.
-        outlives_us: a child that inherited it may still be sending, so only its end releases it.
+        is_reliable: False where the file system has no locks, or nobody asked.
+        may_be_sending: whether a child process may still be submitting. Then only the end of that
+            child releases the lock.
     """
 
     fd: int
-    is_reliable: bool = True
-    outlives_us: bool = False
+    is_reliable: bool = False
+    may_be_sending: bool = False
 
     @contextmanager
-    def lent(self) -> Iterator[int]:
-        """Lend the descriptor to a child that sends, for the length of a ``with`` block.
+    def lend(self) -> Iterator[int]:
+        """Yield the descriptor for a submitting child process to inherit.
 
-        Once the child has answered, the lock is ours alone: a process that a wrapper around sbatch
-        leaves behind does not hold it.
+        Once the child has answered, :meth:`release` unlocks the file, even if a wrapper around
+        sbatch left a process behind that has it open.
         """
-        before, self.outlives_us = self.outlives_us, True
+        before, self.may_be_sending = self.may_be_sending, True
         try:
             yield self.fd
         except (SubmissionRefused, SubmissionDelayed, SchedulerUnavailable):
-            self.outlives_us = before
+            self.may_be_sending = before
             raise
-        self.outlives_us = before
+        self.may_be_sending = before
 
     def release(self) -> None:
-        """Close the descriptor."""
-        if not self.outlives_us:
-            with suppress(OSError):  # there are no locks
+        """Unlock the file, unless a child may still be submitting, and close it."""
+        if not self.may_be_sending:
+            with suppress(OSError):  # the file system has no locks
                 fcntl.flock(self.fd, fcntl.LOCK_UN)
         os.close(self.fd)
 
@@ -83,7 +84,7 @@ class SubmitLock:
 @contextmanager
 def submit_lock(
     run_dir: RunDir, *, wait_s: float, clock: Clock | None = None, must_be_free: bool = False
-) -> Iterator[SubmitLock]:
+) -> Iterator[HeldLock]:
     """Hold the run's submit lock for the length of a ``with`` block.
 
     Args:
@@ -97,7 +98,7 @@ def submit_lock(
             directory.
     """
     require_no_link(run_dir)
-    lock = SubmitLock(_open(run_dir.submit_lock))
+    lock = HeldLock(_open(run_dir.submit_lock))
     try:
         held = partial(_stuck if must_be_free else _contended, run_dir)
         lock.is_reliable = _acquire(
@@ -129,8 +130,8 @@ def lock_shared_file(
         os.close(fd)
 
 
-def mirror_lock(run_dir: RunDir) -> AbstractContextManager[SubmitLock | None]:
-    """Hold the run's mirror lock for the length of a ``with`` block; None when somebody else does.
+def mirror_lock(run_dir: RunDir) -> AbstractContextManager[HeldLock | None]:
+    """Hold the run's mirror lock for the length of a ``with`` block; None if another process does.
 
     Raises:
         StorageError: the lock file cannot be opened.
@@ -139,16 +140,16 @@ def mirror_lock(run_dir: RunDir) -> AbstractContextManager[SubmitLock | None]:
 
 
 @contextmanager
-def try_lock(path: Path) -> Iterator[SubmitLock | None]:
-    """Hold the lock on ``path`` for the length of a ``with`` block; None when somebody else does.
+def try_lock(path: Path) -> Iterator[HeldLock | None]:
+    """Hold the lock on ``path`` for the length of a ``with`` block; None if another process does.
 
-    What is held is an open file, which a child may be handed, and with it the lock. Where the file
-    system knows no locks it is granted.
+    A child process can inherit the open file, and with it the lock. Where the file system has no
+    locks it is granted.
 
     Raises:
         StorageError: the lock file cannot be opened.
     """
-    lock = SubmitLock(_open(path))
+    lock = HeldLock(_open(path))
     try:
         yield lock if _take(lock.fd, path) else None
     finally:

@@ -21,7 +21,7 @@ from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage.frozen import is_frozen_here, matches_frozen
-from hpcflow.storage.locks import SubmitLock
+from hpcflow.storage.locks import HeldLock
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_path_untrusted, is_purged, linked
 from hpcflow.storage.sweeps import (
@@ -84,7 +84,7 @@ class Round:
         StorageError: the sweep's files cannot be read.
     """
 
-    def __init__(self, around: Surroundings, sweep_dir: SweepDir, lock: SubmitLock) -> None:
+    def __init__(self, around: Surroundings, sweep_dir: SweepDir, lock: HeldLock) -> None:
         self.around, self.sweep_dir = around, sweep_dir
         self.sweep: Sweep = read_sweep(sweep_dir)
         self._size = journal_size(sweep_dir)

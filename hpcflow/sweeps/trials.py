@@ -33,7 +33,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import SubmitLock, submit_lock
+from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.rundir import link_run, read_run
 from hpcflow.storage.runs import is_gone, run_dir_of
 from hpcflow.storage.sweeps import SweepDir
@@ -95,7 +95,7 @@ class TrialRuns:
         clock: Clock,
         site: Site,
         scheduler: Scheduler,
-        lock: SubmitLock | None = None,
+        lock: HeldLock | None = None,
     ) -> None:
         require_cluster(site, scheduler)
         self._lock = lock
@@ -206,7 +206,7 @@ class TrialRuns:
             return
         has_sent = False
         while len(plans) >= _FEWEST:
-            assert self._lock is not None, "without it, trials are planned and not sent"
+            assert self._lock is not None, "without a lock, trials can only be planned"
             try:
                 sent = send_array(
                     plans[:size],

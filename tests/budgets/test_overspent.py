@@ -17,7 +17,7 @@ from hpcflow.model.state import Cause
 from hpcflow.requeue import overspent
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import SubmitLock, submit_lock
+from hpcflow.storage.locks import HeldLock, submit_lock
 from tests.budgets.desk import BudgetDesk
 from tests.requeue.killing import Killer
 from tests.requeue.standbys import begins
@@ -144,7 +144,7 @@ def test_what_has_ended_at_this_moment_is_told_nothing(
     desk.set(hard="1", on_exceeded=SAVE)
 
     @contextmanager
-    def behind_another(run_dir: RunDir, *, wait_s: float) -> Iterator[SubmitLock]:
+    def behind_another(run_dir: RunDir, *, wait_s: float) -> Iterator[HeldLock]:
         with submit_lock(run_dir, wait_s=wait_s) as held:
             ended = Ended(
                 at=desk.clock.now(),

@@ -270,7 +270,7 @@ def test_an_intent_of_another_login_node_is_let_be_while_sbatch_may_try(
     monkeypatch.setattr("socket.gethostname", lambda: "login2")
     desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
     (run_id,) = [link.name for link in desk.settings.home.runs.iterdir()]
-    assert "sbatch may still be trying on login1" in "\n".join(desk.look())
+    assert "sbatch may still be running on login1" in "\n".join(desk.look())
     assert desk.state(run_id)[0] is RunState.SUBMITTING
     desk.clock.advance(300)
     assert desk.state(run_id)[0] is RunState.CREATED

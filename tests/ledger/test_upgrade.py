@@ -197,7 +197,7 @@ def test_bills_that_were_there_before_have_the_types_of_their_gpus(
     ],
     ids=lambda journal: journal[:50],
 )  # fmt: skip
-def test_a_bill_of_any_other_shape_does_not_stop_the_upgrade(journal: str, tmp_path: Path) -> None:
+def test_a_malformed_bill_does_not_stop_the_upgrade(journal: str, tmp_path: Path) -> None:
     """In Postgres, another role may have written it."""
     path = tmp_path / "ledger.sqlite"
     with closing(sqlite3.connect(path)) as raw:

@@ -58,7 +58,7 @@ IGNORING: str = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SI
 
 
 @pytest.mark.parametrize("starts", ["function", "command"])
-def test_a_failure_is_none_the_less_if_the_parent_ignores_the_ends_of_children(
+def test_exit_codes_survive_an_ignored_sigchld(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: str
 ) -> None:
     """Exit codes are lost then, and a squeue that failed would say that no job exists."""

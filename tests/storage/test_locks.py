@@ -22,7 +22,7 @@ from hpcflow.errors import (
     SubmissionRefused,
 )
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import SubmitLock, submit_lock, try_lock
+from hpcflow.storage.locks import HeldLock, submit_lock, try_lock
 from hpcflow.testing.clock import FakeClock
 
 
@@ -73,14 +73,14 @@ def test_the_lock_lives_as_long_as_the_child_of_a_killed_process(tmp_path: Path)
     "answer", [None, SubmissionRefused("x"), SubmissionDelayed("x"), SchedulerUnavailable("x")]
 )
 @pytest.mark.parametrize("before", [None, SubmissionInDoubt("x"), KeyboardInterrupt()])
-def test_a_child_holds_the_lock_on_only_as_long_as_nobody_knows_whether_it_sends(
+def test_a_child_keeps_the_lock_only_while_it_may_be_submitting(
     tmp_path: Path, answer: Exception | None, before: BaseException | None
 ) -> None:
     """A wrapper around sbatch may leave a process behind that lives for days."""
     left: list[subprocess.Popen[bytes]] = []
 
-    def send(lock: SubmitLock, raised: BaseException | None) -> None:
-        with suppress(SchedulerError, KeyboardInterrupt), lock.lent() as fd:
+    def send(lock: HeldLock, raised: BaseException | None) -> None:
+        with suppress(SchedulerError, KeyboardInterrupt), lock.lend() as fd:
             left.append(subprocess.Popen(["cat"], pass_fds=[fd], stdin=subprocess.PIPE))
             if raised is not None:
                 raise raised

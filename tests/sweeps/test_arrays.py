@@ -112,7 +112,7 @@ def test_an_array_is_not_sent_if_others_may_withdraw_its_attempts_meanwhile(
 
     monkeypatch.setattr(array, "write_array", slowly)
     report = desk.round()
-    assert "answered so slowly" in "".join(report.problems)
+    assert "is too slow" in "".join(report.problems)
     assert desk.jobs() == []
     monkeypatch.setattr(array, "write_array", write_array)
     for _ in range(3):

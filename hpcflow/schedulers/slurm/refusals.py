@@ -121,20 +121,15 @@ UNAVAILABLE: Final = (
     "Unable to connect to database",
 )
 
-#: No job exists: sbatch itself could not start, or not read the script that hpcflow had written.
-#: Slurm is being upgraded on this machine, or a file system has a fault, and both pass.
+#: No job exists: sbatch could not start, or could not read the job script. Usual causes are
+#: temporary: a Slurm upgrade on this host or a file system error.
 NOT_STARTED: Final = (
     "Can't find plugin",
     "Couldn't find the specified plugin",
+    "Couldn't load specified plugin",
     "Failed to load plugin",
     "Failed to initialize plugin stack",
     "Unable to open file",
-    "error while loading shared libraries",
-    "Input/output error",
-    "Stale file handle",
-    "Too many open files",
-    "Cannot allocate memory",
-    "Resource temporarily unavailable",
 )
 
 #: The request may have arrived, and its answer been lost.
@@ -153,6 +148,12 @@ DOUBTS: Final = (
     "Connection reset",
     "Connection timed out",
     "Broken pipe",
+    # Faults of this machine and its file systems. They say nothing about when they happened.
+    "Input/output error",
+    "Stale file handle",
+    "Too many open files",
+    "Cannot allocate memory",
+    "Resource temporarily unavailable",
 )
 
 #: The verdict on every limit of accounting; which limit it was stands on a line before it.

@@ -65,9 +65,7 @@ def refusal_from(answer: Answer) -> SchedulerError:
     """Why ``sbatch --test-only`` said no. Nothing was sent, so there are no doubts."""
     text = answer.stderr
     if any(message in text for message in (*UNAVAILABLE, *DOUBTS, *NOT_STARTED)):
-        return SchedulerUnavailable(
-            f"Slurm does not take the job now: {_said(answer)}", next_action="try again later"
-        )
+        return _unavailable(answer, "try again later")
     if POLICY in text:
         return _limit(answer)
     if any(message in text for message in DELAYS):
@@ -96,7 +94,7 @@ def _error(answer: Answer, *, said_a_job: bool) -> SchedulerError:
     ):
         return _in_doubt(answer)
     if any(message in text for message in UNAVAILABLE):
-        return _unavailable(answer)
+        return _unavailable(answer, _LATER)
     if POLICY in text:
         return _limit(answer)
     if any(message in text for message in DELAYS):
@@ -109,10 +107,10 @@ def _error(answer: Answer, *, said_a_job: bool) -> SchedulerError:
     return _unknown(answer)
 
 
-def _unavailable(answer: Answer) -> SchedulerUnavailable:
-    return SchedulerUnavailable(
-        f"Slurm does not take the job now: {_said(answer)}", next_action=_LATER
-    )
+def _unavailable(answer: Answer, next_action: str) -> SchedulerUnavailable:
+    is_started = not any(message in answer.stderr for message in NOT_STARTED)
+    what = "Slurm does not take the job now" if is_started else "sbatch could not start"
+    return SchedulerUnavailable(f"{what}: {_said(answer)}", next_action=next_action)
 
 
 def _in_doubt(answer: Answer) -> SubmissionInDoubt:
@@ -157,7 +155,7 @@ def _unknown(answer: Answer) -> SchedulerError:
         if not lines or not all(line.startswith(("sbatch: ", 'Try "sbatch ')) for line in lines):
             return _in_doubt(answer)
         if any(message in answer.stderr for message in NOT_STARTED):
-            return _unavailable(answer)
+            return _unavailable(answer, _LATER)
         return _refused(answer, Refusal("", None, "correct what sbatch complains of"))
     reasons = [line for line in answer.stderr.splitlines() if _VERDICT not in line]
     if reasons and f"{_VERDICT} Unspecified error" in answer.stderr:

@@ -150,7 +150,8 @@ def test_a_folder_that_others_put_there_between_two_attempts_is_kept(
     "where",
     (
         *("folder", "above", "part", "glob", "own", "theirs"),
-        *("to-mine", "to-mine-by-two", "above-mine", "to-what-is-public"),
+        *("to-mine", "to-mine-by-two", "above-mine", "to-what-is-public", "to-mine-new", "to-root"),
+        "mine-in-theirs",
     ),
 )
 def test_links_of_other_users_lead_nowhere(bench: Bench, tmp_path: Path, where: str) -> None:
@@ -165,7 +166,17 @@ def test_links_of_other_users_lead_nowhere(bench: Bench, tmp_path: Path, where: 
         os.lchown(link, EVE, EVE)
     if where not in ("folder", "above", "part", "glob", "own"):
         os.chown(shared, EVE, EVE)
-    if where == "theirs":  # such as a link of a project's owner, in a folder of theirs
+    if where == "mine-in-theirs":
+        (private / "me").mkdir()
+        (private / "me" / "step-7").write_bytes(b"mine")
+    if where == "to-root":
+        link.unlink()
+        link.symlink_to("/")
+        os.lchown(link, EVE, EVE)
+    if where in (
+        "theirs",
+        "mine-in-theirs",
+    ):  # such as a link of a project's owner, in a folder of theirs
         os.chown(private, EVE, EVE)
     if where in ("above-mine", "to-what-is-public"):  # such as /scratch and /tmp
         other = tmp_path if where == "above-mine" else private
@@ -175,13 +186,19 @@ def test_links_of_other_users_lead_nowhere(bench: Bench, tmp_path: Path, where: 
         link.rename(shared / "second")
         link.symlink_to("second")
         os.lchown(link, EVE, EVE)
-    below = {"above": link / "private", "above-mine": link / "private"}
+    below = {
+        "above": link / "private",
+        "above-mine": link / "private",
+        "to-mine-new": link / "new",
+        "to-root": link / str(private).lstrip("/"),
+        "mine-in-theirs": link / "me",
+    }
     folder = {**below, "part": shared, "glob": shared}.get(where, link)
     bench.out = folder
     pattern = {"part": "out/step-*", "glob": "*/out/step-*"}.get(where, "step-*")
     rule, said = AdoptRule(folder, pattern), list[str]()
-    if where in ("own", "theirs"):
-        assert find(rule, said.append) == [link / "step-7"]
+    if where in ("own", "theirs", "mine-in-theirs"):
+        assert find(rule, said.append) == [folder / "step-7"]
     elif where in ("part", "glob"):
         assert find(rule, said.append) == []
         assert "it is a link of another user" in said[0]

@@ -10,7 +10,7 @@ from alembic import op
 revision = "0005"
 down_revision = "0004"
 
-#: In Postgres, other roles may have written a row. No row of hpcflow's comes near this size.
+#: In Postgres, other roles may have written a row. hpcflow's own rows are far smaller.
 _MAX_CHARACTERS = 1 << 20
 
 
@@ -42,4 +42,4 @@ def _types(journal: str) -> str | None:
         types = ",".join(sorted({name or "?" for kind, _, name in kinds if kind == "gpu"}))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return None
-    return types if types.isprintable() else None  # Postgres stores no NUL and no surrogate
+    return types if types.isprintable() else None  # Postgres cannot store NUL or surrogates
