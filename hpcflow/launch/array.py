@@ -42,6 +42,7 @@ from hpcflow.launch.plan import Plan
 from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, is_stillborn, last_attempt
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
+from hpcflow.model.requests import is_held
 from hpcflow.rendering.array import common_directives, render_array
 from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.schedulers.arrays import array_name
@@ -246,9 +247,11 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
         records = journal.read(run_dir)
         last = last_attempt(records)
         is_free = last.intent is None or (last.is_void and not last.is_withdrawn)
-        if not is_free or cancel_requested(run_dir, records, user=run.user, clock=clock):
+        is_cancelled = cancel_requested(run_dir, records, user=run.user, clock=clock)
+        if not is_free or is_cancelled or is_held(records):
             raise StorageError(
-                f"another process has submitted or cancelled {run.run_id} since it was created",
+                f"another process has submitted, held or cancelled {run.run_id} since it was "
+                "created",
                 next_action=f"look: hpcflow show {run.run_id}",
             )
         attempt = run_dir.attempt(1)

@@ -31,6 +31,9 @@ HEAD: Final = "0006"
 #: Any number, the same in all versions of hpcflow: a process that has this lock may change tables.
 ADVISORY_LOCK: Final = 0x68706366
 
+#: Postgres: another object depends on what would be changed, such as a view or a column of its type.
+_IS_IN_USE: Final = ("2BP01", "0A000")
+
 
 def version(connection: Connection) -> str | None:
     """The version of the tables; None for a database that has none of ours.
@@ -92,16 +95,27 @@ def upgrade(url: DatabaseUrl) -> None:
             config.attributes["connection"] = connection
             alembic.command.upgrade(config, "head")
     except SQLAlchemyError as error:
-        reason = str(getattr(error, "orig", error)).split("\n")[0]
-        raise LedgerError(
-            f"the tables of the ledger {url} could not be made: {reason}",
-            next_action="the files have everything; try again, or use another database. "
-            f"If this one is a damaged ledger, {how_to_rebuild(url)}",
-        ) from None
+        raise _could_not_be_made(url, getattr(error, "orig", None) or error) from None
     except (CommandError, UnicodeError) as error:  # a version that never was, a name that is none
         raise damaged(url, str(error)) from None
     finally:
         engine.dispose()
+
+
+def _could_not_be_made(url: DatabaseUrl, error: BaseException) -> LedgerError:
+    reason = str(error).split("\n")[0]
+    next_action = (
+        "the files have everything; try again, or use another database. "
+        f"If this one is a damaged ledger, {how_to_rebuild(url)}"
+    )
+    diagnostics = getattr(error, "diag", None)
+    if diagnostics is not None and diagnostics.sqlstate in _IS_IN_USE:
+        if diagnostics.message_detail:
+            reason = f"{reason}: {' '.join(diagnostics.message_detail.split())[:300]}"
+        next_action = "ask the owner of that object to drop it; then: hpcflow ledger upgrade"
+    return LedgerError(
+        f"the tables of the ledger {url} could not be made: {reason}", next_action=next_action
+    )
 
 
 def make_engine(url: DatabaseUrl) -> Engine:

@@ -76,7 +76,8 @@ def parse_url(text: str) -> DatabaseUrl:
         if _BAD_ESCAPE.search(rest) or not _WELL_FORMED.fullmatch(rest):
             raise InputError(
                 "the ledger's URL is not well formed (not shown: it may hold a password)",
-                next_action="write special characters as %40 (@), %2F (/), %3F (?), %25 (%), %20 (blank)",
+                next_action="write special characters as %40 (@), %2F (/), %3F (?), %25 (%), "
+                "%20 (blank)",
             )
         return DatabaseUrl("postgresql", dsn=f"postgresql://{rest}")
     if ":" not in text and "@" not in text:

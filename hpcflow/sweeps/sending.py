@@ -9,6 +9,7 @@ from hpcflow.errors import (
     HpcflowError,
     InputError,
     ScratchError,
+    StorageError,
     SubmissionRefused,
     in_one_line,
     next_step,
@@ -67,8 +68,11 @@ def _send_arrays(this: Round, waiting: list[Trial]) -> bool:
         return False
 
     def in_arrays() -> None:
-        for sent in this.runs.send_arrays(plans, this.sweep_dir):
-            this.report.sent.update(sent)
+        try:
+            for sent in this.runs.send_arrays(plans, this.sweep_dir):
+                this.report.sent.update(sent)
+        except StorageError as error:  # what is wrong with one run must not stop the others
+            this.report.problems.append(error.message)
 
     return _is_taken(this, waiting, in_arrays)
 

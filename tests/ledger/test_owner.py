@@ -439,6 +439,22 @@ def test_an_upgrade_keeps_the_rows_that_no_other_role_could_have_written(
         assert [each.run_id for each in ledger.runs()] == ([] if is_shared else ["r"])
 
 
+def test_an_upgrade_names_what_another_role_has_made_of_the_tables(
+    server: SharedServer, database: str
+) -> None:
+    """Such as a view for a dashboard. Postgres does not change a table that is in use."""
+    _go_back_to_0005(server, database)
+    server.as_ada(database, f"GRANT SELECT ON mirror_lag TO {server.eve}")
+    schema = f"hpcflow_studies_{server.eve}"
+    server.administer(f"CREATE SCHEMA {schema} AUTHORIZATION {server.eve}", database)
+    server.as_eve(database, f"CREATE VIEW {schema}.lag AS SELECT * FROM mirror_lag")
+    with pytest.raises(
+        LedgerError, match=f"view {schema}.lag depends on view mirror_lag"
+    ) as caught:
+        upgrade(parse_url(server.url(database, server.ada)))
+    assert "drop it; then: hpcflow ledger upgrade" in (caught.value.next_action or "")
+
+
 def _go_back_to_0005(server: SharedServer, database: str) -> None:
     """The tables as they were before rows had owners."""
     server.as_ada(
