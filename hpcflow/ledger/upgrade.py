@@ -31,7 +31,7 @@ HEAD: Final = "0006"
 #: Any number, the same in all versions of hpcflow: a process that has this lock may change tables.
 ADVISORY_LOCK: Final = 0x68706366
 
-#: Postgres: another object depends on what would be changed, such as a view or a column of its type.
+#: Postgres: another object depends on what would be changed, such as a view.
 _IS_IN_USE: Final = ("2BP01", "0A000")
 
 

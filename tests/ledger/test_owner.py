@@ -439,18 +439,23 @@ def test_an_upgrade_keeps_the_rows_that_no_other_role_could_have_written(
         assert [each.run_id for each in ledger.runs()] == ([] if is_shared else ["r"])
 
 
+@pytest.mark.parametrize(
+    ("made", "named"),
+    [
+        ("VIEW {schema}.lag AS SELECT * FROM mirror_lag", "lag depends on view mirror_lag"),
+        ("TABLE {schema}.copy (kept run)", 'column "copy.kept" uses its row type'),
+    ],
+)
 def test_an_upgrade_names_what_another_role_has_made_of_the_tables(
-    server: SharedServer, database: str
+    server: SharedServer, database: str, made: str, named: str
 ) -> None:
     """Such as a view for a dashboard. Postgres does not change a table that is in use."""
     _go_back_to_0005(server, database)
-    server.as_ada(database, f"GRANT SELECT ON mirror_lag TO {server.eve}")
+    server.as_ada(database, f"GRANT SELECT ON mirror_lag, run TO {server.eve}")
     schema = f"hpcflow_studies_{server.eve}"
     server.administer(f"CREATE SCHEMA {schema} AUTHORIZATION {server.eve}", database)
-    server.as_eve(database, f"CREATE VIEW {schema}.lag AS SELECT * FROM mirror_lag")
-    with pytest.raises(
-        LedgerError, match=f"view {schema}.lag depends on view mirror_lag"
-    ) as caught:
+    server.as_eve(database, f"CREATE {made.format(schema=schema)}")
+    with pytest.raises(LedgerError, match=named) as caught:
         upgrade(parse_url(server.url(database, server.ada)))
     assert "drop it; then: hpcflow ledger upgrade" in (caught.value.next_action or "")
 
