@@ -153,6 +153,7 @@ def _elsewhere(this: Try, role: str, url: str, server: S3 | None) -> None:
     say("restore --from", "restore", run_id, "--from", url, "--even-if-running",
         "--working-dir", str(other))  # fmt: skip
     this.requested.add(role)
+    this.forgotten.add(role)
     for command in this.dice.sample(_LATER, 3):
         say(command, *command.replace("RUN", run_id).split())
     for name in sorted(_outer(project).keys() - before.keys()):
