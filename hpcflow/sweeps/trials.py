@@ -20,7 +20,7 @@ from hpcflow.launch.jobs import require_cluster
 from hpcflow.launch.price import hourly_usd
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Submitted
+from hpcflow.model.journal import Changed, Submitted
 from hpcflow.model.requests import is_cancelled, is_held
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.state import AttemptState, RunState
@@ -246,7 +246,7 @@ class TrialRuns:
 
     def is_unsent(self, run_id: str) -> bool:
         """Whether an array may be made with a run: no job of it is there, for certain, and nobody
-        holds it or has cancelled it."""
+        holds it, has cancelled it, or has changed what it asks for."""
         home = self._settings.home
         if not (home.runs / run_id).is_symlink():
             return True
@@ -254,7 +254,7 @@ class TrialRuns:
         if is_gone(run_dir) or run_dir.cancel.exists():
             return False
         records = journal.read(run_dir)
-        if is_cancelled(records):
+        if is_cancelled(records) or any(isinstance(record, Changed) for record in records):
             return False
         last = submission.last_attempt(records)
         is_free = last.intent is None or (last.is_void and not last.is_withdrawn)

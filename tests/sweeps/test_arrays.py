@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpcflow.errors import SubmissionDelayed
 from hpcflow.launch import array
 from hpcflow.launch.resume import resume
 from hpcflow.model.journal import Held
@@ -165,6 +166,31 @@ def test_a_run_that_is_held_meanwhile_is_not_sent(
     monkeypatch.setattr(array, "create_run", held)
     desk.round()
     assert made[0].path.name not in {job.job_name.split(":")[1] for job in desk.jobs()}
+
+
+def test_what_a_person_has_changed_in_a_made_run_is_kept(desk: Searched) -> None:
+    desk.slurm = FakeScheduler(
+        desk.clock, cluster_name="devcluster", max_jobs=0, min_job_age_s=10**7
+    )
+    desk.begin(ARRAY)
+    desk.round()
+    run_dir = desk.run_dir(4)
+    with pytest.raises(SubmissionDelayed):
+        resume(
+            run_dir,
+            settings=desk.settings,
+            scheduler=desk.scheduler,
+            site=desk.site,
+            clock=desk.clock,
+            known_attempts=0,
+            overrides=("resources.time_limit=5m",),
+        )
+    desk.slurm.max_jobs = None
+    for _ in range(3):
+        desk.clock.advance(900)
+        desk.round()
+    assert len(desk.alive()) == 5
+    assert "#SBATCH --time=0-00:05:00" in run_dir.attempt(1).script.read_text()
 
 
 def test_an_array_that_is_refused_halts_the_sweep(desk: Searched) -> None:
