@@ -128,6 +128,7 @@ def make_completed(root: Path, number: int, events: int) -> RunDir:
         + say.submitted(1)
         + say.observed(1, AttemptState.RUNNING, 1, started_at=say.at(1), nodes=["n1", "n2"])
         + say.ended(1, Cause.COMPLETED, 60, exit_code=0, ended_at=say.at(60))
+        + say.accounted(1, "1.50", "gpu")  # else ls would ask Slurm's accounting
     )
     text = to_text(created_at)
     progress = (

@@ -14,10 +14,10 @@ from hpcflow.clock import to_text
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import MirroredRow
 from hpcflow.ledger.store import Ledger
-from hpcflow.model.journal import Accounted, ChargeLine
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import AttemptState, Cause
 from tests.ledger.lines import (
+    accounted,
     at,
     checkpoint,
     ended,
@@ -25,18 +25,9 @@ from tests.ledger.lines import (
     observed,
     removed,
     submitted,
-    text,
 )
 from tests.ledger.test_store import change_of
 from tests.storage.runs import make_run
-
-
-def accounted(attempt: int, usd: str, *kinds: str) -> bytes:
-    charges = [ChargeLine(kind=kind, begin=at(0), end=at(60), hours=Decimal(1)) for kind in kinds]
-    times = {"started_at": at(0), "ended_at": at(60), "elapsed_s": Decimal(3600)}
-    facts = {"attempt": attempt, "job_id": f"10{attempt}", "source": "accounting", **times}
-    amounts = {"gpu_hours": Decimal(8), "cost_usd": Decimal(usd), "charges": charges}
-    return text(Accounted(at=at(61), **amounts, **facts))
 
 
 def lived(attempt: int, end: float) -> list[bytes]:
