@@ -335,7 +335,6 @@ SECRET = "p@ss-7cc9c43b"
     [
         f"postgresql://ada:{SECRET.replace('@', '%40')}@127.0.0.1:1/hpcflow",
         f"postgresql+psycopg://127.0.0.1:1/hpcflow?user=ada&password={SECRET.replace('@', '%40')}",
-        f"postgres://ada:{SECRET.replace('@', '%40')}%zz@127.0.0.1:1/hpcflow",
     ],
 )
 def test_a_server_that_is_down_is_said_at_once_and_without_the_password(url: str) -> None:
