@@ -17,6 +17,7 @@ from hpcflow.runtime.reading import read_lines
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
+#: As JSON has them.
 _START_AND_END: Final = ('"started"', '"exited"')
 
 

@@ -309,10 +309,8 @@ class _Restoring:
         Returns:
             How many were missing.
         """
-        withdrawn, next_number = (
-            journals.withdrawn_attempts(records),
-            last_attempt(records).next_number,
-        )
+        next_number = last_attempt(records).next_number
+        withdrawn = journals.withdrawn_attempts(records)
         numbers = sorted(number for number in withdrawn if number < next_number)
         names = [RunDir(Path()).attempt(number).claim.as_posix() for number in numbers]
         missing = [name for name in names if local.is_missing(self._run_dir, name)]

@@ -72,7 +72,7 @@ def _send_arrays(this: Round, waiting: list[Trial]) -> bool:
             for sent in this.runs.send_arrays(plans, this.sweep_dir):
                 this.report.sent.update(sent)
         except StorageError as error:  # what is wrong with one run must not stop the others
-            this.report.problems.append(error.message)
+            this.report.problems.append(in_one_line(error))
 
     return _is_taken(this, waiting, in_arrays)
 

@@ -11,10 +11,12 @@ import pytest
 from hpcflow.errors import SubmissionDelayed
 from hpcflow.launch import array
 from hpcflow.launch.resume import resume
+from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Held
 from hpcflow.requeue.tick import tick
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import create_run
 from hpcflow.storage.sweeps import write_array
 from hpcflow.sweeps.state import SweepState
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
@@ -132,7 +134,7 @@ def test_a_run_that_cannot_be_in_an_array_does_not_stop_the_others(
 ) -> None:
     """A round is killed while it makes the runs. Then hpcflow is updated, or a file is purged."""
     desk.begin(ARRAY)
-    create_run, made = array.create_run, list[RunDir]()  # type: ignore[attr-defined]
+    made: list[RunDir] = []
 
     def killed(*given: Any, **named: Any) -> None:
         made.append(create_run(*given, **named))
@@ -154,7 +156,7 @@ def test_a_run_that_is_held_meanwhile_is_not_sent(
     desk: Searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.begin(ARRAY)
-    create_run, made = array.create_run, list[RunDir]()  # type: ignore[attr-defined]
+    made: list[RunDir] = []
 
     def held(*given: Any, **named: Any) -> RunDir:
         run_dir = create_run(*given, **named)
@@ -168,6 +170,18 @@ def test_a_run_that_is_held_meanwhile_is_not_sent(
     assert made[0].path.name not in {job.job_name.split(":")[1] for job in desk.jobs()}
 
 
+def _resume(desk: Searched, run_dir: RunDir, *overrides: str) -> Launched:
+    return resume(
+        run_dir,
+        settings=desk.settings,
+        scheduler=desk.scheduler,
+        site=desk.site,
+        clock=desk.clock,
+        known_attempts=0,
+        overrides=overrides,
+    )
+
+
 def test_what_a_person_has_changed_in_a_made_run_is_kept(desk: Searched) -> None:
     desk.slurm = FakeScheduler(
         desk.clock, cluster_name="devcluster", max_jobs=0, min_job_age_s=10**7
@@ -176,15 +190,7 @@ def test_what_a_person_has_changed_in_a_made_run_is_kept(desk: Searched) -> None
     desk.round()
     run_dir = desk.run_dir(4)
     with pytest.raises(SubmissionDelayed):
-        resume(
-            run_dir,
-            settings=desk.settings,
-            scheduler=desk.scheduler,
-            site=desk.site,
-            clock=desk.clock,
-            known_attempts=0,
-            overrides=("resources.time_limit=5m",),
-        )
+        _resume(desk, run_dir, "resources.time_limit=5m")
     desk.slurm.max_jobs = None
     for _ in range(3):
         desk.clock.advance(900)
@@ -231,14 +237,7 @@ def test_a_job_of_a_run_that_slurm_did_not_take_as_a_task_is_found_by_its_own_na
     desk.round()
     desk.slurm.faults.append(Fault.LOST_ANSWER)
     run_dir = desk.run_dir(0)
-    launched = resume(
-        run_dir,
-        settings=desk.settings,
-        scheduler=desk.scheduler,
-        site=desk.site,
-        clock=desk.clock,
-        known_attempts=0,
-    )
+    launched = _resume(desk, run_dir)
     assert desk.alive() == [launched.job_id]
 
 
