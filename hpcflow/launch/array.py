@@ -158,7 +158,7 @@ def _send(
     if clock.now() - intents[0].at > _MAX_INTENT_AGE:
         raise StorageError(
             f"{sweep_dir.path} or {folder} is too slow: hpcflow did not submit the array",
-            next_action="nothing to do: hpcflow submits its runs one by one in a few minutes",
+            next_action="no action needed: hpcflow submits its runs one by one in a few minutes",
         )
     try:
         with lock.lend() as fd:

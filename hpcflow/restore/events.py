@@ -17,7 +17,7 @@ from hpcflow.runtime.reading import read_lines
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
-#: As JSON has them.
+#: The kinds of the dropped events, as they appear in JSON.
 _START_AND_END: Final = ('"started"', '"exited"')
 
 

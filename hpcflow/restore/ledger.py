@@ -41,7 +41,7 @@ from hpcflow.storage.runs import is_gone, link_of
 #: Their small files lie on this machine at once.
 _BATCH: Final = 20
 #: Of one file, and of all of a run: anybody may have written them, and they fill the folder of
-#: temporary files. Of all runs there at once it is less than twice the latter.
+#: temporary files. A batch that exceeds the latter is rebuilt at once.
 _MAX_EVENTS_BYTES: Final = 256 << 20
 _MAX_RUN_BYTES: Final = 1 << 30
 
