@@ -148,7 +148,7 @@ DOUBTS: Final = (
     "Connection reset",
     "Connection timed out",
     "Broken pipe",
-    # Faults of this machine and its file systems. They can occur before or after the request is sent.
+    # Faults of this machine and its file systems, before or after the request is sent.
     "Input/output error",
     "Stale file handle",
     "Too many open files",
