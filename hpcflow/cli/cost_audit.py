@@ -72,12 +72,10 @@ def _print(found: Audit) -> None:
             "hours, in no bill"
         )
     if found.uncheckable:
-        echo(
-            f"{found.uncheckable} bills cannot be checked: no accounting that is asked here knows "
-            "of them"
-        )
+        echo(f"{found.uncheckable} bills were not checked: no accounting told of their jobs")
     agree = found.checked - len({(each.run_id, each.attempt) for each in found.differences})
-    echo(f"{agree} of {found.checked} bills agree with accounting")
+    if found.checked or not found.uncheckable:
+        echo(f"{agree} of {found.checked} bills agree with accounting")
 
 
 def _usd(job: Unknown) -> str:

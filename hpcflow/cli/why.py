@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hpcflow.schedulers.base import Scheduler
     from hpcflow.sites.live import ClusterInfo
     from hpcflow.sites.standing import Reservation, Standing
+    from hpcflow.storage.layout import RunDir
 
 
 @click.command("why", short_help="Tell why a run waits, and what to try next.")
@@ -110,7 +111,7 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
 
     from hpcflow.errors import StorageError
     from hpcflow.ledger.queries import PURGED_RULE
-    from hpcflow.outlook.unsent import Unsent, explain_unsent
+    from hpcflow.outlook.unsent import Unsent, explain_unsent, waits_for_budget
     from hpcflow.storage import journal
     from hpcflow.storage.layout import RunDir
     from hpcflow.storage.runs import is_gone
@@ -130,8 +131,23 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
     if detail.attempts and detail.attempts[-1].rule == PURGED_RULE:
         last = detail.attempts[-1]  # purged before its job id was read
     is_lost = is_lost and not is_gone(run_dir)
-    now = session.clock.now()
-    return explain_unsent(detail.run, last, records, now, is_journal_lost=is_lost)
+    no_room = None
+    if waits_for_budget(detail.run, records):
+        no_room = _no_room(session, run_dir)
+    return explain_unsent(
+        detail.run, last, records, session.clock.now(), is_journal_lost=is_lost, no_room=no_room
+    )
+
+
+def _no_room(session: Session, run_dir: RunDir) -> tuple[str, str] | None:
+    """What a hard budget says at this moment; what the journal says was so when it was decided."""
+    from hpcflow.requeue.budgets_now import BudgetsNow
+    from hpcflow.storage.rundir import read_run
+
+    run = read_run(run_dir)
+    budgets = BudgetsNow(session.settings.home, session.clock)
+    refusal = budgets.refusal_of(run, run_dir, session.site(run.site))
+    return None if refusal is None else (refusal.message, refusal.next_action)
 
 
 def _json(

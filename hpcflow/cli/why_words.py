@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.model.units import format_duration
-from hpcflow.outlook.bounds import amount_words, minutes_words
+from hpcflow.outlook.bounds import amount_words, minutes_words, nodes_misfit, shortage_words
+from hpcflow.schedulers.slurm.reasons import Kind
 
 if TYPE_CHECKING:
     from hpcflow.outlook.ahead import Obstacle
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from hpcflow.sites.live import PartitionInfo
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
+#: What keeps a job waiting no longer once other jobs have ended.
+_BY_OTHERS: Final = (Kind.TURN, Kind.ROOM, Kind.LIMIT, Kind.DEPENDENCY, Kind.LICENCE)
 
 
 def wait_lines(wait: Wait, *, held: bool, now: datetime) -> Iterator[tuple[str, str]]:
@@ -92,13 +95,15 @@ def _start(wait: Wait, now: datetime) -> str:
         return f"any moment{where}"
     left = format_duration((job.expected_start - now).total_seconds())
     when = f"{job.expected_start:{_TIME}} UTC, in {left}{where}"
-    return f"{when}, or before, when others end early"
+    until = max((each.reservation.end for each in wait.obstacles if each.takes_all), default=now)
+    others_hold_it = wait.reason.kind in _BY_OTHERS and job.expected_start > until
+    return f"{when}, or before, when others end early" if others_hold_it else when
 
 
 def _limits(wait: Wait) -> Iterator[tuple[str, str]]:
     name = "limits"
     for limit in wait.limits:
-        full = ", full" if limit.is_full else ""
+        full = ", full" if limit.is_full else shortage_words(limit, wait.job)
         yield name, f"{limit.name} of {limit.holder}: {amount_words(limit)}{full}"
         name = ""
     if wait.partition is not None and (text := _partition(wait.partition, wait.job)):
@@ -111,10 +116,8 @@ def _partition(partition: PartitionInfo, job: WaitingJob) -> str:
     most = partition.time_limit_max_min
     if most is not None and job.time_limit_min is not None and job.time_limit_min > most:
         said.append(f"partition {partition.name} allows at most {minutes_words(most)}")
-    most = partition.job_nodes_max
-    if most is not None and job.nodes is not None and job.nodes > most:
-        nodes = "1 node" if most == 1 else f"{most} nodes"
-        said.append(f"partition {partition.name} allows at most {nodes}")
+    if (words := nodes_misfit(partition, job)) is not None:
+        said.append(words)
     return "; ".join(said)
 
 
@@ -131,5 +134,6 @@ def _obstacle(obstacle: Obstacle, now: datetime) -> str:
     if each.start <= now:
         return f"{words}: until then nothing else starts there"
     if obstacle.fits_min is None:
-        return f"{words}: no job ends before it any more"
+        left = format_duration((each.start - now).total_seconds())
+        return f"{words}: it begins in {left}, and only a job with a shorter limit could start now"
     return f"{words}: a limit of {minutes_words(obstacle.fits_min)} or less would end before it"

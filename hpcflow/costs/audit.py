@@ -62,8 +62,8 @@ class Audit:
 
     Attributes:
         checked: bills that were recomputed.
-        uncheckable: bills of which nobody who is asked here knows anything: their site has no
-            accounting, or their jobs were on another cluster.
+        uncheckable: bills that were not recomputed: their site has no accounting, its accounting
+            did not answer (see ``problems``), or their jobs were on another cluster.
         unknown: jobs that are no attempt of any run.
         helpers: jobs of hpcflow itself, such as the daemon: they have their price, and no run.
         problems: what kept some from being so.
@@ -128,6 +128,7 @@ def audit(
             told = _ask(dues, connect(name), min(begin, _begin(dues, now)))
         except HpcflowError as error:
             found.problems.append(f"{name}: {error.message}")
+            found.uncheckable += len(dues)
             continue
         _compare(found, dues, told, site, now)
         for stray in strays(told, jobs):

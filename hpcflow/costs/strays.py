@@ -11,7 +11,7 @@ from typing import Final
 from hpcflow.ledger.rows import JobRow
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.state import AttemptState
-from hpcflow.observe.resized import lives_of
+from hpcflow.observe.resized import lives_of, rest_of
 from hpcflow.schedulers.base import JobInfo
 
 #: How the names of all jobs begin that hpcflow, or a wrapper of its, sends.
@@ -41,30 +41,35 @@ class Stray:
 def strays(told: Iterable[JobInfo], jobs: Iterable[JobRow]) -> list[Stray]:
     """What of ``told`` has ended, did run, and is no attempt's, oldest first.
 
-    Ids are given again one day, so a job is known by its id and its name. Of a job that Slurm has
-    restarted each life has a record, and is an attempt: what there are more records of than
-    attempts, nobody has counted.
+    Ids are given again one day, and owners rename their jobs, so a job is known by its id and
+    either the time of its submission or its name. Of a job that Slurm has restarted each life has
+    a record, and is an attempt: what there are more records of than attempts, nobody has counted.
     """
     attempts: dict[_Key, list[datetime | None]] = defaultdict(list)
+    submitted: set[tuple[str, datetime]] = set()
     runs = set()
     for row in jobs:
         attempts[row.job_id, row.job_name.strip()].append(row.submitted_at)
+        if row.submitted_at is not None:
+            submitted.add((row.job_id, row.submitted_at.replace(microsecond=0)))
         runs.add(row.run_id)
     records: dict[_Key, list[JobInfo]] = defaultdict(list)
     parts: dict[_Key, list[JobInfo]] = defaultdict(list)
     for job in told:
-        name = job.job_name.strip()
-        if not name.startswith(PREFIX) and (job.job_id.partition("+")[0], name) not in attempts:
-            continue  # renamed by its owner, or another job by now
+        name, (number, _, component) = job.job_name.strip(), job.job_id.partition("+")
+        if (number, name) not in attempts:
+            is_renamed = (number, job.submitted_at) in submitted
+            if is_renamed or not name.startswith(PREFIX):
+                continue
         if job.elapsed_s and (job.state is AttemptState.ENDED or job.ended_at is not None):
-            number, _, component = job.job_id.partition("+")
             (parts if component else records)[number, name].append(job)
     found = []
     for key, some in records.items():
         lives = lives_of(some) if key in attempts else some
         for job in _surplus(lives, attempts.get(key, [])):
             own = [each for each in parts[key] if each.submitted_at == job.submitted_at]
-            found += [_stray(each, key in attempts, runs) for each in (job, *own)]
+            resized = _parts(job, some) if key in attempts else [job]
+            found += [_stray(each, key in attempts, runs) for each in (*resized, *own)]
     return sorted(found, key=lambda each: (str(each.job.submitted_at or ""), each.job.job_id))
 
 
@@ -74,6 +79,12 @@ def _surplus(records: Sequence[JobInfo], attempts: Sequence[datetime | None]) ->
     strange = [job for job in records if job.submitted_at not in known]
     count = max(0, len(records) - len(attempts))
     return strange[max(0, len(strange) - count) :] if count else []
+
+
+def _parts(life: JobInfo, records: Sequence[JobInfo]) -> list[JobInfo]:
+    """The records of one life of a job: several if it was resized."""
+    first = next(each for each in records if each.submitted_at == life.submitted_at)
+    return [first, *rest_of(first, records)]
 
 
 def _stray(job: JobInfo, is_known: bool, runs: set[str]) -> Stray:

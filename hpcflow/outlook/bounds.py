@@ -106,6 +106,35 @@ def amount_words(limit: Limit) -> str:
     return f"{_number(limit, limit.used)} of {_number(limit, limit.allowed)}{unit} used"
 
 
+def shortage_words(limit: Limit, job: WaitingJob) -> str:
+    """``; it wants 2, and 1 is left`` of a limit that is not full, and has no room for it;
+    else empty."""
+    wants = job.wants.get(limit.resource, 0)
+    left = limit.allowed - (limit.used or 0)
+    if limit.used is None or "Mins" in limit.name or not 0 < left < wants:
+        return ""
+    are = "is" if left == 1 or limit.resource == "mem" else "are"
+    return f"; it wants {_number(limit, wants)}, and {_number(limit, left)} {are} left"
+
+
+def nodes_misfit(partition: PartitionInfo, job: WaitingJob) -> str | None:
+    """In which words a partition never takes so many, or so few, nodes; None where it does."""
+    if job.nodes is None:
+        return None
+    most = min(partition.job_nodes_max or partition.nodes, partition.nodes)
+    if job.nodes > most:
+        verb = "allows" if partition.job_nodes_max == most else "has"
+        return f"partition {partition.name} {verb} at most {_nodes(most)}"
+    fewest = partition.job_nodes_min or 1
+    if job.nodes < fewest:
+        return f"partition {partition.name} allows no less than {_nodes(fewest)}"
+    return None
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
 def excess_words(limit: Limit, wants: int) -> str:
     """``it asks for 20 gres/gpu, and GrpTRES of account physics allows 16``."""
     allows = f"{limit.name} of {limit.holder} allows {_number(limit, limit.allowed)}"

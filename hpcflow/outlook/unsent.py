@@ -22,6 +22,8 @@ _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _RESUME: Final = "send it now: hpcflow resume {run}"
 _FIND_CAUSE: Final = "see why: hpcflow history {run}; then go on: hpcflow resume {run}"
 _FAILED: Final = "see why: hpcflow logs {run}; a daemon would send it again: hpcflow daemon status"
+#: The rule by which a run waits for a budget, in :mod:`hpcflow.requeue.policy`.
+_OVER_BUDGET: Final = "over_budget"
 _TO_BE_SENT: Final = (RunState.CREATED, RunState.WAITING, RunState.FAILED)
 _DAEMON: Final = "the daemon sends it, see whether it runs: hpcflow daemon status; or " + _RESUME
 
@@ -48,6 +50,7 @@ def explain_unsent(
     now: datetime,
     *,
     is_journal_lost: bool = False,
+    no_room: tuple[str, str] | None = None,
 ) -> Unsent:
     """Why no job of it waits.
 
@@ -55,8 +58,9 @@ def explain_unsent(
         last: its last attempt.
         records: its journal; none where that is gone.
         is_journal_lost: whether its run directory has no journal.
+        no_room: why a hard budget has no room for its next attempt now, and what to do.
     """
-    words, until, advice = _explained(run, last, records, now)
+    words, until, advice = _explained(run, last, records, no_room, now)
     if is_journal_lost and run.state in _TO_BE_SENT and run.next_action != "held":
         words = f"it was stopped ({lost_journal.RULE}): {lost_journal.WHY}"
         advice = lost_journal.ADVICE
@@ -65,8 +69,19 @@ def explain_unsent(
     )
 
 
+def waits_for_budget(run: RunView, records: Sequence[JournalRecord]) -> bool:
+    """Whether the last decision about it was to wait until a hard budget has room."""
+    decided = _last(records, lambda each: isinstance(each, Decided))
+    is_so = isinstance(decided, Decided) and decided.rule == _OVER_BUDGET
+    return is_so and (run.next_action or "").startswith("wait")
+
+
 def _explained(
-    run: RunView, last: AttemptView | None, records: Sequence[JournalRecord], now: datetime
+    run: RunView,
+    last: AttemptView | None,
+    records: Sequence[JournalRecord],
+    no_room: tuple[str, str] | None,
+    now: datetime,
 ) -> tuple[str, datetime | None, str]:
     if run.state in (RunState.QUEUED, RunState.RUNNING) and last and is_cancelled(records):
         words = f"cancelled, but its job {last.job_id} has not ended yet"
@@ -80,6 +95,10 @@ def _explained(
         return "it is completed", None, "what it made: hpcflow show {run}"
     if run.state is RunState.CANCELLED:
         return "it was cancelled", None, "go on after all: hpcflow resume {run}"
+    if waits_for_budget(run, records):
+        if no_room is None:
+            return "it waited for a budget, which has room for it now", None, _DAEMON
+        return f"it waits: {no_room[0]}", None, no_room[1]
     return _waits(run, last, records)
 
 

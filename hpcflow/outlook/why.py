@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hpcflow.errors import shell_word
@@ -11,8 +11,8 @@ from hpcflow.model.units import write_duration
 from hpcflow.outlook.account import Account, accounts_of
 from hpcflow.outlook.advice import advise
 from hpcflow.outlook.ahead import Obstacle, obstacles
-from hpcflow.outlook.bounds import binding, excess_words, limits_on
-from hpcflow.schedulers.slurm.reasons import Reason, exceeded, explain
+from hpcflow.outlook.bounds import binding, excess_words, limits_on, nodes_misfit
+from hpcflow.schedulers.slurm.reasons import Kind, Reason, exceeded, explain
 from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
 from hpcflow.sites.standing import Limit, Reservation, Standing
@@ -64,6 +64,8 @@ def explain_wait(
     limits = binding(reason.limit, limits_on(job, standing, partition), job)
     if reason.limit is not None and reason.limit.passes:
         reason = _of_this_job(reason, limits, job)
+    elif reason.kind is Kind.PARTITION and partition is not None and nodes_misfit(partition, job):
+        reason = replace(reason, kind=Kind.TOO_LARGE)  # else some of its nodes are not up
     accounts = accounts_of(job, standing, cluster)
     ahead = obstacles(job, reservations, partition, now)
     names = {

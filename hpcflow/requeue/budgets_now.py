@@ -10,6 +10,7 @@ from typing import Final
 
 from hpcflow.budgets.commitments import no_room_for
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
+from hpcflow.budgets.room import Refusal
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
@@ -44,7 +45,14 @@ class BudgetsNow:
     def no_room(
         self, run: Run, run_dir: RunDir, site: Site, *, mem_mb: int | None = None
     ) -> str | None:
-        """Which hard budget has no room for the next attempt of a run; None where all have, and
+        """:meth:`refusal_of` in short, as it is journaled."""
+        found = self.refusal_of(run, run_dir, site, mem_mb=mem_mb)
+        return None if found is None else found.short
+
+    def refusal_of(
+        self, run: Run, run_dir: RunDir, site: Site, *, mem_mb: int | None = None
+    ) -> Refusal | None:
+        """Why a hard budget has no room for the next attempt of a run; None where all have, and
         where a standby is to be that, to which its share is committed already.
 
         Args:
@@ -74,7 +82,7 @@ class BudgetsNow:
         found = no_room_for(folder, pledge, self._now, read, earlier=earlier)
         if found is None and (pledge.own is not None or any(map(read.get, pledge.scopes))):
             self._require_free(folder)
-        return None if found is None else found.short
+        return found
 
     def _require_free(self, folder: BudgetFolder) -> None:
         """Find out once for all runs whether somebody holds the lock: each of them would wait a

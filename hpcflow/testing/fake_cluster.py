@@ -16,6 +16,7 @@ from hpcflow.clock import Clock
 from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.model.usage import Usage
 from hpcflow.schedulers.base import JobInfo
+from hpcflow.schedulers.slurm.parse_jobs import since_resize
 
 #: How long Slurm lets a job wait that it has requeued.
 REQUEUE_WAIT = timedelta(seconds=121)
@@ -77,15 +78,15 @@ class FakeCluster:
         self._jobs[job_id] = replace(self._jobs[job_id], partition=partition)
 
     def resize(self, job_id: str, nodes: Sequence[str]) -> None:
-        """``scontrol update NumNodes=…`` of one that runs: accounting begins a record of its own,
-        and the queue says as before when the job was submitted."""
+        """``scontrol update NumNodes=…`` of one that runs: accounting begins another record, which
+        keeps the start of the whole job; the queue says as before when it was submitted."""
         job, now = self._jobs[job_id], self._clock.now()
         part = replace(self._resized.get(job_id, job), nodes=job.nodes)
         state = attempt_state("RESIZING")
         ended = replace(part, raw_state="RESIZING", state=state, ended_at=now)
         self._past.append(replace(ended, source="accounting"))
         self._jobs[job_id] = replace(job, nodes=tuple(nodes))
-        self._resized[job_id] = replace(job, submitted_at=now, started_at=now)
+        self._resized[job_id] = replace(job, submitted_at=now)
 
     def rename(self, job_id: str, job_name: str) -> None:
         """``scontrol update jobname=…``, by its owner."""
@@ -158,8 +159,7 @@ class FakeCluster:
 
     def _part(self, job: JobInfo) -> JobInfo:
         """A job as accounting has it since it was resized."""
-        part = self._resized.get(job.job_id, job)
-        return replace(job, submitted_at=part.submitted_at, started_at=part.started_at)
+        return replace(job, submitted_at=self._resized.get(job.job_id, job).submitted_at)
 
     def _add_all(
         self, job_name: str, script: str, partition: str, nodes: Sequence[str] = ("n1",)
@@ -270,6 +270,7 @@ class FakeCluster:
                 elapsed_s=self._elapsed_s(job),
                 usage=self._usage(job) if job.nodes and not self.tells_no_usage else None,
             )
+            record = since_resize(record)
             found.append(record)
             for number, (partition, usage) in enumerate(self._components.get(job.job_id, ()), 1):
                 job_id, used = f"{job.job_id}+{number}", usage if job.nodes else None

@@ -131,7 +131,14 @@ def test_a_daemon_without_slurm_waits_for_the_budget_and_goes_on(mine: Desk) -> 
     assert waiting in mine.say("show", run_id)
     assert "wait (over_budget): budget project:vision" in mine.say("history", run_id)
     assert "has no room" in mine.error("resume", run_id)
+    for hard in ("4.00", "4.50"):
+        mine.say("budget", "set", "project:vision", "--hard", hard)
+        said = " ".join(mine.say("why", run_id).split())
+        assert f"it waits: budget project:vision has no room: of {hard} USD" in said
+        assert "raise it: hpcflow budget set project:vision --hard" in said
+        assert "resume" not in said, "that is refused"
     mine.say("budget", "set", "project:vision", "--hard", "6", "--soft", "1")
+    assert "it waited for a budget, which has room for it now" in mine.say("why", run_id)
     said = mine.error("daemon", "--once", code=0)
     assert "are spent or committed, more than 1.00 USD" in said
     assert len(mine.json("show", run_id)["attempts"]) == 2

@@ -207,8 +207,7 @@ def test_nobody_can_audit_what_no_accounting_knows(billed: Desk) -> None:
     assert set(found) == {"differences", "unknown", "helpers", "problems"}
     assert not any(found.values())
     said = billed.say("cost", "audit")
-    assert "2 bills cannot be checked: no accounting that is asked here knows of them" in said
-    assert "0 of 0 bills agree" in said
+    assert said.strip() == "2 bills were not checked: no accounting told of their jobs"
 
 
 def test_names_that_a_spreadsheet_would_execute_are_texts(desk: Desk) -> None:

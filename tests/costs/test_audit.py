@@ -135,7 +135,7 @@ def test_a_record_that_is_gone_is_found(desk: Watched) -> None:
 def test_accounting_that_is_silent_is_a_problem_and_no_difference(desk: Watched) -> None:
     desk.slurm.is_accounting_down = True
     found = audited(desk)
-    assert found.differences == []
+    assert (found.checked, found.uncheckable, found.differences) == (0, 1, [])
     assert "devcluster" in found.problems[0]
 
 
@@ -247,6 +247,20 @@ def test_a_job_that_its_owner_renamed_is_neither_a_difference_nor_a_job_of_hpcfl
     launched = desk.launch()
     desk.look()
     desk.slurm.rename(launched.job_id, "my best run")
+    complete(desk, launched.job_id)
+    found = audited(desk)
+    assert (found.checked, found.differences) == (2, [])
+    assert (found.unknown, found.helpers) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["hpcflow:my-best", "hpcflow:x-20260301-abcdefgh:1", "hpcflow-x"])
+def test_a_job_is_known_by_its_id_and_time_whatever_its_owner_called_it(
+    desk: Watched, name: str
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.rename(launched.job_id, name)
+    desk.slurm.add_component(launched.job_id, "gpu", Usage(nodes=1, cpus=4, gpus={"a100": 1}))
     complete(desk, launched.job_id)
     found = audited(desk)
     assert (found.checked, found.differences) == (2, [])

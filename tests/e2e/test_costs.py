@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -177,3 +178,42 @@ def test_a_heterogeneous_job_and_one_that_no_run_knows(hpcflow: Hpcflow) -> None
     assert not [each for each in audit["unknown"] if each["job_id"].startswith(job_id)]
     said = hpcflow("cost", "audit", "--since", "1h", check=False).stdout
     assert f"sacct -X -D -j {lost_id}" in said
+
+
+def test_each_part_of_a_resized_job_is_charged_once(hpcflow: Hpcflow) -> None:
+    """All records of such a job have the start of the whole; only Submit is that of a part."""
+    user = hpcflow.user
+    text = PROGRAM.format(name="resized", shell="sleep 14", partition="gpu", gpus=2)
+    text = text.replace("gpus_per_node: 2,", "gpus_per_node: 2, nodes: 2,")
+    run = hpcflow.json("run", hpcflow.write_config("resized.yaml", text), "--site", "devcluster")
+
+    def shown() -> Any:
+        return hpcflow.json("show", run["run_id"])
+
+    poll(lambda: bool(shown()["state"] == "running"), 120, "it never ran")
+    hpcflow.user.run(["sleep", "4"])
+    user.run(["scontrol", "update", f"jobid={run['job_id']}", "NumNodes=1"])
+
+    def is_billed() -> bool:
+        hpcflow("ls")
+        total = hpcflow.json("cost", "report")["total"]
+        return bool(shown()["state"] == "completed" and not total["unbilled"] + total["estimated"])
+
+    poll(is_billed, 300, lambda: hpcflow("show", run["run_id"]).stdout, every_s=2)
+    rows = user.run(
+        ["sacct", "-X", "--parsable2", "-D", "--noheader", "--noconvert", "-j", run["job_id"],
+         "--format", "Submit,Start,End,AllocTRES"]
+    ).stdout.split()  # fmt: skip
+    assert len(rows) == 2, "before and after"
+    hours = Decimal(0)
+    for row in rows:
+        submit, start, end, tres = row.split("|")
+        since = max(datetime.fromisoformat(submit), datetime.fromisoformat(start))
+        took_s = Decimal((datetime.fromisoformat(end) - since).total_seconds())
+        counts = dict(part.split("=") for part in tres.split(","))
+        hours += Decimal(counts["gres/gpu"]) * took_s / 3600
+    total = hpcflow.json("cost", "report")["total"]
+    assert (total["attempts"], total["gpu_hours"]) == (1, pytest.approx(float(hours), abs=1e-5))
+    assert abs(Decimal(total["cost_usd"]) - hours * PRICES["gpu"]) < Decimal("0.000001")
+    audit = hpcflow.json("cost", "audit", check=False)
+    assert (audit["checked"], audit["differences"], audit["problems"]) == (1, [], [])

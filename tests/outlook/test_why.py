@@ -267,7 +267,62 @@ def test_more_nodes_than_the_partition_takes_are_told() -> None:
     cluster = replace(CLUSTER, partitions=(replace(GPU, job_nodes_max=2),))
     wait = explained(job("PartitionNodeLimit", nodes=3), cluster=cluster)
     assert "limits     partition gpu allows at most 2 nodes" in told(wait)
+    assert "it will not start as it is" in told(wait)
     assert "at most 2 nodes" not in told(explained(job("Priority", nodes=2), cluster=cluster))
+    all_of_them = told(explained(job("PartitionNodeLimit", nodes=5)))
+    assert "partition gpu has at most 4 nodes" in all_of_them
+    assert "it will not start as it is" in all_of_them
+    large = replace(CLUSTER, partitions=(replace(GPU, job_nodes_min=2),))
+    too_few = told(explained(job("PartitionNodeLimit", nodes=1), cluster=large))
+    assert "partition gpu allows no less than 2 nodes" in too_few
+
+
+def test_a_job_that_waits_for_nodes_that_are_not_up_starts_some_time() -> None:
+    wait = explained(job("PartitionNodeLimit", nodes=4))
+    assert wait.reason.can_start
+    assert "it will not start as it is" not in told(wait)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_others"),
+    [
+        ("Priority", True),
+        ("Resources", True),
+        ("QOSMaxGRESPerUser", True),
+        ("BeginTime", False),
+        ("JobHeldUser", False),
+        ("JobHeldAdmin", False),
+        ("ReqNodeNotAvail, Reserved for maintenance", False),
+        ("PartitionDown", False),
+        ("BadConstraints", False),
+    ],
+)
+def test_only_what_waits_for_others_may_start_before_its_time(reason: str, is_others: bool) -> None:
+    assert ("when others end early" in told(explained(job(reason)))) is is_others
+
+
+def test_behind_a_maintenance_of_all_nodes_nothing_starts_early() -> None:
+    assert "when others end early" not in told(explained(job("Resources"), reservation(30, 90)))
+    some = reservation(30, 90, nodes=("n1",))
+    assert "when others end early" in told(explained(job("Resources"), some))
+
+
+@pytest.mark.parametrize(
+    ("used", "wants", "words"),
+    [
+        (15, 2, "15 of 16 gres/gpu used; it wants 2, and 1 is left"),
+        (16, 2, "16 of 16 gres/gpu used, full"),
+        (12, 9, "12 of 16 gres/gpu used; it wants 9, and 4 are left"),
+    ],
+)
+def test_a_limit_says_what_is_left_and_whether_that_is_enough(
+    used: int, wants: int, words: str
+) -> None:
+    limit = replace(GPUS, used=used)
+    mine = replace(STANDING.associations[1], limits=(limit,))
+    standing = replace(STANDING, associations=(mine,))
+    wait = explained(job("AssocGrpGRES", wants={"gres/gpu": wants}), standing=standing)
+    assert f"GrpTRES of account physics: {words}" in told(wait)
 
 
 def test_a_limit_is_told_before_slurm_comes_to_it() -> None:
@@ -370,7 +425,7 @@ def test_a_reservation_that_has_begun_or_is_near_leaves_no_limit_to_choose() -> 
     assert [each.fits_min for each in wait.obstacles] == [None, None]
     assert "has 1 of 4 nodes from" in told(wait)
     assert "until then nothing else starts there" in told(wait)
-    assert "no job ends before it any more" in told(wait)
+    assert "it begins in 7m 00s, and only a job with a shorter limit could start now" in told(wait)
 
 
 def test_where_others_are_hidden_the_position_is_no_place_in_the_queue() -> None:

@@ -175,14 +175,33 @@ def test_accounting_is_told_oldest_first_with_every_start_of_a_job() -> None:
 def test_what_accounting_has_told_in_several_parts_is_one_life() -> None:
     """A job of which slurmdbd is asked week by week; it ended while it was asked."""
     running = {**ACCOUNTING_ROW, "State": "RUNNING", "End": "Unknown", "ElapsedRaw": "6899"}
-    again = {**ACCOUNTING_ROW, "Submit": "2026-03-01T12:00:00"}
-    resized = {**again, "State": "RESIZING", "End": "2026-03-01T12:00:00"}
+    again = {**ACCOUNTING_ROW, "Submit": "2026-03-01T11:05:00"}
+    # Resized twice within a second.
+    resized = {**again, "State": "RESIZING", "End": "2026-03-01T11:05:00", "ElapsedRaw": "3600"}
     other = {**ACCOUNTING_ROW, "JobID": "123+1"}
     rows = [running, running, ACCOUNTING_ROW, resized, again, other]
     told = newest_of_each_life(parse_accounting(_accounting_text(*rows)))
     seen = sorted((job.job_id, job.raw_state, job.elapsed_s) for job in told)
-    ended = ("COMPLETED", 6900)
-    assert seen == [("123", *ended), ("123", *ended), ("123", "RESIZING", 6900), ("123+1", *ended)]
+    assert seen == [
+        ("123", "COMPLETED", 3300),
+        ("123", "COMPLETED", 6900),
+        ("123", "RESIZING", 0),
+        ("123+1", "COMPLETED", 6900),
+    ]
+
+
+def test_the_parts_of_a_resized_job_follow_each_other() -> None:
+    """Slurm keeps the start of the whole job in each; ElapsedRaw counts from there."""
+    first = {"State": "RESIZING", "End": "2026-03-01T10:35:00", "ElapsedRaw": "1800"}
+    second = {"Submit": "2026-03-01T10:35:00", "End": "2026-03-01T11:05:00", "ElapsedRaw": "3600"}
+    last = {"Submit": "2026-03-01T11:05:00", "End": "2026-03-01T12:00:00", "ElapsedRaw": "6800"}
+    rows = [{**ACCOUNTING_ROW, **each} for each in (first, {**second, "State": "RESIZING"}, last)]
+    one, two, three = parse_accounting(_accounting_text(*rows))
+    assert (one.ended_at, two.ended_at) == (two.started_at, three.started_at)
+    # It was suspended for 100 seconds of the last part.
+    assert [each.elapsed_s for each in (one, two, three)] == [1800, 1800, 3200]
+    assert _accounted().started_at != _accounted().submitted_at, "it waited"
+    assert _accounted(Submit="2026-03-01T10:05:00").elapsed_s == 6900
 
 
 def test_a_node_list_that_cannot_be_read_is_kept_as_it_is() -> None:

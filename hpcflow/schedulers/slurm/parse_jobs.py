@@ -110,15 +110,30 @@ def parse_accounting(text: str, fields: Sequence[str] = ACCOUNTING_FIELDS) -> li
             continue
         told = dict(zip(fields, row, strict=True))
         renamed = {name: told.get(_FROM_ACCOUNTING.get(name, name), "") for name in QUEUE_FIELDS}
-        jobs.append(
-            replace(
-                _job(renamed, "accounting"),
-                qos=_text(told.get("QOS", "")),
-                elapsed_s=_count(told.get("ElapsedRaw", "")),
-                usage=parse_tres(told.get("AllocTRES", "")),
-            )
+        job = replace(
+            _job(renamed, "accounting"),
+            qos=_text(told.get("QOS", "")),
+            elapsed_s=_count(told.get("ElapsedRaw", "")),
+            usage=parse_tres(told.get("AllocTRES", "")),
         )
+        jobs.append(since_resize(job))
     return sort_by_age(jobs)
+
+
+def since_resize(job: JobInfo) -> JobInfo:
+    """A record of accounting, reduced to the time in which the job had these resources.
+
+    The first record of a resized job ends at the resize. Each later one has that moment as its
+    time of submission, but keeps the start of the whole job, from which ElapsedRaw counts, too
+    (``as_mysql_job_start`` in Slurm's accounting_storage plugin): taken as they are, they overlap.
+    """
+    resized_at, start = job.submitted_at, job.started_at
+    if resized_at is None or start is None or resized_at <= start:
+        return job
+    elapsed_s = job.elapsed_s
+    if elapsed_s is not None:
+        elapsed_s = max(0, elapsed_s - int((resized_at - start).total_seconds()))
+    return replace(job, started_at=resized_at, elapsed_s=elapsed_s)
 
 
 def sort_by_age(jobs: Iterable[JobInfo]) -> list[JobInfo]:
