@@ -60,11 +60,19 @@ class JobCgroup:
 
 
 def find_cgroup(
-    job_id: str | None, said: str | None = None, mount: Path = Path("/sys/fs/cgroup")
+    job_id: str | None,
+    said: str | None = None,
+    mount: Path = Path("/sys/fs/cgroup"),
+    *,
+    sluid: str | None = None,
 ) -> JobCgroup:
     """The cgroup of the Slurm job that this process belongs to.
 
+    Its folder is ``job_ID``. With version 2 of cgroups and Slurm from 26.05 on, it is the job's
+    SLUID alone, unless ``CgroupJobIdPaths=yes`` stands in cgroup.conf.
+
     Args:
+        sluid: ``SLURM_JOB_SLUID``, where Slurm has such.
         said: what ``/proc/self/cgroup`` says; read if not given.
     """
     if said is None:
@@ -73,13 +81,15 @@ def find_cgroup(
         except OSError:
             said = ""
     unified = memory = cpu = None
+    of_job = {f"job_{job_id}", sluid} - {None, ""}
     for line in said.splitlines() if job_id else []:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         names = path.split("/")
-        if f"job_{job_id}" not in names:
+        end = next((index for index, name in enumerate(names) if name in of_job), None)
+        if end is None:
             continue
-        below = "/".join(names[1 : names.index(f"job_{job_id}") + 1])
+        below = "/".join(names[1 : end + 1])
         if not controllers:
             unified = _first_folder(mount / below, mount / "unified" / below)
             if unified is not None and not (unified / "memory.stat").exists():

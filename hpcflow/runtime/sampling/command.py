@@ -88,7 +88,7 @@ class Sampler:
             job_id=job_id,
             node=environ.get("SLURMD_NODENAME"),
         )
-        self._cgroup = find_cgroup(job_id)
+        self._cgroup = find_cgroup(job_id, sluid=environ.get("SLURM_JOB_SLUID"))
         self._cpu_before_s = self._cgroup.read().cpu_s or 0.0  # of the job until the program began
         self._gpus = find_gpus(environ.get("CUDA_VISIBLE_DEVICES"), asked.get("gpus", 0))
         self._tally = Tally()

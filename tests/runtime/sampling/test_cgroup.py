@@ -47,6 +47,21 @@ def test_version_1_has_a_folder_for_each_controller(tmp_path: Path) -> None:
     assert found.read() == CgroupUse(12.5, 630 * MIB, 9100 * MIB)
 
 
+def test_slurm_names_the_folder_by_the_jobs_sluid(tmp_path: Path) -> None:
+    """From 26.05 on, unless cgroup.conf has CgroupJobIdPaths=yes."""
+    said = UNIFIED.replace("job_71", "sEKNKTV3WPV500")
+    written(
+        tmp_path / "system.slice/slurmstepd.scope/sEKNKTV3WPV500",
+        cpu__stat="usage_usec 12500000\n",
+        memory__stat=f"anon {600 * MIB}\n",
+    )
+    found = find_cgroup("71", said, tmp_path, sluid="sEKNKTV3WPV500")
+    assert found.read() == CgroupUse(12.5, 600 * MIB, None)
+    for other in (None, "", "sEKNKTV3WPV501"):
+        assert not find_cgroup("71", said, tmp_path, sluid=other).is_there
+    assert not find_cgroup("71", "0::/\n", tmp_path, sluid="").is_there
+
+
 def test_an_old_kernel_has_no_peak(tmp_path: Path) -> None:
     written(
         tmp_path / "system.slice/slurmstepd.scope/job_71",
