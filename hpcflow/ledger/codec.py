@@ -117,13 +117,15 @@ def _fitting(
     if connection_kind == "sqlite" or kind not in ("str", "json"):
         return column, ""
     is_json, text = kind == "json", f"CAST({column} AS text)"
-    most = str(_MAX_OF.get(name, _MAX_JSON if is_json else _MAX_TEXT))
-    if everyone:
-        usual = _MAX_JSON_OF_OTHERS if is_json else _MAX_TEXT_OF_OTHERS
-        of_others = min(int(most), _MAX_KEPT_OF_OTHERS.get(name, usual))
-        most = f"CASE WHEN {prefix}owner = current_user THEN {most} ELSE {of_others} END"
-    # octet_length() reads only the header.
-    return text, f"octet_length({text}) <= ({most})"
+    most = _MAX_OF.get(name, _MAX_JSON if is_json else _MAX_TEXT)
+    size = f"octet_length({text})"  # it reads only the header
+    if not everyone:
+        return text, f"{size} <= {most}"
+    usual = _MAX_JSON_OF_OTHERS if is_json else _MAX_TEXT_OF_OTHERS
+    of_others = min(most, _MAX_KEPT_OF_OTHERS.get(name, usual))
+    # Nearly all texts are short, and then nobody asks whose they are.
+    own = f"{prefix}owner = current_user AND {size} <= {most}"
+    return text, f"({size} <= {of_others} OR {own})"
 
 
 def encode(row: Any, names: tuple[str, ...] | None = None) -> list[object]:
