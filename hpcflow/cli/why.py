@@ -133,20 +133,29 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
     is_lost = is_lost and not is_gone(run_dir)
     no_room = None
     if waits_for_budget(detail.run, records):
-        no_room = _no_room(session, run_dir)
+        no_room = _no_room(session, run_dir, detail.run.next_action or "")
     return explain_unsent(
         detail.run, last, records, session.clock.now(), is_journal_lost=is_lost, no_room=no_room
     )
 
 
-def _no_room(session: Session, run_dir: RunDir) -> tuple[str, str] | None:
-    """What a hard budget says at this moment; what the journal says was so when it was decided."""
+def _no_room(session: Session, run_dir: RunDir, known: str) -> tuple[str, str] | None:
+    """Why the budgets have no room for a run now, and what to do; None if they have.
+
+    Args:
+        known: what the last decision said, for budgets that cannot be read now.
+    """
+    from hpcflow.errors import HpcflowError
     from hpcflow.requeue.budgets_now import BudgetsNow
     from hpcflow.storage.rundir import read_run
 
-    run = read_run(run_dir)
-    budgets = BudgetsNow(session.settings.home, session.clock)
-    refusal = budgets.refusal_of(run, run_dir, session.site(run.site))
+    try:
+        run = read_run(run_dir)
+        budgets = BudgetsNow(session.settings.home, session.clock)
+        refusal = budgets.no_room(run, run_dir, session.site(run.site))
+    except HpcflowError as error:
+        warn(f"the budgets cannot be read now: {error.message}")
+        return known.removeprefix("wait: "), "see them: hpcflow budget ls"
     return None if refusal is None else (refusal.message, refusal.next_action)
 
 

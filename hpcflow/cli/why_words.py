@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpcflow.sites.live import PartitionInfo
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
-#: What keeps a job waiting no longer once other jobs have ended.
+#: Reasons that can go away when other jobs end.
 _BY_OTHERS: Final = (Kind.TURN, Kind.ROOM, Kind.LIMIT, Kind.DEPENDENCY, Kind.LICENCE)
 
 

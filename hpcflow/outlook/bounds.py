@@ -118,7 +118,7 @@ def shortage_words(limit: Limit, job: WaitingJob) -> str:
 
 
 def nodes_misfit(partition: PartitionInfo, job: WaitingJob) -> str | None:
-    """In which words a partition never takes so many, or so few, nodes; None where it does."""
+    """Why a partition never takes this number of nodes; None if it can."""
     if job.nodes is None:
         return None
     most = min(partition.job_nodes_max or partition.nodes, partition.nodes)

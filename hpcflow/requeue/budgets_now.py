@@ -44,13 +44,6 @@ class BudgetsNow:
 
     def no_room(
         self, run: Run, run_dir: RunDir, site: Site, *, mem_mb: int | None = None
-    ) -> str | None:
-        """:meth:`refusal_of` in short, as it is journaled."""
-        found = self.refusal_of(run, run_dir, site, mem_mb=mem_mb)
-        return None if found is None else found.short
-
-    def refusal_of(
-        self, run: Run, run_dir: RunDir, site: Site, *, mem_mb: int | None = None
     ) -> Refusal | None:
         """Why a hard budget has no room for the next attempt of a run; None where all have, and
         where a standby is to be that, to which its share is committed already.

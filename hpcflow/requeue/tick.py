@@ -252,9 +252,8 @@ class _Round:
                 return
             journal.require(run_dir)  # raises: no journal is begun to say that it is lost
         if decision.action is Action.RESUBMIT:
-            facts = replace(
-                facts, over_budget=self._budgets.no_room(run, run_dir, site, mem_mb=decision.mem_mb)
-            )
+            no_room = self._budgets.no_room(run, run_dir, site, mem_mb=decision.mem_mb)
+            facts = replace(facts, over_budget=no_room.short if no_room is not None else None)
             decision = decide(facts, run.spec.retry, around.clock.now())
         if decision.action is Action.RESUBMIT:
             facts = replace(facts, only_mirrored=self._restores.only_mirrored(known, run_dir, run))
