@@ -137,6 +137,13 @@ def test_a_daemon_without_slurm_waits_for_the_budget_and_goes_on(mine: Desk) -> 
         assert f"it waits: budget project:vision has no room: of {hard} USD" in said
         assert "raise it: hpcflow budget set project:vision --hard" in said
         assert "resume" not in said, "that is refused"
+    file = Path(os.environ["HPCFLOW_HOME"], "budgets", "project", "vision.jsonl")
+    kept = file.rename(file.with_suffix(".kept"))
+    file.mkdir()
+    assert "it waits: budget project:vision of 4.00 USD has no room" in mine.say("why", run_id)
+    assert "the budgets cannot be read now" in mine.error("why", run_id, code=0)
+    file.rmdir()
+    kept.rename(file)
     mine.say("budget", "set", "project:vision", "--hard", "6", "--soft", "1")
     assert "it waited for a budget, which has room for it now" in mine.say("why", run_id)
     said = mine.error("daemon", "--once", code=0)
