@@ -176,7 +176,7 @@ def test_where_there_is_a_cgroup_it_counts_from_when_the_program_began(
         CgroupUse(520.0, 200 * mib, 9000 * mib),
         CgroupUse(540.0, 150 * mib, 9000 * mib),
     )
-    monkeypatch.setattr(command, "find_cgroup", lambda _job_id: group)
+    monkeypatch.setattr(command, "find_cgroup", lambda _job_id, **_sluid: group)
     sampler = a_sampler(tmp_path, program)
     for elapsed_s in (10.0, 20.0):
         sampler._look(elapsed_s)
@@ -212,7 +212,7 @@ def test_a_peak_shortly_before_the_end_is_there_when_the_job_script_looks(
         def read(self) -> CgroupUse:
             return CgroupUse(0.0, (710 if end.now_s > 14 else 100) * mib, None)
 
-    monkeypatch.setattr(command, "find_cgroup", lambda _job_id: Saves(None, None, None))
+    monkeypatch.setattr(command, "find_cgroup", lambda _job_id, **_sluid: Saves(None, None, None))
     sampler = a_sampler(tmp_path, program)
     monkeypatch.setattr(sampler, "_end", end)
     monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: end.now_s))
