@@ -22,12 +22,11 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcflow.runtime.checksum import PIECE_BYTES, Each, is_of_pieces, sha256_of
 from hpcflow.runtime.files import Written, write_new
@@ -39,6 +38,9 @@ from hpcflow.runtime.reading import (
     read_file,
     require_safe_status,
 )
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -242,6 +244,9 @@ def _check_files(
     folder: Path, files: list[tuple[str, dict[str, Any]]], share: Share, *, at_once: bool
 ) -> None:
     """Files at once; those of many pieces one after the other, their pieces at once."""
+    # Not for every process of a job: it takes Python longer than the rest of this module.
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(_READERS) as readers:
         each: Each = _ByReaders(readers) if at_once else map
         for _ in each(lambda file: _check_shape(folder, *file), files):

@@ -262,11 +262,13 @@ def test_what_cannot_be_read_now_is_neither_taken_nor_passed_over(bench: Bench) 
     """The newest may be known to be damaged, and the one before it be what the disk refuses."""
     add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
     whole_checkpoint(bench, 20)
-    site = bench.run_dir.runtime / "sitecustomize.py"
-    site.write_text(
+    main = bench.run_dir.runtime / "hpcflow/runtime/__main__.py"
+    text = main.read_text()
+    main.unlink()
+    main.write_text(
         "import errno, hashlib\n"
         "def refuse(*_): raise OSError(errno.EIO, 'Input/output error')\n"
-        "hashlib.sha256 = refuse\n"
+        "hashlib.sha256 = refuse\n" + text.replace("from __future__ import annotations\n", "")
     )
     written(bench, "touch", "done", resume_from="checkpoints/000000020")
     assert bench.execute() == 1
@@ -280,13 +282,13 @@ def test_python_is_asked_whatever_the_submitting_shell_has_told_it(bench: Bench)
     (newer / "model.pt").write_bytes(b"weight\0")
     assert resumed_from(bench, leaked={"PYTHONSAFEPATH": "1"}) == str(older)
     assert "cannot verify" not in bench.log()
-    (bench.run_dir.runtime / "sitecustomize.py").write_text("print('welcome to /site/python')\n")
-    assert resumed_from(bench) == str(older)
-    (bench.run_dir.runtime / "sitecustomize.py").write_text(
-        "import atexit; atexit.register(print, 'see you')\n"
-    )
-    assert resumed_from(bench) == str(newer), "what cannot be understood cannot verify"
-    assert "cannot verify" in bench.log()
+    for site in (
+        "print('welcome to /site/python')",
+        "import atexit; atexit.register(print, 'see you')",
+    ):
+        (bench.run_dir.runtime / "sitecustomize.py").write_text(f"{site}\n")
+        assert resumed_from(bench) == str(older)
+    assert "cannot verify" not in bench.log()
 
 
 def plant(bench: Bench, *names: str) -> None:
