@@ -57,6 +57,7 @@ from hpcflow.observe.answers import (
 from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.journal_buffer import JournalBuffer
 from hpcflow.observe.judge import is_as_known, judge
+from hpcflow.observe.launching import has_launch_failed
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.resized import lives_of
 from hpcflow.observe.restarts import follow_restarts, may_be_restarted
@@ -426,7 +427,8 @@ class _Watch:
             is_claimed = read_claim(run_dir, attempt.attempt + 1) == attempt.job_id
             is_restarted = len(past) > 1 or (job is not None and bool(job.restarts)) or is_claimed
             return None if is_restarted else attempt
-        if len(past) > 1 or may_be_restarted(run_dir, attempt, job):
+        is_restarted = len(past) > 1 or may_be_restarted(run_dir, attempt, job)
+        if is_restarted and not has_launch_failed(written, attempt, job):
             written.write()
             certain = self._accounting.answered(attempt.job_id)
             return follow_restarts(run_dir, attempt, job, past, self._clock, is_certain=certain)
@@ -466,6 +468,7 @@ class _Watch:
                 (stall is not None or attempt.exit_code == 0)
                 and has_finished(run_dir, attempt.attempt)
             ),
+            launch_failed=has_launch_failed(whole, attempt, job),
             missed=missed,
             last_sign=last_word,
             host=socket.gethostname(),

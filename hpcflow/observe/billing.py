@@ -92,6 +92,7 @@ def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
         for job in same
         if job.job_name.strip() == attempt.job_name.strip()
         and not _was_over_before(job, attempt.started_at)
+        and not _was_sent_after(job, attempt.ended_at)
     ]
     if not exact and len(found) != 1:
         return None
@@ -111,6 +112,11 @@ def _is_whole(job: JobInfo) -> bool:
 def _was_over_before(job: JobInfo, started_at: datetime | None) -> bool:
     """Whether it is that of a former life; what ended before does not end an attempt."""
     return started_at is not None and job.ended_at is not None and job.ended_at < started_at
+
+
+def _was_sent_after(job: JobInfo, ended_at: datetime | None) -> bool:
+    """Whether it is that of a later life, which is charged to another attempt."""
+    return ended_at is not None and job.submitted_at is not None and job.submitted_at >= ended_at
 
 
 def _agree(one: datetime | None, other: datetime | None) -> bool:

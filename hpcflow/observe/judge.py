@@ -18,6 +18,7 @@ accounting was not asked or is silent    nothing: absence from the queue is not 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
@@ -75,6 +76,7 @@ def judge(
     first_notice: str | None = None,
     stall: Stall | None = None,
     has_finished: bool = False,
+    launch_failed: bool = False,
     missed: Sequence[Observed] = (),
     last_sign: datetime | None = None,
     host: str | None = None,
@@ -97,6 +99,7 @@ def judge(
         has_finished: whether its program has said that it finished. What hangs after that, in its
             teardown, and was ended for it, has completed: sent again, it would find nothing to do.
             So has one whose script then came to its end, whatever Slurm calls it.
+        launch_failed: whether Slurm cancelled it because its node could not start its script.
         missed: the records that say so, since the job was last seen.
         last_sign: the time of the file that the job last wrote. A job that writes has not vanished.
         host: the login node that looks, and whose clock ``now`` is.
@@ -105,7 +108,7 @@ def judge(
     if job is None:
         records = _judge_absence(attempt, missed, last_sign, host, is_listed, now)
     else:
-        records = _judge_answer(attempt, job, now)
+        records = _judge_answer(attempt, job, launch_failed, now)
     return [
         _refine(record, attempt, cancel_requested, first_notice, stall, has_finished)
         if isinstance(record, Ended)
@@ -148,8 +151,12 @@ def _refine(
     return ended.model_copy(update={"cause": cause, "rule": f"{why}; {ended.rule}"})
 
 
-def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[JournalRecord]:
+def _judge_answer(
+    attempt: AttemptView, job: JobInfo, launch_failed: bool, now: datetime
+) -> list[JournalRecord]:
     records: list[JournalRecord] = []
+    if launch_failed:  # its times may be those of the restart that never was
+        job = replace(job, submitted_at=attempt.submitted_at, started_at=attempt.started_at)
     if _is_news(attempt, job):
         records.append(observed(attempt.attempt, job, now))
     if job.state is AttemptState.ENDED:
@@ -159,6 +166,8 @@ def _judge_answer(attempt: AttemptView, job: JobInfo, now: datetime) -> list[Jou
         cause, rule = cause_of_end(job.raw_state, exit_code), f"{job.source} says {job.raw_state}"
         if cause in _MAY_BE_PREEMPTION and _was_leaving(job):
             cause, rule = Cause.PREEMPTED, f"{rule}, and that it was being preempted"
+        if launch_failed:
+            cause, rule = Cause.LAUNCH_FAILED, f"{rule}: its node could not start its script"
         records.append(
             Ended(
                 at=now,

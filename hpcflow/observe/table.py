@@ -30,6 +30,7 @@ class End:
         has_finished: its program has said that it finished.
         own_word: the exit code that its script wrote down.
         cancel_requested: `hpcflow cancel` was requested.
+        launch_failed: a restart is counted that never was.
     """
 
     raw_state: str | None
@@ -42,6 +43,7 @@ class End:
     has_finished: bool = False
     own_word: int | None = None
     cancel_requested: bool = False
+    launch_failed: bool = False
 
 
 def _preempted(raw_state: str, exit_code: int | None, cause: Cause) -> End:
@@ -84,6 +86,13 @@ ENDS: Final[tuple[End, ...]] = (
     End("CANCELLED by 1000", 0, Cause.CANCELLED),
     End("CANCELLED+", 0, Cause.CANCELLED),
     End("REVOKED", None, Cause.CANCELLED),
+    End(
+        "CANCELLED",
+        None,
+        Cause.LAUNCH_FAILED,
+        "the queue counts a restart, its submission time is the same, and its script wrote nothing",
+        launch_failed=True,
+    ),
     _preempted("FAILED", 1, Cause.PREEMPTED),
     _preempted("FAILED", None, Cause.PREEMPTED),
     _preempted("FAILED", 75, Cause.PREEMPTED),

@@ -135,6 +135,17 @@ class FakeCluster:
             begins_at=now + REQUEUE_WAIT,
         )
 
+    def fail_launch(self, job_id: str, *, is_node_free: bool = True) -> None:
+        """Its node could not start its script, and it may not be requeued: Slurm counts a restart,
+        cancels it, and once the node is free, calls that moment its submission."""
+        self.end(job_id, "CANCELLED")
+        job = replace(self._jobs[job_id], restarts=(self._jobs[job_id].restarts or 0) + 1)
+        if is_node_free:
+            self._past.append(replace(job, raw_state="NODE_FAIL", source="accounting"))
+            at = job.ended_at
+            job = replace(job, nodes=(), submitted_at=at, started_at=at)
+        self._jobs[job_id] = job
+
     def begin_at(self, job_id: str, begins_at: datetime) -> None:
         """``sbatch --begin=…``."""
         job = self._jobs[job_id]

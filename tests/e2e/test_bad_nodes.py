@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -69,3 +71,28 @@ def test_what_failed_on_a_bad_node_goes_on_elsewhere(
     hpcflow("nodes", "forgive", bad)
     assert hpcflow.json("nodes") == []
     hpcflow("cancel", *runs)
+
+
+def test_a_job_that_an_overloaded_node_refuses_goes_on(hpcflow: Hpcflow, cluster: Cluster) -> None:
+    """slurmd answers after ``MessageTimeout``: Slurm gives the job up, and calls it CANCELLED."""
+    config = hpcflow.write_config("sleeper.yaml", SLEEPER)
+    frozen = [daemon.pid for daemon in cluster.slurmd.values() if daemon.pid]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        run = hpcflow.json("run", config, "--site", "devcluster")
+        refused = f"squeue --noheader --states=all --jobs={run['job_id']} --Format=State,RestartCnt"
+        poll(lambda: "COMPL" in cluster.run(*refused.split()), 60, "Slurm still waits for the node")
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+    poll(lambda: "CANCELLED" in cluster.run(*refused.split()), 120, "it was never given up")
+
+    def goes_on() -> bool:
+        hpcflow("daemon", "--once")
+        return bool(hpcflow.json("show", run["run_id"])["attempts"][-1]["state"] == "running")
+
+    poll(goes_on, 120, "the run did not go on")
+    first, second = hpcflow.json("show", run["run_id"])["attempts"]
+    assert (first["cause"], second["attempt"]) == ("launch_failed", 2)
+    hpcflow("cancel", run["run_id"])

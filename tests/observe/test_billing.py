@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from hpcflow.model.journal import Accounted, Ended, Intended, Submitted
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.model.usage import Usage
 from hpcflow.observe.billing import record_of
+from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.unread import mark_unread
@@ -484,3 +486,30 @@ def test_a_journal_with_any_number_of_bills_to_come_holds_up_no_look(
     assert found == [50, 100, 130]
     assert len(bills(other.run_dir)) == 1
     assert len(read) < 30
+
+
+def test_no_record_is_charged_to_two_attempts(
+    desk: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A life that nobody saw, and that accounting does not know, is not charged for the next."""
+    told = desk.slurm.accounting
+
+    def only_the_last_life(*args: Any) -> list[JobInfo]:
+        return list({each.job_id: each for each in told(*args)}.values())
+
+    monkeypatch.setattr(desk.slurm, "accounting", only_the_last_life)
+    launched = desk.launch()
+    desk.clock.advance(60)
+    desk.slurm.requeue(launched.job_id)
+    desk.look()
+    desk.slurm.start(launched.job_id)
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    for _ in range(10):
+        look_later(desk, 3600)
+    charged = {
+        each.attempt: each.elapsed_s
+        for each in bills(launched.run_dir)
+        if each.source == "accounting"
+    }
+    assert charged == {2: Decimal(3600)}

@@ -112,6 +112,7 @@ def test_the_table(end: End) -> None:
         "stall": None if end.stall is None else _stall(end.stall),
         "has_finished": end.has_finished,
         "cancel_requested": end.cancel_requested,
+        "launch_failed": end.launch_failed,
     }
     if end.raw_state is None:
         missed = [_missed(VANISHED_AFTER_S), _missed(LOOK_COUNTS_S)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.ledger.store import open_ledger
-from hpcflow.model.journal import Accounted, BeginLifted, Stall
+from hpcflow.model.journal import Accounted, BeginLifted, Ended, Stall
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.requeue.history import history
 from hpcflow.schedulers.base import JobInfo
@@ -428,3 +428,43 @@ def test_a_new_job_with_the_id_of_an_old_one_is_no_restart_of_it(desk: Watched) 
     desk.slurm.forget(launched.job_id)
     seen = desk.seen(launched.run_id)
     assert causes(seen) == [Cause.PREEMPTED, Cause.NODE_FAIL]
+
+
+@pytest.mark.parametrize("is_node_free", [True, False])
+@pytest.mark.parametrize("is_seen_before", [True, False])
+def test_a_job_that_its_node_could_not_start_is_sent_again(
+    desk: Watched, is_seen_before: bool, is_node_free: bool
+) -> None:
+    """Slurm calls it CANCELLED, and counts a restart that never was."""
+    desk.config.write_text(desk.config.read_text() + "retry: {backoff: 1s}\n")
+    launched = desk.launch()
+    if is_seen_before:
+        desk.look()
+    desk.clock.advance(10)
+    desk.slurm.fail_launch(launched.job_id, is_node_free=is_node_free)
+    desk.look()
+    desk.clock.advance(60)
+    assert list(desk.tick().sent) == [launched.run_id]
+    desk.clock.advance(60)
+    desk.tick()
+    assert causes(desk.seen(launched.run_id)) == [Cause.LAUNCH_FAILED, None]
+    written = journal.read(RunDir(launched.run_dir))
+    (ended,) = (each for each in written if isinstance(each, Ended))
+    assert ended.rule == "queue says CANCELLED: its node could not start its script"
+    (bill,) = (each for each in written if isinstance(each, Accounted))
+    assert (bill.attempt, float(bill.elapsed_s)) == (1, 10)
+
+
+def test_who_cancels_a_job_that_was_restarted_or_has_begun_has_cancelled_it(desk: Watched) -> None:
+    restarted_one, begun = desk.launch(), desk.launch()
+    desk.look()
+    desk.clock.advance(1)
+    desk.slurm.requeue(restarted_one.job_id)
+    desk.clock.advance(10)
+    desk.slurm.start(restarted_one.job_id)
+    desk.slurm.cancel([restarted_one.job_id])
+    claim(desk, begun, 1, begun.job_id)
+    desk.slurm.fail_launch(begun.job_id)
+    assert desk.tick().sent == {}
+    assert causes(desk.seen(restarted_one.run_id)) == [Cause.REQUEUED, Cause.CANCELLED]
+    assert causes(desk.seen(begun.run_id))[-1] is Cause.CANCELLED

@@ -1,0 +1,58 @@
+"""Whether Slurm cancelled a job by itself, because a node could not start its script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from hpcflow.launch.restarts import claims_after
+from hpcflow.model.journal import Intended, JournalRecord, Submitted
+from hpcflow.model.state import normalize_raw_state
+from hpcflow.model.views import AttemptView
+from hpcflow.observe.journal_buffer import JournalBuffer
+from hpcflow.observe.own_word import last_sign
+from hpcflow.schedulers.base import JobInfo
+
+_A_SECOND: Final = timedelta(seconds=1)
+
+
+def has_launch_failed(written: JournalBuffer, attempt: AttemptView, job: JobInfo | None) -> bool:
+    """Whether ``job`` was cancelled because its node could not start the script of ``attempt``.
+
+    An overloaded node that takes longer than ``MessageTimeout`` refuses a job. Slurm then counts a
+    restart, and cancels the job if it may not be requeued, as ours may not
+    (``_launch_job_fail()`` in req.c of Slurm 22.05). First the job keeps its submission time; once
+    its node is free, it has that of the restart, and was cancelled by then.
+
+    Raises:
+        StorageError: the journal cannot be read.
+    """
+    if job is None or not job.restarts or normalize_raw_state(job.raw_state) != "CANCELLED":
+        return False
+    if job.submitted_at is None or job.ended_at is None:
+        return False
+    records = written.of(attempt.attempt)
+    sent_at = attempt.submitted_at or _sent_at(attempt.attempt, records)
+    return (
+        job.restarts > _restarts(attempt.attempt, records)
+        and (job.ended_at <= job.submitted_at or _is_same(job.submitted_at, sent_at))
+        and last_sign(written.run_dir, attempt.attempt) is None
+        and not claims_after(written.run_dir, attempt.attempt, job.job_id)
+    )
+
+
+def _is_same(submitted_at: datetime, sent_at: datetime | None) -> bool:
+    """Slurm tells whole seconds, and the journal the moment after."""
+    return sent_at is not None and submitted_at < sent_at.replace(microsecond=0) + _A_SECOND
+
+
+def _restarts(number: int, records: Iterable[JournalRecord]) -> int:
+    """How often its job had been restarted when it became this attempt."""
+    made = (each for each in records if isinstance(each, Intended) and each.attempt == number)
+    return next((each.restarts or 0 for each in made), 0)
+
+
+def _sent_at(number: int, records: Iterable[JournalRecord]) -> datetime | None:
+    sent = (each for each in records if isinstance(each, Submitted) and each.attempt == number)
+    return next((each.at for each in sent if each.how == "sbatch"), None)
