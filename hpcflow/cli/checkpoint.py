@@ -67,7 +67,7 @@ def ls_command(run: str, as_json: bool) -> int:
                 "size_bytes": _sum(seen.found) + _sum(seen.hidden),
             },
             checkpoints=(
-                {**_found_json(run_dir, each), "kept": kept[each.train_step]} for each in seen.found
+                {**_found_json(each), "kept": kept[each.train_step]} for each in seen.found
             ),
             hidden=(_hidden_json(run_dir, each) for each in seen.hidden),
         )
@@ -98,7 +98,7 @@ def show_command(run: str, train_step: int, as_json: bool) -> int:
     files: dict[str, Any] = entries if isinstance(entries, dict) else {}
     kept = seen.kept(seen.rule)[train_step]
     if as_json:
-        print_json({**_found_json(run_dir, found), "kept": kept, "files": files})
+        print_json({**_found_json(found), "kept": kept, "files": files})
         return 0
     lines = {
         "run": seen.run_id,
@@ -196,7 +196,7 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
                 "run_id": run_dir.path.name,
                 "is_dry_run": dry_run,
                 "freed_bytes": pruned.freed_bytes,
-                "removed": [_found_json(run_dir, each) for each in pruned.gone],
+                "removed": [_found_json(each) for each in pruned.gone],
                 "leftovers": [_hidden_json(run_dir, each) for each in pruned.leftovers],
                 "kept": {str(step): why for step, why in sorted(pruned.kept.items())},
             }
@@ -288,10 +288,9 @@ def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
         echo("nothing to remove")
 
 
-def _found_json(run_dir: RunDir, found: Found) -> dict[str, Any]:
+def _found_json(found: Found) -> dict[str, Any]:
     said = _plain(found)
-    folder = said.pop("folder")
-    return {"path": f"{folder.relative_to(run_dir.path)}/{found.name}", **said}
+    return {"path": f"{said.pop('folder').name}/{found.name}", **said}
 
 
 def _hidden_json(run_dir: RunDir, hidden: Hidden) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import from_text, to_text
@@ -443,5 +442,4 @@ def _count(value: object) -> int | None:
 
 
 def _is_inside(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return not path.startswith("/") and ".." not in parts
+    return not path.startswith("/") and ".." not in path.split("/")

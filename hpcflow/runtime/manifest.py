@@ -53,6 +53,7 @@ _READERS = 4
 _SMALL_BYTES = 1 << 20
 
 _CHECKSUM = "sha256"
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _OF_RANK = re.compile(r"\brank-(\d{1,9})\.", re.ASCII)
 
 
@@ -220,8 +221,7 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
 
 
 def _checksum_of(rest: Mapping[str, Any]) -> str:
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_canonical(rest).encode()).hexdigest()
 
 
 def parts_of(name: str) -> list[str]:
