@@ -19,7 +19,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 CLUSTER := $(BIN)/python -m hpcflow.testing.cluster
 
-.PHONY: help demo test lint unit packages cluster-up cluster-down bench soak docs golden clean
+.PHONY: help demo test test-slurm lint unit packages cluster-up cluster-down bench soak docs golden clean
 
 help: ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -38,6 +38,12 @@ lint: .venv/.dev-ready
 unit: .venv/.dev-ready
 	$(BIN)/python -m tests.unit -q -m "not soak" --durations=15 --numprocesses=4 --dist=loadgroup --no-loadscope-reorder
 
+test-slurm: export HPCFLOW_CLUSTER_DIR = /var/tmp/hpcflow-test-slurm-$(VERSION)
+test-slurm: packages .venv/.dev-ready ## all tests of the cluster on another Slurm: VERSION=26.05
+	@[ -n "$(VERSION)" ] || { echo "which version? make test-slurm VERSION=26.05" >&2; exit 2; }
+	$(CLUSTER) up --slurm $(VERSION)
+	$(BIN)/python -m pytest -q -m "cluster and not soak"; status=$$?; $(CLUSTER) destroy; exit $$status
+
 # Debian's packages come first, because python3-venv is one of them. As root they are installed,
 # otherwise it is said which are missing.
 packages:
@@ -45,8 +51,8 @@ packages:
 	PYTHONPATH=. PYTHONDONTWRITEBYTECODE=1 "$$python" -m hpcflow.testing.cluster packages \
 		$$([ "$$(id -u)" != 0 ] || echo --install)
 
-cluster-up: packages .venv/.dev-ready ## start the development cluster: Slurm, MariaDB
-	$(CLUSTER) up
+cluster-up: packages .venv/.dev-ready ## start the development cluster: Slurm, MariaDB; SLURM=26.05
+	$(CLUSTER) up $(if $(SLURM),--slurm $(SLURM))
 	$(CLUSTER) software
 
 cluster-down: ## stop the development cluster

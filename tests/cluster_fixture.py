@@ -9,12 +9,13 @@ skip that says what is missing. What the cluster is and how it works: docs/clust
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -23,6 +24,7 @@ import pytest
 from hpcflow.errors import InputError
 from hpcflow.testing.browser import Browser
 from hpcflow.testing.cluster import S3, Cluster, Postgres, Progress, Software, User, packages, poll
+from hpcflow.testing.cluster.releases import version_of
 from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE
 
 __all__ = ["poll"]
@@ -36,11 +38,24 @@ SERVERS = f"/var/tmp/hpcflow-test-{os.geteuid()}-"
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """Real Slurm, with every node ready."""
+def clusters() -> Iterator[Callable[[str | None], Cluster]]:
+    """Clusters by the Debian release whose Slurm they have; None: that of this machine. Each runs
+    from its first use on."""
     need(packages.require)
+    with ExitStack() as stack:
+
+        @functools.cache
+        def running(suite: str | None) -> Cluster:
+            return stack.enter_context(_running(suite))
+
+        yield running
+
+
+@contextmanager
+def _running(suite: str | None) -> Iterator[Cluster]:
     named = os.environ.get(DIRECTORY_VARIABLE)
-    cluster = Cluster(named or CLUSTER, progress=Progress(sys.stderr))
+    folder = named or (CLUSTER if suite is None else f"{CLUSTER}-{suite}")
+    cluster = Cluster(folder, progress=Progress(sys.stderr))
     started = cluster.directory / "started-by-tests"
 
     def stop() -> None:
@@ -54,8 +69,14 @@ def cluster() -> Iterator[Cluster]:
         if not cluster.healthy():
             if not cluster.processes():
                 started.touch()
-            cluster.up()
+            cluster.up(version=None if suite is None else version_of(suite))
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, clusters: Callable[[str | None], Cluster]) -> Cluster:
+    """Real Slurm, with every node ready."""
+    return clusters(getattr(request, "param", None))
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from hpcflow.testing.cluster.releases import SUITES
 from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE
 
 pytest_plugins = ["tests.cluster_fixture"]
@@ -30,6 +31,15 @@ settings.load_profile("hpcflow")
 #: So many processes of xdist have a cluster. More would have all cores, and what waits for a train
 #: step of several ranks would wait for each process to have its turn.
 CLUSTERS = 2
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is marked ``every_slurm`` runs on this machine's version, and on those of newer Debian
+    releases; on a cluster that HPCFLOW_CLUSTER_DIR names, on that alone."""
+    is_marked = metafunc.definition.get_closest_marker("every_slurm") is not None
+    if is_marked and "cluster" in metafunc.fixturenames and DIRECTORY_VARIABLE not in os.environ:
+        ids = ["installed", *SUITES]
+        metafunc.parametrize("cluster", [None, *SUITES], ids=ids, indirect=True, scope="session")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,7 +70,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     count = 1 if DIRECTORY_VARIABLE in os.environ else CLUSTERS
     group = {path: 0 if path in with_crontab else i % count for i, path in enumerate(files)}
     for item in on_cluster:
-        item.add_marker(pytest.mark.xdist_group(f"cluster-{group[item.path]}"))
+        suite = _suite(item)
+        name = suite if suite is not None else str(group[item.path])
+        item.add_marker(pytest.mark.xdist_group(f"cluster-{name}"))
     place = {path: number for number, path in enumerate(files)}
     items.sort(
         key=lambda item: (
@@ -68,6 +80,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             place.get(item.path, len(files)),
         )
     )
+
+
+def _suite(item: pytest.Item) -> str | None:
+    """The Debian release whose Slurm the test needs; None: this machine's."""
+    call = getattr(item, "callspec", None)
+    suite = call.params.get("cluster") if call is not None else None
+    return suite if isinstance(suite, str) else None
 
 
 @pytest.fixture

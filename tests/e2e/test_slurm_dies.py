@@ -23,7 +23,7 @@ wait_at() { touch "$here/is-$1"; while [[ -e $here/$1 ]]; do sleep 0.05; done; }
 if is_stopped before "$@"; then
   wait_at before
 fi
-answer=$(/usr/bin/sbatch "$@")
+answer=$(REAL_SBATCH "$@")
 code=$?
 if is_stopped after "$@"; then
   wait_at after
@@ -56,7 +56,9 @@ class SlowSbatch:
 def sbatch(hpcflow: Hpcflow) -> SlowSbatch:
     folder = hpcflow.home.parent / "bin"
     hpcflow.user.run(["mkdir", str(folder)])
-    (folder / "sbatch").write_text(_SBATCH)
+    (folder / "sbatch").write_text(
+        _SBATCH.replace("REAL_SBATCH", str(hpcflow.user.program("sbatch")))
+    )
     (folder / "sbatch").chmod(0o755)
     return SlowSbatch(folder)
 

@@ -13,7 +13,7 @@ from hpcflow.testing.cluster import User
 from hpcflow.testing.scheduler_contract import LostAnswerContract
 from tests.schedulers.as_user import AsUser
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.every_slurm]
 
 
 class TestContract(LostAnswerContract):
@@ -23,7 +23,7 @@ class TestContract(LostAnswerContract):
 
     @pytest.fixture
     def forgetful(self, researcher: User, directory: Path) -> Scheduler:
-        extra = {"PATH": losing_path(directory)}
+        extra = {"PATH": losing_path(researcher, directory)}
         return AsUser(SlurmCommands(clock=SystemClock()), researcher, extra)
 
 
@@ -34,11 +34,12 @@ def test_a_user_whom_slurm_does_not_know_stands_nowhere(researcher: User) -> Non
     assert (standing.associations, standing.share("physics")) == ((), None)
 
 
-def losing_path(folder: Path) -> str:
+def losing_path(user: User, folder: Path) -> str:
     """A PATH with an sbatch that does its work and then prints nonsense."""
     programs = folder / "bin"
     programs.mkdir()
     sbatch = programs / "sbatch"
-    sbatch.write_text('#!/bin/sh\n/usr/bin/sbatch "$@" >/dev/null\necho "%%% garbled"\n')
+    real = user.program("sbatch")
+    sbatch.write_text(f'#!/bin/sh\n{real} "$@" >/dev/null\necho "%%% garbled"\n')
     sbatch.chmod(0o755)
-    return f"{programs}:/usr/bin:/bin"
+    return f"{programs}:{user.environment()['PATH']}"

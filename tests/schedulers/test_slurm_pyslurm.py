@@ -42,7 +42,7 @@ class TestContract(LostAnswerContract):
 
     @pytest.fixture
     def forgetful(self, researcher: User, directory: Path) -> Scheduler:
-        extra = {"PATH": losing_path(directory), **_python_path()}
+        extra = {"PATH": losing_path(researcher, directory), **_python_path()}
         return AsUser(SlurmWithPyslurm(clock=SystemClock()), researcher, extra)
 
 

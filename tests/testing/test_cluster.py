@@ -16,7 +16,16 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import InputError
-from hpcflow.testing.cluster import Cluster, CommandFailed, Size, User, machine, packages, poll
+from hpcflow.testing.cluster import (
+    Cluster,
+    CommandFailed,
+    Size,
+    User,
+    machine,
+    packages,
+    poll,
+    releases,
+)
 from hpcflow.testing.cluster.processes import Identity, arguments, environment, pids
 from hpcflow.testing.cluster.settings import purge_mark, require_own_folder
 from tests.cluster_fixture import TREE, need
@@ -413,6 +422,30 @@ def test_a_folder_that_users_cannot_reach_is_refused(private: Path) -> None:
     with pytest.raises(InputError, match="closed to ordinary users"):
         Cluster(private / "cluster").up()
     assert not (private / "cluster").exists()
+
+
+def test_a_cluster_keeps_its_version_of_slurm(own: Cluster) -> None:
+    """Another one cannot read its database, and a daemon must not be downgraded unseen."""
+    with pytest.raises(InputError, match="has Slurm of this machine"):
+        own.up(version="26.05")
+    assert own.healthy()
+
+
+def test_a_version_that_no_debian_has_is_refused_before_anything_is_made(private: Path) -> None:
+    private.chmod(0o755)
+    with pytest.raises(InputError, match=r"has Slurm 3\.2; they have \d+\.\d+ and \d+\.\d+"):
+        Cluster(private).up(version="3.2")
+    assert not (private / "cluster.json").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_programs_that_another_user_put_there_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "_FOLDER", tmp_path)
+    os.chown(tmp_path, 1, 1)
+    with pytest.raises(InputError, match="belongs to another user"):
+        releases.tree_of("26.05")
 
 
 def test_the_environment_marker_is_inherited(own: Cluster) -> None:

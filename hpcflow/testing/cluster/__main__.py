@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(act=act)
         return command
 
-    add("up", _up, "start what does not run", size)
+    up = add("up", _up, "start what does not run", size)
+    up.add_argument("--slurm", metavar="VERSION", help="of a new cluster, such as 26.05, from the"
+                    " packages of newer Debian releases; default: as installed here")  # fmt: skip
     down = add("down", _down, "stop everything that runs in the folder")
     down.add_argument("--purge", action="store_true", help="also delete the folder and the users")
     add("destroy", _destroy, "the same as down --purge")
@@ -83,7 +85,7 @@ def _cluster(arguments: argparse.Namespace) -> Cluster:
 
 def _up(arguments: argparse.Namespace) -> int:
     cluster = _cluster(arguments)
-    cluster.up(_size(arguments, cluster.directory))
+    cluster.up(_size(arguments, cluster.directory), version=getattr(arguments, "slurm", None))
     _summary(cluster)
     return 0
 

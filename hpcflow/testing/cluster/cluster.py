@@ -5,6 +5,7 @@ How it comes up is in startup.py, how it goes down in shutdown.py.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -47,11 +48,14 @@ class Cluster:
 
     # --- the whole -------------------------------------------------------------------------
 
-    def up(self, size: Size | None = None, *, deadline_s: float = 60) -> Cluster:
+    def up(
+        self, size: Size | None = None, *, version: str | None = None, deadline_s: float = 60
+    ) -> Cluster:
         """Start what does not run, and wait until every node takes jobs.
 
         May be called at any time: on nothing, on a running cluster, on one killed half-way.
-        ``size`` defaults to what it was the last time; another one restarts Slurm.
+        ``size`` defaults to what it was the last time; another one restarts Slurm. A new cluster
+        has this ``version`` of Slurm, such as ``26.05``, by default the one that is installed here.
         """
         packages.require()
         require_own_folder(self.directory)
@@ -61,7 +65,7 @@ class Cluster:
                 self._delete()
         make_directory(self.directory)
         with self._lock():
-            startup.bring_up(self.directory, size, self.progress, deadline_s)
+            startup.bring_up(self.directory, size, self.progress, deadline_s, version=version)
         self.progress.say(f"cluster ready after {time.monotonic() - began:.1f} s")
         return self
 
@@ -160,7 +164,9 @@ class Cluster:
 
     def env(self) -> dict[str, str]:
         """What to export to use the cluster from a shell."""
-        return slurm.environment(self.directory)
+        found, path = slurm.environment(self.directory), os.environ.get("PATH", os.defpath)
+        with_own = slurm.path_of(self.directory, path)
+        return found if with_own == path else {**found, "PATH": with_own}
 
     def run(self, *argv: str, timeout_s: float = 30, check: bool = True) -> str:
         """What a command of the operator (root) prints: ``cluster.run("scontrol", "show", …)``."""

@@ -22,6 +22,7 @@ _PROGRAMS = {
     "useradd": "passwd",
     "cron": "cron",
     "mkfs.xfs": "xfsprogs",
+    "patchelf": "patchelf",
     "chromium": "chromium",
 }
 """A program that must be found, and the package that brings it."""

@@ -129,6 +129,8 @@ class Settings:
     ports: Ports
     name: str = "devcluster"
     database_password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    slurm: str | None = None
+    """Its version, such as ``26.05``; None: whatever this machine has installed."""
 
     @classmethod
     def load(cls, folder: Path) -> Settings | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 from collections.abc import Callable
@@ -14,9 +15,12 @@ from hpcflow.testing.cluster.daemon import CLEAN_ENVIRONMENT, Daemon
 from hpcflow.testing.cluster.files import make_directory, write_atomic, write_if_changed
 from hpcflow.testing.cluster.packages import find_program
 from hpcflow.testing.cluster.ports import answers
+from hpcflow.testing.cluster.releases import tree_of
 from hpcflow.testing.cluster.settings import Settings, Size
 
 _CONF = "etc/slurm.conf"
+PROGRAMS = "slurm"
+"""A link to the programs and plugins of Slurm, where it is not this machine's version."""
 
 
 def conf_path(folder: Path) -> Path:
@@ -32,14 +36,19 @@ def write_files(folder: Path, settings: Settings) -> bool:
     for node in settings.size.node_names:
         make_directory(folder / "spool" / node)
     _make_gpus(folder, settings.size)
+    programs = folder / PROGRAMS
+    if settings.slurm is not None and not programs.exists():
+        programs.unlink(missing_ok=True)
+        programs.symlink_to(tree_of(settings.slurm))
     texts = {
         "gres.conf": slurm_conf.gres_conf(folder, settings.size),
-        "cgroup.conf": slurm_conf.cgroup_conf(),
+        "cgroup.conf": slurm_conf.cgroup_conf(settings.slurm),
         "plugstack.conf": "",
         "slurm.conf": slurm_conf.slurm_conf(folder, settings),
     }
     etc = folder / "etc"
     write_atomic(etc / "slurmdbd.conf", slurm_conf.slurmdbd_conf(folder, settings), 0o600)
+    write_if_changed(etc / "task-prolog", slurm_conf.task_prolog(folder), 0o755)
     changed = [write_if_changed(etc / name, text) for name, text in texts.items()]
     return any(changed)
 
@@ -61,7 +70,7 @@ def _make_gpus(folder: Path, size: Size) -> None:
 
 def slurmctld(folder: Path) -> Daemon:
     """The controller."""
-    argv = [find_program("slurmctld") or "slurmctld", "-D"]
+    argv = [program(folder, "slurmctld"), "-D"]
     return _daemon(
         folder, "slurmctld", argv, lambda: "is UP" in command(folder, "scontrol", "ping")
     )
@@ -69,20 +78,40 @@ def slurmctld(folder: Path) -> Daemon:
 
 def slurmdbd(folder: Path, settings: Settings) -> Daemon:
     """The accounting daemon."""
-    argv = [find_program("slurmdbd") or "slurmdbd", "-D"]
+    argv = [program(folder, "slurmdbd"), "-D"]
     port = settings.ports.slurmdbd
     return _daemon(folder, "slurmdbd", argv, lambda: answers(port) and _accounting_answers(folder))
 
 
 def slurmd(folder: Path, settings: Settings, node: str) -> Daemon:
     """One node's daemon."""
-    argv = [find_program("slurmd") or "slurmd", "-D", "-N", node]
+    stepd = ["-d", program(folder, "slurmstepd")] if settings.slurm else []
+    argv = [program(folder, "slurmd"), "-D", "-N", node, *stepd]
     port = settings.ports.slurmd + settings.size.node_names.index(node)
     return _daemon(folder, f"slurmd.{node}", argv, lambda: answers(port))
 
 
+def program(folder: Path, name: str) -> str:
+    """The path of one of Slurm's programs: the cluster's own, else this machine's."""
+    own = folder / PROGRAMS / "sbin" / name
+    return str(own) if own.exists() else find_program(name) or name
+
+
+def path_of(folder: Path, after: str) -> str:
+    """``PATH``, with the programs of the cluster's own version first; then ``after``."""
+    own = folder / PROGRAMS
+    return (
+        os.pathsep.join([*map(str, (own / "bin", own / "sbin")), after]) if own.exists() else after
+    )
+
+
 def _daemon(folder: Path, name: str, argv: list[str], ready: Callable[[], bool]) -> Daemon:
-    return Daemon(folder, name, argv, ready=ready, env=environment(folder))
+    return Daemon(folder, name, argv, ready=ready, env=_clean(folder))
+
+
+def _clean(folder: Path) -> dict[str, str]:
+    path = path_of(folder, CLEAN_ENVIRONMENT["PATH"])
+    return {**CLEAN_ENVIRONMENT, **environment(folder), "PATH": path}
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -94,12 +123,14 @@ def run(
     folder: Path, *argv: str, timeout_s: float = 30, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run a command as the cluster's operator (root), in a clean environment."""
+    # execvp looks in the PATH of this process, not in that of the new one.
+    found = shutil.which(argv[0], path=_clean(folder)["PATH"]) or argv[0]
     done = subprocess.run(
-        argv,
+        [found, *argv[1:]],
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env={**CLEAN_ENVIRONMENT, **environment(folder)},
+        env=_clean(folder),
     )
     if check and done.returncode != 0:
         said = (done.stderr or done.stdout).strip()

@@ -17,6 +17,8 @@ def slurm_conf(folder: Path, settings: Settings) -> str:
             "# Written by hpcflow.testing.cluster; changes are lost at the next `up`.",
             *_identity(folder, settings),
             *_paths(folder),
+            _plugins(folder, settings),
+            f"TaskProlog={folder}/etc/task-prolog" if settings.slurm else "",
             *_SCHEDULING,
             *_ACCOUNTING,
             f"AccountingStoragePort={settings.ports.slurmdbd}",
@@ -56,6 +58,11 @@ def _paths(folder: Path) -> list[str]:
         "SlurmctldSyslogDebug=quiet",
         f"PlugStackConfig={folder}/etc/plugstack.conf",
     ]
+
+
+def _plugins(folder: Path, settings: Settings) -> str:
+    """Where they are, if not where this machine's Slurm has its own."""
+    return f"PluginDir={folder}/slurm/plugins" if settings.slurm else ""
 
 
 # The limits of a real site in small: what takes minutes there takes seconds here.
@@ -123,6 +130,11 @@ def _partitions(size: Size) -> list[str]:
     ]
 
 
+def task_prolog(folder: Path) -> str:
+    """Jobs find the cluster's own srun, as sites do it in /etc/profile.d."""
+    return f'#!/bin/sh\necho "export PATH={folder}/slurm/bin:$PATH"\n'
+
+
 def gres_conf(folder: Path, size: Size) -> str:
     """gres.conf: one line per node. A ``Count=`` without ``File=`` registers 0 GPUs."""
     if not size.gpus:
@@ -134,9 +146,9 @@ def gres_conf(folder: Path, size: Size) -> str:
     )
 
 
-def cgroup_conf() -> str:
+def cgroup_conf(version: str | None) -> str:
     """cgroup.conf: ``disabled`` does not exist in Slurm 22.05, and nothing here touches v1."""
-    return "CgroupPlugin=cgroup/v1\n"
+    return f"CgroupPlugin={'disabled' if version else 'cgroup/v1'}\n"
 
 
 def slurmdbd_conf(folder: Path, settings: Settings) -> str:
@@ -150,6 +162,7 @@ def slurmdbd_conf(folder: Path, settings: Settings) -> str:
             f"DbdPort={settings.ports.slurmdbd}",
             "SlurmUser=root",
             f"PidFile={folder}/run/slurmdbd.pid",
+            _plugins(folder, settings),
             "StorageType=accounting_storage/mysql",
             "StorageHost=127.0.0.1",
             f"StoragePort={settings.ports.mariadb}",

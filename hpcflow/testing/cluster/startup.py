@@ -5,21 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import HpcflowError, InputError
 from hpcflow.testing.cluster import machine, mariadb, munge, nodes, shutdown, slurm
 from hpcflow.testing.cluster.accounting import USERS, ensure_accounts
 from hpcflow.testing.cluster.daemon import Daemon
 from hpcflow.testing.cluster.parts import Parts
 from hpcflow.testing.cluster.progress import Progress
+from hpcflow.testing.cluster.releases import tree_of
 from hpcflow.testing.cluster.settings import Ports, Settings, Size
 from hpcflow.testing.cluster.users import User
 
 _HUNG_AFTER_S = 10
+_PROGRAM = "python -m hpcflow.testing.cluster"
 
 
-def bring_up(folder: Path, size: Size | None, progress: Progress, deadline_s: float) -> None:
+def bring_up(
+    folder: Path,
+    size: Size | None,
+    progress: Progress,
+    deadline_s: float,
+    *,
+    version: str | None = None,
+) -> None:
     """Start what does not run. Every step looks first and does only what is missing."""
-    settings = _settle(folder, size, progress)
+    settings = _settle(folder, size, version, progress)
     parts = Parts(folder, settings)
     with progress.step("users, host names, configuration"):
         _prepare(parts)
@@ -39,12 +48,20 @@ def bring_up(folder: Path, size: Size | None, progress: Progress, deadline_s: fl
         nodes.wait_usable(folder, settings.size.node_names, deadline_s, revive=True)
 
 
-def _settle(folder: Path, size: Size | None, progress: Progress) -> Settings:
+def _settle(folder: Path, size: Size | None, version: str | None, progress: Progress) -> Settings:
     """The settings to start with: the last ones, unless the size or a taken port forbids it."""
     old = Settings.load(folder)
     if old is None:
         wanted = size or Size()
-        new = Settings(size=wanted, ports=Ports.choose(wanted.nodes))
+        if version is not None:
+            tree_of(version)  # first: nothing is kept of a cluster that cannot be
+        new = Settings(size=wanted, ports=Ports.choose(wanted.nodes), slurm=version)
+    elif version not in (None, old.slurm):
+        raise InputError(
+            f"the cluster in {folder} has Slurm {old.slurm or 'of this machine'}, and another"
+            " version cannot read its database",
+            next_action=f"choose another folder, or first: {_PROGRAM} destroy --dir {folder}",
+        )
     else:
         new = _adapt(folder, old, size or old.size, progress)
     if new != old:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from hpcflow.errors import HpcflowError
 from hpcflow.testing.cluster.files import make_directory
 from hpcflow.testing.cluster.machine import ensure_user
+from hpcflow.testing.cluster.slurm import path_of
 
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -65,12 +67,16 @@ class User:
             "USER": self.name,
             "LOGNAME": self.name,
             "SHELL": "/bin/bash",
-            "PATH": f"{self._folder}/software/venv/bin:{_SYSTEM_PATH}",
+            "PATH": f"{self._folder}/software/venv/bin:{path_of(self._folder, _SYSTEM_PATH)}",
             "LANG": "C.UTF-8",
             "SLURM_CONF": f"{self._folder}/etc/slurm.conf",
             "SCRATCH": str(self.scratch),
             **(extra or {}),
         }
+
+    def program(self, name: str) -> str | None:
+        """The path of what this user runs by that name."""
+        return shutil.which(name, path=self.environment()["PATH"])
 
     def popen(
         self,
