@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -298,7 +297,7 @@ def _hidden_json(run_dir: RunDir, hidden: Hidden) -> dict[str, Any]:
 
 
 def _plain(value: Found | Hidden | Rule) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    return dict(vars(value))
 
 
 def _stream_json(head: dict[str, Any], **lists: Iterator[dict[str, Any]]) -> None:

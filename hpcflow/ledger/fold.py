@@ -309,7 +309,7 @@ def _fold_checkpoint(
     path, train_step = _checkpoint_of(event)
     # A program may save to one path for ever; the row below is then its last attempt's only.
     report["saved"] = max(train_step, report.get("saved", 0))
-    report["saved_at"] = _time(event["at"])
+    report["saved_at"] = saved_at = _time(event["at"])
     report.pop("save_error", None)
     _put(
         fold,
@@ -322,7 +322,7 @@ def _fold_checkpoint(
             size_bytes=_count(event.get("size_bytes")) or 0,
             metrics=dict(finite_metrics(event.get("metrics"))),
             is_best=False,
-            created_at=from_text(_time(event["at"])),
+            created_at=from_text(saved_at),
         ),
     )
 
