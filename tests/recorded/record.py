@@ -40,6 +40,8 @@ class Fate:
     exit_code: int | None = None
     signal: int | None = None
     nodes: int = 1
+    later: str = ""
+    """The state from Slurm 24.11 on, if it is another one."""
 
 
 FATES = (
@@ -60,8 +62,12 @@ FATES = (
     Fate("on-a-dead-node", options=("-wn4", "--no-requeue"), then="operator down",
          state="NODE_FAIL"),
     Fate("preempted-while-starting", "srun bash -c 'trap \"exit 7\" TERM; sleep 600 & wait'",
-         ("-pspot", "-wn3", "--exclusive"), state="FAILED", exit_code=7,
+         ("-pspot", "-wn3", "--exclusive", "--no-requeue"), state="FAILED", exit_code=7,
+         later="PREEMPTED",
          then="sbatch -pgpu -wn3 --exclusive -t1 -o/dev/null -Jits-successor --wrap=true"),
+    Fate("shrunk", options=("-wn[1-2]",), then="scontrol update jobid={id} numnodes=1",
+         state="RUNNING"),
+    Fate("heterogeneous", options=("-wn1", ":", "-wn2"), state="RUNNING"),
     Fate("odd|name, of\nothers", "exit 0", state="COMPLETED", exit_code=0),
 )  # fmt: skip
 
@@ -82,7 +88,7 @@ def main(user: str, out: str | None = None) -> None:
     print(f"Slurm {version} -> {folder}")
     recorder.submit_all()
     recorder.wait_for_the_ends()
-    recorder.write(folder)
+    recorder.write(folder, version)
     recorder.clean_up()
 
 
@@ -117,7 +123,7 @@ class Recorder:
             done = self._run([*argv, "--time=10", *fate.options, str(script)])
             assert done.returncode == 0, done.stderr
             self._ids[fate.name] = done.stdout.strip()
-        time.sleep(5)
+        time.sleep(15)  # until their programs have begun, also on a busy machine
         for fate in FATES:
             self._do(fate)
 
@@ -148,7 +154,7 @@ class Recorder:
             time.sleep(3)
         time.sleep(8)  # accounting lags behind
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, version: str) -> None:
         since = format_time(self._began)
         questions = {
             "squeue.txt": ["squeue", "--me", "--all", "--states=all", "--noheader",
@@ -169,15 +175,16 @@ class Recorder:
             done = self._run(argv, query=True)
             if done.returncode == 0:
                 (folder / name).write_text(done.stdout)
-        (folder / "truth.json").write_text(json.dumps(self._truth(), indent=1) + "\n")
+        (folder / "truth.json").write_text(json.dumps(self._truth(version), indent=1) + "\n")
         (folder / "sbatch.json").write_text(json.dumps(self._answers(), indent=1) + "\n")
 
-    def _truth(self) -> list[dict[str, Any]]:
+    def _truth(self, version: str) -> list[dict[str, Any]]:
+        is_later = tuple(map(int, version.split(".")[:2])) >= (24, 11)
         return [
             {
                 "job_id": self._ids[fate.name],
                 "name": fate.name,
-                "state": fate.state,
+                "state": fate.later if fate.later and is_later else fate.state,
                 "exit_code": fate.exit_code,
                 "signal": fate.signal,
                 "nodes": fate.nodes,

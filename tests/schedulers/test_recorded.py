@@ -6,6 +6,8 @@ See tests/recorded/README.md. A new folder there is tested without a line here.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -50,9 +52,9 @@ KEYS = {
     "--time=99-0": "resources.time_limit",
     "--bogus": None,
 }
-#: The other versions were recorded before that was asked for.
-ASKED_FOR_PREEMPT_TIME = {"22.05.8"}
-NOT_ASKED_FOR = {"QOS", "ElapsedRaw", "AllocTRES"}
+#: The others were recorded before these were asked for.
+ASKED_LATER = {"PreemptTime", "QOS", "ElapsedRaw", "AllocTRES"}
+ASKED_FOR_ALL = {"22.05.8", "24.11.5", "26.05.5"}
 #: Where a version names the reason more, or less, exactly.
 OTHER_KEYS = {
     "--nodes=9": {"resources", "resources.partition"},
@@ -74,14 +76,20 @@ def _truth(version: str) -> list[dict[str, Any]]:
 
 
 def _of(jobs: list[JobInfo], job_id: str) -> list[JobInfo]:
-    """An array's tasks each have a row of their own."""
-    return [job for job in jobs if job.job_id.partition("_")[0] == job_id]
+    """An array's tasks and a heterogeneous job's components each have a row of their own."""
+    return [job for job in jobs if re.split("[_+]", job.job_id)[0] == job_id]
+
+
+def _asked(version: str, fields: Sequence[str]) -> list[str]:
+    return [name for name in fields if version in ASKED_FOR_ALL or name not in ASKED_LATER]
 
 
 def _queue(version: str) -> list[JobInfo]:
-    later = () if version in ASKED_FOR_PREEMPT_TIME else ("PreemptTime",)
-    fields = [name for name in QUEUE_FIELDS if name not in later]
-    return parse_queue(_text(version, "squeue.txt"), fields)
+    return parse_queue(_text(version, "squeue.txt"), _asked(version, QUEUE_FIELDS))
+
+
+def _accounting(version: str) -> list[JobInfo]:
+    return parse_accounting(_text(version, "sacct.txt"), _asked(version, ACCOUNTING_FIELDS))
 
 
 def test_the_queue_says_what_became_of_every_job(version: str) -> None:
@@ -104,13 +112,11 @@ def test_the_queue_says_what_became_of_every_job(version: str) -> None:
     assert requeued.begins_at == requeued.submitted_at + timedelta(seconds=121)
     assert {job.begins_at for job in jobs if job.reason != "BeginTime"} == {None}
     preempted = [job.job_name for job in jobs if job.preempted_at is not None]
-    was_asked = version in ASKED_FOR_PREEMPT_TIME
-    assert preempted == (["preempted-while-starting"] if was_asked else [])
+    assert preempted == (["preempted-while-starting"] if version in ASKED_FOR_ALL else [])
 
 
 def test_accounting_says_the_same_except_for_codes_above_127(version: str) -> None:
-    fields = [name for name in ACCOUNTING_FIELDS if name not in NOT_ASKED_FOR]
-    jobs = parse_accounting(_text(version, "sacct.txt"), fields)
+    jobs = _accounting(version)
     for truth in _truth(version):
         if "\n" in truth["name"]:
             continue  # sacct cannot be told where a record ends; hpcflow gives no such names
@@ -127,6 +133,33 @@ def test_accounting_says_the_same_except_for_codes_above_127(version: str) -> No
             assert first.nodes
             assert first.started_at is not None
             assert first.ended_at is not None
+
+
+def test_a_job_that_shrank_is_told_in_parts_that_do_not_overlap(version: str) -> None:
+    """Up to 23.11, later records keep the start of the whole job; only their submission tells."""
+    if version not in ASKED_FOR_ALL:
+        return
+    first, second = (job for job in _accounting(version) if job.job_name == "shrunk")
+    assert [len(job.nodes) for job in (first, second)] == [2, 1]
+    assert [job.usage.nodes for job in (first, second) if job.usage] == [2, 1]
+    assert first.ended_at == second.started_at == second.submitted_at
+    assert first.started_at is not None
+    assert first.ended_at is not None
+    assert first.elapsed_s == (first.ended_at - first.started_at).total_seconds()
+    (running,) = (job for job in _accounting(version) if job.job_name == "running")
+    assert running.elapsed_s is not None
+    assert second.elapsed_s is not None
+    whole_s = float(first.elapsed_s) + float(second.elapsed_s)
+    assert whole_s == pytest.approx(float(running.elapsed_s), abs=2), "it began with that one"
+
+
+def test_each_component_of_a_heterogeneous_job_has_its_row(version: str) -> None:
+    if version not in ASKED_FOR_ALL:
+        return
+    for jobs in (_queue(version), _accounting(version)):
+        parts = [job for job in jobs if job.job_name == "heterogeneous"]
+        assert parts[1].job_id == f"{parts[0].job_id}+1"
+        assert [job.nodes for job in parts] == [("n1",), ("n2",)]
 
 
 def test_sbatch_names_the_key_that_it_refused(version: str) -> None:
