@@ -58,6 +58,7 @@ from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.journal_buffer import JournalBuffer
 from hpcflow.observe.judge import is_as_known, judge
 from hpcflow.observe.launching import has_launch_failed
+from hpcflow.observe.memory import memory_when_killed
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.resized import lives_of
 from hpcflow.observe.restarts import follow_restarts, may_be_restarted
@@ -467,6 +468,9 @@ class _Watch:
             has_finished=(
                 (stall is not None or attempt.exit_code == 0)
                 and has_finished(run_dir, attempt.attempt)
+            ),
+            ran_out=(
+                memory_when_killed(run_dir, attempt, job) if job is None or is_end(job) else None
             ),
             launch_failed=has_launch_failed(whole, attempt, job),
             missed=missed,

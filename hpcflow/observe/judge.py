@@ -77,6 +77,7 @@ def judge(
     stall: Stall | None = None,
     has_finished: bool = False,
     launch_failed: bool = False,
+    ran_out: str | None = None,
     missed: Sequence[Observed] = (),
     last_sign: datetime | None = None,
     host: str | None = None,
@@ -100,6 +101,8 @@ def judge(
             teardown, and was ended for it, has completed: sent again, it would find nothing to do.
             So has one whose script then came to its end, whatever Slurm calls it.
         launch_failed: whether Slurm cancelled it because its node could not start its script.
+        ran_out: what it used, if it was killed with nearly all of its memory in use. Without
+            cgroups, Slurm knows no more of a job that ran out of memory.
         missed: the records that say so, since the job was last seen.
         last_sign: the time of the file that the job last wrote. A job that writes has not vanished.
         host: the login node that looks, and whose clock ``now`` is.
@@ -110,7 +113,7 @@ def judge(
     else:
         records = _judge_answer(attempt, job, launch_failed, now)
     return [
-        _refine(record, attempt, cancel_requested, first_notice, stall, has_finished)
+        _refine(record, attempt, cancel_requested, first_notice, stall, has_finished, ran_out)
         if isinstance(record, Ended)
         else record
         for record in records
@@ -131,6 +134,7 @@ def _refine(
     first_notice: str | None,
     stall: Stall | None,
     has_finished: bool,
+    ran_out: str | None,
 ) -> Ended:
     """The cause that Slurm does not know."""
     if has_finished and attempt.exit_code == 0 and ended.cause in _MAY_BE_COMPLETED:
@@ -144,6 +148,8 @@ def _refine(
         cause, why = Cause.PREEMPTED, "it saved and left on a TERM that hpcflow did not send"
     elif stall is not None and ended.cause in _HIDE_STALL.get(stall.action, ()):
         cause, why = Cause.STALLED, stall.why
+    elif ended.cause is Cause.FAILED and ran_out is not None:
+        cause, why = Cause.OUT_OF_MEMORY, ran_out
     else:
         return ended
     if cause is Cause.STALLED and has_finished:

@@ -31,6 +31,7 @@ class End:
         own_word: the exit code that its script wrote down.
         cancel_requested: `hpcflow cancel` was requested.
         launch_failed: a restart is counted that never was.
+        ran_out: what it used when it was killed, if that was nearly all of its memory.
     """
 
     raw_state: str | None
@@ -44,6 +45,7 @@ class End:
     own_word: int | None = None
     cancel_requested: bool = False
     launch_failed: bool = False
+    ran_out: str | None = None
 
 
 def _preempted(raw_state: str, exit_code: int | None, cause: Cause) -> End:
@@ -81,6 +83,17 @@ ENDS: Final[tuple[End, ...]] = (
     End("NODE_FAIL", 0, Cause.NODE_FAIL),
     End("BOOT_FAIL", None, Cause.NODE_FAIL),
     End("OUT_OF_MEMORY", 125, Cause.OUT_OF_MEMORY),
+    *(
+        End(
+            "FAILED",
+            exit_code,
+            Cause.OUT_OF_MEMORY,
+            "it was killed with signal 9, and had used 90 % of its memory or more",
+            ran_out="it was killed when it used 190 of 200 MB",
+        )
+        for exit_code in (None, 137)
+    ),
+    End("FAILED", 137, Cause.FAILED, "it was killed with signal 9, and had used less"),
     End("LAUNCH_FAILED", None, Cause.LAUNCH_FAILED),
     End("RECONFIG_FAIL", None, Cause.LAUNCH_FAILED),
     End("CANCELLED by 1000", 0, Cause.CANCELLED),

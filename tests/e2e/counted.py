@@ -339,7 +339,9 @@ def _assert_same_jobs(
         """Ids of the lives of all jobs of this run, as accounting counts them."""
         words = "sacct -D -X -a -n -P --format=jobid,state,jobname -S now-1hours"
         lines = cluster.run(*words.split()).splitlines()
-        rows = (line.split("|", 2) for line in lines if line.count("|") >= 2)  # a name may span lines
+        rows = (
+            line.split("|", 2) for line in lines if line.count("|") >= 2
+        )  # a name may span lines
         return [
             job_id
             for job_id, _, name in rows

@@ -86,6 +86,19 @@ def test_the_mark_of_a_rank_keeps_the_date_of_the_first_that_failed(
     assert (bench.attempt.path / mark).stat().st_mtime == 7
 
 
+@pytest.mark.parametrize(("ranks", "is_killed"), [("kill -9 $$", True), ("exit 1", False)])
+def test_a_rank_that_was_killed_first_says_so(bench: Bench, ranks: str, is_killed: bool) -> None:
+    """Often it had run out of memory. Those that are killed later are killed by the launcher."""
+    stub = 'while [[ $1 == --* ]]; do shift; done; "$@"; SLURM_PROCID=1 "$@"; exit 1'
+    bench.program("srun", f"#!/bin/bash\n{stub}\n")
+    program = f'[ "$RANK" = 0 ] || kill -9 $$; {ranks}'
+    srun = {"launcher": "srun", "framework": "none"}
+    written(bench, "sh", "-c", program, site=a_site(), launch=srun)
+    assert bench.execute(SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n1") == 1
+    assert bench.attempt.killed.exists() is is_killed
+    assert (bench.attempt.path / "failed").exists()
+
+
 @pytest.mark.parametrize(
     ("crash", "expected"), [("exit 139", 1), ("kill -s SEGV $$", 1), ("kill -s TERM $$", 75)]
 )
