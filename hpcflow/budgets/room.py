@@ -23,9 +23,10 @@ class Pledge:
 
     Attributes:
         by: whose attempt it is.
-        amounts: in all of its time limit.
-        limit_s: that limit; None where it has none.
+        amounts: until it is killed.
+        limit_s: how long that is at most; None where it has no time limit.
         partition: where it goes, for people.
+        overrun_s: the part of it that comes after the time limit.
         own: what the config of its run says of a budget of its own.
         home: whose looks will find out what becomes of it, for somebody may have several.
         instead_of: an attempt whose commitment is given back before.
@@ -40,6 +41,7 @@ class Pledge:
     amounts: Amounts
     limit_s: int | None
     partition: str
+    overrun_s: int = 0
     own: Terms | None = None
     home: str | None = None
     instead_of: tuple[str, int] | None = None
@@ -114,15 +116,15 @@ def _over(
         # Nothing stays of a run that was never sent, and it has another id the next time.
         steps = [f"raise it: --set budget.{unit}={needed}"]
     if pledge.limit_s:
-        fits_min = int(left * pledge.limit_s // (wanted * 60)) if left > 0 else 0
-        if fits_min:
+        fits_min = int((left * pledge.limit_s / wanted - pledge.overrun_s) // 60)
+        if fits_min > 0:
             steps.append(f"or ask for less: fewer GPUs, or --set resources.time_limit={fits_min}m")
     if used.committed > own:
         steps.append("or wait: what queued and running jobs do not use is free when they end")
     if budget.terms is not None and budget.terms.per_month:
         steps.append("or wait for the next month, in UTC")
     over = f" ({shown(-left, unit)} beyond it)" if left < 0 else ""
-    in_its = f" in its {format_duration(pledge.limit_s)}" if pledge.limit_s else ""
+    in_its = _in_its(pledge)
     return Refusal(
         short=f"budget {scope} of {shown(limit, unit)} has no room for {shown(wanted, unit)}",
         message=f"budget {scope} has no room: of {shown(limit, unit)}, "
@@ -147,6 +149,16 @@ def _own(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
         ),
         Decimal(0),
     )
+
+
+def _in_its(pledge: Pledge) -> str:
+    """`` in its 30m 00s, and 1m 00s until Slurm ends it``."""
+    if not pledge.limit_s:
+        return ""
+    words = f" in its {format_duration(pledge.limit_s - pledge.overrun_s)}"
+    if not pledge.overrun_s:
+        return words
+    return f"{words}, and {format_duration(pledge.overrun_s)} until it is ended"
 
 
 def _uncounted(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:

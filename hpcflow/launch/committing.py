@@ -123,15 +123,19 @@ def commitment_of(
     clock: Clock,
 ) -> Commitment:
     """What an attempt may take that is sent now."""
-    limit_min, folder = placement.time_limit_min, budgets_of(site, home)
+    folder, overrun_s = budgets_of(site, home), site.time_limit_overrun_s
+    limit_s = None
+    if placement.time_limit_min is not None:
+        limit_s = placement.time_limit_min * 60 + overrun_s
     pledge = Pledge(
         run.run_id,
         attempt,
         run.user,
         scopes_of_run(run),
-        amounts_of(placement, clock.now()),
-        None if limit_min is None else limit_min * 60,
+        amounts_of(placement, clock.now(), limit_s),
+        limit_s,
         placement.partition,
+        overrun_s=overrun_s,
         own=None if run.spec.budget is None else terms_of(run.spec.budget),
         home=os.path.realpath(home.path),
         site=None if folder.site is None else run.site,

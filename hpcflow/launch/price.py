@@ -51,13 +51,12 @@ def estimate_cost_usd(placement: Placement, begin: datetime) -> str | None:
     return None if cost is None else str(cost.quantize(Decimal("0.01")))
 
 
-def amounts_of(placement: Placement, begin: datetime) -> Amounts:
-    """What one attempt may take, all of its time limit, if it begins then; without a limit only
-    what is free is known."""
-    limit_min = placement.time_limit_min
-    bill = estimate(placement, begin, timedelta(minutes=limit_min or 60))
+def amounts_of(placement: Placement, begin: datetime, limit_s: int | None) -> Amounts:
+    """What one attempt may take that runs for at most ``limit_s``, if it begins then; without a
+    limit only what is free is known."""
+    bill = estimate(placement, begin, timedelta(seconds=limit_s or 3600))
     amounts = Amounts(bill.cost_usd, bill.cost_su, bill.gpu_hours)
-    if limit_min is not None:
+    if limit_s is not None:
         return amounts
     free = (Decimal(0) if value == 0 else None for value in map(amounts.of, UNITS))
     return Amounts(*free)

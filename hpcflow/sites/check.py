@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hpcflow.model.units import format_duration
-from hpcflow.sites.live import ClusterInfo, PartitionInfo
+from hpcflow.sites.live import ClusterInfo, PartitionInfo, overrun_s
 from hpcflow.sites.names import suggestion
 from hpcflow.sites.schema import Partition, Site
 
@@ -83,12 +83,27 @@ def _settings(site: Site, info: ClusterInfo) -> Iterator[Finding]:
         yield _warning(
             "MinJobAge", f"Slurm forgets an ended job after {memory_s} s, and sacct does not work"
         )
+    yield from _overrun(site, info)
     if size := info.settings.get("MaxArraySize"):
         yield _ok("MaxArraySize", f"the highest index of an array task is below {size}")
     if "ACCRUE_ALWAYS" in info.settings.get("PriorityFlags", "").upper().split(","):
         yield _ok("PriorityFlags", "ACCRUE_ALWAYS: a standby ages while it waits")
     else:
         yield _ok("PriorityFlags", "no ACCRUE_ALWAYS: a standby ages only from an attempt's end on")
+
+
+def _overrun(site: Site, info: ClusterInfo) -> Iterator[Finding]:
+    key, said_s, found_s = "time_limit_overrun", site.time_limit_overrun_s, overrun_s(info)
+    if info.settings.get("OverTimeLimit", "").upper().startswith("UNLIMITED"):
+        yield _warning(key, "OverTimeLimit is UNLIMITED: no job ends at its time limit")
+    elif found_s is not None and found_s > said_s:
+        yield _warning(
+            key,
+            f"{said_s} s, and with this cluster's KillWait and OverTimeLimit a job can run on for "
+            f"{found_s} s: a hard budget can be passed",
+        )
+    elif found_s is not None:
+        yield _ok(key, f"{said_s} s")
 
 
 def _seconds(text: str | None) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from hpcflow.model.ids import check_name
-from hpcflow.sites.live import ClusterInfo, PartitionInfo
+from hpcflow.sites.live import ClusterInfo, PartitionInfo, overrun_s
 
 #: What Slurm may call things and a site file can repeat.
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:+-]{0,127}", re.ASCII)
@@ -57,6 +57,7 @@ def detect(info: ClusterInfo, *, host: str | None = None, environ: Mapping[str, 
             *([f"cluster_name: {_text(info.name)}"] if _WORD.fullmatch(info.name) else []),
             *_hosts(host),
             f"has_accounting: {str(info.has_accounting).lower()}",
+            *_overrun(info),
             "",
             *_dialect(info),
             "",
@@ -98,6 +99,13 @@ def _hosts(host: str | None) -> list[str]:
     if not re.fullmatch(r"[A-Za-z0-9.*?-]+", pattern) or pattern in ("localhost", "*"):
         return []
     return [f"hosts: [{_text(pattern)}] # does it fit all login hosts, and no other cluster's?"]
+
+
+def _overrun(info: ClusterInfo) -> list[str]:
+    found_s = overrun_s(info)
+    if found_s in (None, 60):  # unknown, or what it is without a line
+        return []
+    return [f"time_limit_overrun: {found_s}s # KillWait, OverTimeLimit, and 30 s between two looks"]
 
 
 def _dialect(info: ClusterInfo) -> list[str]:

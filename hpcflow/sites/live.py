@@ -6,6 +6,7 @@ Nothing here asks a cluster anything.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 
@@ -103,3 +104,16 @@ class ClusterInfo:
             return True
         tiers = (each.priority_tier for each in self.partitions)
         return any(tier is not None and tier > partition.priority_tier for tier in tiers)
+
+
+#: slurmctld looks at time limits so often (PERIODIC_TIMEOUT in controller.h of Slurm 22.05).
+_LOOKS_AT_LIMITS_S = 30
+
+
+def overrun_s(info: ClusterInfo) -> int | None:
+    """How long after its time limit a job may still run; None where the cluster does not say."""
+    wait = re.match(r"(\d+) sec", info.settings.get("KillWait", ""))
+    more = re.match(r"(\d+) min", info.settings.get("OverTimeLimit", "0 min"))
+    if wait is None or more is None:
+        return None
+    return int(wait[1]) + 60 * int(more[1]) + _LOOKS_AT_LIMITS_S

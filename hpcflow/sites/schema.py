@@ -369,6 +369,12 @@ class Site(Section):
         default_factory=list, description="Patterns of login host names, to know the site by."
     )
     has_accounting: bool = Field(True, description="Whether sacct works here (slurmdbd).")
+    time_limit_overrun_s: Seconds = Field(
+        60,
+        alias="time_limit_overrun",
+        description="How long after its time limit a job may still run, and costs: Slurm looks at "
+        "limits every 30 seconds, and waits for KillWait before it kills. Budgets count it.",
+    )
     dialect: Dialect = Field(default_factory=Dialect, description=Dialect.__doc__)
     partitions: dict[Word, Partition] = Field(
         min_length=1, description="Partitions, the preferred first."
