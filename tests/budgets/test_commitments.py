@@ -51,6 +51,29 @@ def test_a_hard_budget_stops_the_next_submission_and_says_what_to_do(desk: Budge
     assert len(desk.alive()) == 2
 
 
+def test_what_a_job_may_cost_after_its_time_limit_is_committed_too(desk: BudgetDesk) -> None:
+    """Slurm looks at limits every 30 s, and gives processes another 30 s to end."""
+    desk.site = desk.site.model_copy(update={"time_limit_overrun_s": 60})
+    desk.set(hard="3.10")
+    launched = desk.launch()
+    assert desk.usd() == ("0.00", "3.10")
+    desk.train(launched.job_id, minutes=31, state="TIMEOUT")
+    assert desk.usd() == ("3.10", "0.00"), "all of it, and no more"
+
+
+def test_advice_of_a_shorter_limit_leaves_room_for_what_comes_after_it(desk: BudgetDesk) -> None:
+    desk.site = desk.site.model_copy(update={"time_limit_overrun_s": 60})
+    desk.set(hard="1.10")
+    with pytest.raises(BudgetError) as caught:
+        desk.launch()
+    said = str(caught.value)
+    assert "may take 3.10 USD in its 30m 00s, and 1m 00s until it is ended" in said
+    assert "--set resources.time_limit=10m" in said
+    desk.config.write_text(desk.config.read_text().replace("30m", "10m"))
+    desk.launch()
+    assert desk.usd() == ("0.00", "1.10")
+
+
 def test_a_bill_takes_the_place_of_what_was_committed(desk: BudgetDesk) -> None:
     desk.set(hard="5")
     launched = desk.launch()

@@ -20,6 +20,7 @@ SITE = """\
 name: mine
 scheduler: local
 has_accounting: false
+time_limit_overrun: 0s
 scratch: {path: $HPCFLOW_HOME/scratch}
 partitions:
   here:

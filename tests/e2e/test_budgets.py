@@ -15,7 +15,7 @@ from tests.e2e.counted import assert_counted, start
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
-#: A GPU of `spot` for six minutes: 0.10 USD.
+#: A GPU of `spot` for six minutes, and the 35 seconds after them: 0.11 USD.
 ASKED = ("--set", "resources.gpus_per_node=1", "--set", "resources.time_limit=6m")
 SCOPE = "project:default"
 
@@ -47,7 +47,7 @@ def test_a_hard_budget_of_a_team_stops_settles_saves_and_goes_on(
     for each in (hpcflow, other):
         share(each, team)
     site = ("--site", "devcluster")
-    hpcflow("budget", "set", SCOPE, "--hard", "0.15", "--soft", "0.05", *site)
+    hpcflow("budget", "set", SCOPE, "--hard", "0.18", "--soft", "0.05", *site)
 
     run = start(hpcflow, *ASKED)
     program = other.write_config(
@@ -57,9 +57,9 @@ def test_a_hard_budget_of_a_team_stops_settles_saves_and_goes_on(
     )
     refused = other("run", program, *site, *ASKED, check=False)
     assert refused.returncode == 2
-    assert "budget project:default has no room: of 0.15 USD, 0.00 USD are spent" in refused.stderr
-    assert "0.10 USD committed to jobs that are queued or run" in refused.stderr
-    assert "raise it: hpcflow budget set project:default --hard 0.20" in refused.stderr
+    assert "budget project:default has no room: of 0.18 USD, 0.00 USD are spent" in refused.stderr
+    assert "0.11 USD committed to jobs that are queued or run" in refused.stderr
+    assert "raise it: hpcflow budget set project:default --hard 0.22" in refused.stderr
     assert "--set resources.time_limit=3m" in refused.stderr
     assert other.json("ls") == [], "nothing was made, and nothing sent"
     fits = other.json("run", program, *site, *ASKED, "--set", "resources.time_limit=3m", "--wait")
@@ -108,6 +108,6 @@ def test_a_hard_budget_of_a_team_stops_settles_saves_and_goes_on(
     reports = [each.json("cost", "report")["total"]["cost_usd"] for each in (hpcflow, other)]
     assert usd(hpcflow)["spent"] == sum(map(Decimal, reports))
     story = hpcflow("budget", "show", SCOPE, *site).stdout
-    assert "hard 0.15 USD, soft 0.05 USD; when exceeded: finish" in story
+    assert "hard 0.18 USD, soft 0.05 USD; when exceeded: finish" in story
     assert "when exceeded: save and stop (the grant is over)" in story
     assert_counted(hpcflow, cluster, [run])

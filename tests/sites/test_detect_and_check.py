@@ -340,3 +340,31 @@ def test_the_running_development_cluster_agrees_with_its_file_and_with_its_own_d
     assert about_choice(mine, live) == [("ok", ".qos"), ("ok", ".constraint"), ("warning", "")]
     theirs = choosing("qos: nonesuch", "constraint: nonesuch")
     assert about_choice(theirs, live) == [("error", ".qos"), ("error", ".constraint")]
+
+
+# --- how long jobs run on after their time limit ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kill_wait", "over", "expected_s"),
+    [("5 sec", "0 min", 35), ("30 sec", "0 min", 60), ("30 sec", "2 min", 180)],
+)
+def test_how_long_a_job_may_run_on_is_written_and_compared(
+    kill_wait: str, over: str, expected_s: int
+) -> None:
+    told = {"KillWait": kill_wait, "OverTimeLimit": over}
+    info = dataclasses.replace(DEV, settings={**DEV.settings, **told})
+    assert read(detect(info, environ={})).time_limit_overrun_s == expected_s
+    site = devcluster().model_copy(update={"time_limit_overrun_s": expected_s})
+    assert not_ok(check(site, info)) == []
+    less = site.model_copy(update={"time_limit_overrun_s": expected_s - 1})
+    (finding,) = (each for each in check(less, info) if each.level is Level.WARNING)
+    assert finding.key == "time_limit_overrun"
+    assert f"can run on for {expected_s} s" in finding.message
+
+
+def test_where_jobs_may_run_on_for_ever_it_is_said() -> None:
+    told = {"KillWait": "30 sec", "OverTimeLimit": "UNLIMITED"}
+    info = dataclasses.replace(DEV, settings={**DEV.settings, **told})
+    assert not_ok(check(devcluster(), info)) == [("warning", "time_limit_overrun")]
+    assert read(detect(info, environ={})).time_limit_overrun_s == 60
