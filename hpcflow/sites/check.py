@@ -84,6 +84,7 @@ def _settings(site: Site, info: ClusterInfo) -> Iterator[Finding]:
             "MinJobAge", f"Slurm forgets an ended job after {memory_s} s, and sacct does not work"
         )
     yield from _overrun(site, info)
+    yield from _requeues(info)
     if size := info.settings.get("MaxArraySize"):
         yield _ok("MaxArraySize", f"the highest index of an array task is below {size}")
     if "ACCRUE_ALWAYS" in info.settings.get("PriorityFlags", "").upper().split(","):
@@ -104,6 +105,23 @@ def _overrun(site: Site, info: ClusterInfo) -> Iterator[Finding]:
         )
     elif found_s is not None:
         yield _ok(key, f"{said_s} s")
+
+
+#: Where Slurm restarts a job that asked it not to, as hpcflow's do: setting, word, when.
+_REQUEUES = (
+    ("PrologFlags", "FORCEREQUEUEONFAIL", "whose prolog failed"),
+    ("SlurmctldParameters", "REQUEUE_ON_RESUME_FAILURE", "whose nodes did not power up"),
+)
+
+
+def _requeues(info: ClusterInfo) -> Iterator[Finding]:
+    for key, word, when in _REQUEUES:
+        if word in info.settings.get(key, "").upper().split(","):
+            yield _warning(
+                key,
+                f"{word.lower()}: Slurm restarts a job {when}, although it asks for --no-requeue; "
+                "each restart counts as an attempt",
+            )
 
 
 def _seconds(text: str | None) -> int | None:

@@ -368,3 +368,17 @@ def test_where_jobs_may_run_on_for_ever_it_is_said() -> None:
     info = dataclasses.replace(DEV, settings={**DEV.settings, **told})
     assert not_ok(check(devcluster(), info)) == [("warning", "time_limit_overrun")]
     assert read(detect(info, environ={})).time_limit_overrun_s == 60
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("PrologFlags", "Alloc,ForceRequeueOnFail"),
+        ("SlurmctldParameters", "enable_configless,requeue_on_resume_failure"),
+    ],
+)
+def test_a_cluster_that_restarts_jobs_against_their_will_is_named(key: str, value: str) -> None:
+    info = dataclasses.replace(DEV, settings={**DEV.settings, key: value})
+    (finding,) = (each for each in check(devcluster(), info) if each.level is not Level.OK)
+    assert (finding.level, finding.key) == (Level.WARNING, key)
+    assert "although it asks for --no-requeue" in finding.message
