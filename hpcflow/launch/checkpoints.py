@@ -212,7 +212,7 @@ def _read_files(
 ) -> tuple[list[AttemptRow], dict[int, CheckpointRow], str | None]:
     """The attempts, the checkpoints that were removed, and the final model, by the run's files."""
     try:
-        change = RunReader(run_dir, None, is_lenient=True).read()
+        change = RunReader(run_dir, None, is_lenient=True, without_training=True).read()
     except FOLD_ERRORS as error:
         raise StorageError(f"the files of {run_dir.path.name} cannot be read: {error}") from error
     assert change is not None  # what is read from its start is always new

@@ -43,6 +43,10 @@ def events_of(attempt: int) -> str:
     return _HERE.attempt(attempt).events.as_posix()
 
 
+#: As hpcflow.runtime writes them; within a text, the quotes would be escaped.
+_OF_TRAINING = (b'"event": "progress"', b'"event": "checkpoint"')
+
+
 class FileShrankError(Exception):
     """A file is shorter than what was read of it: it is another one now."""
 
@@ -67,6 +71,7 @@ class RunReader:
         *,
         limits: Mapping[str, int] | None = None,
         is_lenient: bool = False,
+        without_training: bool = False,
     ) -> None:
         """Begin.
 
@@ -75,6 +80,7 @@ class RunReader:
             limits: read every file up to this byte only, the others not at all.
             is_lenient: leave out files that cannot be read, apart from the journal, which says what
                 becomes of the run, and counts without them.
+            without_training: leave out the events of progress and saves, which are nearly all.
         """
         self.lines = 0
         self.skipped_lines = 0
@@ -84,6 +90,7 @@ class RunReader:
         self._known = known
         self._limits = limits
         self._is_lenient = is_lenient
+        self._without_training = without_training
         self._fold = RunFold(run_dir.path.name)
         self._sources: dict[str, SourceRow] = {}
         self._moved: set[str] = set()
@@ -115,7 +122,12 @@ class RunReader:
         return self._change()
 
     def _read_events(self, number: int) -> None:
-        self._read_leniently(events_of(number), partial(fold_events, self._fold, number))
+        self._read_leniently(events_of(number), partial(self._fold_events, number))
+
+    def _fold_events(self, number: int, lines: list[bytes]) -> int:
+        if self._without_training:
+            lines = [line for line in lines if not any(kind in line for kind in _OF_TRAINING)]
+        return fold_events(self._fold, number, lines)
 
     def _read_leniently(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
         try:
