@@ -39,8 +39,8 @@ SERVERS = f"/var/tmp/hpcflow-test-{os.geteuid()}-"
 
 @pytest.fixture(scope="session")
 def clusters() -> Iterator[Callable[[str | None], Cluster]]:
-    """Clusters by the Debian release whose Slurm they have; None: that of this machine. Each runs
-    from its first use on."""
+    """Start a cluster when it is first asked for, with the Slurm of a Debian release, or with the
+    installed one (None)."""
     need(packages.require)
     with ExitStack() as stack:
 

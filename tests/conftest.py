@@ -34,8 +34,8 @@ CLUSTERS = 2
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is marked ``every_slurm`` runs on this machine's version, and on those of newer Debian
-    releases; on a cluster that HPCFLOW_CLUSTER_DIR names, on that alone."""
+    """Run a test with the mark ``every_slurm`` on the installed Slurm and on those of newer Debian
+    releases. If HPCFLOW_CLUSTER_DIR names a cluster, run it only there."""
     is_marked = metafunc.definition.get_closest_marker("every_slurm") is not None
     if is_marked and "cluster" in metafunc.fixturenames and DIRECTORY_VARIABLE not in os.environ:
         ids = ["installed", *SUITES]
@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _suite(item: pytest.Item) -> str | None:
-    """The Debian release whose Slurm the test needs; None: this machine's."""
+    """Return the Debian release whose Slurm the test needs; None: the installed one."""
     call = getattr(item, "callspec", None)
     suite = call.params.get("cluster") if call is not None else None
     return suite if isinstance(suite, str) else None

@@ -23,10 +23,10 @@ class Pledge:
 
     Attributes:
         by: whose attempt it is.
-        amounts: until it is killed.
-        limit_s: how long that is at most; None where it has no time limit.
+        amounts: the most that it may take, in all of ``limit_s``.
+        limit_s: its time limit and ``overrun_s``; None where it has no time limit.
         partition: where it goes, for people.
-        overrun_s: the part of it that comes after the time limit.
+        overrun_s: how long after its time limit it may still run.
         own: what the config of its run says of a budget of its own.
         home: whose looks will find out what becomes of it, for somebody may have several.
         instead_of: an attempt whose commitment is given back before.
@@ -152,13 +152,13 @@ def _own(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
 
 
 def _in_its(pledge: Pledge) -> str:
-    """`` in its 30m 00s, and 1m 00s until Slurm ends it``."""
+    """Return `` in its 30m 00s and up to 1m 00s after them``; empty without a time limit."""
     if not pledge.limit_s:
         return ""
     words = f" in its {format_duration(pledge.limit_s - pledge.overrun_s)}"
     if not pledge.overrun_s:
         return words
-    return f"{words}, and {format_duration(pledge.overrun_s)} until it is ended"
+    return f"{words} and up to {format_duration(pledge.overrun_s)} after them"
 
 
 def _uncounted(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:

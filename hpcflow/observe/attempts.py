@@ -469,7 +469,7 @@ class _Watch:
                 (stall is not None or attempt.exit_code == 0)
                 and has_finished(run_dir, attempt.attempt)
             ),
-            ran_out=(
+            memory_when_killed=(
                 memory_when_killed(run_dir, attempt, job) if job is None or is_end(job) else None
             ),
             launch_failed=has_launch_failed(whole, attempt, job),

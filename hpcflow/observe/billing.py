@@ -115,7 +115,7 @@ def _was_over_before(job: JobInfo, started_at: datetime | None) -> bool:
 
 
 def _was_sent_after(job: JobInfo, ended_at: datetime | None) -> bool:
-    """Whether it is that of a later life, which is charged to another attempt."""
+    """Return whether the job was submitted after the attempt: a later one is charged for it."""
     return ended_at is not None and job.submitted_at is not None and job.submitted_at >= ended_at
 
 

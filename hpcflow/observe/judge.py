@@ -77,7 +77,7 @@ def judge(
     stall: Stall | None = None,
     has_finished: bool = False,
     launch_failed: bool = False,
-    ran_out: str | None = None,
+    memory_when_killed: str | None = None,
     missed: Sequence[Observed] = (),
     last_sign: datetime | None = None,
     host: str | None = None,
@@ -100,9 +100,9 @@ def judge(
         has_finished: whether its program has said that it finished. What hangs after that, in its
             teardown, and was ended for it, has completed: sent again, it would find nothing to do.
             So has one whose script then came to its end, whatever Slurm calls it.
-        launch_failed: whether Slurm cancelled it because its node could not start its script.
-        ran_out: what it used, if it was killed with nearly all of its memory in use. Without
-            cgroups, Slurm knows no more of a job that ran out of memory.
+        launch_failed: whether Slurm cancelled it because its node could not start the script.
+        memory_when_killed: what it used, if it was killed with nearly all of its memory in use.
+            Without cgroups, Slurm does not report that a job ran out of memory.
         missed: the records that say so, since the job was last seen.
         last_sign: the time of the file that the job last wrote. A job that writes has not vanished.
         host: the login node that looks, and whose clock ``now`` is.
@@ -113,7 +113,9 @@ def judge(
     else:
         records = _judge_answer(attempt, job, launch_failed, now)
     return [
-        _refine(record, attempt, cancel_requested, first_notice, stall, has_finished, ran_out)
+        _refine(
+            record, attempt, cancel_requested, first_notice, stall, has_finished, memory_when_killed
+        )
         if isinstance(record, Ended)
         else record
         for record in records
@@ -134,7 +136,7 @@ def _refine(
     first_notice: str | None,
     stall: Stall | None,
     has_finished: bool,
-    ran_out: str | None,
+    memory_when_killed: str | None,
 ) -> Ended:
     """The cause that Slurm does not know."""
     if has_finished and attempt.exit_code == 0 and ended.cause in _MAY_BE_COMPLETED:
@@ -148,8 +150,8 @@ def _refine(
         cause, why = Cause.PREEMPTED, "it saved and left on a TERM that hpcflow did not send"
     elif stall is not None and ended.cause in _HIDE_STALL.get(stall.action, ()):
         cause, why = Cause.STALLED, stall.why
-    elif ended.cause is Cause.FAILED and ran_out is not None:
-        cause, why = Cause.OUT_OF_MEMORY, ran_out
+    elif ended.cause is Cause.FAILED and memory_when_killed is not None:
+        cause, why = Cause.OUT_OF_MEMORY, memory_when_killed
     else:
         return ended
     if cause is Cause.STALLED and has_finished:
@@ -161,7 +163,7 @@ def _judge_answer(
     attempt: AttemptView, job: JobInfo, launch_failed: bool, now: datetime
 ) -> list[JournalRecord]:
     records: list[JournalRecord] = []
-    if launch_failed:  # its times may be those of the restart that never was
+    if launch_failed:  # Slurm may report the times of a restart that did not happen
         job = replace(job, submitted_at=attempt.submitted_at, started_at=attempt.started_at)
     if _is_news(attempt, job):
         records.append(observed(attempt.attempt, job, now))
@@ -173,7 +175,7 @@ def _judge_answer(
         if cause in _MAY_BE_PREEMPTION and _was_leaving(job):
             cause, rule = Cause.PREEMPTED, f"{rule}, and that it was being preempted"
         if launch_failed:
-            cause, rule = Cause.LAUNCH_FAILED, f"{rule}: its node could not start its script"
+            cause, rule = Cause.LAUNCH_FAILED, f"{rule}: its node could not start the script"
         records.append(
             Ended(
                 at=now,

@@ -1,4 +1,4 @@
-"""Whether Slurm cancelled a job by itself, because a node could not start its script."""
+"""Recognize jobs that Slurm cancelled because a node could not start their script."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _A_SECOND: Final = timedelta(seconds=1)
 
 
 def has_launch_failed(written: JournalBuffer, attempt: AttemptView, job: JobInfo | None) -> bool:
-    """Whether ``job`` was cancelled because its node could not start the script of ``attempt``.
+    """Return whether Slurm cancelled ``job`` because its node could not start the script.
 
-    An overloaded node that takes longer than ``MessageTimeout`` refuses a job. Slurm then counts a
-    restart, and cancels the job if it may not be requeued, as ours may not
-    (``_launch_job_fail()`` in req.c of Slurm 22.05). First the job keeps its submission time; once
-    its node is free, it has that of the restart, and was cancelled by then.
+    An overloaded node that takes longer than ``MessageTimeout`` to start a job rejects it. Slurm
+    counts a restart; as hpcflow submits with ``--no-requeue``, it then cancels the job
+    (``_launch_job_fail()`` in req.c of Slurm 22.05). While the node is completing, the job keeps
+    its submission time. Afterwards it has that of the restart, which is also when it ended.
 
     Raises:
         StorageError: the journal cannot be read.
@@ -43,12 +43,12 @@ def has_launch_failed(written: JournalBuffer, attempt: AttemptView, job: JobInfo
 
 
 def _is_same(submitted_at: datetime, sent_at: datetime | None) -> bool:
-    """Slurm tells whole seconds, and the journal the moment after."""
+    """Return whether both are one submission: Slurm rounds down, the journal is written later."""
     return sent_at is not None and submitted_at < sent_at.replace(microsecond=0) + _A_SECOND
 
 
 def _restarts(number: int, records: Iterable[JournalRecord]) -> int:
-    """How often its job had been restarted when it became this attempt."""
+    """Return how often Slurm had restarted the job when it became this attempt."""
     made = (each for each in records if isinstance(each, Intended) and each.attempt == number)
     return next((each.restarts or 0 for each in made), 0)
 

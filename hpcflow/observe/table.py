@@ -30,8 +30,8 @@ class End:
         has_finished: its program has said that it finished.
         own_word: the exit code that its script wrote down.
         cancel_requested: `hpcflow cancel` was requested.
-        launch_failed: a restart is counted that never was.
-        ran_out: what it used when it was killed, if that was nearly all of its memory.
+        launch_failed: Slurm counts a restart that did not happen.
+        memory_when_killed: what it used then, if that was nearly all of its memory.
     """
 
     raw_state: str | None
@@ -45,7 +45,7 @@ class End:
     own_word: int | None = None
     cancel_requested: bool = False
     launch_failed: bool = False
-    ran_out: str | None = None
+    memory_when_killed: str | None = None
 
 
 def _preempted(raw_state: str, exit_code: int | None, cause: Cause) -> End:
@@ -89,7 +89,7 @@ ENDS: Final[tuple[End, ...]] = (
             exit_code,
             Cause.OUT_OF_MEMORY,
             "it was killed with signal 9, and had used 90 % of its memory or more",
-            ran_out="it was killed when it used 190 of 200 MB",
+            memory_when_killed="killed when it used 190 of 200 MB",
         )
         for exit_code in (None, 137)
     ),
@@ -103,7 +103,7 @@ ENDS: Final[tuple[End, ...]] = (
         "CANCELLED",
         None,
         Cause.LAUNCH_FAILED,
-        "the queue counts a restart, its submission time is the same, and its script wrote nothing",
+        "the queue counts a restart that did not happen, and the script wrote nothing",
         launch_failed=True,
     ),
     _preempted("FAILED", 1, Cause.PREEMPTED),

@@ -43,7 +43,7 @@ def events_of(attempt: int) -> str:
     return _HERE.attempt(attempt).events.as_posix()
 
 
-#: As hpcflow.runtime writes them; within a text, the quotes would be escaped.
+#: As hpcflow.runtime writes them. No value can contain them: JSON escapes its quotes.
 _OF_TRAINING = (b'"event": "progress"', b'"event": "checkpoint"')
 
 
@@ -80,7 +80,7 @@ class RunReader:
             limits: read every file up to this byte only, the others not at all.
             is_lenient: leave out files that cannot be read, apart from the journal, which says what
                 becomes of the run, and counts without them.
-            without_training: leave out the events of progress and saves, which are nearly all.
+            without_training: skip progress and checkpoint events, which are most of the lines.
         """
         self.lines = 0
         self.skipped_lines = 0

@@ -244,7 +244,7 @@ def _check_files(
     folder: Path, files: list[tuple[str, dict[str, Any]]], share: Share, *, at_once: bool
 ) -> None:
     """Files at once; those of many pieces one after the other, their pieces at once."""
-    # Not for every process of a job: it takes Python longer than the rest of this module.
+    # Imported here: most processes of a job verify nothing, and the import is slow.
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(_READERS) as readers:

@@ -96,18 +96,18 @@ def _settings(site: Site, info: ClusterInfo) -> Iterator[Finding]:
 def _overrun(site: Site, info: ClusterInfo) -> Iterator[Finding]:
     key, said_s, found_s = "time_limit_overrun", site.time_limit_overrun_s, overrun_s(info)
     if info.settings.get("OverTimeLimit", "").upper().startswith("UNLIMITED"):
-        yield _warning(key, "OverTimeLimit is UNLIMITED: no job ends at its time limit")
+        yield _warning(key, "OverTimeLimit is UNLIMITED: Slurm ends no job at its time limit")
     elif found_s is not None and found_s > said_s:
         yield _warning(
             key,
-            f"{said_s} s, and with this cluster's KillWait and OverTimeLimit a job can run on for "
-            f"{found_s} s: a hard budget can be passed",
+            f"{said_s} s; by KillWait and OverTimeLimit a job may run {found_s} s past its time "
+            "limit, and exceed a hard budget",
         )
     elif found_s is not None:
         yield _ok(key, f"{said_s} s")
 
 
-#: Where Slurm restarts a job that asked it not to, as hpcflow's do: setting, word, when.
+#: Settings that restart jobs despite ``--no-requeue``: key, value, which jobs.
 _REQUEUES = (
     ("PrologFlags", "FORCEREQUEUEONFAIL", "whose prolog failed"),
     ("SlurmctldParameters", "REQUEUE_ON_RESUME_FAILURE", "whose nodes did not power up"),
@@ -115,12 +115,12 @@ _REQUEUES = (
 
 
 def _requeues(info: ClusterInfo) -> Iterator[Finding]:
-    for key, word, when in _REQUEUES:
+    for key, word, which in _REQUEUES:
         if word in info.settings.get(key, "").upper().split(","):
             yield _warning(
                 key,
-                f"{word.lower()}: Slurm restarts a job {when}, although it asks for --no-requeue; "
-                "each restart counts as an attempt",
+                f"{word.lower()}: Slurm restarts jobs {which} despite --no-requeue; each restart "
+                "counts as an attempt",
             )
 
 

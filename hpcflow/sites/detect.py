@@ -105,7 +105,7 @@ def _overrun(info: ClusterInfo) -> list[str]:
     found_s = overrun_s(info)
     if found_s in (None, 60):  # unknown, or what it is without a line
         return []
-    return [f"time_limit_overrun: {found_s}s # KillWait, OverTimeLimit, and 30 s between two looks"]
+    return [f"time_limit_overrun: {found_s}s # KillWait, OverTimeLimit and 30 s between checks"]
 
 
 def _dialect(info: ClusterInfo) -> list[str]:

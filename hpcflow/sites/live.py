@@ -106,14 +106,14 @@ class ClusterInfo:
         return any(tier is not None and tier > partition.priority_tier for tier in tiers)
 
 
-#: slurmctld looks at time limits so often (PERIODIC_TIMEOUT in controller.h of Slurm 22.05).
-_LOOKS_AT_LIMITS_S = 30
+#: Between slurmctld's checks of time limits (PERIODIC_TIMEOUT in controller.h of Slurm 22.05).
+_BETWEEN_CHECKS_S = 30
 
 
 def overrun_s(info: ClusterInfo) -> int | None:
-    """How long after its time limit a job may still run; None where the cluster does not say."""
+    """Return how long after its time limit a job may still run; None if that is not known."""
     wait = re.match(r"(\d+) sec", info.settings.get("KillWait", ""))
     more = re.match(r"(\d+) min", info.settings.get("OverTimeLimit", "0 min"))
     if wait is None or more is None:
         return None
-    return int(wait[1]) + 60 * int(more[1]) + _LOOKS_AT_LIMITS_S
+    return int(wait[1]) + 60 * int(more[1]) + _BETWEEN_CHECKS_S

@@ -372,8 +372,8 @@ class Site(Section):
     time_limit_overrun_s: Seconds = Field(
         60,
         alias="time_limit_overrun",
-        description="How long after its time limit a job may still run, and costs: Slurm looks at "
-        "limits every 30 seconds, and waits for KillWait before it kills. Budgets count it.",
+        description="How long after its time limit a job may still run: Slurm checks limits every "
+        "30 seconds, then waits KillWait before SIGKILL. Budgets include this time.",
     )
     dialect: Dialect = Field(default_factory=Dialect, description=Dialect.__doc__)
     partitions: dict[Word, Partition] = Field(

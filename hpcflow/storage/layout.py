@@ -21,7 +21,7 @@
         notice                                 exists once the job was told to save and leave
         resubmit                               exists once the program left with "send me again"
         failed  terminated                     exists once a rank of it failed, or ended of TERM
-        killed                                 exists if the first that failed was killed
+        killed                                 exists if the first rank that failed was killed
         ended                                  exists once the first rank ended with exit code 0
         program                                its process id; after its end also its exit code
         .usage/                                what each node has seen of what it uses
@@ -102,7 +102,7 @@ class AttemptDir:
 
     @property
     def usage(self) -> Path:
-        """The members of the usage event that is to be written next."""
+        """The next usage event, as the sampler last wrote it: JSON without its braces."""
         return self.path / ".usage/event"
 
 

@@ -136,8 +136,11 @@ class FakeCluster:
         )
 
     def fail_launch(self, job_id: str, *, is_node_free: bool = True) -> None:
-        """Its node could not start its script, and it may not be requeued: Slurm counts a restart,
-        cancels it, and once the node is free, calls that moment its submission."""
+        """Let the node fail to start a job that may not be requeued, as real Slurm reports it.
+
+        Slurm counts a restart and cancels the job. Once its node is free, the submission time is
+        that moment.
+        """
         self.end(job_id, "CANCELLED")
         job = replace(self._jobs[job_id], restarts=(self._jobs[job_id].restarts or 0) + 1)
         if is_node_free:

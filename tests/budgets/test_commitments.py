@@ -67,7 +67,7 @@ def test_advice_of_a_shorter_limit_leaves_room_for_what_comes_after_it(desk: Bud
     with pytest.raises(BudgetError) as caught:
         desk.launch()
     said = str(caught.value)
-    assert "may take 3.10 USD in its 30m 00s, and 1m 00s until it is ended" in said
+    assert "may take 3.10 USD in its 30m 00s and up to 1m 00s after them" in said
     assert "--set resources.time_limit=10m" in said
     desk.config.write_text(desk.config.read_text().replace("30m", "10m"))
     desk.launch()

@@ -9,14 +9,7 @@ import pytest
 from hpcflow.model.journal import Accounted
 from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
-from tests.e2e.counted import (
-    Counted,
-    assert_counted,
-    complete,
-    start,
-    take_all_nodes,
-    watch,
-)
+from tests.e2e.counted import Counted, assert_counted, complete, start, take_all_nodes, watch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_slurm]
 

@@ -113,7 +113,7 @@ def test_the_table(end: End) -> None:
         "has_finished": end.has_finished,
         "cancel_requested": end.cancel_requested,
         "launch_failed": end.launch_failed,
-        "ran_out": end.ran_out,
+        "memory_when_killed": end.memory_when_killed,
     }
     if end.raw_state is None:
         missed = [_missed(VANISHED_AFTER_S), _missed(LOOK_COUNTS_S)]

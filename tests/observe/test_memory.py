@@ -53,7 +53,7 @@ def test_only_a_job_that_was_killed_with_nearly_all_in_use_has_run_out(
     used(RunDir(tmp_path), members, is_marked=is_marked)
     job = replace(answer("FAILED", exit_code=exit_code), signal=signal)
     why = memory_when_killed(RunDir(tmp_path), RUNNING, job)
-    assert why == ("it was killed when it used 190 of 200 MB" if has_run_out else None)
+    assert why == ("killed when it used 190 of 200 MB" if has_run_out else None)
 
 
 def test_a_job_without_samples_was_only_killed(tmp_path: Path) -> None:
@@ -69,4 +69,4 @@ def test_it_is_sent_again_with_more_memory(tmp_path: Path) -> None:
     desk.tick()
     (ended,) = (each for each in journal.read(run_dir) if isinstance(each, Ended))
     assert ended.cause is Cause.OUT_OF_MEMORY
-    assert ended.rule == "it was killed when it used 190 of 200 MB; queue says FAILED"
+    assert ended.rule == "killed when it used 190 of 200 MB; queue says FAILED"

@@ -435,7 +435,7 @@ def test_a_new_job_with_the_id_of_an_old_one_is_no_restart_of_it(desk: Watched) 
 def test_a_job_that_its_node_could_not_start_is_sent_again(
     desk: Watched, is_seen_before: bool, is_node_free: bool
 ) -> None:
-    """Slurm calls it CANCELLED, and counts a restart that never was."""
+    """Slurm calls it CANCELLED, and counts a restart that did not happen."""
     desk.config.write_text(desk.config.read_text() + "retry: {backoff: 1s}\n")
     launched = desk.launch()
     if is_seen_before:
@@ -450,7 +450,7 @@ def test_a_job_that_its_node_could_not_start_is_sent_again(
     assert causes(desk.seen(launched.run_id)) == [Cause.LAUNCH_FAILED, None]
     written = journal.read(RunDir(launched.run_dir))
     (ended,) = (each for each in written if isinstance(each, Ended))
-    assert ended.rule == "queue says CANCELLED: its node could not start its script"
+    assert ended.rule == "queue says CANCELLED: its node could not start the script"
     (bill,) = (each for each in written if isinstance(each, Accounted))
     assert (bill.attempt, float(bill.elapsed_s)) == (1, 10)
 

@@ -360,7 +360,7 @@ def test_how_long_a_job_may_run_on_is_written_and_compared(
     less = site.model_copy(update={"time_limit_overrun_s": expected_s - 1})
     (finding,) = (each for each in check(less, info) if each.level is Level.WARNING)
     assert finding.key == "time_limit_overrun"
-    assert f"can run on for {expected_s} s" in finding.message
+    assert f"a job may run {expected_s} s past its time limit" in finding.message
 
 
 def test_where_jobs_may_run_on_for_ever_it_is_said() -> None:
@@ -377,8 +377,8 @@ def test_where_jobs_may_run_on_for_ever_it_is_said() -> None:
         ("SlurmctldParameters", "enable_configless,requeue_on_resume_failure"),
     ],
 )
-def test_a_cluster_that_restarts_jobs_against_their_will_is_named(key: str, value: str) -> None:
+def test_settings_that_restart_jobs_despite_no_requeue_are_named(key: str, value: str) -> None:
     info = dataclasses.replace(DEV, settings={**DEV.settings, key: value})
     (finding,) = (each for each in check(devcluster(), info) if each.level is not Level.OK)
     assert (finding.level, finding.key) == (Level.WARNING, key)
-    assert "although it asks for --no-requeue" in finding.message
+    assert "despite --no-requeue" in finding.message

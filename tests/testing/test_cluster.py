@@ -426,7 +426,7 @@ def test_a_folder_that_users_cannot_reach_is_refused(private: Path) -> None:
 
 def test_a_cluster_keeps_its_version_of_slurm(own: Cluster) -> None:
     """Another one cannot read its database, and a daemon must not be downgraded unseen."""
-    with pytest.raises(InputError, match="has Slurm of this machine"):
+    with pytest.raises(InputError, match="runs Slurm as installed here; version"):
         own.up(version="26.05")
     assert own.healthy()
 
@@ -438,12 +438,11 @@ def test_a_version_that_no_debian_has_is_refused_before_anything_is_made(private
     assert not (private / "cluster.json").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_programs_that_another_user_put_there_are_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "_FOLDER", tmp_path)
-    os.chown(tmp_path, 1, 1)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(InputError, match="belongs to another user"):
         releases.tree_of("26.05")
 

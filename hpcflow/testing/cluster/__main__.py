@@ -52,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     size.add_argument("--nodes", type=int, help=f"default: as before, or {default.nodes}")
     size.add_argument("--cpus", type=int, help=f"per node; default: as before, or {default.cpus}")
     size.add_argument("--gpus", type=int, help=f"per node; default: as before, or {default.gpus}")
+    size.add_argument("--slurm", metavar="VERSION", help="for a new cluster, such as 26.05;"
+                      " default: the one installed here")  # fmt: skip
 
     def add(
         name: str, act: object, text: str, *parents: argparse.ArgumentParser
@@ -60,9 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(act=act)
         return command
 
-    up = add("up", _up, "start what does not run", size)
-    up.add_argument("--slurm", metavar="VERSION", help="of a new cluster, such as 26.05, from the"
-                    " packages of newer Debian releases; default: as installed here")  # fmt: skip
+    add("up", _up, "start what does not run", size)
     down = add("down", _down, "stop everything that runs in the folder")
     down.add_argument("--purge", action="store_true", help="also delete the folder and the users")
     add("destroy", _destroy, "the same as down --purge")
@@ -85,7 +85,7 @@ def _cluster(arguments: argparse.Namespace) -> Cluster:
 
 def _up(arguments: argparse.Namespace) -> int:
     cluster = _cluster(arguments)
-    cluster.up(_size(arguments, cluster.directory), version=getattr(arguments, "slurm", None))
+    cluster.up(_size(arguments, cluster.directory), version=arguments.slurm)
     _summary(cluster)
     return 0
 

@@ -54,8 +54,8 @@ class Cluster:
         """Start what does not run, and wait until every node takes jobs.
 
         May be called at any time: on nothing, on a running cluster, on one killed half-way.
-        ``size`` defaults to what it was the last time; another one restarts Slurm. A new cluster
-        has this ``version`` of Slurm, such as ``26.05``, by default the one that is installed here.
+        ``size`` defaults to what it was the last time; another one restarts Slurm. ``version`` is
+        Slurm's, such as ``26.05``, for a new cluster; the default is the installed one.
         """
         packages.require()
         require_own_folder(self.directory)

@@ -1,8 +1,8 @@
-"""Other versions of Slurm than this machine's: packages of newer Debian releases, beside its own.
+"""Versions of Slurm other than the installed one, from the packages of newer Debian releases.
 
-An apt with folders of its own downloads them with all their libraries; nothing of the machine
-changes. Slurm's programs are patched to start with their own libc and to find libraries beside it.
-Plugins then find theirs too: they have no search path, so that of the program holds.
+apt downloads them, with all their libraries, into folders of their own; it installs nothing.
+Slurm's programs are patched to start with their own libc and to find the libraries beside it.
+Plugins have no search path, so they find theirs by that of the program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpcflow.testing.cluster.files import locked, make_directory, write_atomic
 from hpcflow.testing.cluster.progress import Progress
 
 SUITES: Final = ("trixie", "forky")
-"""Debian's releases after this machine's; each has one version of Slurm."""
+"""Newer Debian releases; each has one version of Slurm."""
 
 _FOLDER: Final = Path("/var/cache/hpcflow-slurm")
 _SOURCE: Final = (
@@ -30,14 +30,14 @@ _SOURCE: Final = (
 _PACKAGES: Final = ("slurm-client", "slurmctld", "slurmd", "slurmdbd", "slurm-wlm-basic-plugins",
                     "slurm-wlm-mysql-plugin")  # fmt: skip
 _SUFFIX: Final = "-wlm"
-"""Of Debian's daemons; the usual names are made by its alternatives, which do not run here."""
+"""Of Debian's daemons; update-alternatives, which does not run here, links the usual names."""
 
 
 def tree_of(version: str) -> Path:
-    """The folder with ``bin``, ``sbin`` and ``plugins`` of a version of Slurm, such as ``26.05``.
+    """Return the folder with ``bin``, ``sbin`` and ``plugins`` of a version such as ``26.05``.
 
     Raises:
-        InputError: no Debian release after this machine's has it.
+        InputError: no newer Debian release has it.
         HpcflowError: it cannot be downloaded or unpacked.
     """
     found = {}
@@ -52,10 +52,10 @@ def tree_of(version: str) -> Path:
 
 
 def version_of(suite: str) -> str:
-    """The version of Slurm of a Debian release; it is unpacked here from then on.
+    """Unpack the Slurm of a Debian release, unless it is unpacked already; return its version.
 
     Raises:
-        InputError: the folder for it is another user's.
+        InputError: another user owns the folder for it.
         HpcflowError: it cannot be downloaded or unpacked.
     """
     if os.path.lexists(_FOLDER) and _FOLDER.lstat().st_uid != os.geteuid():
@@ -76,7 +76,7 @@ def version_of(suite: str) -> str:
 
 
 def _download(suite: str, apt: Path) -> Iterable[Path]:
-    """The packages with all that they need: to this apt, no library is installed."""
+    """Download the packages with all libraries: an empty status file says that none is there."""
     values = {
         "Dir::State": apt,
         "Dir::State::lists": apt / "lists",
@@ -101,7 +101,7 @@ def _download(suite: str, apt: Path) -> Iterable[Path]:
 
 
 def _unpack(archives: Iterable[Path], folder: Path) -> str:
-    """Unpack and patch them; the version of Slurm, by its own word."""
+    """Unpack and patch the packages; return the version that slurmctld prints."""
     slurm, libraries = folder / "slurm", folder / "libraries"
     for archive in archives:
         is_slurm = archive.name.partition("_")[0] in _PACKAGES

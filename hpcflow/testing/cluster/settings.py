@@ -130,7 +130,7 @@ class Settings:
     name: str = "devcluster"
     database_password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     slurm: str | None = None
-    """Its version, such as ``26.05``; None: whatever this machine has installed."""
+    """Slurm's version, such as ``26.05``; None: the installed one."""
 
     @classmethod
     def load(cls, folder: Path) -> Settings | None:

@@ -20,7 +20,7 @@ from hpcflow.testing.cluster.settings import Settings, Size
 
 _CONF = "etc/slurm.conf"
 PROGRAMS = "slurm"
-"""A link to the programs and plugins of Slurm, where it is not this machine's version."""
+"""A link to Slurm's programs and plugins, for a version that is not the installed one."""
 
 
 def conf_path(folder: Path) -> Path:
@@ -92,17 +92,15 @@ def slurmd(folder: Path, settings: Settings, node: str) -> Daemon:
 
 
 def program(folder: Path, name: str) -> str:
-    """The path of one of Slurm's programs: the cluster's own, else this machine's."""
+    """Return the path of one of Slurm's programs: the cluster's own, else the installed one."""
     own = folder / PROGRAMS / "sbin" / name
     return str(own) if own.exists() else find_program(name) or name
 
 
 def path_of(folder: Path, after: str) -> str:
-    """``PATH``, with the programs of the cluster's own version first; then ``after``."""
+    """Return a ``PATH``: the cluster's own programs, if it has some, then ``after``."""
     own = folder / PROGRAMS
-    return (
-        os.pathsep.join([*map(str, (own / "bin", own / "sbin")), after]) if own.exists() else after
-    )
+    return f"{own}/bin:{own}/sbin:{after}" if own.exists() else after
 
 
 def _daemon(folder: Path, name: str, argv: list[str], ready: Callable[[], bool]) -> Daemon:
@@ -123,14 +121,15 @@ def run(
     folder: Path, *argv: str, timeout_s: float = 30, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run a command as the cluster's operator (root), in a clean environment."""
-    # execvp looks in the PATH of this process, not in that of the new one.
-    found = shutil.which(argv[0], path=_clean(folder)["PATH"]) or argv[0]
+    env = _clean(folder)
+    # execvp searches the PATH of this process, not that of the new one.
+    found = shutil.which(argv[0], path=env["PATH"]) or argv[0]
     done = subprocess.run(
         [found, *argv[1:]],
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env=_clean(folder),
+        env=env,
     )
     if check and done.returncode != 0:
         said = (done.stderr or done.stdout).strip()

@@ -61,7 +61,7 @@ def _paths(folder: Path) -> list[str]:
 
 
 def _plugins(folder: Path, settings: Settings) -> str:
-    """Where they are, if not where this machine's Slurm has its own."""
+    """Return the line that names the plugins of a version that is not the installed one."""
     return f"PluginDir={folder}/slurm/plugins" if settings.slurm else ""
 
 
@@ -131,7 +131,7 @@ def _partitions(size: Size) -> list[str]:
 
 
 def task_prolog(folder: Path) -> str:
-    """Jobs find the cluster's own srun, as sites do it in /etc/profile.d."""
+    """Return a script that puts the cluster's own srun on PATH, as sites do in /etc/profile.d."""
     return f'#!/bin/sh\necho "export PATH={folder}/slurm/bin:$PATH"\n'
 
 

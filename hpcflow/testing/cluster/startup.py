@@ -54,12 +54,12 @@ def _settle(folder: Path, size: Size | None, version: str | None, progress: Prog
     if old is None:
         wanted = size or Size()
         if version is not None:
-            tree_of(version)  # first: nothing is kept of a cluster that cannot be
+            tree_of(version)  # raises before anything is written
         new = Settings(size=wanted, ports=Ports.choose(wanted.nodes), slurm=version)
     elif version not in (None, old.slurm):
         raise InputError(
-            f"the cluster in {folder} has Slurm {old.slurm or 'of this machine'}, and another"
-            " version cannot read its database",
+            f"the cluster in {folder} runs Slurm {old.slurm or 'as installed here'}; version"
+            f" {version} cannot use its database",
             next_action=f"choose another folder, or first: {_PROGRAM} destroy --dir {folder}",
         )
     else:

@@ -75,7 +75,7 @@ class User:
         }
 
     def program(self, name: str) -> str | None:
-        """The path of what this user runs by that name."""
+        """Return the path of a program on this user's PATH; None if there is none."""
         return shutil.which(name, path=self.environment()["PATH"])
 
     def popen(
