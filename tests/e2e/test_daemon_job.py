@@ -86,9 +86,9 @@ def test_what_slurm_refuses_leaves_nothing_and_uninstall_ends_both_jobs(hpcflow:
     assert hpcflow("daemon", "uninstall").stdout.startswith(NOTHING)
 
 
+@pytest.mark.parametrize("cluster", ["forky"], indirect=True, scope="session")
 def test_slurms_own_cron_does_the_rounds(hpcflow: Hpcflow) -> None:
-    if hpcflow.user.program("scrontab") is None:
-        pytest.skip("no scrontab: Slurm 22.05 of Debian 12 does not ship it")
+    """On a newer Slurm: Debian 12 does not package scrontab."""
     run_id = patient_run(hpcflow)
     foreign = "# mine\n0 4 1 1 * true\n"
     hpcflow.user.run(["scrontab", "-"], input=foreign)
