@@ -429,7 +429,7 @@ class _Watch:
             is_restarted = len(past) > 1 or (job is not None and bool(job.restarts)) or is_claimed
             return None if is_restarted else attempt
         is_restarted = len(past) > 1 or may_be_restarted(run_dir, attempt, job)
-        if is_restarted and not has_launch_failed(written, attempt, job):
+        if is_restarted and not has_launch_failed(run_dir, attempt, job):
             written.write()
             certain = self._accounting.answered(attempt.job_id)
             return follow_restarts(run_dir, attempt, job, past, self._clock, is_certain=certain)
@@ -472,7 +472,7 @@ class _Watch:
             memory_when_killed=(
                 memory_when_killed(run_dir, attempt, job) if job is None or is_end(job) else None
             ),
-            launch_failed=has_launch_failed(whole, attempt, job),
+            launch_failed=has_launch_failed(run_dir, attempt, job),
             missed=missed,
             last_sign=last_word,
             host=socket.gethostname(),

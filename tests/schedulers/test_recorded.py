@@ -136,7 +136,7 @@ def test_accounting_says_the_same_except_for_codes_above_127(version: str) -> No
 
 
 def test_a_job_that_shrank_is_told_in_parts_that_do_not_overlap(version: str) -> None:
-    """Up to 23.11, later records keep the start of the whole job; only their submission tells."""
+    """On 22.05, later records keep the start of the whole job; only their submission tells."""
     if version not in ASKED_FOR_ALL:
         return
     first, second = (job for job in _accounting(version) if job.job_name == "shrunk")

@@ -124,8 +124,9 @@ def since_resize(job: JobInfo) -> JobInfo:
     """A record of accounting, reduced to the time in which the job had these resources.
 
     The first record of a resized job ends at the resize. Each later one has that moment as its
-    time of submission, but keeps the start of the whole job, from which ElapsedRaw counts, too
-    (``as_mysql_job_start`` in Slurm's accounting_storage plugin): taken as they are, they overlap.
+    time of submission. On Slurm 22.05 it keeps the start of the whole job, from which ElapsedRaw
+    counts, too (``as_mysql_job_start`` in the accounting_storage plugin): taken as they are, the
+    records overlap. From 24.11 on its start is the resize.
     """
     resized_at, start = job.submitted_at, job.started_at
     if resized_at is None or start is None or resized_at <= start:
