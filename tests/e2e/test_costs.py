@@ -42,16 +42,22 @@ def send(hpcflow: Hpcflow, name: str, shell: str, *, partition: str = "gpu", gpu
 
 
 def by_sacct(user: User, since: str) -> dict[tuple[str, str], tuple[Decimal, Decimal]]:
-    """Partition and user -> GPU hours and USD of all jobs of hpcflow's since, with duplicates."""
+    """Partition and user -> GPU hours and USD of all jobs of hpcflow's that were submitted since,
+    with duplicates.
+
+    `--starttime` alone also finds what another test left running when this one began.
+    """
     out = user.run(
         ["sacct", "--user", user.name, "-X", "--parsable2", "-D", "--noheader", "--noconvert",
          "--starttime", since,
-         "--format", "Partition,ElapsedRaw,AllocTRES,State,JobName%80"]
+         "--format", "Partition,ElapsedRaw,AllocTRES,State,Submit,JobName%80"]
     ).stdout  # fmt: skip
     found: dict[tuple[str, str], tuple[Decimal, Decimal]] = {}
     for line in out.splitlines():
-        partition, elapsed, tres, state, name = line.split("|", 4)
+        partition, elapsed, tres, state, submitted, name = line.split("|", 5)
         if not name.startswith("hpcflow") or state in ("RUNNING", "PENDING"):
+            continue
+        if submitted < since:
             continue
         counts = dict(part.split("=") for part in tres.split(",") if part)
         hours = Decimal(counts.get("gres/gpu", "0")) * Decimal(elapsed) / 3600

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,15 +17,17 @@ from hpcflow.schedulers.slurm.pyslurm import SlurmWithPyslurm
 from hpcflow.sites.schema import Site
 
 
+def _said(scheduler: str) -> dict[str, Any]:
+    return {
+        "name": "here",
+        "scheduler": scheduler,
+        "partitions": {"cpu": {"cpus_per_node": 1}},
+        "scratch": {"path": "/tmp"},
+    }
+
+
 def _site(scheduler: str) -> Site:
-    return Site.model_validate(
-        {
-            "name": "here",
-            "scheduler": scheduler,
-            "partitions": {"cpu": {"cpus_per_node": 1}},
-            "scratch": {"path": "/tmp"},
-        }
-    )
+    return Site.model_validate(_said(scheduler))
 
 
 def test_the_site_decides(tmp_path: Path) -> None:
@@ -50,7 +53,7 @@ def test_only_what_is_needed_is_imported(scheduler: str) -> None:
         "from hpcflow.clock import SystemClock\n"
         "from hpcflow.sites.schema import Site\n"
         "from hpcflow.schedulers.registry import connect\n"
-        f"site = Site.model_validate({_site(scheduler).model_dump(by_alias=True, mode='json')!r})\n"
+        f"site = Site.model_validate({_said(scheduler)!r})\n"
         "connect(site, clock=SystemClock(), home=Path('/nowhere'))\n"
         "print(*sys.modules)\n"
     )
