@@ -12,14 +12,14 @@
 
 A program that has saved on notice leaves by itself, with the exit code in
 ``$HPCFLOW_RESUBMIT_EXIT_CODE``. Only rank 0 reports: on others, what reports does nothing.
-``adopt`` is for the job script; see hpcflow/runtime/adoption.
+``adopt`` is for the job script; see hpcflow/runtime/adoption. What one command alone needs, it
+imports itself: each start of a job waits for ``resume-path``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import secrets
 import shutil
 import sys
 from collections.abc import Sequence
@@ -27,13 +27,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime.adoption import command as adoption
-from hpcflow.runtime.calling import call_in_file
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import (
     NewFile,
     Written,
     opened_folder,
+    random_word,
     remove_opened,
     remove_tree,
     sizes_below,
@@ -63,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CheckpointError, OSError, ValueError) as error:
         warn(str(error))
         return 1
+    from hpcflow.runtime.calling import call_in_file
+
     return call_in_file(given.function, given.names, job)  # what it raises has a traceback
 
 
@@ -107,6 +108,8 @@ def _resume_path(job: Job) -> int:
 
 
 def _adopt(given: argparse.Namespace, job: Job) -> int:
+    from hpcflow.runtime.adoption import command as adoption
+
     if given.what == "begin":
         newest = adoption.begin(job)
         if newest is None:
@@ -163,7 +166,7 @@ def _make(
     store: CheckpointStore, given: argparse.Namespace, facts: dict[str, Any], job: Job
 ) -> Checkpoint:
     sizes = sizes_below(given.folder)
-    staged = store.stage(given.train_step, secrets.randbits(62), sum(sizes.values()))
+    staged = store.stage(given.train_step, int(random_word(), 16) >> 2, sum(sizes.values()))
     try:
         files = _fill(staged, given.folder, sorted(sizes))
         return store.publish(

@@ -12,10 +12,10 @@ import math
 import operator
 import os
 import threading
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime.manifest import now_text
 from hpcflow.runtime.reading import require_safe
 from hpcflow.runtime.warn import warn
 
@@ -80,3 +80,9 @@ def _whole(value: Any) -> int | None:
         return operator.index(value)
     except (TypeError, ValueError, RuntimeError):  # a tensor may say any of these
         return None
+
+
+def now_text() -> str:
+    """The time, as all files of hpcflow keep it: UTC, milliseconds, ``Z``."""
+    now = datetime.now(timezone.utc)
+    return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.files import names_in, remove_tree, sizes_below, sync
+from hpcflow.runtime.files import names_in, random_word, remove_tree, sizes_below, sync
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.manifest import NAME, CheckpointError, finite, read_manifest
 from hpcflow.runtime.mirrored import NAME as MIRROR_NAME
@@ -113,7 +112,7 @@ def remove(found: Found, record: Callable[[Found], None]) -> bool:
         OSError: it cannot be removed.
     """
     folder = found.path.parent
-    hidden = folder / f".{found.path.name}.{secrets.token_hex(8)}.removed"
+    hidden = folder / f".{found.path.name}.{random_word()}.removed"
     try:
         found.path.rename(hidden)
     except FileNotFoundError:
@@ -156,7 +155,7 @@ def set_aside(folder: Path, damaged: Iterable[int], job: Job) -> None:
     for train_step in sorted(damaged, reverse=True):
         found = look(folder, train_step, job.run_id)
         path = found.path
-        hidden = folder / f".{path.name}.{secrets.token_hex(8)}.broken"
+        hidden = folder / f".{path.name}.{random_word()}.broken"
         if found.state != COMPLETE or found.stranger:
             continue
         try:

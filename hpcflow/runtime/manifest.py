@@ -24,11 +24,11 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcflow.runtime.checksum import PIECE_BYTES, Each, is_of_pieces, sha256_of
+from hpcflow.runtime.events import now_text
 from hpcflow.runtime.files import Written, write_new
 from hpcflow.runtime.reading import (
     MAX_JSON_BYTES,
@@ -166,12 +166,6 @@ def _is_finite(value: object) -> bool:
         return isinstance(value, (int, float)) and math.isfinite(value)
     except OverflowError:  # a whole number that no float can hold
         return False
-
-
-def now_text() -> str:
-    """The time, as all files of hpcflow keep it: UTC, milliseconds, ``Z``."""
-    now = datetime.now(timezone.utc)
-    return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:

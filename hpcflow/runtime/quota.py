@@ -10,7 +10,6 @@ import errno
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -154,6 +153,8 @@ def lfs(*arguments: str) -> str | None:
     program = shutil.which("lfs")
     if program is None:
         return None
+    import subprocess  # the start of a job has no use for it
+
     try:
         process = subprocess.Popen(
             [program, *arguments],

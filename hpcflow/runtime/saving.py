@@ -27,7 +27,6 @@ its files, which are those of what was meant, whatever a file system made of it.
 from __future__ import annotations
 
 import json
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -36,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.background import Background, processors
-from hpcflow.runtime.files import NewFile, Written, remove_tree, write_new
+from hpcflow.runtime.files import NewFile, Written, random_word, remove_tree, write_new
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import set_aside
@@ -305,7 +304,7 @@ class Saving:
                 require_no_successor(self._job)
                 token = _EXISTS
                 if not self._store.knows(train_step):
-                    token += 1 + secrets.randbits(30)  # some frameworks have 32 bits only
+                    token += 1 + (int(random_word(), 16) >> 34)  # some frameworks have 32 bits only
                     self._store.stage(train_step, token)
             except OSError as error:
                 token, refused = 0, error

@@ -15,13 +15,20 @@ ranks do together is in :mod:`hpcflow.runtime.saving`.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime import quota, room
-from hpcflow.runtime.files import Written, names_in, remove_tree, sizes_below, sync, sync_folders
+from hpcflow.runtime.files import (
+    Written,
+    names_in,
+    random_word,
+    remove_tree,
+    sizes_below,
+    sync,
+    sync_folders,
+)
 from hpcflow.runtime.manifest import (
     ALL,
     NAME,
@@ -241,7 +248,7 @@ class CheckpointStore:
             return []
 
     def _hidden(self, stem: str, suffix: str) -> Path:
-        return self.folder / f".{stem}.{secrets.token_hex(8)}.{suffix}"
+        return self.folder / f".{stem}.{random_word()}.{suffix}"
 
 
 def _require_not_later(path: Path, attempt: int | None) -> None:

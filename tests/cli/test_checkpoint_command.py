@@ -10,7 +10,8 @@ import pytest
 
 from hpcflow.launch import checkpoints
 from hpcflow.launch.checkpoints import prune
-from hpcflow.runtime.manifest import CheckpointError, now_text
+from hpcflow.runtime.events import now_text
+from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.rule import Found
 from hpcflow.settings import load_settings
 from hpcflow.storage import journal

@@ -12,10 +12,10 @@ import pytest
 
 from hpcflow.runtime import keeping
 from hpcflow.runtime.__main__ import main
-from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.events import EventLog, now_text
 from hpcflow.runtime.job import job_from
 from hpcflow.runtime.keeping import Keeper, find, half_removed
-from hpcflow.runtime.manifest import now_text, verify
+from hpcflow.runtime.manifest import verify
 from hpcflow.runtime.rule import Rule
 from hpcflow.runtime.rule import judge as rule_judge
 from tests.runtime.harness import RunFolder, context, die_at_call, run, start

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,6 +22,7 @@ from hpcflow.runtime.files import (
     folders_below,
     new_folder,
     opened_folder,
+    random_word,
     remove_opened,
     rename_opened,
     sizes_below,
@@ -108,7 +108,7 @@ def put_back(source: Path, target: Path) -> None:
 
 
 def _put_back(source: Path, target: Path) -> None:
-    token = secrets.token_hex(8)
+    token = random_word()
     copy = target.with_name(f".hpcflow-{token}.tmp")
     old = target.with_name(f".hpcflow-{token}.old")
     before, modes = _status(target), _own_modes(target)

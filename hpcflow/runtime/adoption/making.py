@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from hpcflow.runtime.adoption.copying import take
 from hpcflow.runtime.adoption.foreign import Foreign, look
 from hpcflow.runtime.adoption.rule import AdoptRule
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.files import Written, names_in, remove_tree
+from hpcflow.runtime.files import Written, names_in, random_word, remove_tree
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import Keeper, named
 from hpcflow.runtime.manifest import CheckpointError, read_manifest
@@ -73,7 +72,7 @@ class Maker:
         try:
             require_no_successor(self._job)
             number = self._next_number() if train_step is None else train_step
-            staged = self._store.stage(number, secrets.randbits(62), size_bytes)
+            staged = self._store.stage(number, int(random_word(), 16) >> 2, size_bytes)
             made = self._make(foreign, number, staged, newest if train_step is None else None)
         except OSError as error:
             made = None

@@ -12,12 +12,11 @@ its writer may have left half. It is a memory and no fact: if it is lost, one is
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpcflow.runtime.files import sync, write_new
+from hpcflow.runtime.files import random_word, sync, write_new
 from hpcflow.runtime.reading import JsonError, read_object
 
 NAME = "adoption.json"
@@ -51,7 +50,7 @@ def write_memory(path: Path, known: Mapping[str, Known]) -> None:
     """
     entries = {name: asdict(known[name]) for name in sorted(known)}
     text = json.dumps({"format": _FORMAT, "known": entries}, indent=1)
-    half = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    half = path.with_name(f".{path.name}.{random_word()}.tmp")
     try:
         write_new(half, text.encode())
         half.replace(path)
