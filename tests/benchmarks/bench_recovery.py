@@ -232,7 +232,7 @@ class _Requeued:
 
     def __init__(self, cluster: Cluster, user: User, by: User) -> None:
         self._user = user
-        node = cluster.settings.size.node_names[-1]
+        node = cluster.settings.node_names[-1]
         self._starts = user.scratch / f"requeued-{uuid.uuid4().hex[:8]}"
         script = f"date +%s >> {self._starts}; sleep 1000"
         self._job = user.run(

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from hpcflow.clock import from_text
 from hpcflow.testing.cluster import Cluster, User, poll
-from hpcflow.testing.cluster.settings import Size
+from hpcflow.testing.cluster.layouts import Size
 from tests.benchmarks.timing import Row
 
 _JOBS: Final = 300

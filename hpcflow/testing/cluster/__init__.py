@@ -10,6 +10,7 @@
       postgres.py s3.py                         servers that need no Slurm and start when asked for
       daemon.py processes.py leftovers.py       start, recognise and end processes
       settings.py packages.py ports.py          what is chosen, what is needed, what is free
+      layouts.py                                nodes and partitions; those of other clusters
       files.py polling.py progress.py           small tools
 
 Standard library only. What hpcflow itself knows about Slurm is in hpcflow.schedulers, not here.
@@ -20,16 +21,18 @@ from __future__ import annotations
 from hpcflow.testing.cluster import packages
 from hpcflow.testing.cluster.cluster import Cluster
 from hpcflow.testing.cluster.daemon import Daemon
+from hpcflow.testing.cluster.layouts import LAYOUTS, Size
 from hpcflow.testing.cluster.polling import DeadlinePassed, poll
 from hpcflow.testing.cluster.postgres import Postgres
 from hpcflow.testing.cluster.progress import Progress
 from hpcflow.testing.cluster.s3 import S3
-from hpcflow.testing.cluster.settings import DEFAULT_DIRECTORY, Size
+from hpcflow.testing.cluster.settings import DEFAULT_DIRECTORY
 from hpcflow.testing.cluster.software import Software
 from hpcflow.testing.cluster.users import CommandFailed, User
 
 __all__ = [
     "DEFAULT_DIRECTORY",
+    "LAYOUTS",
     "S3",
     "Cluster",
     "CommandFailed",

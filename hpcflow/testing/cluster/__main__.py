@@ -13,8 +13,9 @@ from hpcflow.errors import HpcflowError
 from hpcflow.testing.cluster import packages
 from hpcflow.testing.cluster.accounting import USERS
 from hpcflow.testing.cluster.cluster import Cluster
+from hpcflow.testing.cluster.layouts import LAYOUTS, Size
 from hpcflow.testing.cluster.progress import Progress
-from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE, Settings, Size, cluster_directory
+from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE, Settings, cluster_directory
 
 _PROGRAM = "python -m hpcflow.testing.cluster"
 _TREE = Path(__file__).resolve().parents[3]
@@ -54,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     size.add_argument("--gpus", type=int, help=f"per node; default: as before, or {default.gpus}")
     size.add_argument("--slurm", metavar="VERSION", help="for a new cluster, such as 26.05;"
                       " default: the one installed here")  # fmt: skip
+    size.add_argument("--layout", choices=LAYOUTS, help="for a new cluster: nodes and partitions"
+                      " unlike the usual ones")  # fmt: skip
 
     def add(
         name: str, act: object, text: str, *parents: argparse.ArgumentParser
@@ -85,7 +88,8 @@ def _cluster(arguments: argparse.Namespace) -> Cluster:
 
 def _up(arguments: argparse.Namespace) -> int:
     cluster = _cluster(arguments)
-    cluster.up(_size(arguments, cluster.directory), version=arguments.slurm)
+    size = _size(arguments, cluster.directory)
+    cluster.up(size, version=arguments.slurm, layout=arguments.layout)
     _summary(cluster)
     return 0
 
@@ -101,10 +105,10 @@ def _size(arguments: argparse.Namespace, folder: Path) -> Size:
 
 
 def _summary(cluster: Cluster) -> None:
-    size = cluster.settings.size
+    layout = cluster.settings.layout
     rows = [
-        ("nodes", f"{size.nodes} × {size.cpus} CPUs, {size.gpus} GPUs"),
-        ("partitions", "gpu (default), spot (preemptible), short (2 minutes)"),
+        ("nodes", ", ".join(layout.nodes)),
+        ("partitions", ", ".join(words.partition(" ")[0] for words in layout.partitions)),
         *((f"user {user}", f"account {account}") for user, account in USERS.items()),
         ("logs", f"{cluster.directory}/log"),
         ("run as a user", f"{_PROGRAM} run-as --dir {cluster.directory} hpcf-ada -- sinfo"),

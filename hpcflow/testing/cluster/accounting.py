@@ -27,6 +27,8 @@ def ensure_accounts(folder: Path, settings: Settings) -> None:
         if (account, user) not in known:
             run(folder, "sacctmgr", "-i", "add", "user", user, f"account={account}",
                 f"cluster={settings.name}")  # fmt: skip
+    for record in settings.layout.records:
+        run(folder, "sacctmgr", "-i", *record.split(), check=False)  # it may be there
 
 
 def _associations(folder: Path, name: str) -> Mapping[tuple[str, str], bool]:

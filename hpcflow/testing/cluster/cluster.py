@@ -18,6 +18,7 @@ from hpcflow.testing.cluster import leftovers, machine, nodes, packages, shutdow
 from hpcflow.testing.cluster.accounting import USERS
 from hpcflow.testing.cluster.daemon import Daemon
 from hpcflow.testing.cluster.files import locked, make_directory
+from hpcflow.testing.cluster.layouts import Size
 from hpcflow.testing.cluster.parts import Parts
 from hpcflow.testing.cluster.polling import poll
 from hpcflow.testing.cluster.postgres import Postgres
@@ -25,7 +26,6 @@ from hpcflow.testing.cluster.progress import Progress
 from hpcflow.testing.cluster.s3 import S3
 from hpcflow.testing.cluster.settings import (
     Settings,
-    Size,
     cluster_directory,
     purge_mark,
     require_own_folder,
@@ -49,13 +49,19 @@ class Cluster:
     # --- the whole -------------------------------------------------------------------------
 
     def up(
-        self, size: Size | None = None, *, version: str | None = None, deadline_s: float = 60
+        self,
+        size: Size | None = None,
+        *,
+        version: str | None = None,
+        layout: str | None = None,
+        deadline_s: float = 60,
     ) -> Cluster:
         """Start what does not run, and wait until every node takes jobs.
 
         May be called at any time: on nothing, on a running cluster, on one killed half-way.
         ``size`` defaults to what it was the last time; another one restarts Slurm. ``version`` is
-        Slurm's, such as ``26.05``, for a new cluster; the default is the installed one.
+        Slurm's, such as ``26.05``, for a new cluster; the default is the installed one. ``layout``
+        is a key of LAYOUTS, for a new cluster.
         """
         packages.require()
         require_own_folder(self.directory)
@@ -65,7 +71,9 @@ class Cluster:
                 self._delete()
         make_directory(self.directory)
         with self._lock():
-            startup.bring_up(self.directory, size, self.progress, deadline_s, version=version)
+            startup.bring_up(
+                self.directory, size, self.progress, deadline_s, version=version, layout=layout
+            )
         self.progress.say(f"cluster ready after {time.monotonic() - began:.1f} s")
         return self
 
@@ -87,7 +95,7 @@ class Cluster:
 
     def wait_ready(self, deadline_s: float = 30) -> Cluster:
         """Wait until the controller answers and every node takes jobs."""
-        nodes.wait_usable(self.directory, self.settings.size.node_names, deadline_s)
+        nodes.wait_usable(self.directory, self.settings.node_names, deadline_s)
         return self
 
     def healthy(self) -> bool:
@@ -95,7 +103,7 @@ class Cluster:
         settings = Settings.load(self.directory)
         if settings is None or not all(d.is_ready() for d in self.daemons().values()):
             return False
-        return nodes.usable(self.directory) >= set(settings.size.node_names)
+        return nodes.usable(self.directory) >= set(settings.node_names)
 
     # --- its parts -------------------------------------------------------------------------
 

@@ -41,18 +41,22 @@ class Parts:
     @property
     def slurmd(self) -> dict[str, Daemon]:
         """Node name → its daemon."""
-        names = self.settings.size.node_names
+        names = self.settings.node_names
         return {name: slurm.slurmd(self.folder, self.settings, name) for name in names}
 
     def all(self) -> list[Daemon]:
         """As they start."""
-        nodes = self.slurmd.values()
-        return [self.munge, self.mariadb, self.slurmdbd, self.slurmctld, *nodes]
+        return [self.munge, *self.accounting, self.slurmctld, *self.slurmd.values()]
+
+    @property
+    def accounting(self) -> list[Daemon]:
+        """The database server and slurmdbd; none where jobs are not kept."""
+        return [self.mariadb, self.slurmdbd] if self.settings.layout.has_accounting else []
 
     def stopping(self) -> list[Daemon]:
         """As they stop: the controller first, or it sees the nodes go and judges their jobs."""
         nodes = self.slurmd.values()
-        return [self.slurmctld, *nodes, self.slurmdbd, self.mariadb, self.munge]
+        return [self.slurmctld, *nodes, *reversed(self.accounting), self.munge]
 
     def taken_ports(self) -> list[int]:
         """Ports that something else took while our daemon did not run."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from hpcflow.errors import InputError
 from hpcflow.testing.cluster.files import read_json, write_json
+from hpcflow.testing.cluster.layouts import LAYOUTS, Layout, Size, development
 from hpcflow.testing.cluster.ports import free_block
 
 DIRECTORY_VARIABLE = "HPCFLOW_CLUSTER_DIR"
@@ -77,35 +78,6 @@ def _is_open(folder: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Size:
-    """How big the cluster pretends to be; nodes may claim more than the machine has."""
-
-    nodes: int = 4
-    cpus: int = 8
-    gpus: int = 4
-
-    def __post_init__(self) -> None:
-        limits = {"nodes": (1, 256), "cpus": (1, 4096), "gpus": (0, 64)}
-        for name, (low, high) in limits.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InputError(
-                    f"--{name} {value}: must be between {low} and {high}",
-                    next_action="try: python -m hpcflow.testing.cluster up",
-                )
-
-    @property
-    def memory_mb(self) -> int:
-        """Per node: 1 GB a CPU, at least 8 GB; claimed, not had."""
-        return 1024 * max(8, self.cpus)
-
-    @property
-    def node_names(self) -> list[str]:
-        """n1, n2, …"""
-        return [f"n{number}" for number in range(1, self.nodes + 1)]
-
-
-@dataclass(frozen=True)
 class Ports:
     """Where the daemons listen; ``slurmd`` is the first node's, the others follow."""
 
@@ -131,6 +103,18 @@ class Settings:
     database_password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     slurm: str | None = None
     """Slurm's version, such as ``26.05``; None: the installed one."""
+    layout_name: str | None = None
+    """A key of LAYOUTS; None: the development cluster's own, of ``size``."""
+
+    @property
+    def layout(self) -> Layout:
+        """Nodes and partitions."""
+        return LAYOUTS[self.layout_name] if self.layout_name else development(self.size)
+
+    @property
+    def node_names(self) -> list[str]:
+        """n1, n2, …"""
+        return list(self.layout.nodes)
 
     @classmethod
     def load(cls, folder: Path) -> Settings | None:

@@ -13,10 +13,11 @@ from hpcflow.errors import HpcflowError
 from hpcflow.testing.cluster import slurm_conf
 from hpcflow.testing.cluster.daemon import CLEAN_ENVIRONMENT, Daemon
 from hpcflow.testing.cluster.files import make_directory, write_atomic, write_if_changed
+from hpcflow.testing.cluster.layouts import Layout
 from hpcflow.testing.cluster.packages import find_program
 from hpcflow.testing.cluster.ports import answers
 from hpcflow.testing.cluster.releases import tree_of
-from hpcflow.testing.cluster.settings import Settings, Size
+from hpcflow.testing.cluster.settings import Settings
 
 _CONF = "etc/slurm.conf"
 PROGRAMS = "slurm"
@@ -33,15 +34,15 @@ def write_files(folder: Path, settings: Settings) -> bool:
     for name in ("etc", "log", "run"):
         make_directory(folder / name)
     make_directory(folder / "state", 0o700)
-    for node in settings.size.node_names:
+    for node in settings.node_names:
         make_directory(folder / "spool" / node)
-    _make_gpus(folder, settings.size)
+    _make_gpus(folder, settings.layout)
     programs = folder / PROGRAMS
     if settings.slurm is not None and not programs.exists():
         programs.unlink(missing_ok=True)
         programs.symlink_to(tree_of(settings.slurm))
     texts = {
-        "gres.conf": slurm_conf.gres_conf(folder, settings.size),
+        "gres.conf": slurm_conf.gres_conf(folder, settings.layout),
         "cgroup.conf": slurm_conf.cgroup_conf(settings.slurm),
         "plugstack.conf": "",
         "slurm.conf": slurm_conf.slurm_conf(folder, settings),
@@ -53,12 +54,12 @@ def write_files(folder: Path, settings: Settings) -> bool:
     return any(changed)
 
 
-def _make_gpus(folder: Path, size: Size) -> None:
+def _make_gpus(folder: Path, layout: Layout) -> None:
     """Device nodes that are the null device by another name: nothing a job does to them matters."""
     gpus = make_directory(folder / "gpus")
-    for node in size.node_names:
-        for index in range(size.gpus):
-            path = gpus / f"{node}gpu{index}"
+    for name, node in layout.nodes.items():
+        for index in range(sum(each.count for each in node.gres if each.name == "gpu")):
+            path = gpus / f"{name}gpu{index}"
             if path.exists():
                 continue
             try:
@@ -87,7 +88,7 @@ def slurmd(folder: Path, settings: Settings, node: str) -> Daemon:
     """One node's daemon."""
     stepd = ["-d", program(folder, "slurmstepd")] if settings.slurm else []
     argv = [program(folder, "slurmd"), "-D", "-N", node, *stepd]
-    port = settings.ports.slurmd + settings.size.node_names.index(node)
+    port = settings.ports.slurmd + settings.node_names.index(node)
     return _daemon(folder, f"slurmd.{node}", argv, lambda: answers(port))
 
 

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
-from hpcflow.testing.cluster.settings import Settings, Size
-
-GPU_TYPE = "a100"
+from hpcflow.testing.cluster.layouts import Layout, Node
+from hpcflow.testing.cluster.settings import Settings
 
 
 def slurm_conf(folder: Path, settings: Settings) -> str:
     """slurm.conf: one controller, many slurmd on this host, accounting, preemption, partitions."""
+    layout = settings.layout
+    usual = [
+        *_identity(folder, settings),
+        *_paths(folder),
+        _plugins(folder, settings),
+        f"TaskProlog={folder}/etc/task-prolog" if settings.slurm else "",
+        *_SCHEDULING,
+        *(_accounting(folder, settings) if layout.has_accounting else ()),
+    ]
     return "\n".join(
         [
             "# Written by hpcflow.testing.cluster; changes are lost at the next `up`.",
-            *_identity(folder, settings),
-            *_paths(folder),
-            _plugins(folder, settings),
-            f"TaskProlog={folder}/etc/task-prolog" if settings.slurm else "",
-            *_SCHEDULING,
-            *_ACCOUNTING,
-            f"AccountingStoragePort={settings.ports.slurmdbd}",
-            # With munge the "password" is the socket, by which commands talk to slurmdbd.
-            f"AccountingStoragePass={folder}/munge/munge.sock",
+            *(line for line in usual if line.partition("=")[0] not in layout.settings),
+            *(f"{key}={value}" for key, value in layout.settings.items() if value),
             *_nodes(settings),
-            *_partitions(settings.size),
+            *(f"PartitionName={words}" for words in layout.partitions),
             "",
         ]
     )
@@ -98,36 +100,27 @@ _SCHEDULING = [
     "TaskPlugin=task/none",
 ]
 
-_ACCOUNTING = [
-    "JobAcctGatherType=jobacct_gather/linux",
-    "AccountingStorageType=accounting_storage/slurmdbd",
-    "AccountingStorageHost=127.0.0.1",
-    "AccountingStorageEnforce=associations,limits,qos",
-    "AccountingStorageTRES=gres/gpu",
-]
 
-
-def _nodes(settings: Settings) -> list[str]:
-    size, first = settings.size, settings.ports.slurmd
-    gres = f"Gres=gpu:{GPU_TYPE}:{size.gpus} Feature={GPU_TYPE} " if size.gpus else ""
+def _accounting(folder: Path, settings: Settings) -> list[str]:
     return [
-        f"NodeName={_names(size)} NodeHostname={_host()} NodeAddr=127.0.0.1"
-        f" Port={_range(first, first + size.nodes - 1)} CPUs={size.cpus}"
-        f" RealMemory={size.memory_mb} {gres}State=UNKNOWN"
+        "JobAcctGatherType=jobacct_gather/linux",
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageHost=127.0.0.1",
+        "AccountingStorageEnforce=associations,limits,qos",
+        "AccountingStorageTRES=gres/gpu",
+        f"AccountingStoragePort={settings.ports.slurmdbd}",
+        # With munge the "password" is the socket, by which commands talk to slurmdbd.
+        f"AccountingStoragePass={folder}/munge/munge.sock",
     ]
 
 
-def _partitions(size: Size) -> list[str]:
-    # Without DefMemPerCPU a job that names no memory gets all of the node's.
-    common = f"Nodes={_names(size)} DefMemPerCPU={size.memory_mb // size.cpus} State=UP"
-    return [
-        f"PartitionName=gpu Default=YES PriorityTier=10 PreemptMode=OFF MaxTime=1-00:00:00"
-        f" DefaultTime=01:00:00 {common}",
-        f"PartitionName=spot PriorityTier=1 GraceTime=5 PreemptMode=REQUEUE MaxTime=1-00:00:00"
-        f" DefaultTime=01:00:00 {common}",
-        f"PartitionName=short PriorityTier=10 PreemptMode=OFF MaxTime=00:02:00"
-        f" DefaultTime=00:01:00 {common}",
-    ]
+def _nodes(settings: Settings) -> Iterator[str]:
+    for port, (name, node) in enumerate(settings.layout.nodes.items(), settings.ports.slurmd):
+        gres = f"Gres={node.gres_words} " if node.gres else ""
+        yield (
+            f"NodeName={name} NodeHostname={_host()} NodeAddr=127.0.0.1 Port={port} {node.words}"
+            f" {gres}State=UNKNOWN"
+        )
 
 
 def task_prolog(folder: Path) -> str:
@@ -135,15 +128,26 @@ def task_prolog(folder: Path) -> str:
     return f'#!/bin/sh\necho "export PATH={folder}/slurm/bin:$PATH"\n'
 
 
-def gres_conf(folder: Path, size: Size) -> str:
-    """gres.conf: one line per node. A ``Count=`` without ``File=`` registers 0 GPUs."""
-    if not size.gpus:
-        return ""
-    return "".join(
-        f"NodeName={node} Name=gpu Type={GPU_TYPE}"
-        f" File={folder}/gpus/{node}gpu{_range(0, size.gpus - 1)}\n"
-        for node in size.node_names
+def gres_conf(folder: Path, layout: Layout) -> str:
+    """gres.conf. A ``Count=`` without ``File=`` registers 0 GPUs."""
+    lines = (
+        f"NodeName={name} {words}\n"
+        for name, node in layout.nodes.items()
+        for words in _gres(f"{folder}/gpus/{name}gpu", node)
     )
+    return "".join(lines)
+
+
+def _gres(devices: str, node: Node) -> Iterator[str]:
+    first = 0
+    for each in node.gres:
+        kind = f" Type={each.type}" if each.type else ""
+        if each.name == "gpu":
+            what = f"File={devices}{_range(first, first + each.count - 1)}"
+            first += each.count
+        else:
+            what = f"Count={each.count}"
+        yield f"Name={each.name}{kind} {what}{f' Cores={each.cores}' if each.cores else ''}"
 
 
 def cgroup_conf(version: str | None) -> str:
@@ -176,10 +180,6 @@ def slurmdbd_conf(folder: Path, settings: Settings) -> str:
 
 def _host() -> str:
     return socket.gethostname().split(".")[0]
-
-
-def _names(size: Size) -> str:
-    return f"n{_range(1, size.nodes)}"
 
 
 def _range(first: int, last: int) -> str:
