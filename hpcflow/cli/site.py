@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import shutil
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +20,7 @@ from hpcflow.sites.loader import list_sites, search_path
 from hpcflow.terminal import Styled, echo, echo_as_is, echo_message
 
 if TYPE_CHECKING:
-    from hpcflow.sites.live import ClusterInfo
+    from hpcflow.schedulers.slurm.commands import SlurmCommands
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -110,8 +112,15 @@ def detect_command(write: bool, as_json: bool) -> int:
     from hpcflow.storage.files import write_durably
 
     session = Session()
-    info = _live(session)
-    text = detect(info, host=socket.getfqdn(), environ=os.environ)
+    slurm = _slurm(session)
+    info = slurm.cluster_info()
+    text = detect(
+        info,
+        host=socket.getfqdn(),
+        environ=os.environ,
+        standing=slurm.standing(session.settings.user),
+        groups=_groups(),
+    )
     path = session.settings.home.sites / f"{site_name(info)}.yaml"
     if write:
         if path.exists():
@@ -130,7 +139,7 @@ def detect_command(write: bool, as_json: bool) -> int:
     return 0
 
 
-def _live(session: Session) -> ClusterInfo:
+def _slurm(session: Session) -> SlurmCommands:
     from hpcflow.schedulers.slurm.commands import SlurmCommands
 
     if shutil.which("sinfo") is None:
@@ -138,4 +147,13 @@ def _live(session: Session) -> ClusterInfo:
             "there is no Slurm on this machine's PATH to detect",
             next_action="log in to the cluster, or load its Slurm module",
         )
-    return SlurmCommands(clock=session.clock).cluster_info()
+    return SlurmCommands(clock=session.clock)
+
+
+def _groups() -> frozenset[str]:
+    """Names of this user's Unix groups."""
+    found = set()
+    for gid in {os.getegid(), *os.getgroups()}:
+        with suppress(KeyError):
+            found.add(grp.getgrgid(gid).gr_name)
+    return frozenset(found)

@@ -121,7 +121,7 @@ def nodes_misfit(partition: PartitionInfo, job: WaitingJob) -> str | None:
     """Why a partition never takes this number of nodes; None if it can."""
     if job.nodes is None:
         return None
-    most = min(partition.job_nodes_max or partition.nodes, partition.nodes)
+    most = partition.nodes_per_job
     if job.nodes > most:
         verb = "allows" if partition.job_nodes_max == most else "has"
         return f"partition {partition.name} {verb} at most {_nodes(most)}"

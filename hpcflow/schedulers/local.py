@@ -37,7 +37,7 @@ from hpcflow.schedulers.local_jobs import JobFolder
 from hpcflow.schedulers.local_processes import MARK_VARIABLE, carriers, this_machine
 from hpcflow.schedulers.local_runner import RESTORE_VARIABLE
 from hpcflow.schedulers.slurm.run_command import clean_environment
-from hpcflow.sites.live import PartitionInfo
+from hpcflow.sites.live import NodeKind, PartitionInfo
 
 _SUBMIT_TIMEOUT_S: Final = 120.0
 
@@ -144,11 +144,14 @@ class LocalScheduler:
             is_default=True,
             is_up=True,
             time_limit_max_min=None,
-            nodes=1,
-            cpus_per_node=os.cpu_count() or 1,
-            mem_mb_per_node=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
-            gpus_per_node=len(list(gpus.iterdir())) if gpus.is_dir() else 0,
-            gpu_types=(),
+            kinds=(
+                NodeKind(
+                    count=1,
+                    cpus=os.cpu_count() or 1,
+                    mem_mb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20,
+                    gpus={"": len(list(gpus.iterdir()))} if gpus.is_dir() else {},
+                ),
+            ),
         )
         return ClusterInfo(
             this_machine().host, hpcflow.__version__, (partition,), has_accounting=False

@@ -142,6 +142,8 @@ def _partition(site: Site, name: str, info: ClusterInfo) -> Iterator[Finding]:
     if live is None:
         yield _error(key, f"Slurm has no partition {slurm_name}")
         return
+    typed = live.with_gpus(_gres_name(site, options.gpu_type)) if options.gpu_type else live
+    live = typed if typed.kinds else live
     findings = [
         *_is_up(key, live),
         *_nodes(key, options, live),
@@ -163,7 +165,7 @@ def _is_up(key: str, live: PartitionInfo) -> Iterator[Finding]:
 
 
 def _nodes(key: str, options: Partition, live: PartitionInfo) -> Iterator[Finding]:
-    most = min(live.nodes, live.job_nodes_max or live.nodes)
+    most = live.nodes_per_job
     if options.nodes_max is not None and options.nodes_max > most:
         yield _error(f"{key}.nodes_max", f"{options.nodes_max}, and a job gets at most {most}")
     elif options.nodes_min > most:
@@ -195,7 +197,9 @@ def _sizes(key: str, options: Partition, live: PartitionInfo) -> Iterator[Findin
             f"{key}.gpus_per_node",
             f"{options.gpus_per_node}, and Slurm knows of {live.gpus_per_node or 'none'}",
         )
-    elif options.gpus_per_node < live.gpus_per_node:
+    elif live.kinds and options.gpus_per_node not in {
+        sum(kind.gpus.values()) for kind in live.kinds
+    }:
         yield _warning(
             f"{key}.gpus_per_node", f"{options.gpus_per_node}, and a node has {live.gpus_per_node}"
         )
@@ -204,13 +208,17 @@ def _sizes(key: str, options: Partition, live: PartitionInfo) -> Iterator[Findin
 def _gpu_types(key: str, site: Site, options: Partition, live: PartitionInfo) -> Iterator[Finding]:
     if options.gpu_type is None:
         return
-    asked = site.gpu_types[options.gpu_type].gres_name or options.gpu_type
+    asked = _gres_name(site, options.gpu_type)
     if asked in live.gpu_types:
         return
     there = f"Slurm has {', '.join(live.gpu_types)}" if live.gpu_types else "Slurm names no type"
     # Where the type stands in no request, Slurm may call it what it likes.
     finding = _error if site.dialect.gpu_type_in_request else _warning
     yield finding(f"{key}.gpu_type", f"{asked} in the file, and {there}")
+
+
+def _gres_name(site: Site, gpu_type: str) -> str:
+    return site.gpu_types[gpu_type].gres_name or gpu_type
 
 
 def _times(key: str, options: Partition, live: PartitionInfo) -> Iterator[Finding]:

@@ -7,7 +7,30 @@ Nothing here asks a cluster anything.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """Nodes of a partition that are alike.
+
+    Attributes:
+        count: how many there are.
+        cpus, mem_mb: as much of one node as a job may have.
+        gpus: how many of each type one node has, by Slurm's name of the type; by "" those whose
+            type Slurm was not told.
+        features: for constraints.
+    """
+
+    count: int
+    cpus: int
+    mem_mb: int = 0
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -15,16 +38,16 @@ class PartitionInfo:
     """A partition of the live cluster.
 
     Attributes:
-        nodes: nodes in it.
-        cpus_per_node, mem_mb_per_node, gpus_per_node: of its largest node, since that is what the
-            biggest request may ask; gpus_per_node is 0 if no node has any.
-        gpu_types: Slurm's names of their types; empty when Slurm was not told the type.
+        kinds: its nodes.
         preempt_mode: as ``scontrol show partition`` prints it; ``OFF`` when it cannot be preempted.
         priority_tier: with preempt/partition_prio only a higher tier preempts.
-        job_nodes_min, job_nodes_max: limits of one job; None when there is none.
+        time_limit_max_min, job_nodes_min, job_nodes_max: limits of one job; None for none.
         node_names: of its nodes; empty when nobody could say.
         qos: whose limits bind all jobs in it, besides those of their own QOS.
-        is_exclusive: whether a job always gets whole nodes (OverSubscribe=EXCLUSIVE).
+        is_exclusive: whether a job always gets whole nodes.
+        is_root_only, needs_reservation: whether Slurm refuses jobs of other users, or without a
+            reservation.
+        allowed_groups: Unix groups whose members may submit to it; None for all.
         allowed_accounts, allowed_qos: the only ones that jobs in it may have; None for all.
         denied_accounts, denied_qos: those that they may not have.
     """
@@ -33,31 +56,78 @@ class PartitionInfo:
     is_default: bool
     is_up: bool
     time_limit_max_min: int | None
-    nodes: int
-    cpus_per_node: int
-    mem_mb_per_node: int
-    gpus_per_node: int
-    gpu_types: tuple[str, ...]
-    features: tuple[str, ...] = ()
+    kinds: tuple[NodeKind, ...]
     preempt_mode: str | None = None
     grace_s: int | None = None
     time_limit_default_min: int | None = None
     job_nodes_min: int | None = None
     job_nodes_max: int | None = None
     is_exclusive: bool = False
+    is_root_only: bool = False
+    needs_reservation: bool = False
     priority_tier: int | None = None
     qos: str | None = None
     node_names: tuple[str, ...] = ()
+    allowed_groups: frozenset[str] | None = None
     allowed_accounts: frozenset[str] | None = None
     denied_accounts: frozenset[str] = frozenset()
     allowed_qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
+
+    @property
+    def nodes(self) -> int:
+        """The number of its nodes."""
+        return sum(kind.count for kind in self.kinds)
+
+    @property
+    def nodes_per_job(self) -> int:
+        """The most nodes that one job gets."""
+        return self.nodes if self.job_nodes_max is None else min(self.nodes, self.job_nodes_max)
+
+    @property
+    def cpus_per_node(self) -> int:
+        """CPUs of the node that has the most."""
+        return max((kind.cpus for kind in self.kinds), default=0)
+
+    @property
+    def mem_mb_per_node(self) -> int:
+        """Memory of the node that has the most."""
+        return max((kind.mem_mb for kind in self.kinds), default=0)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of the node that has the most; 0 if no node has any."""
+        return max((sum(kind.gpus.values()) for kind in self.kinds), default=0)
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """Slurm's names of the types of its GPUs, as far as Slurm was told them."""
+        return tuple(name for name in _union(kind.gpus for kind in self.kinds) if name)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Features that any of its nodes has."""
+        return _union(kind.features for kind in self.kinds)
+
+    def with_gpus(self, *names: str) -> PartitionInfo:
+        """Return it with only the nodes and the GPUs of these types; without a name, with the nodes
+        that have no GPU."""
+        kept = (
+            replace(kind, gpus={name: kind.gpus[name] for name in names if name in kind.gpus})
+            for kind in self.kinds
+            if (not kind.gpus.keys().isdisjoint(names) if names else not kind.gpus)
+        )
+        return replace(self, kinds=tuple(kept))
 
     def admits(self, account: str | None, qos: str | None) -> bool:
         """Whether jobs of this account and QOS may be in it; None for what nobody says."""
         return _may(account, self.allowed_accounts, self.denied_accounts) and _may(
             qos, self.allowed_qos, self.denied_qos
         )
+
+
+def _union(lists: Iterable[Iterable[_Item]]) -> tuple[_Item, ...]:
+    return tuple(dict.fromkeys(item for items in lists for item in items))
 
 
 def _may(name: str | None, allowed: frozenset[str] | None, denied: frozenset[str]) -> bool:
@@ -70,6 +140,7 @@ class ClusterInfo:
 
     Attributes:
         settings: the lines of ``scontrol show config``, name to value.
+        hides_nodes: whether Slurm shows this user no nodes: what is known of them is an average.
         qos: the names of all QOSes; None when nobody could say.
     """
 
@@ -78,6 +149,7 @@ class ClusterInfo:
     partitions: tuple[PartitionInfo, ...]
     settings: dict[str, str] = field(default_factory=dict)
     has_accounting: bool = True
+    hides_nodes: bool = False
     qos: frozenset[str] | None = None
 
     def partition(self, name: str) -> PartitionInfo | None:

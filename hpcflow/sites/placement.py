@@ -176,15 +176,7 @@ def _candidates(spec: RunSpec, site: Site, prefer: str | None = None) -> list[st
                 suggestion("", site.partitions),
             )
         with_qos = [name for name in names if qos and site.partitions[name].qos == qos]
-        # A run that takes no GPU should not keep others from theirs; False is sorted before True.
-        takes_gpus = spec.resources.gpus_per_node > 0
-        return sorted(
-            with_qos or names,
-            key=lambda name: (
-                name != prefer,
-                not takes_gpus and site.partitions[name].gpus_per_node > 0,
-            ),
-        )
+        return _preferred_first(with_qos or names, spec, site, prefer)
     # People may also say it as Slurm does: the name there, and with it the QOS.
     same = [name for name in site.partitions if asked in (name, site.slurm_partition(name))]
     if not same:
@@ -194,7 +186,28 @@ def _candidates(spec: RunSpec, site: Site, prefer: str | None = None) -> list[st
             suggestion(asked, [*site.partitions, AUTO]),
         )
     with_qos = [name for name in same if qos and site.partitions[name].qos == qos]
-    return with_qos[:1] or [asked if asked in site.partitions else same[0]]
+    if with_qos or asked in site.partitions:
+        return with_qos[:1] or [asked]
+    # Entries that differ in nothing that sbatch is told are kinds of nodes of one partition.
+    alike = [name for name in same if _chosen_by(site, name) == _chosen_by(site, same[0])]
+    return _preferred_first(alike, spec, site, prefer)
+
+
+def _preferred_first(names: list[str], spec: RunSpec, site: Site, prefer: str | None) -> list[str]:
+    # A run that takes no GPU should not keep others from theirs; False is sorted before True.
+    takes_gpus = spec.resources.gpus_per_node > 0
+    return sorted(
+        names,
+        key=lambda name: (
+            name != prefer,
+            not takes_gpus and site.partitions[name].gpus_per_node > 0,
+        ),
+    )
+
+
+def _chosen_by(site: Site, name: str) -> tuple[str | None, str | None]:
+    options = site.partitions[name]
+    return options.qos, options.constraint
 
 
 def _account(resources: Resources, site: Site) -> str | None:

@@ -40,7 +40,7 @@ from hpcflow.schedulers.base import (
     WaitingJob,
 )
 from hpcflow.schedulers.slurm.hostlist import expand
-from hpcflow.sites.live import ClusterInfo, PartitionInfo
+from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
 from hpcflow.testing.fake_cluster import tasks_in
 from hpcflow.testing.fake_outlook import FakeOutlook
 
@@ -196,7 +196,7 @@ class FakeScheduler(FakeOutlook):
     def cluster_info(self) -> ClusterInfo:
         self._say("cluster_info")
         partitions = tuple(
-            PartitionInfo(name, name == "gpu", True, 1440, 4, 8, 8192, 4, ("a100",))
+            PartitionInfo(name, name == "gpu", True, 1440, (NodeKind(4, 8, 8192, {"a100": 4}),))
             for name in self.partitions
         )
         known = self._has_accounting and not self.is_accounting_down

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 
 from hpcflow.schedulers.waiting import PriorityFactor, WaitingJob
-from hpcflow.sites.live import ClusterInfo, PartitionInfo
+from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
 from hpcflow.sites.standing import (
     Association,
     FairShare,
@@ -20,7 +20,12 @@ from hpcflow.sites.standing import (
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 NODES = ("n1", "n2", "n3", "n4")
 
-GPU = PartitionInfo("gpu", True, True, 1440, 4, 8, 8192, 4, ("a100",), qos="part", node_names=NODES)
+GPU = PartitionInfo(
+    *("gpu", True, True, 1440),
+    kinds=(NodeKind(4, 8, 8192, {"a100": 4}),),
+    qos="part",
+    node_names=NODES,
+)
 CLUSTER = ClusterInfo("big", "22.05.8", (GPU,), {"PriorityWeightFairShare": "100000"})
 
 GPUS = Limit("GrpTRES", "gres/gpu", 16, 16, "account physics")

@@ -21,7 +21,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpcflow.schedulers.slurm import parse_cluster, parse_jobs
+from hpcflow.schedulers.slurm import parse_jobs
+from hpcflow.schedulers.slurm.commands import CLUSTER_QUESTIONS
 from hpcflow.schedulers.slurm.run_command import FOR_QUERIES, clean_environment
 from hpcflow.schedulers.slurm.times import format_time
 
@@ -163,13 +164,9 @@ class Recorder:
                           f"--delimiter={parse_jobs.FIELD_END}", f"--starttime={since}",
                           f"--format={parse_jobs.ACCOUNTING_FORMAT}",
                           "--jobs", ",".join(each.split(";")[0] for each in self._ids.values())],
-            "config.txt": ["scontrol", "show", "config"],
-            "partitions.txt": ["scontrol", "show", "partition", "--all", "--oneliner"],
-            "sinfo.txt": ["sinfo", "--noheader", "--all", "--exact",
-                          f"--format={parse_cluster.NODES_FORMAT}"],
+            **{f"{name}.txt": list(argv) for name, argv in CLUSTER_QUESTIONS.items()},
             "accounts.txt": ["sacctmgr", "--noheader", "--parsable2", "show", "associations",
                              "format=cluster,account", f"user={self._entry.pw_name}"],
-            "qos.txt": ["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name"],
         }  # fmt: skip
         for name, argv in questions.items():
             done = self._run(argv, query=True)

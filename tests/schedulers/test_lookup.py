@@ -12,6 +12,7 @@ import pytest
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.schedulers.base import Lookup
 from hpcflow.schedulers.slurm.commands import SlurmCommands
+from hpcflow.sites.live import NodeKind
 from hpcflow.testing.clock import FakeClock
 from tests.schedulers.programs import arguments, install
 from tests.schedulers.test_parse_jobs import (
@@ -340,6 +341,35 @@ def test_the_qos_are_names_or_unknown(
     assert SlurmCommands(clock=clock, has_accounting=False).cluster_info().qos is None
     install(slurm, tmp_path, "sacctmgr", exit_code=1)
     assert SlurmCommands(clock=clock).cluster_info().qos is None
+
+
+def test_where_a_user_may_see_no_nodes_the_partitions_tell_of_them(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    partition = "PartitionName=gpu State=UP TotalCPUs=16 TotalNodes=2 TRES=cpu=16,mem=8G,node=2\n"
+    install(slurm, tmp_path, "scontrol", stdout=partition)
+    denied = "slurm_load_node error: Access/permission denied\n"
+    install(slurm, tmp_path, "sinfo", stderr=denied, exit_code=1)
+    info = SlurmCommands(clock=clock).cluster_info()
+    assert info.hides_nodes
+    assert info.partitions[0].kinds == (NodeKind(2, 8, 4096),)
+    install(slurm, tmp_path, "sinfo", stderr="Unable to contact slurm controller\n", exit_code=1)
+    with pytest.raises(SchedulerUnavailable, match="Unable to contact"):
+        SlurmCommands(clock=clock).cluster_info()
+
+
+def test_where_slurm_keeps_cpus_each_node_is_asked_for(
+    slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
+) -> None:
+    told = (
+        "PartitionName=gpu State=UP TotalCPUs=16 TotalNodes=1 TRES=cpu=14,mem=8G,node=1\n"
+        "NodeName=n1 CPUEfctv=14 CPUTot=16 RealMemory=8192 Partitions=gpu\n"
+    )
+    install(slurm, tmp_path, "scontrol", stdout=told)
+    asked = install(slurm, tmp_path, "sinfo", exit_code=1)
+    info = SlurmCommands(clock=clock).cluster_info()
+    assert info.partitions[0].kinds == (NodeKind(1, 14, 8192),)
+    assert not asked.exists()
 
 
 def test_slurm_conf_is_believed_only_where_it_says_what_is_expected(

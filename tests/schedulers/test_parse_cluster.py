@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hpcflow.schedulers.slurm.parse_cluster import (
     cluster_info,
+    keeps_cpus,
     parse_accounts,
     parse_qos,
     parse_settings,
     seconds,
 )
+from hpcflow.schedulers.slurm.parse_standing import QOS_FIELDS
 from hpcflow.schedulers.slurm.times import parse_length_s, parse_minutes, parse_time
+from hpcflow.sites.live import NodeKind
 
 CONFIG = """Configuration data as of 2026-03-01T10:00:00
 AccountingStorageType   = accounting_storage/slurmdbd
@@ -80,11 +85,119 @@ def test_a_partition_says_whose_jobs_it_takes() -> None:
 
 def test_gpus_may_have_no_type_and_several_kinds() -> None:
     info = cluster_info({}, "PartitionName=mixed State=UP", NODES)
-    assert (info.partitions[0].gpus_per_node, info.partitions[0].gpu_types) == (
-        9,
-        ("mig-1g.5gb",),
-    )
+    (mixed,) = info.partitions
+    assert (mixed.gpus_per_node, mixed.gpu_types) == (9, ("mig-1g.5gb",))
+    assert mixed.kinds[0].gpus == {"": 2, "mig-1g.5gb": 7}
     assert not info.has_accounting
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("(null)", {}),
+        ("gpu:2", {"": 2}),
+        ("gpu:a100:4(S:0-1,3),shard:16(S:0-1)", {"a100": 4}),
+        ("nvme:1,gpu:a100:2(S:0),gpu:a100:2(S:1),gpu:a100_1g.5gb:7", {"a100": 4, "a100_1g.5gb": 7}),
+        ("gpu:mi250x:no_consume:8,mps:800", {"mi250x": 8}),
+        ("gpu:no_consume:8", {"": 8}),
+        ("gpu:h100:0,gpu", {}),
+    ],
+)
+def test_gpus_are_found_among_other_resources(gres: str, gpus: dict[str, int]) -> None:
+    info = cluster_info({}, "PartitionName=p State=UP", f"p|1|8|1000|{gres}|(null)")
+    assert info.partitions[0].kinds[0].gpus == gpus
+
+
+def test_a_node_has_as_much_as_its_partition_gives_to_a_job() -> None:
+    nodes = "\n".join(f"{name}|2|56|8000|(null)|(null)" for name in "abcd")
+    info = cluster_info(
+        {"MaxMemPerNode": "6000"},
+        "PartitionName=a MaxMemPerNode=UNLIMITED State=UP\n"
+        "PartitionName=b State=UP\n"
+        "PartitionName=c MaxCPUsPerNode=4 MaxMemPerCPU=500 MaxMemPerNode=UNLIMITED State=UP\n"
+        "PartitionName=d MaxNodes=0 State=UP\n",
+        nodes,
+    )
+    sizes = [(each.cpus_per_node, each.mem_mb_per_node) for each in info.partitions]
+    assert sizes == [(56, 8000), (56, 6000), (4, 2000), (56, 6000)]
+    assert [each.nodes_per_job for each in info.partitions] == [2, 2, 2, 0]
+
+
+def test_cpus_and_memory_that_slurm_keeps_are_no_jobs() -> None:
+    node = "CPUEfctv=112 CPUTot=128 AvailableFeatures=a,b Gres=gpu:mi250x:8 RealMemory=64000"
+    nodes = (
+        f"NodeName=n1 {node} MemSpecLimit=4000 OS=Linux 6 #1 SMP Partitions=all,amd\n"
+        f"NodeName=n2 {node} MemSpecLimit=4000 Partitions=all\n"
+        "NodeName=n3 CPUTot=8 AvailableFeatures=(null) Gres=(null) RealMemory=8000 Partitions=all\n"
+    )
+    info = cluster_info({}, "PartitionName=all State=UP\nPartitionName=amd State=UP", nodes)
+    kind = NodeKind(2, 112, 60_000, {"mi250x": 8}, ("a", "b"))
+    assert info.partitions[0].kinds == (kind, NodeKind(1, 8, 8000))
+    assert info.partitions[1].kinds == (replace(kind, count=1),)
+
+
+@pytest.mark.parametrize(
+    ("totals", "expected"),
+    [
+        ("TotalCPUs=16 TotalNodes=2 TRES=cpu=16,mem=1G,node=2", False),
+        ("TotalCPUs=16 TotalNodes=2 TRES=cpu=14,mem=1G,node=2", True),
+        ("TotalCPUs=16 TotalNodes=2", False),
+        ("TotalCPUs=0 TotalNodes=0 TRES=(null)", False),
+    ],
+)
+def test_whether_slurm_keeps_cpus_is_told_by_the_partitions(totals: str, *, expected: bool) -> None:
+    assert keeps_cpus(f"PartitionName=p State=UP {totals}\n") is expected
+
+
+@pytest.mark.parametrize(
+    ("enforce", "limits"),
+    [("associations,limits,qos", [(30, 2), (20, 1)]), ("associations", [(1440, 4), (20, 1)])],
+)
+def test_a_job_is_limited_by_the_qos_of_its_partition_too(
+    enforce: str, limits: list[tuple[int, int]]
+) -> None:
+    row = dict.fromkeys(QOS_FIELDS, "") | {"name": "brief", "maxwall": "00:30:00"}
+    qos = "|".join((row | {"maxtres": "node=2,cpu=64"}).values())
+    info = cluster_info(
+        {"AccountingStorageEnforce": enforce},
+        "PartitionName=a MaxTime=1-00:00:00 QoS=brief State=UP\n"
+        "PartitionName=b MaxTime=20:00 MaxNodes=1 QoS=brief State=UP\n",
+        "a|4|8|1000|(null)|(null)\nb|4|8|1000|(null)|(null)",
+        qos,
+    )
+    found = [(each.time_limit_max_min, each.nodes_per_job) for each in info.partitions]
+    assert found == limits
+    assert info.qos == frozenset({"brief"})
+
+
+def test_a_partition_tells_of_nodes_that_the_user_may_not_see() -> None:
+    (seen,) = cluster_info(
+        {},
+        "PartitionName=p TotalCPUs=64 TotalNodes=2 State=UP"
+        " TRES=cpu=64,mem=128G,node=2,billing=64,gres/gpu=8,gres/gpu:a100=8",
+        None,
+    ).partitions
+    assert (seen.nodes, seen.cpus_per_node, seen.mem_mb_per_node) == (2, 32, 65536)
+    assert seen.kinds[0].gpus == {"a100": 4}
+
+
+@pytest.mark.parametrize(
+    ("select", "shares", "is_exclusive"),
+    [
+        ("select/cons_tres", "NO", False),
+        ("select/cons_tres", "EXCLUSIVE", True),
+        ("select/linear", "NO", True),
+        ("select/linear", "YES:4", False),
+        ("select/cons_tres", "NO Exclusive=NODE", True),
+        ("select/cons_tres", "NO Exclusive=USER", False),
+    ],
+)
+def test_nodes_come_whole_by_the_partition_or_the_cluster(
+    select: str, shares: str, *, is_exclusive: bool
+) -> None:
+    partition = f"PartitionName=p OverSubscribe={shares} State=UP"
+    info = cluster_info({"SelectType": select}, partition, "")
+    assert info.partitions[0].is_exclusive is is_exclusive
 
 
 def test_settings_keep_their_text_and_null_is_nothing() -> None:

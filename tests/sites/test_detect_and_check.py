@@ -12,30 +12,27 @@ from hypothesis import strategies as st
 
 from hpcflow.clock import SystemClock
 from hpcflow.documents import parse_document, validate
-from hpcflow.errors import SiteError
+from hpcflow.errors import SiteError, SpecError
 from hpcflow.resources import resource_dir
 from hpcflow.schedulers.slurm.commands import SlurmCommands
 from hpcflow.sites.check import Finding, Level, check
 from hpcflow.sites.detect import detect, site_name
-from hpcflow.sites.live import ClusterInfo, PartitionInfo
+from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
 from hpcflow.sites.loader import load_site, search_path
 from hpcflow.sites.placement import place
 from hpcflow.sites.recognize import recognize
 from hpcflow.sites.schema import Site
+from hpcflow.sites.standing import Association, Standing
 from hpcflow.testing.cluster import Cluster
 from tests.sites.build import spec
 
+NODE = NodeKind(4, 8, 8192, {"a100": 4}, ("a100", "nvme"))
 GPU = PartitionInfo(
     name="gpu",
     is_default=True,
     is_up=True,
     time_limit_max_min=1440,
-    nodes=4,
-    cpus_per_node=8,
-    mem_mb_per_node=8192,
-    gpus_per_node=4,
-    gpu_types=("a100",),
-    features=("a100", "nvme"),
+    kinds=(NODE,),
     preempt_mode="OFF",
     time_limit_default_min=60,
     priority_tier=10,
@@ -67,8 +64,13 @@ def read(text: str) -> Site:
 
 
 def info_with(**changes: Any) -> ClusterInfo:
-    """The development cluster whose partition gpu is a little different."""
-    return dataclasses.replace(DEV, partitions=(dataclasses.replace(GPU, **changes), SPOT, SHORT))
+    """The development cluster whose partition gpu, or its nodes, are a little different."""
+    of_nodes = {
+        key: changes.pop(key) for key in ("count", "cpus", "mem_mb", "gpus") & changes.keys()
+    }
+    kinds = (dataclasses.replace(NODE, **of_nodes),)
+    gpu = dataclasses.replace(GPU, **{"kinds": kinds, **changes})
+    return dataclasses.replace(DEV, partitions=(gpu, SPOT, SHORT))
 
 
 def not_ok(findings: list[Finding]) -> list[tuple[str, str]]:
@@ -108,20 +110,74 @@ def test_the_default_partition_comes_first() -> None:
 
 @pytest.mark.parametrize(
     ("gpu", "mem_mb"),
-    [("h100", 81920), ("nvidia_a100_80gb_pcie", 81920), ("a100", None), ("t4", 16384)],
+    [
+        ("h100", 81920),
+        ("nvidia_a100_80gb_pcie", 81920),
+        ("a100", None),
+        ("t4", 16384),
+        ("a100_1g.5gb", 5120),
+        ("nvidia_h100_80gb_hbm3_3g.40gb", 40960),
+        ("2g.10gb", 10240),
+        ("amd_instinct_mi210", 65536),
+    ],
 )
 def test_the_memory_of_a_gpu_is_given_only_where_its_name_leaves_no_doubt(
     gpu: str, mem_mb: int | None
 ) -> None:
-    found = read(detect(info_with(gpu_types=(gpu,)), environ={}))
+    found = read(detect(info_with(gpus={gpu: 4}), environ={}))
     assert found.gpu_types[gpu].mem_mb == mem_mb
 
 
 def test_mixed_gpus_may_all_be_asked_for() -> None:
-    found = read(detect(info_with(gpu_types=("a100", "v100")), environ={}))
-    assert found.partitions["gpu"].gpu_type is None
+    found = read(detect(info_with(gpus={"a100": 4, "v100": 2}), environ={}))
+    assert list(found.partitions) == ["gpu-a100", "gpu-v100", "spot", "short"]
     run = spec(gpu_type="v100", gpus_per_node=1, partition="gpu")
-    assert place(run, found).gres_name == "v100"
+    placement = place(run, found)
+    assert (placement.gres_name, placement.slurm_partition) == ("v100", "gpu")
+    with pytest.raises(SpecError, match="3 GPUs per node, and a node of partition gpu-v100 has 2"):
+        place(spec(gpu_type="v100", gpus_per_node=3, partition="gpu"), found)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "vendor"),
+    [
+        ("a100", "nvidia"),
+        ("mi250", "amd"),
+        ("instinct_mi300x", "amd"),
+        ("gfx90a", "amd"),
+        ("intel_max_1550", "intel"),
+        ("pvc", "intel"),
+        ("mig-1g.5gb", "nvidia"),
+    ],
+)
+def test_the_vendor_is_told_by_the_name(gpu: str, vendor: str) -> None:
+    found = read(detect(info_with(gpus={gpu: 4}), environ={}))
+    assert found.gpu_types[gpu].vendor == vendor
+
+
+def test_an_entry_for_a_kind_of_nodes_takes_no_name_from_a_partition() -> None:
+    taken = dataclasses.replace(SPOT, name="gpu-a100")
+    mixed = info_with(gpus={"a100": 4, "v100": 2}).partitions[0]
+    info = dataclasses.replace(DEV, partitions=(mixed, taken))
+    found = read(detect(info, environ={}))
+    assert {name: found.slurm_partition(name) for name in found.partitions} == {
+        "gpu-a100-2": "gpu",
+        "gpu-v100": "gpu",
+        "gpu-a100": "gpu-a100",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "cpus"),
+    [({}, 8), ({"is_exclusive": True}, 4), ({"gpus": True}, 4)],
+)
+def test_where_nodes_differ_a_job_is_given_cpus_that_all_have(
+    changes: dict[str, Any], cpus: int
+) -> None:
+    gpus = {"a100": 4} if changes.pop("gpus", False) else {}
+    kinds = (NodeKind(2, 8, 1000, gpus), NodeKind(2, 4, 1000, gpus))
+    found = read(detect(info_with(kinds=kinds, **changes), environ={}))
+    assert found.partitions["gpu"].cpus_per_node == cpus
 
 
 @pytest.mark.parametrize(
@@ -136,6 +192,16 @@ hostile = st.text(max_size=20) | st.sampled_from(
     ["no", "null", "1e3", "on", "a: b", "#x", "x\ny: z", "- a", "{}", "a100", "gpu", "'", '"']
 )
 counts = st.integers(0, 200_000)
+names = st.frozensets(hostile, max_size=2)
+
+
+kinds = st.builds(
+    NodeKind,
+    count=st.integers(0, 20_000),
+    cpus=st.integers(0, 1024),
+    mem_mb=st.integers(0, 1 << 23),
+    gpus=st.dictionaries(st.just("") | hostile, st.integers(1, 16), max_size=3),
+)
 
 
 @st.composite
@@ -146,17 +212,20 @@ def partition_infos(draw: st.DrawFn) -> PartitionInfo:
         is_default=draw(st.booleans()),
         is_up=draw(st.booleans()),
         time_limit_max_min=draw(st.none() | counts),
-        nodes=draw(st.integers(0, 20_000)),
-        cpus_per_node=draw(st.integers(0, 1024)),
-        mem_mb_per_node=draw(st.integers(0, 1 << 23)),
-        gpus_per_node=draw(st.integers(0, 16)),
-        gpu_types=tuple(draw(st.lists(hostile, max_size=3, unique=True))),
+        kinds=tuple(draw(st.lists(kinds, max_size=3))),
         preempt_mode=draw(st.sampled_from([None, "OFF", "REQUEUE", "CANCEL", "GANG,SUSPEND"])),
         grace_s=draw(st.none() | counts),
         time_limit_default_min=draw(st.none() | counts),
         job_nodes_min=draw(st.none() | st.integers(0, 64)),
         job_nodes_max=draw(st.none() | st.integers(0, 64)),
         is_exclusive=draw(st.booleans()),
+        is_root_only=draw(st.booleans()),
+        needs_reservation=draw(st.booleans()),
+        allowed_groups=draw(st.none() | names),
+        allowed_accounts=draw(st.none() | names),
+        denied_accounts=draw(names),
+        allowed_qos=draw(st.none() | names),
+        denied_qos=draw(names),
         priority_tier=draw(st.none() | st.integers(0, 3)),
     )
 
@@ -173,12 +242,33 @@ clusters = st.builds(
 )
 
 
+standings = st.builds(
+    lambda account, default_qos, qos: Standing(
+        "ada", (Association(account, None, default_qos, qos, is_default=True),)
+    ),
+    hostile,
+    st.none() | hostile,
+    st.lists(hostile, max_size=2).map(tuple),
+)
+
+
 @settings(max_examples=200, deadline=None)
-@given(clusters, st.none() | hostile, st.dictionaries(st.just("SCRATCH"), hostile))
+@given(
+    clusters,
+    st.none() | hostile,
+    st.dictionaries(st.just("SCRATCH"), hostile),
+    st.none() | standings,
+    st.none() | names,
+)
 def test_whatever_a_cluster_says_its_detected_file_loads_and_agrees_with_it(
-    info: ClusterInfo, host: str | None, environ: dict[str, str]
+    info: ClusterInfo,
+    host: str | None,
+    environ: dict[str, str],
+    standing: Standing | None,
+    groups: frozenset[str] | None,
 ) -> None:
-    found = read(detect(info, host=host, environ=environ))
+    text = detect(info, host=host, environ=environ, standing=standing, groups=groups)
+    found = read(text)
     errors = [each for each in check(found, info) if each.level is Level.ERROR]
     # A cluster none of whose partitions can be used has nothing that a file could name.
     assert not errors or list(found.partitions) == ["none"]
@@ -196,15 +286,15 @@ def test_the_shipped_file_agrees_with_the_development_cluster() -> None:
     [
         ({"time_limit_max_min": 600}, "error", "time_limit_max"),
         ({"time_limit_max_min": 6000}, "warning", "time_limit_max"),
-        ({"nodes": 3}, "error", "nodes_max"),
+        ({"count": 3}, "error", "nodes_max"),
         ({"job_nodes_max": 2}, "error", "nodes_max"),
         ({"job_nodes_min": 2}, "error", "nodes_min"),
-        ({"cpus_per_node": 4}, "error", "cpus_per_node"),
-        ({"mem_mb_per_node": 8000}, "error", "mem_per_node"),
-        ({"gpus_per_node": 2}, "error", "gpus_per_node"),
-        ({"gpus_per_node": 8}, "warning", "gpus_per_node"),
-        ({"gpu_types": ("h100",)}, "error", "gpu_type"),
-        ({"gpu_types": ()}, "error", "gpu_type"),
+        ({"cpus": 4}, "error", "cpus_per_node"),
+        ({"mem_mb": 8000}, "error", "mem_per_node"),
+        ({"gpus": {"a100": 2}}, "error", "gpus_per_node"),
+        ({"gpus": {"a100": 8}}, "warning", "gpus_per_node"),
+        ({"gpus": {"h100": 4}}, "error", "gpu_type"),
+        ({"gpus": {"": 4}}, "error", "gpu_type"),
         ({"preempt_mode": "CANCEL", "priority_tier": 1}, "warning", "preemptible"),
     ],
 )
@@ -276,7 +366,7 @@ def test_a_constraint_is_read_as_slurm_reads_it(constraint: str, level: str) -> 
 
 
 def test_without_a_partition_the_whole_cluster_counts_and_the_rest_is_not_compared() -> None:
-    spot = dataclasses.replace(SPOT, features=("h100",))
+    spot = dataclasses.replace(SPOT, kinds=(dataclasses.replace(NODE, features=("h100",)),))
     info = dataclasses.replace(DEV, partitions=(GPU, spot, SHORT))
     site = choosing("qos: debug", "constraint: a100|h100", partition="null")
     assert about_choice(site, info) == [("ok", ".qos"), ("ok", ".constraint"), ("warning", "")]

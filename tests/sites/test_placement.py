@@ -102,6 +102,45 @@ def test_a_run_gets_the_first_partition_and_its_defaults() -> None:
     )
 
 
+KINDS = site(
+    """
+    name: kinds
+    partitions:
+      a100: {partition: general, gpu_type: a100, gpus_per_node: 4, cpus_per_node: 32}
+      h100: {partition: general, gpu_type: h100, gpus_per_node: 8, cpus_per_node: 96}
+      cpu: {partition: general, cpus_per_node: 64}
+      long: {partition: general, cpus_per_node: 64, nodes_max: 1, qos: long}
+    gpu_types: {a100: {}, h100: {}}
+    scratch: {path: /scratch}
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("resources", "partition"),
+    [
+        ({"gpus_per_node": 4}, "a100"),
+        ({"gpus_per_node": 5}, "h100"),
+        ({"gpus_per_node": 1, "gpu_type": "h100"}, "h100"),
+        ({}, "cpu"),
+        ({"cpus_per_task": 90}, "h100"),
+        ({"qos": "long"}, "long"),
+    ],
+)
+def test_a_partition_of_slurm_means_the_first_kind_of_its_nodes_that_fits(
+    resources: dict[str, Any], partition: str
+) -> None:
+    placement = place(spec(partition="general", **resources), KINDS)
+    assert (placement.partition, placement.slurm_partition) == (partition, "general")
+
+
+def test_what_fits_no_kind_of_node_is_refused_with_all_reasons() -> None:
+    error = refused(KINDS, partition="general", gpus_per_node=9)
+    assert [line.partition(":")[0].strip() for line in str(error).splitlines()[1:4]] == [
+        *("a100", "h100", "cpu")
+    ]
+
+
 def test_auto_goes_on_until_everything_fits() -> None:
     assert place(spec(nodes=8, gpus_per_node=4), CLUSTER).partition == "gpu"
     assert place(spec(nodes=9, gpus_per_node=4), CLUSTER).partition == "big"

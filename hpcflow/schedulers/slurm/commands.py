@@ -29,7 +29,7 @@ from hpcflow.schedulers.base import (
     WaitingJob,
 )
 from hpcflow.schedulers.slurm import job_ids as ids
-from hpcflow.schedulers.slurm import outlook, parse_cluster, parse_jobs
+from hpcflow.schedulers.slurm import outlook, parse_cluster, parse_jobs, parse_standing
 from hpcflow.schedulers.slurm.run_command import (
     ask,
     run_query,
@@ -65,6 +65,21 @@ _MAX_WINDOWS: Final = 100
 _ASK_NAME_AGAIN_S: Final = 60.0
 _CANCEL_AT_ONCE: Final = 1_000
 _UPDATE_AT_ONCE: Final = 1_000
+
+#: What the cluster is asked about itself. Without ``--local``, sinfo tells of a federation, too.
+CLUSTER_QUESTIONS: Final = {
+    "config": ("scontrol", "show", "config"),
+    "partitions": ("scontrol", "show", "partition", "--all", "--oneliner"),
+    "sinfo": (
+        *("sinfo", "--local", "--noheader", "--all", "--exact", "--format"),
+        parse_cluster.NODES_FORMAT,
+    ),
+    "nodes": ("scontrol", "show", "node", "--all", "--oneliner"),
+    "qos": (
+        *("sacctmgr", "--noheader", "--parsable2", "show", "qos"),
+        f"format={','.join(parse_standing.QOS_FIELDS)}",
+    ),
+}
 
 #: What scancel says of jobs that need no cancelling.
 _NOTHING_TO_CANCEL: Final = (
@@ -217,16 +232,9 @@ class SlurmCommands:
         return refused
 
     def cluster_info(self) -> ClusterInfo:
+        settings, partitions = self._read_settings(), ask(CLUSTER_QUESTIONS["partitions"])
         return parse_cluster.cluster_info(
-            self._read_settings(),
-            ask(["scontrol", "show", "partition", "--all", "--oneliner"]),
-            ask(
-                [
-                    *["sinfo", "--noheader", "--all", "--exact", "--format"],
-                    parse_cluster.NODES_FORMAT,
-                ]
-            ),
-            self._ask_qos(),
+            settings, partitions, self._ask_nodes(partitions), self._ask_qos()
         )
 
     def accounts(self, user: str) -> frozenset[str] | None:
@@ -333,12 +341,22 @@ class SlurmCommands:
             return None
         return parse_cluster.parse_accounts(text, cluster) or None
 
+    def _ask_nodes(self, partitions: str) -> str | None:
+        """Return what Slurm says of the nodes; None if this user may see none."""
+        # sinfo tells a line for each kind, scontrol a kilobyte for each node.
+        question = "nodes" if parse_cluster.keeps_cpus(partitions) else "sinfo"
+        answer = run_query(CLUSTER_QUESTIONS[question])
+        if answer.exit_code == 0:
+            return answer.stdout
+        if "Access/permission denied" in answer.stderr:
+            return None
+        raise unavailable(answer)
+
     def _ask_qos(self) -> str | None:
         if not (self._has_accounting and parse_cluster.has_accounting(self._read_settings())):
             return None
-        words = "sacctmgr --noheader --parsable2 show qos format=name"
         try:
-            return ask(words.split(), timeout_s=_SACCTMGR_TIMEOUT_S)
+            return ask(CLUSTER_QUESTIONS["qos"], timeout_s=_SACCTMGR_TIMEOUT_S)
         except SchedulerUnavailable as error:
             _log.debug("the QOSes are not known: %s", error)
             return None
@@ -353,7 +371,7 @@ class SlurmCommands:
 
     def _read_settings(self) -> dict[str, str]:
         if self._settings is None:
-            self._settings = parse_cluster.parse_settings(ask(["scontrol", "show", "config"]))
+            self._settings = parse_cluster.parse_settings(ask(CLUSTER_QUESTIONS["config"]))
         return self._settings
 
 

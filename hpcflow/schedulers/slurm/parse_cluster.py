@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
+from hpcflow.schedulers.slurm import parse_standing
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.schedulers.slurm.times import parse_minutes
-from hpcflow.sites.live import ClusterInfo, PartitionInfo
+from hpcflow.schedulers.slurm.tres import parse_tres
+from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
+from hpcflow.sites.precedence import are_enforced
+from hpcflow.sites.standing import QosLimits
 
 #: For ``sinfo --format``: one line for every kind of node in every partition. Features last: they
 #: are free text.
@@ -17,19 +21,6 @@ NODES_FORMAT: Final = "%R|%D|%c|%m|%G|%f"
 
 _SETTING: Final = re.compile(r"^(\w+)\s*= ?(.*)$")
 _WORD: Final = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
-_GRES_GPU: Final = re.compile(r"(?:^|,)gpu(?::(?P<type>[^:,()]+))?:(?P<count>\d+)")
-
-
-@dataclass(frozen=True)
-class _Nodes:
-    """Nodes of one kind in one partition."""
-
-    count: int
-    cpus: int
-    mem_mb: int
-    gpus: int
-    gpu_types: tuple[str, ...]
-    features: tuple[str, ...]
 
 
 def parse_settings(text: str) -> dict[str, str]:
@@ -49,26 +40,45 @@ def seconds(setting: str | None) -> int | None:
 
 
 def cluster_info(
-    settings: dict[str, str], partitions: str, nodes: str, qos: str | None = None
+    settings: dict[str, str], partitions: str, nodes: str | None, qos: str | None = None
 ) -> ClusterInfo:
     """Put together what ``show config``, ``show partition -o``, ``sinfo`` and ``show qos`` said.
 
     Args:
+        nodes: what sinfo said, or ``show node -o``; None where the user may see no nodes.
         qos: None when accounting was not asked, or did not answer.
     """
-    kinds = _parse_nodes(nodes)
+    kinds = _parse_nodes(nodes or "")
+    bind = parse_standing.parse_qos(qos) if qos and are_enforced(settings) else []
+    limits = {each.name: each for each in bind}
+    whole = settings.get("SelectType", "").endswith("linear")
     return ClusterInfo(
         name=settings.get("ClusterName", ""),
         version=settings.get("SLURM_VERSION", ""),
         partitions=tuple(
-            _partition(words, kinds.get(words["PartitionName"], []), settings)
+            _with_limits(
+                _partition(
+                    {**settings, **words}, kinds.get(words["PartitionName"], ()), whole=whole
+                ),
+                limits.get(words.get("QoS", "")),
+            )
             for words in map(_words, partitions.splitlines())
             if "PartitionName" in words
         ),
         settings=settings,
+        hides_nodes=nodes is None,
         has_accounting=has_accounting(settings),
         qos=None if qos is None else parse_qos(qos),
     )
+
+
+def keeps_cpus(partitions: str) -> bool:
+    """Return whether jobs get fewer CPUs of some node than it has; sinfo does not tell that."""
+    for words in map(_words, partitions.splitlines()):
+        total = parse_tres(words.get("TRES", ""))
+        if total is not None and total.cpus < _number(words.get("TotalCPUs", "")):
+            return True
+    return False
 
 
 def has_accounting(settings: dict[str, str]) -> bool:
@@ -80,35 +90,78 @@ def _words(line: str) -> dict[str, str]:
     return dict(_WORD.findall(line))
 
 
-def _partition(
-    words: dict[str, str], kinds: list[_Nodes], settings: dict[str, str]
-) -> PartitionInfo:
-    """One partition. Where its nodes differ, the largest: Slurm takes what any node can give."""
+def _partition(words: dict[str, str], kinds: tuple[NodeKind, ...], *, whole: bool) -> PartitionInfo:
+    """One partition.
+
+    Args:
+        words: of the partition, which go before the settings of the cluster.
+        whole: whether a job gets whole nodes unless its partition shares them.
+    """
+    shares = words.get("OverSubscribe", "")
     return PartitionInfo(
         name=words["PartitionName"],
         is_default=words.get("Default") == "YES",
         is_up=words.get("State") == "UP",
         time_limit_max_min=parse_minutes(words.get("MaxTime", "")),
-        nodes=sum(kind.count for kind in kinds),
-        cpus_per_node=max((kind.cpus for kind in kinds), default=0),
-        mem_mb_per_node=max((kind.mem_mb for kind in kinds), default=0),
-        gpus_per_node=max((kind.gpus for kind in kinds), default=0),
-        gpu_types=_union(kind.gpu_types for kind in kinds),
-        features=_union(kind.features for kind in kinds),
-        preempt_mode=words.get("PreemptMode") or settings.get("PreemptMode"),
+        kinds=tuple(_for_a_job(kind, words) for kind in kinds or _average(words)),
+        preempt_mode=words.get("PreemptMode"),
         grace_s=seconds(words.get("GraceTime")),
         time_limit_default_min=parse_minutes(words.get("DefaultTime", "")),
         job_nodes_min=_limit(words.get("MinNodes")),
         job_nodes_max=_limit(words.get("MaxNodes")),
-        is_exclusive=words.get("OverSubscribe", "").startswith("EXCLUSIVE"),
+        is_exclusive=shares.startswith(("EXCLUSIVE", "NO") if whole else "EXCLUSIVE")
+        or "NODE" in words.get("Exclusive", "").split(","),  # so from Slurm 26.05 on
+        is_root_only=words.get("RootOnly") == "YES",
+        needs_reservation=words.get("ReqResv") == "YES",
         priority_tier=_limit(words.get("PriorityTier")),
         qos=words["QoS"] if words.get("QoS", "N/A") not in ("N/A", "") else None,
         node_names=_names(words.get("Nodes", "")),
+        allowed_groups=_allowed(words.get("AllowGroups", "")),
         allowed_accounts=_allowed(words.get("AllowAccounts", "")),
         denied_accounts=_set(words.get("DenyAccounts", "")),
         allowed_qos=_allowed(words.get("AllowQos", "")),
         denied_qos=_set(words.get("DenyQos", "")),
     )
+
+
+def _with_limits(partition: PartitionInfo, qos: QosLimits | None) -> PartitionInfo:
+    """Return the partition with the limits that its QOS sets for one job."""
+    if qos is None:
+        return partition
+    nodes = [each for each in qos.limits if (each.name, each.resource) == ("MaxTRESPerJob", "node")]
+    return replace(
+        partition,
+        time_limit_max_min=_least(partition.time_limit_max_min, qos.max_wall_min),
+        job_nodes_max=_least(partition.job_nodes_max, *(each.allowed for each in nodes)),
+    )
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((each for each in limits if each is not None), default=None)
+
+
+def _for_a_job(kind: NodeKind, words: dict[str, str]) -> NodeKind:
+    """Return as much of a node as the partition gives to one job."""
+    cpus = min(kind.cpus, _limit(words.get("MaxCPUsPerNode")) or kind.cpus)
+    per_cpu_mb = _limit(words.get("MaxMemPerCPU"))
+    mem_mb = min(
+        kind.mem_mb,
+        _limit(words.get("MaxMemPerNode")) or kind.mem_mb,
+        per_cpu_mb * cpus if per_cpu_mb else kind.mem_mb,
+    )
+    return replace(kind, cpus=cpus, mem_mb=mem_mb)
+
+
+def _average(words: dict[str, str]) -> tuple[NodeKind, ...]:
+    """Return an average node, from the totals of the partition."""
+    total = parse_tres(words.get("TRES", ""))
+    nodes = _limit(words.get("TotalNodes"))
+    cpus = _limit(words.get("TotalCPUs"))
+    if not nodes or not cpus:
+        return ()
+    mem_mb = total.mem_mb // nodes if total else 0
+    gpus = {name: count // nodes for name, count in total.gpus.items()} if total else {}
+    return (NodeKind(nodes, cpus // nodes, mem_mb, gpus),)
 
 
 def _limit(text: str | None) -> int | None:
@@ -132,29 +185,54 @@ def _names(text: str) -> tuple[str, ...]:
         return ()
 
 
-def _union(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(item for items in lists for item in items))
+def _parse_nodes(text: str) -> dict[str, tuple[NodeKind, ...]]:
+    """Return the kinds of nodes of each partition; equal ones of several lines are one kind."""
+    kinds: dict[str, dict[object, NodeKind]] = {}
+    for partition, kind in _told_kinds(text):
+        alike = (kind.cpus, kind.mem_mb, tuple(kind.gpus.items()), kind.features)
+        before = kinds.setdefault(partition, {}).get(alike)
+        count = kind.count + (before.count if before else 0)
+        kinds[partition][alike] = replace(kind, count=count)
+    return {partition: tuple(found.values()) for partition, found in kinds.items()}
 
 
-def _parse_nodes(text: str) -> dict[str, list[_Nodes]]:
-    kinds: dict[str, list[_Nodes]] = {}
+def _told_kinds(text: str) -> Iterator[tuple[str, NodeKind]]:
     for line in text.splitlines():
         fields = line.strip().split("|", 5)
-        if len(fields) != 6:
-            continue
-        partition, count, cpus, mem_mb, gres, features = fields
-        gpus = [(match["type"], int(match["count"])) for match in _GRES_GPU.finditer(gres)]
-        kinds.setdefault(partition, []).append(
-            _Nodes(
-                count=_number(count),
-                cpus=_number(cpus),
-                mem_mb=_number(mem_mb),
-                gpus=sum(number for _, number in gpus),
-                gpu_types=tuple(kind for kind, _ in gpus if kind),
-                features=tuple(f for f in features.split(",") if f and f != "(null)"),
+        if line.startswith("NodeName="):
+            words = _words(line)
+            kind = _kind(
+                *("1", words.get("CPUEfctv", words.get("CPUTot", ""))),
+                *(words.get("RealMemory", ""), words.get("Gres", "")),
+                words.get("AvailableFeatures", ""),
             )
-        )
-    return kinds
+            kept_mb = _number(words.get("MemSpecLimit", ""))
+            for partition in _set(words.get("Partitions", "")):
+                yield partition, replace(kind, mem_mb=kind.mem_mb - kept_mb)
+        elif len(fields) == 6:
+            yield fields[0], _kind(*fields[1:])
+
+
+def _kind(count: str, cpus: str, mem_mb: str, gres: str, features: str) -> NodeKind:
+    return NodeKind(
+        count=_number(count),
+        cpus=_number(cpus),
+        mem_mb=_number(mem_mb),
+        gpus=_gpus(gres),
+        features=tuple(f for f in features.split(",") if f and f != "(null)"),
+    )
+
+
+def _gpus(gres: str) -> dict[str, int]:
+    """``gpu:a100:4(S:0-1),shard:16`` -> ``{"a100": 4}``."""
+    found: dict[str, int] = {}
+    for item in re.sub(r"\([^)]*\)", "", gres).split(","):
+        name, *words = item.split(":")
+        *kind, count = [word for word in words if word != "no_consume"] or ["0"]
+        if name == "gpu" and _number(count):
+            key = ":".join(kind)
+            found[key] = found.get(key, 0) + _number(count)
+    return found
 
 
 def _number(text: str) -> int:
@@ -172,5 +250,5 @@ def parse_accounts(text: str, cluster: str | None) -> frozenset[str]:
 
 
 def parse_qos(text: str) -> frozenset[str]:
-    """``sacctmgr -nP show qos format=name``."""
-    return frozenset(line.strip() for line in text.splitlines() if line.strip())
+    """The names in ``sacctmgr -nP show qos`` whose format begins with the name."""
+    return frozenset(line.split("|")[0].strip() for line in text.splitlines() if line.strip())

@@ -167,8 +167,13 @@ def _qos(
     if told.qos is None:
         named = [QosLimits(name, limits=tuple(book.page.limits)) for name, book in books.items()]
     else:
-        named = [_named(row) for row in _rows(told.qos, QOS_FIELDS)]
+        named = parse_qos(told.qos)
     return tuple(_held(each, books.get(each.name), user, uid, accounts) for each in named)
+
+
+def parse_qos(text: str) -> list[QosLimits]:
+    """Return the QOSes, with their limits, of ``sacctmgr show qos`` with ``QOS_FIELDS``."""
+    return [_named(row) for row in _rows(text, QOS_FIELDS)]
 
 
 def _named(row: dict[str, str]) -> QosLimits:
