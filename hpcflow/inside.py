@@ -90,6 +90,7 @@ def prepare(
         job_name=name,
         scheduler="slurm",
         partition=plan.placement.partition,
+        account=plan.placement.account,
         cluster=environ.get("SLURM_CLUSTER_NAME"),
         host=socket.gethostname(),
         mirror=plan.run.mirror.url if plan.run.mirror is not None else None,

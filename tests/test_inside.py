@@ -9,7 +9,7 @@ import pytest
 from hpcflow.clock import SystemClock
 from hpcflow.errors import InputError, SpecError
 from hpcflow.inside import batch_job_id, prepare
-from hpcflow.model.journal import Restored
+from hpcflow.model.journal import Intended, Restored
 from hpcflow.model.run import Run
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -64,8 +64,12 @@ def _no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_the_allocation_has_wins_over_the_config(tmp_path: Path) -> None:
     text = CONFIG + "  nodes: 3\n  partition: gpu\n  account: biology\n  qos: high\n"
     job = Job(tmp_path, "devcluster", SLURM_JOB_PARTITION="short", SLURM_JOB_NUM_NODES="2")
-    resources = job.run(text).spec.resources
+    run = job.run(text)
+    resources = run.spec.resources
     assert (resources.nodes, resources.partition, resources.account) == (2, "short", "physics")
+    intent = journal.read(RunDir(Path(run.run_dir)))[0]
+    assert isinstance(intent, Intended)
+    assert (intent.partition, intent.account) == ("short", "physics")
     assert (resources.qos, resources.time_limit_min) == ("normal", 2)
     assert resources.cpus_per_task == 8
 

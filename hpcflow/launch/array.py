@@ -263,6 +263,7 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
             job_name=job_name(run.run_id, 1),
             scheduler=scheduler.name,
             partition=plan.placement.partition,
+            account=plan.placement.account,
             cluster=scheduler.cluster(),
             # The lock that sbatch inherits is not this run's. So a process that finds no answer
             # waits for as long as sbatch may try, as for one on another machine.

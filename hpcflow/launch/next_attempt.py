@@ -157,10 +157,9 @@ class NextAttempt:
             scheduler=scheduler,
             clock=clock,
             lock=lock,
-            partition=self._placement.partition,
+            placement=self._placement,
             resume_from=self._resume_from,
             commitment=self._commitment(clock),
-            mem_mb=self._placement.mem_mb,
             excluded=excluded,
             after=self._standby.after if self._standby else None,
         )

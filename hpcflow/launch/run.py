@@ -171,10 +171,9 @@ def _send_first(
                 scheduler=scheduler,
                 clock=clock,
                 lock=lock,
-                partition=plan.placement.partition,
+                placement=plan.placement,
                 resume_from=plan.run.begins_from,
                 commitment=commitment,
-                mem_mb=plan.placement.mem_mb,
             )
         except StorageError as error:
             if submission.last_attempt(journal.read(run_dir)).intent is not None:

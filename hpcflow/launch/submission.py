@@ -51,6 +51,7 @@ from hpcflow.model.state import AttemptState, Cause
 from hpcflow.runtime.reading import UnsafeFileError, read_file
 from hpcflow.runtime.successor import SEAL
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
+from hpcflow.sites.placement import Placement
 from hpcflow.storage import journal
 from hpcflow.storage.files import storage_error, write_durably
 from hpcflow.storage.layout import RunDir
@@ -165,10 +166,9 @@ def send(
     scheduler: Scheduler,
     clock: Clock,
     lock: HeldLock,
-    partition: str,
+    placement: Placement,
     resume_from: str | None,
     commitment: Commitment,
-    mem_mb: int | None = None,
     excluded: Sequence[str] = (),
     after: int | None = None,
 ) -> Submitted:
@@ -194,11 +194,12 @@ def send(
         attempt=number,
         job_name=job_name(run.run_id, number),
         scheduler=scheduler.name,
-        partition=partition,
+        partition=placement.partition,
+        account=placement.account,
         resume_from=resume_from,
         cluster=scheduler.cluster(),
         host=socket.gethostname(),
-        mem_mb=mem_mb,
+        mem_mb=placement.mem_mb,
         excluded=list(excluded) or None,
         mirror=run.mirror.url if run.mirror is not None else None,
         standby=run.spec.retry.standby or None,

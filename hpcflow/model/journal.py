@@ -89,6 +89,7 @@ class Intended(_Record):
     job_name: str
     scheduler: str = Field(description="Who it is sent to: slurm or local.")
     partition: str | None = None
+    account: str | None = Field(None, description="The account that the job asks to be charged to.")
     resume_from: str | None = Field(None, description="Checkpoint, relative to the run directory.")
     cluster: str | None = Field(None, description="Name of the cluster it is sent to, if known.")
     host: str | None = Field(None, description="The login node that sends it.")
@@ -213,6 +214,20 @@ class ChargeLine(BaseModel):
         return to_text(value)
 
 
+class BillPart(BaseModel):
+    """What an attempt took in one partition, charged to one account."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    partition: str | None = None
+    account: str | None = None
+    gpu_type: str | None = Field(None, description="Types of GPUs, with commas.")
+    gpu_hours: Amount
+    cost_usd: Amount | None = None
+    cost_su: Amount | None = None
+    on_demand_usd: Amount | None = None
+
+
 class Accounted(_Record):
     """What attempt ``attempt`` took, and what that costs by the prices of its time.
 
@@ -240,6 +255,11 @@ class Accounted(_Record):
         None, description="What it would have cost where nobody is preempted."
     )
     charges: list[ChargeLine] = Field(default_factory=list)
+    parts: list[BillPart] | None = Field(
+        None,
+        description="The same by partition and account, where the components of the job have more "
+        "than one of them.",
+    )
     account: str | None = None
     qos: str | None = None
     tries: Times = Field(1, description="How often accounting was asked, in vain but for the last.")

@@ -12,7 +12,7 @@ from hpcflow.errors import SubmissionDelayed
 from hpcflow.launch import array
 from hpcflow.launch.resume import resume
 from hpcflow.launch.run import Launched
-from hpcflow.model.journal import Held
+from hpcflow.model.journal import Held, Intended
 from hpcflow.requeue.tick import tick
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -48,6 +48,9 @@ def test_what_is_asked_for_at_once_is_one_array(desk: Searched) -> None:
     assert jobs == [f"hpcflow:{trial.current_runs[0]}:1" for trial in desk.progress.trials]
     for number in range(5):
         assert desk.run_dir(number).attempt(1).script.exists()
+        intent = journal.read(desk.run_dir(number))[0]
+        assert isinstance(intent, Intended)
+        assert intent.account == "physics"
 
 
 def test_each_task_is_an_attempt_of_its_own_run(desk: Searched) -> None:
