@@ -18,7 +18,9 @@ from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.terminal import echo, echo_lines
 
-_BY: Final = ("project", "user", "run", "sweep", "partition", "gpu_type", "month", "cause")
+_BY: Final = (
+    *("project", "user", "run", "sweep", "partition", "account", "gpu_type", "month", "cause"),
+)
 #: Runs on a page whose waste is explained.
 _WORST: Final = 10
 

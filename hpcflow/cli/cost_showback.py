@@ -21,7 +21,7 @@ from hpcflow.terminal import echo, echo_lines
 if TYPE_CHECKING:
     from hpcflow.costs.showback import Member, Team
 
-_TEAMS: Final = ("project", "sweep", "partition", "gpu_type", "month")
+_TEAMS: Final = ("project", "sweep", "partition", "account", "gpu_type", "month")
 
 
 @click.command("showback")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hpcflow.sizing.use import Use
     from hpcflow.storage.layout import RunDir
 
-_BY: Final = ("user", "project", "partition")
+_BY: Final = ("user", "project", "partition", "account")
 _WIDEST: Final = 200
 _MOST_NAMED: Final = 10
 
@@ -55,7 +55,7 @@ def command(
     hpcflow efficiency --by user --since 30d
     """
     if (run is None) == (key is None):
-        raise click.UsageError("name a RUN, or say --by user, project or partition")
+        raise click.UsageError("name a RUN, or say --by user, project, partition or account")
     if run is not None and (since or project or user):
         raise click.UsageError("--since, --project and --user go with --by")
     session = Session()

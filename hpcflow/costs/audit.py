@@ -10,7 +10,8 @@ from decimal import Decimal
 
 from hpcflow.costs.strays import PREFIX, Stray, strays
 from hpcflow.errors import HpcflowError, SchedulerUnavailable
-from hpcflow.ledger.rows import BilledRow, DueBill
+from hpcflow.ledger.derive import bill_parts
+from hpcflow.ledger.rows import BilledRow, DueBill, PartRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Accounted
 from hpcflow.observe.bill_words import bill_of_job
@@ -212,3 +213,14 @@ def _differences(due: DueBill, bill: Accounted | None) -> Iterable[Difference]:
         billed = None if text is None else Decimal(text)
         if billed != computed:
             yield difference(name, billed, computed)
+    parts = bill_parts(bill.model_dump(mode="json", exclude_none=True))
+    if row.parts and row.parts != parts:  # an older hpcflow told no parts
+        yield difference("parts", _said(row.parts), _said(parts))
+
+
+def _said(parts: Iterable[PartRow]) -> str:
+    return ", ".join(
+        f"{part.gpu_hours} GPU hours for {part.cost_usd} USD, {part.cost_su} SU in partition "
+        f"{part.partition}, account {part.account}"
+        for part in parts
+    )

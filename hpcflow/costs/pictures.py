@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcflow.costs.plots import SAVED, USED, WASTED, Part, joined, lying_bars, standing_bars
 from hpcflow.costs.report import Line, Report, report
@@ -108,7 +108,7 @@ def _in_vain(rows: Sequence[BilledRow], unit: Unit) -> Picture | None:
 
 
 def _saved(rows: Sequence[BilledRow]) -> Picture | None:
-    some = [row for row in rows if row.on_demand_usd is not None]
+    some = [_preemptible(row) for row in rows if row.on_demand_usd is not None]
     lines = report(some, ["partition"]).lines
     if not lines:
         return None
@@ -127,3 +127,9 @@ def _saved(rows: Sequence[BilledRow]) -> Picture | None:
             [f"{each:,.2f} saved" for each in saved],
         ),
     )
+
+
+def _preemptible(row: BilledRow) -> BilledRow:
+    if not row.parts:
+        return row
+    return replace(row, parts=[part for part in row.parts if part.on_demand_usd is not None])

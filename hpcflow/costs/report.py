@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from typing import Final
 
 from hpcflow.costs.running import RUNNING
-from hpcflow.ledger.rows import BilledRow
+from hpcflow.ledger.rows import BilledRow, PartRow
 
 #: What a report can be made by -> the value of a row.
 BY: Final[dict[str, Callable[[BilledRow], str]]] = {
@@ -17,6 +17,7 @@ BY: Final[dict[str, Callable[[BilledRow], str]]] = {
     "run": lambda row: row.run_id,
     "sweep": lambda row: row.sweep or "",
     "partition": lambda row: row.partition or "",
+    "account": lambda row: row.account or "",
     "gpu_type": lambda row: row.gpu_type or "",
     "month": lambda row: f"{row.ended_at:%Y-%m}" if row.ended_at is not None else "",
     "cause": lambda row: row.cause or "",
@@ -33,7 +34,8 @@ class Line:
 
     Attributes:
         by: what it is about: a value for each of the keys that were asked for.
-        hours: that attempts ran; of however many nodes.
+        attempts: one in several partitions counts in each of their lines, and once in the sum.
+        hours: that attempts ran; of however many nodes and partitions.
         cost_usd, cost_su: of those that have a price.
         wasted_usd, wasted_su, wasted_gpu_hours, wasted_hours: until programs trained, and what had
             to be done again.
@@ -88,7 +90,11 @@ def report(rows: Iterable[BilledRow], keys: Sequence[str]) -> Report:
     """Sum bills by ``keys``, of :data:`BY`."""
     values = [BY[key] for key in keys]
     lines: dict[tuple[str, ...], Line] = {}
+    in_parts: list[BilledRow] = []
     for row in rows:
+        if row.parts:
+            in_parts.append(row)
+            continue
         by = tuple([value(row) for value in values])
         line = lines.get(by)
         if line is None:
@@ -97,7 +103,24 @@ def report(rows: Iterable[BilledRow], keys: Sequence[str]) -> Report:
     total = Line(("",) * len(keys))
     for line in lines.values():
         _merge(total, line)
+    for row in in_parts:  # of several lines, but one attempt of the sum
+        add(total, row)
+        for by, some in booked(row, keys):
+            add(lines.setdefault(by, Line(by)), some)
     return Report(tuple(keys), sorted(lines.values(), key=_dearest_first), total)
+
+
+def booked(row: BilledRow, keys: Sequence[str]) -> list[tuple[tuple[str, ...], BilledRow]]:
+    """Return the values of ``keys`` for an attempt: where its parts have several, each with the
+    attempt as far as it is of those parts."""
+    if not row.parts:
+        return [(tuple(BY[key](row) for key in keys), row)]
+    found: dict[tuple[str, ...], list[PartRow]] = {}
+    for part in row.parts:
+        place = {name: getattr(part, name) for name in ("partition", "account", "gpu_type")}
+        alone = replace(row, **place)
+        found.setdefault(tuple(BY[key](alone) for key in keys), []).append(part)
+    return [(by, replace(row, parts=parts)) for by, parts in found.items()]
 
 
 def _dearest_first(line: Line) -> tuple[Decimal, Decimal, float, tuple[str, ...]]:
@@ -113,31 +136,39 @@ def add(line: Line, row: BilledRow) -> None:
         return
     line.estimated += row.billed_by == "events"
     line.running += row.billed_by == RUNNING
-    elapsed_s, gpu_hours = row.elapsed_s or 0.0, row.gpu_hours or 0.0
+    elapsed_s = row.elapsed_s or 0.0
     line.hours += elapsed_s / 3600
-    line.gpu_hours += gpu_hours
+    wasted_s = min(row.wasted_s or 0.0, elapsed_s)
+    share = _NOTHING
+    if wasted_s > 0:
+        line.wasted_hours += wasted_s / 3600
+        share = Decimal(wasted_s) / Decimal(elapsed_s) if wasted_s < elapsed_s else _ALL
+    lacks_usd = lacks_su = lacks_both = False
+    for part in row.parts or (row,):
+        gpu_hours = part.gpu_hours or 0.0
+        line.gpu_hours += gpu_hours
+        if share:
+            line.wasted_gpu_hours += gpu_hours * (wasted_s / elapsed_s)
+        if part.cost_usd is None:
+            lacks_usd = True
+            lacks_both = lacks_both or part.cost_su is None
+        else:
+            usd = Decimal(part.cost_usd)
+            line.cost_usd = (line.cost_usd or _NOTHING) + usd
+            line.wasted_usd += usd * share
+            if part.on_demand_usd is not None:
+                line.saved_usd += Decimal(part.on_demand_usd) - usd
+        if part.cost_su is None:
+            lacks_su = True
+        else:
+            su = Decimal(part.cost_su)
+            line.cost_su = (line.cost_su or _NOTHING) + su
+            line.wasted_su += su * share
     # An attempt that never ran costs nothing, whatever the price.
     if elapsed_s > 0:
-        line.unpriced += row.cost_usd is None and row.cost_su is None
-        line.unpriced_usd += row.cost_usd is None
-        line.unpriced_su += row.cost_su is None
-    usd = None if row.cost_usd is None else Decimal(row.cost_usd)
-    su = None if row.cost_su is None else Decimal(row.cost_su)
-    if usd is not None:
-        line.cost_usd = (line.cost_usd or _NOTHING) + usd
-        if row.on_demand_usd is not None:
-            line.saved_usd += Decimal(row.on_demand_usd) - usd
-    if su is not None:
-        line.cost_su = (line.cost_su or _NOTHING) + su
-    if (row.wasted_s or 0.0) > 0 and elapsed_s > 0:
-        wasted_s = min(row.wasted_s or 0.0, elapsed_s)
-        line.wasted_hours += wasted_s / 3600
-        line.wasted_gpu_hours += gpu_hours * (wasted_s / elapsed_s)
-        share = Decimal(wasted_s) / Decimal(elapsed_s) if wasted_s < elapsed_s else _ALL
-        if usd is not None:
-            line.wasted_usd += usd * share
-        if su is not None:
-            line.wasted_su += su * share
+        line.unpriced += lacks_both
+        line.unpriced_usd += lacks_usd
+        line.unpriced_su += lacks_su
 
 
 def _merge(total: Line, line: Line) -> None:

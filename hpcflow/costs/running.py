@@ -86,6 +86,7 @@ def _row(row: SpendingRow, run: Run, amounts: Amounts, now: datetime) -> BilledR
         site=row.site,
         sweep=row.sweep,
         partition=run.partition,
+        account=row.account,
         gpu_type=run.gpu_type,
         cause=None,
         ended_at=now,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpcflow.costs.report import BY, Line, report
+from hpcflow.costs.report import Line, booked, report
 from hpcflow.costs.unit import GPU_HOURS, HOURS, SU, USD, Unit
 from hpcflow.ledger.rows import BilledRow
 
@@ -42,9 +42,9 @@ def showback(rows: Iterable[BilledRow], key: str = "project") -> list[Team]:
         key: what makes a team, of :data:`hpcflow.costs.report.BY`.
     """
     by_team: dict[str, list[BilledRow]] = defaultdict(list)
-    value = BY[key]
     for row in rows:
-        by_team[value(row)].append(row)
+        for (name,), some in booked(row, [key]):
+            by_team[name].append(some)
     totals = report((row for some in by_team.values() for row in some), [key]).lines
     return [_team(line.by[0], by_team[line.by[0]]) for line in totals]
 

@@ -174,7 +174,7 @@ _OF_RUN: Final[dict[str, Callable[[StoringRow], str]]] = {
 
 
 def _value(run: StoringRow, key: str, at: datetime) -> str:
-    """A checkpoint has no partition, no GPUs and no end."""
+    """A checkpoint has no partition, no account, no GPUs and no end."""
     if key == "month":
         return f"{at:%Y-%m}"
     return _OF_RUN[key](run) if key in _OF_RUN else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import from_text, to_text
+from hpcflow.ledger.rows import PartRow
 
 Row = TypeVar("Row")
 
@@ -33,7 +34,7 @@ _MAX_JSON: Final = 1 << 20
 _MAX_TEXT_OF_OTHERS: Final = 5_000
 _MAX_JSON_OF_OTHERS: Final = 16_000
 #: JSON that is kept as it is, for each row: in Python it takes twenty times as much memory.
-_MAX_KEPT_OF_OTHERS: Final = {"tags": 4_000, "metrics": 8_000}
+_MAX_KEPT_OF_OTHERS: Final = {"tags": 4_000, "parts": 4_000, "metrics": 8_000}
 _TIMES_MEMORY: Final = 20
 #: Memory for all rows of one other role in a query that reads any number of them.
 _MAX_OF_ROLE: Final = 1 << 28
@@ -154,7 +155,7 @@ def _encoders(
 
 
 #: Postgres has neither NaN nor Infinity in JSON; SQLite must not have them either.
-_to_json: Final = json.JSONEncoder(allow_nan=False).encode
+_to_json: Final = json.JSONEncoder(allow_nan=False, default=asdict).encode
 _ENCODERS: Final[dict[str, Callable[[Any], object]]] = {"json": _to_json, "time": to_text}
 #: Columns with 64 bits; other whole numbers have 32.
 _LARGE: Final = ("train_step", "total_train_steps", "size_bytes", "bytes_read", "offset_bytes")
@@ -354,11 +355,21 @@ def _decode_texts(text: str) -> list[Any]:
     return value
 
 
+def _decode_parts(text: str) -> list[PartRow]:
+    value = _parse(text)
+    names = columns(PartRow)
+    are_parts = type(value) is list and all(type(part) is dict for part in value)
+    if not are_parts or any(part.keys() != {*names} for part in value):
+        raise ValueError(f"no parts of a bill: {text[:40]!r}")
+    return decode_all(PartRow, names, [[part[name] for name in names] for part in value], PartRow)
+
+
 _JSON: Final[dict[str, Callable[[str], Any]]] = {
     "dict[str, Any]": _decode_object,
     "dict[str, str]": _decode_object,
     "dict[str, float]": _decode_numbers,
     "list[str]": _decode_texts,
+    "list[PartRow] | None": _decode_parts,
 }
 _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
     "time": _decode_time,

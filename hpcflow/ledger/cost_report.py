@@ -48,14 +48,20 @@ def bills(
     by_id = {run[0]: run[1:] for run in runs}
 
     def billed(
-        run_id: str, number: int, partition: str | None, gpu_type: str | None, *bill: Any
+        run_id: str,
+        number: int,
+        partition: str | None,
+        account: str | None,
+        gpu_type: str | None,
+        *bill: Any,
     ) -> BilledRow | None:
         said = by_id.get(run_id)
         if said is None:
             return None
         project, user, site, sweep, first_type = said
         gpu_type = first_type if gpu_type is None else gpu_type
-        return BilledRow(run_id, number, project, user, site, sweep, partition, gpu_type, *bill)
+        where = project, user, site, sweep, partition, account, gpu_type
+        return BilledRow(run_id, number, *where, *bill)
 
     made = decode_sound(AttemptRow, _BILLED, rows, billed, connection.left_out)
     kept = [row for row in made if row is not None]
@@ -67,8 +73,8 @@ _RUN_AND_ATTEMPT: Final = attrgetter("run_id", "attempt")
 _BELONGS: Final = ("run_id", "project", "user_name", "site", "parent_sweep", "gpu_type")
 _SITE: Final = ("run_id", "site")
 _BILLED: Final = (
-    *("run_id", "attempt", "partition", "gpu_type", "cause", "ended_at", "billed_by", "elapsed_s"),
-    *("gpu_hours", "cost_usd", "cost_su", "on_demand_usd", "wasted_s"),
+    *("run_id", "attempt", "partition", "account", "gpu_type", "cause", "ended_at", "billed_by"),
+    *("elapsed_s", "gpu_hours", "cost_usd", "cost_su", "on_demand_usd", "wasted_s", "parts"),
 )
 _JOB: Final = ("run_id", "attempt", "job_id", "job_name", "submitted_at")
 _STORING: Final = (

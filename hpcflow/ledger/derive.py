@@ -7,13 +7,14 @@ scheduler wins; the events fill in what it has not said, or not said yet. See do
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.clock import from_text, later
 from hpcflow.ledger.fold import AttemptFold, RunFold, clean
-from hpcflow.ledger.rows import AttemptRow, RunRow
+from hpcflow.ledger.rows import AttemptRow, PartRow, RunRow
 from hpcflow.ledger.waste import waste_of
 from hpcflow.model import lost_journal
 from hpcflow.model.state import AttemptState, Cause, RunState, run_state_after
@@ -124,7 +125,26 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
         on_demand_usd=money(bill.get("on_demand_usd")),
         wasted_s=_wasted_s(bill, ended.get("cause"), report),
         bill_due_at=bill_due_at(journal),
+        account=_text(_first("account", bill, intended)),
+        parts=bill_parts(bill) or None,
     )
+
+
+def bill_parts(bill: dict[str, Any]) -> list[PartRow]:
+    """Return what an attempt took by partition and account, from its record ``accounted``; empty
+    where that names one of each."""
+    return [
+        PartRow(
+            partition=_text(part.get("partition")),
+            account=_text(part.get("account")),
+            gpu_type=_text(part.get("gpu_type")),
+            gpu_hours=_number(part.get("gpu_hours")),
+            cost_usd=money(part.get("cost_usd")),
+            cost_su=money(part.get("cost_su")),
+            on_demand_usd=money(part.get("on_demand_usd")),
+        )
+        for part in bill.get("parts", [])
+    ]
 
 
 def bill_due_at(journal: dict[str, Any]) -> datetime | None:
@@ -141,12 +161,17 @@ def bill_due_at(journal: dict[str, Any]) -> datetime | None:
 
 
 def _gpu_type(bill: dict[str, Any]) -> str | None:
-    """The types that a bill has lines of, ``?`` for one that Slurm does not tell; None without a
-    bill."""
+    """The types that a bill has lines of; None without a bill."""
     if not bill:
         return None
-    kinds = [line["kind"].partition(":") for line in bill.get("charges", [])]
-    return clean(",".join(sorted({name or "?" for kind, _, name in kinds if kind == "gpu"})))
+    return clean(gpu_type_of(line["kind"] for line in bill.get("charges", [])))
+
+
+def gpu_type_of(kinds: Iterable[str]) -> str:
+    """Return the types of GPUs that lines of a bill are of, with commas; ``?`` for one that Slurm
+    does not tell."""
+    said = (kind.partition(":") for kind in kinds)
+    return ",".join(sorted({name or "?" for kind, _, name in said if kind == "gpu"}))
 
 
 def _wasted_s(bill: dict[str, Any], cause: str | None, report: dict[str, Any]) -> float | None:

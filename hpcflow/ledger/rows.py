@@ -6,6 +6,7 @@ A field's ``metadata`` says what it is in a database, where that is not its own 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -101,15 +102,30 @@ def bare_run_row(run_id: str, run_dir: str, *, user_name: str, created_at: datet
 
 
 @dataclass(slots=True)
+class PartRow:
+    """What an attempt took in one partition, charged to one account; names as in AttemptRow."""
+
+    partition: str | None
+    account: str | None
+    gpu_type: str | None
+    gpu_hours: float | None
+    cost_usd: str | None = field(metadata=MONEY)
+    cost_su: str | None = field(metadata=MONEY)
+    on_demand_usd: str | None = field(metadata=MONEY)
+
+
+@dataclass(slots=True)
 class AttemptRow:
     """An attempt. ``journal`` and ``report`` are what the two sides said; the rest follows.
 
+    ``account``: that its bill names; before, that which its job asks for.
     ``billed_by``: ``accounting`` or, as an estimate, ``events``; None before there is a bill.
     ``gpu_type``: that its bill names, which need not be the run's first; several with commas, ``?``
     for one that Slurm does not tell, empty without GPUs; None before there is a bill.
     ``wasted_s``: of ``elapsed_s``, until it trained, and after its last checkpoint.
     ``on_demand_usd``: what it would have cost where nobody is preempted, of one that could be.
     ``bill_due_at``: when accounting is to be asked.
+    ``parts``: what it took by partition and account, of a job in more than one; else None.
     """
 
     run_id: str
@@ -140,6 +156,8 @@ class AttemptRow:
     on_demand_usd: str | None = field(default=None, metadata=MONEY)
     wasted_s: float | None = None
     bill_due_at: datetime | None = field(default=None, metadata=TIME)
+    account: str | None = None
+    parts: list[PartRow] | None = field(default=None, metadata=JSON)
 
 
 @dataclass(slots=True)
@@ -245,6 +263,7 @@ class BilledRow:
     site: str
     sweep: str | None
     partition: str | None
+    account: str | None
     gpu_type: str | None
     cause: str | None
     ended_at: datetime | None
@@ -255,6 +274,7 @@ class BilledRow:
     cost_su: str | None
     on_demand_usd: str | None
     wasted_s: float | None
+    parts: Sequence[PartRow] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +319,7 @@ class SpendingRow:
     cost_usd: str | None
     cost_su: str | None
     bill_due_at: datetime | None
+    account: str | None
     project: str
     user: str
     site: str

@@ -24,7 +24,7 @@ _UNDER_WAY: Final = (
 )
 _ATTEMPT: Final = (
     *("run_id", "attempt", "state", "job_id", "submitted_at", "started_at", "ended_at"),
-    *("billed_by", "elapsed_s", "gpu_hours", "cost_usd", "cost_su", "bill_due_at"),
+    *("billed_by", "elapsed_s", "gpu_hours", "cost_usd", "cost_su", "bill_due_at", "account"),
 )
 _RUN: Final = (
     *("run_id", "project", "user_name", "site", "run_dir", "parent_sweep", "gpus", "next_action"),

@@ -111,6 +111,8 @@ class Attempt(SQLModel, table=True):
     on_demand_usd: Decimal | None = Field(sa_type=Money)
     wasted_s: float | None
     bill_due_at: datetime | None = Field(sa_type=UtcTime)
+    account: str | None
+    parts: list[dict[str, Any]] | None = Field(sa_type=JSON)
 
 
 class Checkpoint(SQLModel, table=True):

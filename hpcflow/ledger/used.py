@@ -34,6 +34,7 @@ class UsedRow:
     gpu_type: str | None
     resources: dict[str, Any]
     attempt: int
+    account: str | None
     state: str
     cause: str | None
     started_at: datetime | None
@@ -48,7 +49,7 @@ _OF_RUN: Final = (
     *("nodes", "gpus", "gpu_type", "resources"),
 )
 _OF_ATTEMPT: Final = (
-    *("run_id", "attempt", "state", "cause", "started_at", "ended_at"),
+    *("run_id", "attempt", "account", "state", "cause", "started_at", "ended_at"),
     *("elapsed_s", "journal", "report"),
 )
 #: What is needed of the JSON.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from hpcflow.model.journal import ChargeLine
+from hpcflow.ledger.derive import gpu_type_of
+from hpcflow.model.journal import BillPart, ChargeLine
 from hpcflow.model.usage import Usage
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.bill import Bill, bill_of
@@ -85,6 +86,24 @@ def together(bills: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "on_demand_usd": others[0],
         "charges": [line for bill in bills for line in bill["charges"]],
     }
+
+
+def parts_of(
+    booked: Mapping[tuple[str | None, str | None], Sequence[dict[str, Any]]],
+) -> list[BillPart] | None:
+    """Return what each partition and account has of several bills; None where all have the same."""
+    if len(booked) == 1:
+        return None
+    sums = {place: together(bills) for place, bills in booked.items()}
+    return [
+        BillPart(
+            partition=partition,
+            account=account,
+            gpu_type=gpu_type_of(line.kind for line in words["charges"]),
+            **words,
+        )
+        for (partition, account), words in sums.items()
+    ]
 
 
 def bill_words(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.price import usage_of
@@ -16,7 +17,7 @@ from hpcflow.model.journal import Accounted, Ended, JournalRecord
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState
 from hpcflow.model.usage import Usage
-from hpcflow.observe.bill_words import bill_of_record, bill_words, key_of, together
+from hpcflow.observe.bill_words import bill_of_record, bill_words, key_of, parts_of, together
 from hpcflow.observe.resized import is_resized, rest_of
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.placement import place
@@ -146,27 +147,32 @@ def accounted(
     Args:
         others: by :func:`others_of`: each has its own lines, and all are one sum.
     """
-    key = key_of(site, job, _sent_to(due))
     until = due.attempt.ended_at or now
-    bills = [bill_of_record(job, key, site, until)]
-    bills += [bill_of_record(each, key_of(site, each), site, until) for each in others]
-    parts = [job, *(each for each in others if each.job_id == job.job_id)]
+    bills: list[dict[str, Any]] = []
+    booked: dict[tuple[str | None, str | None], list[dict[str, Any]]] = {}
+    for each in (job, *others):
+        # Only of another component hpcflow does not know where it was sent.
+        key = key_of(site, each, _sent_to(due) if each.job_id == job.job_id else None)
+        bills.append(bill_of_record(each, key, site, until))
+        booked.setdefault((key, each.account), []).append(bills[-1])
+    in_turn = [job, *(each for each in others if each.job_id == job.job_id)]
     words = together(bills)
-    if len(parts) > 1:  # one after the other, and not beside each other
+    if len(in_turn) > 1:  # it was resized: these are one after the other
         first = {name: bills[0][name] for name in ("nodes", "cpus", "mem_mb", "gpus")}
-        elapsed_s = sum((Decimal(each.elapsed_s or 0) for each in parts), Decimal(0))
+        elapsed_s = sum((Decimal(each.elapsed_s or 0) for each in in_turn), Decimal(0))
         words = {**words, **first, "elapsed_s": elapsed_s}
     return Accounted(
         at=now,
         attempt=due.attempt.attempt,
         job_id=job.job_id,
         source="accounting",
-        partition=key,
+        partition=next(iter(booked))[0],
         started_at=job.started_at,
-        ended_at=parts[-1].ended_at,
+        ended_at=in_turn[-1].ended_at,
         account=job.account,
         qos=job.qos,
         tries=due.tries + 1,
+        parts=parts_of(booked),
         **words,
     )
 

@@ -14,6 +14,7 @@ BY: Final[dict[str, Callable[[UsedRow], str]]] = {
     "user": lambda row: row.user,
     "project": lambda row: row.project,
     "partition": lambda row: row.partition,
+    "account": lambda row: row.account or "",
 }
 
 

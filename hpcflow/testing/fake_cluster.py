@@ -60,7 +60,7 @@ class FakeCluster:
         self._waits_for: dict[str, str] = {}
         self._past: list[JobInfo] = []
         self._resized: dict[str, JobInfo] = {}  # since when it is as it is, for accounting
-        self._components: dict[str, list[tuple[str, Usage]]] = {}
+        self._components: dict[str, list[tuple[str, str, Usage]]] = {}
         self.forgets_records = False  # slurmdbd answers, and has not heard of any job
         self.tells_no_usage = False  # it has not heard of what jobs were allocated
         self.next_id: str | None = None  # one that was given before, as after a crash
@@ -286,14 +286,19 @@ class FakeCluster:
             )
             record = since_resize(record)
             found.append(record)
-            for number, (partition, usage) in enumerate(self._components.get(job.job_id, ()), 1):
-                job_id, used = f"{job.job_id}+{number}", usage if job.nodes else None
-                found.append(replace(record, job_id=job_id, partition=partition, usage=used))
+            for number, (partition, account, usage) in enumerate(
+                self._components.get(job.job_id, ()), 1
+            ):
+                component = replace(record, job_id=f"{job.job_id}+{number}", account=account)
+                used = usage if job.nodes else None
+                found.append(replace(component, partition=partition, usage=used))
         return found
 
-    def add_component(self, job_id: str, partition: str, usage: Usage) -> None:
+    def add_component(
+        self, job_id: str, partition: str, usage: Usage, account: str = "physics"
+    ) -> None:
         """The job is a heterogeneous one, and this is one more of its components."""
-        self._components.setdefault(job_id, []).append((partition, usage))
+        self._components.setdefault(job_id, []).append((partition, account, usage))
 
     def rename_record(self, job_id: str, name: str) -> None:
         """The id is that of another job by now; the queue has forgotten the first."""

@@ -44,6 +44,7 @@ def billed(desk: Desk) -> Desk:
         desk.say(
             *("run", config, "--site", str(desk.folder / "mine.yaml")),
             *("--set", f"resources.partition={partition}", "--set", f"project={name}"),
+            *("--set", f"resources.account={name}-account"),
         )
     for name in ("paid", "unpaid"):
         desk.say("wait", name)
@@ -65,6 +66,9 @@ def test_a_report_for_people_for_scripts_and_for_spreadsheets(billed: Desk) -> N
     rows = list(csv.DictReader(io.StringIO(billed.say("cost", "report", "--csv"))))
     assert [row["project"] for row in rows] == ["paid", "unpaid"]
     assert rows[0]["cost_usd"] == lines["paid"]["cost_usd"]
+    by_account = billed.json("cost", "report", "--by", "account")
+    assert [line["account"] for line in by_account["lines"]] == ["paid-account", "unpaid-account"]
+    assert by_account["total"]["cost_usd"] == report["total"]["cost_usd"]
     assert "so far" in billed.say("show", "paid")
 
 
@@ -88,6 +92,8 @@ def test_who_used_how_much_of_a_project(billed: Desk) -> None:
     assert (teams["paid"]["share_of"], teams["unpaid"]["share_of"]) == ("USD", "hours")
     said = billed.say("cost", "showback")
     assert "100.0 %" in said
+    teams = billed.json("cost", "showback", "--by", "account")["teams"]
+    assert [team["account"] for team in teams] == ["paid-account", "unpaid-account"]
     assert "shares are of the hours where not all has a price in USD" in said
     rows = list(csv.DictReader(io.StringIO(billed.say("cost", "showback", "--csv"))))
     assert [row["project"] for row in rows] == ["paid", "unpaid"]

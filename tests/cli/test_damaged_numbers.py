@@ -114,11 +114,13 @@ def test_all_numbers_of_a_bill(
     ended |= {"rule": "test", "exit_code": 1, "ended_at": _AT}
     bill: dict[str, object] = {"record": "accounted", "attempt": 1, "job_id": "7", "nodes": 1}
     bill |= {"source": "accounting", "elapsed_s": 3600, "gpu_hours": "4", "cost_usd": "3"}
-    bill |= {
+    amounts = dict.fromkeys(("cost_usd", "cost_su", "on_demand_usd"))
+    kinds: dict[str, dict[str, object]] = {
         "times": {"elapsed_s": None, "gpu_hours": None},
-        "amounts": dict.fromkeys(("cost_usd", "cost_su", "on_demand_usd")),
+        "amounts": {**amounts, "parts": [{**amounts, "gpu_hours": "1"}, {"gpu_hours": None}]},
         "counts": {"nodes": None, "cpus": None, "mem_mb": None, "gpus": {"a100": None}},
-    }[which]
+    }
+    bill |= kinds[which]
     with run_dir.journal.open("a") as file:
         for record in (ended, bill):
             file.write(json.dumps({"at": _AT, **record}).replace("null", number) + "\n")

@@ -130,6 +130,7 @@ def test_sums_across_runs_are_by_user_project_or_partition(desk: Desk, site: str
     shown = desk.say("efficiency", "--by", "partition", "--project", "tests")
     assert "here" in shown
     assert shown.splitlines()[-2].split()[-4:-1] == ["25%", "25%", "25%"]
+    assert desk.json("efficiency", "--by", "account")["lines"][0]["runs"] == 1
     assert desk.say("efficiency", "--by", "user", "--since", "1h", "--user", "nobody").startswith(
         "nothing has run in this time"
     )
@@ -139,7 +140,7 @@ def test_sums_across_runs_are_by_user_project_or_partition(desk: Desk, site: str
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((), "name a RUN, or say --by user, project or partition"),
+        ((), "name a RUN, or say --by user, project, partition or account"),
         (("digits", "--by", "user"), "name a RUN, or say --by"),
         (("digits", "--since", "1d"), "--since, --project and --user go with --by"),
         (("--by", "colour"), "'colour' is not one of"),

@@ -18,12 +18,14 @@ import subprocess
 import sys
 import termios
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcflow.cli.main import COMMANDS, main
+from hpcflow.ledger.rows import PartRow
 from hpcflow.terminal import escaped
 from tests.cli.desk import Desk
 from tests.cli.trained import Trained
@@ -71,7 +73,8 @@ LINES: list[tuple[str, ...]] = [
     ("restore", RUN),
     ("restore", "--from", f"s3://{EVIL}/x"),
     ("cost", "report"),
-    *(("cost", "report", "--by", key) for key in ("user", "project", "partition", "gpu_type")),
+    *(("cost", "report", "--by", key) for key in ("user", "project", "partition", "account")),
+    ("cost", "report", "--by", "gpu_type"),
     ("cost", "report", "--by", "user", "--csv"),
     ("cost", "showback"),
     ("cost", "showback", "--csv"),
@@ -237,12 +240,14 @@ def _hostile(name: str, value: Any) -> Any:
         return f"other{EVIL}"
     if name in OURS or name.endswith(("_at", "_usd", "_su")):
         return value
-    if name in ("next_action", "reason", "raw_state", "save_error", "image", "job_id"):
+    if name in ("next_action", "reason", "raw_state", "save_error", "image", "job_id", "account"):
         return EVIL
     if name == "metrics":
         return json.dumps({EVIL: 1.5})
     if name in ("nodes", "tags", "command") and isinstance(value, str):
         return json.dumps([EVIL])
+    if name == "parts":
+        return json.dumps([asdict(PartRow(EVIL, EVIL, EVIL, 1.0, "1", None, None))])
     if name in ("params", "data"):
         return json.dumps({EVIL: EVIL})
     return EVIL if isinstance(value, str) and not value.startswith(("{", "[")) else value

@@ -23,6 +23,7 @@ ROW: Final = BilledRow(
     site="devcluster",
     sweep=None,
     partition="gpu",
+    account="physics",
     gpu_type="a100",
     cause="completed",
     ended_at=datetime(2026, 7, 31, 23, 59, tzinfo=timezone.utc),

@@ -298,6 +298,22 @@ def test_a_heterogeneous_job_is_one_bill_and_no_difference(tmp_path: Path) -> No
     assert desk.seen(launched.run_id).run.cost_usd == "18.00000000"
 
 
+def test_a_part_of_a_bill_that_is_booked_elsewhere_is_found(desk: Watched) -> None:
+    launched = desk.launch()
+    one = Usage(nodes=1, gpus={"a100": 1})
+    desk.slurm.add_component(launched.job_id, "gpu", one, account="biology")
+    complete(desk, launched.job_id)
+    assert audited(desk).differences == []
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        swapped = "replace(replace(parts, 'biology', 'x'), 'physics', 'biology')"
+        ledger.connection().execute(f"UPDATE attempt SET parts = {swapped}")
+        (found,) = audited_by(desk, ledger).differences
+        assert (found.run_id, found.what) == (launched.run_id, "parts")
+        assert "1.0 GPU hours for 3.00000000 USD" in (found.now or "")
+        ledger.connection().execute("UPDATE attempt SET parts = NULL")  # of an older hpcflow
+        assert audited_by(desk, ledger).differences == []
+
+
 def test_a_site_that_is_gone_is_a_problem_only_where_there_is_something_to_compare(
     desk: Watched,
 ) -> None:

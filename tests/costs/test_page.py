@@ -10,8 +10,10 @@ import pytest
 
 from hpcflow.costs import plots
 from hpcflow.costs.page import page, write_page
+from hpcflow.costs.pictures import pictures
+from hpcflow.costs.report import report
 from hpcflow.errors import InputError, StorageError
-from hpcflow.ledger.rows import BilledRow
+from hpcflow.ledger.rows import BilledRow, PartRow
 from tests.costs.billed import content, row
 
 HOSTILE = "<script>alert(1)</script>"
@@ -111,6 +113,18 @@ def test_where_nothing_has_a_price_it_is_about_hours() -> None:
     text = page(content([row("a-1", cost_usd=None, **PREEMPTED | {"on_demand_usd": None})]))
     assert "in GPU hours; of it wasted" in text
     assert ">USD</text>" not in text
+
+
+def test_of_several_partitions_those_have_saved_where_jobs_are_preempted() -> None:
+    parts = [
+        PartRow("on-demand", None, "a100", 2.0, "6", None, None),
+        PartRow("cheap", None, "a100", 4.0, "4", None, "12"),
+    ]
+    some = [row("a-1", parts=parts, cost_usd="10", on_demand_usd="18")]
+    *_, saved = pictures(some, report(some, ["project"]), "project")
+    assert saved.title == "Saved by preemptible partitions"
+    assert "8.00 saved" in saved.svg
+    assert ("cheap" in saved.svg, "on-demand" in saved.svg) == (True, False)
 
 
 def test_by_month_alone_there_is_one_picture_of_months(rows: list[BilledRow]) -> None:

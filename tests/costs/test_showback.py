@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcflow.costs.showback import showback
+from hpcflow.ledger.rows import PartRow
 from tests.costs.billed import row
 
 
@@ -81,7 +82,19 @@ def test_without_gpus_and_prices_it_is_hours_and_of_nothing_there_is_no_share() 
 def test_a_team_may_be_something_else_than_a_project() -> None:
     rows = [row("a-1"), row("b-1", partition="spot", cost_usd="1")]
     assert [team.name for team in showback(rows, "partition")] == ["gpu", "spot"]
+    assert [team.name for team in showback(rows, "account")] == ["physics"]
     assert showback([]) == []
+
+
+def test_who_used_several_partitions_is_a_member_of_each_team_as_far_as_they_did() -> None:
+    parts = [
+        PartRow("gpu", "physics", "a100", 1.0, "3", None, None),
+        PartRow("spot", "biology", "a100", 1.0, "1", None, None),
+    ]
+    rows = [row("a-1", cost_usd="4", parts=parts), row("b-1", user="grace", cost_usd="9")]
+    gpu, spot = showback(rows, "partition")
+    assert [(each.user, each.share) for each in gpu.members] == [("grace", 0.75), ("ada", 0.25)]
+    assert [(each.user, each.line.cost_usd) for each in spot.members] == [("ada", Decimal(1))]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10**9)), min_size=1))

@@ -114,12 +114,12 @@ def exited(code: int, minutes: float = 0) -> bytes:
     return event("exited", minutes, exit_code=code)
 
 
-def accounted(attempt: int, usd: str, *kinds: str) -> bytes:
+def accounted(attempt: int, usd: str, *kinds: str, **more: Any) -> bytes:
     charges = [ChargeLine(kind=kind, begin=at(0), end=at(60), hours=Decimal(1)) for kind in kinds]
     times = {"started_at": at(0), "ended_at": at(60), "elapsed_s": Decimal(3600)}
     facts = {"attempt": attempt, "job_id": f"10{attempt}", "source": "accounting", **times}
     amounts = {"gpu_hours": Decimal(8), "cost_usd": Decimal(usd), "charges": charges}
-    return text(Accounted(at=at(61), **amounts, **facts))
+    return text(Accounted(at=at(61), **amounts, **facts, **more))
 
 
 def mirror(what: str, train_step: int, minutes: float = 0) -> bytes:

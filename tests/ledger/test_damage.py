@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 
 from hpcflow.cli.main import main
 from hpcflow.errors import LedgerError
+from hpcflow.ledger.codec import columns
 from hpcflow.ledger.connection import VERSION_TABLE
+from hpcflow.ledger.rows import PartRow
 from hpcflow.ledger.store import open_ledger
 from hpcflow.ledger.upgrade import upgrade
 from hpcflow.ledger.url import parse_url
@@ -38,6 +41,10 @@ def a_life(root: Path) -> RunDir:
         grow(events, say.started(number, 2), say.progress(5, 3, loss=0.5, lr=1e-5))
         grow(events, say.checkpoint(5 * number, 4))
     return run_dir
+
+
+def _parts(**said: object) -> str:
+    return json.dumps([dict.fromkeys(columns(PartRow)) | said])
 
 
 def look_at_everything(url: str, home: Home) -> None:
@@ -94,6 +101,13 @@ def test_bytes_that_are_damaged_are_never_more_than_a_damaged_ledger(tmp_path: P
         ("attempt", "journal = '[]'"),
         ("attempt", 'journal = \'{"observed": {"at": "x"}}\''),
         ("attempt", "report = '{\"metrics\": 3}'"),
+        ("attempt", "parts = '{}'"),
+        ("attempt", "parts = '[7]'"),
+        ("attempt", "parts = '[{}]'"),
+        ("attempt", f"parts = '{_parts(cost_usd='much')}'"),
+        ("attempt", f"parts = '{_parts(gpu_hours=10**400)}'"),
+        ("attempt", f"parts = '{_parts(gpu_hours=True)}'"),
+        ("attempt", f"parts = '{_parts(account=7)}'"),
         ("checkpoint", "metrics = '[]'"),
         ("checkpoint", "created_at = '-'"),
         ("source", "offset_bytes = 'far'"),

@@ -14,8 +14,10 @@ import pytest
 from hpcflow.cli.session import Session
 from hpcflow.errors import LedgerError, NotFoundError, StorageError
 from hpcflow.ledger import codec
+from hpcflow.ledger.codec import columns
 from hpcflow.ledger.connection import RELATIONS, VERSION_TABLE
 from hpcflow.ledger.lease import acquire, look
+from hpcflow.ledger.rows import PartRow
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.ledger.upgrade import upgrade
 from hpcflow.ledger.url import parse_url
@@ -266,8 +268,11 @@ def _counted(ledger: Ledger, run_dir: RunDir) -> list[object]:
 
 
 _JSON: Final = {"tags": "run", "metrics": "run", "resources": "run"} | dict.fromkeys(
-    ("nodes", "journal", "report"), "attempt"
+    ("nodes", "journal", "report", "parts"), "attempt"
 )
+
+
+_PART: Final = "{{" + ",".join(f'"{name}":null' for name in columns(PartRow)) + "}}"
 
 
 def _many(column: str, kb: int) -> list[str]:
@@ -275,6 +280,7 @@ def _many(column: str, kb: int) -> list[str]:
     text = {
         "tags": "'[\"\"' || repeat(',\"\"', {0} / 3) || ']'",
         "nodes": "'[\"\"' || repeat(',\"\"', {0} / 3) || ']'",
+        "parts": f"'[{_PART}' || repeat(',{_PART}', {{0}} / {len(_PART)}) || ']'",
         "metrics": "'{{\"a\":1' || (SELECT string_agg(',\"' || x || '\":1', '') "
         "FROM generate_series(1, {0} / 9) AS x) || '}}'",
     }.get(column, "'{{\"usage\":[[]' || repeat(',[]', {0} / 3) || ']}}'")
@@ -462,6 +468,7 @@ def test_an_upgrade_names_what_another_role_has_made_of_the_tables(
 
 def _go_back_to_0005(server: SharedServer, database: str) -> None:
     """The tables as they were before rows had owners."""
+    _go_back_to_0006(server, database)
     server.as_ada(
         database,
         f"REVOKE ALL ON {', '.join(RELATIONS)} FROM {server.eve}",
@@ -487,3 +494,31 @@ def _go_back_to_0005(server: SharedServer, database: str) -> None:
         "CREATE VIEW mirror_lag AS SELECT run_id FROM run",
         f"UPDATE {VERSION_TABLE} SET version_num = '0005'",
     )
+
+
+def _go_back_to_0006(server: SharedServer, database: str) -> None:
+    """The tables as they were before attempts had accounts."""
+    server.as_ada(
+        database,
+        "ALTER TABLE attempt DROP COLUMN account, DROP COLUMN parts",
+        f"UPDATE {VERSION_TABLE} SET version_num = '0006'",
+    )
+
+
+def test_an_upgrade_fills_the_accounts_of_all_roles_and_gives_none_new_rights(
+    server: SharedServer, database: str, ada: Ledger, run_dir: RunDir
+) -> None:
+    grow(run_dir.journal, say.accounted(1, "1", account="physics"))
+    catch_up(ada, [run_dir])
+    server.as_eve(database, copied("run"), copied("attempt"))
+    _go_back_to_0006(server, database)
+    upgrade(parse_url(server.url(database, server.ada)))
+    assert check(ada, [run_dir]) == []
+    connection = ada.connection()
+    asked = "SELECT account FROM attempt ORDER BY attempt"
+    assert connection.rows(asked) == [("physics",), (None,)]
+    with connection.transaction(write=False, everyone=True):
+        assert [account for (account,) in connection.rows(asked)] == ["physics"] * 2 + [None] * 2
+    connection.execute("DELETE FROM attempt")
+    with connection.transaction(write=False, everyone=True):
+        assert len(connection.rows(asked)) == 2, "those of eve"

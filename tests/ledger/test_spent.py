@@ -12,8 +12,9 @@ import pytest
 
 from hpcflow.clock import to_text
 from hpcflow.ledger.connection import Connection
-from hpcflow.ledger.rows import MirroredRow
+from hpcflow.ledger.rows import MirroredRow, PartRow
 from hpcflow.ledger.store import Ledger
+from hpcflow.model.journal import BillPart
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import AttemptState, Cause
 from tests.ledger.lines import (
@@ -75,6 +76,33 @@ def test_an_attempt_that_went_elsewhere_had_the_gpus_that_its_bill_says(
     found = ledger.bills(since=at(0), until=at(999), filters={})
     # Where Slurm does not tell the type, nobody knows it; without a bill it is what was meant.
     assert [row.gpu_type for row in found] == ["h100", "?", "h100,l4", "", "a100"]
+
+
+def test_an_attempt_has_the_account_and_the_parts_that_its_bill_says(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path)
+    gpu = BillPart(
+        partition="gpu", account="physics", gpu_hours=Decimal(2), cost_usd=Decimal("6.50")
+    )
+    spot = BillPart(partition="spot", account="b\0", gpu_type="a100", gpu_hours=Decimal(1))
+    lives = [line for number in range(1, 4) for line in lived(number, 60 * number)]
+    bills = [
+        accounted(1, "6", parts=[gpu, spot], account="physics"),
+        accounted(2, "1", account="biology"),
+    ]
+    asked = intended(4, 200, account="physics"), submitted(4, 200)
+    ledger.apply([change_of(run, [*lives, *bills, *asked, ended(4, Cause.FAILED, 210)], [])])
+    found = ledger.bills(since=at(0), until=at(999), filters={})
+    assert [row.account for row in found] == ["physics", "biology", None, "physics"]
+    assert [row.parts for row in found] == [
+        [
+            PartRow("gpu", "physics", None, 2.0, "6.50", None, None),
+            PartRow("spot", "b\ufffd", "a100", 1.0, None, None, None),
+        ],
+        *(None, None, None),
+    ]
+    assert ledger.known([run.run_id])[run.run_id].attempts[0].parts == found[0].parts
 
 
 def test_what_is_next_to_nothing_is_plain_digits_in_every_database(

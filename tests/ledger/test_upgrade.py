@@ -202,11 +202,31 @@ def test_a_malformed_bill_does_not_stop_the_upgrade(journal: str, tmp_path: Path
     path = tmp_path / "ledger.sqlite"
     with closing(sqlite3.connect(path)) as raw:
         raw.executescript((SAVED[0].parent / "0004.sql").read_text())
-        raw.execute("UPDATE attempt SET billed_by = 'sacct', journal = ?", [journal])
+        raw.execute("UPDATE attempt SET billed_by = 'accounting', journal = ?", [journal])
         raw.commit()
     upgrade(parse_url(str(path)))
     with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("SELECT DISTINCT gpu_type FROM attempt").fetchall() == [(None,)]
+        told = raw.execute("SELECT DISTINCT gpu_type, account, parts FROM attempt").fetchall()
+    assert told == [(None, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("account", "found"), [("physics", "physics"), (None, None), (7, None), ("a\0", None)]
+)
+@pytest.mark.parametrize("billed_by", ["accounting", "events"])
+def test_bills_that_were_there_before_have_their_account(
+    account: object, found: str | None, billed_by: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    bill = json.dumps({"accounted": {"account": account}})
+    with closing(sqlite3.connect(path)) as raw:
+        raw.executescript((SAVED[0].parent / "0006.sql").read_text())
+        raw.execute("UPDATE attempt SET billed_by = ?, journal = ?", [billed_by, bill])
+        raw.commit()
+    upgrade(parse_url(str(path)))
+    with closing(sqlite3.connect(path)) as raw:
+        told = raw.execute("SELECT account, parts FROM attempt").fetchall()
+    assert told == [(found if billed_by == "accounting" else None, None)]
 
 
 @pytest.mark.parametrize("saved", SAVED, ids=[path.stem for path in SAVED])

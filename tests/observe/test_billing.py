@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from hpcflow.costs.audit import audit
+from hpcflow.costs.audit import Audit, audit
+from hpcflow.costs.report import report
+from hpcflow.costs.running import running_rows
 from hpcflow.ledger.rows import AttemptRow
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.ids import job_name
@@ -45,6 +47,20 @@ def attempts(desk: Watched, run_id: str) -> list[AttemptRow]:
 
 def bills(run_dir: Path) -> list[Accounted]:
     return [each for each in journal.read(RunDir(run_dir)) if isinstance(each, Accounted)]
+
+
+def audited(desk: Watched) -> Audit:
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        return audit(
+            ledger,
+            ledger.bills(since=BEGIN, until=desk.clock.now(), filters={}),
+            user=desk.settings.user,
+            since=None,
+            until=desk.clock.now(),
+            connect=lambda _: desk.slurm,
+            find_site=lambda _: desk.site,
+            now=desk.clock.now(),
+        )
 
 
 def look_later(desk: Watched, after_s: float = 60) -> None:
@@ -257,7 +273,58 @@ def test_the_components_of_a_heterogeneous_job_are_lines_of_one_sum(desk: Watche
     )
     assert (bill.nodes, bill.gpus) == (4, {"a100": 6})
     assert bill.on_demand_usd == Decimal(18), "with spot's four GPUs on gpu"
+    parts = [(part.partition, part.gpu_type, part.cost_usd) for part in bill.parts or ()]
+    assert parts == [("gpu", "a100", Decimal(6)), ("spot", "a100", Decimal(4))]
     desk.assert_rebuilt_alike(launched.run_id)
+
+
+#: What reports are by -> what each line of such a one costs, of the job below.
+BOOKED: dict[tuple[str, ...], dict[str, Decimal]] = {
+    ("partition",): {"gpu": Decimal(18), "spot": Decimal(8)},
+    ("account",): {"physics": Decimal(10), "biology": Decimal(16)},
+    ("account", "partition"): {
+        "physics gpu": Decimal(6),
+        "physics spot": Decimal(4),
+        "biology gpu": Decimal(12),
+        "biology spot": Decimal(4),
+    },
+    ("month",): {"2026-03": Decimal(26)},
+}
+
+
+def test_each_component_is_booked_to_its_partition_and_account(desk: Watched) -> None:
+    launched = desk.launch()
+    gpus = Usage(nodes=1, gpus={"a100": 4})
+    for partition, account in (("spot", "physics"), ("spot", "biology"), ("gpu", "biology")):
+        desk.slurm.add_component(launched.job_id, partition, gpus, account)
+    desk.clock.advance(3600)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    look_later(desk)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        rows = ledger.bills(since=BEGIN, until=desk.clock.now(), filters={})
+    for keys, costs in BOOKED.items():
+        found = report(rows, keys)
+        assert {" ".join(line.by): line.cost_usd for line in found.lines} == costs
+        assert {line.attempts for line in found.lines} == {1}
+        total = found.total
+        assert (total.attempts, total.hours, total.gpu_hours) == (1, 1, 14)
+        assert (total.cost_usd, total.saved_usd) == (Decimal(26), Decimal(16))
+    assert audited(desk).differences == []
+
+
+def test_before_its_bill_an_attempt_is_booked_to_the_account_that_it_asks_for(
+    desk: Watched,
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    (row,) = attempts(desk, launched.run_id)
+    assert (row.billed_by, row.account) == (None, "physics")
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        under_way = ledger.spending_under_way(user=desk.settings.user)
+        (used,) = ledger.used()
+    (running,) = running_rows(under_way, lambda _: desk.site, desk.clock.now())
+    assert (running.account, used.account) == ("physics", "physics")
 
 
 def test_a_component_without_a_price_leaves_the_sum_without_one(desk: Watched) -> None:
@@ -293,12 +360,15 @@ def test_of_several_names_for_a_partition_of_slurms_that_stays_which_the_job_was
     debug = gpu.model_copy(update={"slurm_partition": "gpu", "qos": "debug", "price": None})
     desk.site = desk.site.model_copy(update={"partitions": {"debug": debug, "gpu": gpu}})
     launched = desk.launch()
-    desk.clock.advance(3600)
+    desk.look()
+    desk.clock.advance(1800)
+    desk.slurm.resize(launched.job_id, ["n1", "n2"])  # another record, of the same job
+    desk.clock.advance(900)
     desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
     desk.look()
     look_later(desk)
     (bill,) = bills(launched.run_dir)
-    assert (bill.partition, bill.cost_usd) == ("gpu", Decimal(6))
+    assert (bill.partition, bill.parts, bill.cost_usd) == ("gpu", None, Decimal(6))
 
 
 def test_a_record_that_ran_and_says_not_with_what_is_no_bill_over_nothing(desk: Watched) -> None:
@@ -405,18 +475,8 @@ def test_a_job_that_was_resized_is_one_attempt_and_all_of_it_is_charged(
     assert (row.cause, row.elapsed_s, row.gpu_hours) == ("completed", 7200, 6)
     (bill,) = bills(launched.run_dir)
     assert (bill.cost_usd, bill.nodes) == (Decimal(18), 1)
-    assert bill.ended_at == row.ended_at
-    with open_ledger(desk.settings.ledger_url) as ledger:
-        found = audit(
-            ledger,
-            ledger.bills(since=BEGIN, until=desk.clock.now(), filters={}),
-            user=desk.settings.user,
-            since=None,
-            until=desk.clock.now(),
-            connect=lambda _: desk.slurm,
-            find_site=lambda _: desk.site,
-            now=desk.clock.now(),
-        )
+    assert (bill.ended_at, bill.parts) == (row.ended_at, None)
+    found = audited(desk)
     assert (found.checked, found.differences, found.unknown) == (1, [], [])
 
 

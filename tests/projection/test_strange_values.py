@@ -23,6 +23,7 @@ _OF_ALL: Final = {"at": _AT, "by": "ada", "why": "because", "rule": "a rule", "r
 #: One record of each kind, with every field.
 RECORDS: Final[list[dict[str, Any]]] = [
     {"record": "intended", "attempt": 1, "job_name": "j", "scheduler": "slurm", "partition": "gpu"}
+    | {"account": "a"}
     | {"resume_from": "checkpoints/1", "cluster": "c", "host": "h", "mem_mb": 10, "restarts": 1}
     | {"excluded": ["n1"], "mirror": "s3://lab/ada", "standby": True, "after": 1},
     {"record": "submitted", "attempt": 1, "job_id": "7", "cluster": "c"},
@@ -41,7 +42,11 @@ RECORDS: Final[list[dict[str, Any]]] = [
         "charges": [
             {"kind": "gpu:a100", "begin": _AT, "end": _AT, "hours": "1", "cost_usd": "1"}
             | {"cost_su": "1"}
-        ]
+        ],
+        "parts": [
+            {"partition": "gpu", "account": "a", "gpu_type": "a100", "gpu_hours": "1"}
+            | {"cost_usd": "1", "cost_su": "1", "on_demand_usd": "1"}
+        ],
     },
     {"record": "begin_lifted", "attempt": 1, "job_id": "7", "refused": "no"},
     {"record": "cancel_requested", "signal": "pruned"},

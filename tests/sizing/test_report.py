@@ -37,6 +37,7 @@ ROW = UsedRow(
     gpu_type="a100",
     resources={"tasks_per_node": None, "cpus_per_task": None, "mem_mb": None},
     attempt=1,
+    account="physics",
     state="ended",
     cause="completed",
     started_at=NOON,
@@ -126,7 +127,9 @@ def test_what_was_not_seen_of_an_attempt_is_not_waste_either() -> None:
     assert (line.mem_gib_hours_had, line.mem_gib_hours_used) == (100, 25)
 
 
-@pytest.mark.parametrize(("key", "value"), [("project", "vision"), ("partition", "gpu")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("project", "vision"), ("partition", "gpu"), ("account", "physics")]
+)
 def test_every_key_has_its_value(key: str, value: str) -> None:
     assert key in BY
     assert [line.by for line in summed(ROW, key=key)[0]] == [value]
