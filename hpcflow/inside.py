@@ -31,7 +31,7 @@ from hpcflow.schedulers.slurm.allocation import Allocation, enclosing_step, read
 from hpcflow.settings import load_settings
 from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.defaults import launcher_and_ranks
-from hpcflow.sites.placement import partition_of_job
+from hpcflow.sites.placement import kinds_of_nodes, partition_of_job
 from hpcflow.sites.schema import GpuDialect, Site
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
@@ -165,7 +165,7 @@ def granted_resources(
     found = {
         "nodes": allocation.nodes,
         "gpus_per_node": gpus,
-        "partition": partition_of_job(site, allocation.partition, allocation.qos),
+        "partition": _partition(site, allocation),
         "account": allocation.account,
         "qos": allocation.qos,
         "time_limit": None if limit_min is None else f"{limit_min}m",
@@ -175,6 +175,14 @@ def granted_resources(
         ranks = _ranks_per_node(load_spec(config, overrides, granted=granted), site)
         granted["cpus_per_task"] = _cores_of_a_rank(allocation.cpus_per_node, ranks)
     return granted
+
+
+def _partition(site: Site, allocation: Allocation) -> str:
+    """Return the partition; Slurm's own name for it if what the run asks for tells its nodes."""
+    key, name = partition_of_job(site, allocation.partition, allocation.qos), allocation.partition
+    if name is None or key not in site.partitions or site.slurm_partition(key) != name:
+        return key
+    return name if len(kinds_of_nodes(site, key)) > 1 else key
 
 
 def _ranks_per_node(loaded: LoadedSpec, site: Site) -> int:

@@ -140,6 +140,19 @@ def test_leonardo_tells_its_large_jobs_by_the_qos(tmp_path: Path) -> None:
     assert job.run().partition == "boost_usr_prod", "which has no more than 64, says its file"
 
 
+def test_the_run_tells_which_of_the_kinds_of_nodes_of_a_partition_it_has(tmp_path: Path) -> None:
+    site = tmp_path / "kinds.yaml"
+    site.write_text(
+        "name: kinds\nscratch: {path: $SCRATCH}\ngpu_types: {mi250x: {vendor: amd}, h100: {}}\n"
+        "partitions:\n"
+        "  amd: {partition: gpu, gpu_type: mi250x, gpus_per_node: 8, cpus_per_node: 64}\n"
+        "  h100: {partition: gpu, gpu_type: h100, gpus_per_node: 4, cpus_per_node: 64}\n"
+    )
+    job = Job(tmp_path, str(site), SLURM_GPUS_ON_NODE="4")
+    run = job.run(CONFIG + "  gpu_type: h100\n")
+    assert (run.partition, run.gpu_type) == ("h100", "h100")
+
+
 def test_where_gpus_go_with_the_nodes_the_config_counts_them(tmp_path: Path) -> None:
     job = Job(
         tmp_path,

@@ -186,11 +186,9 @@ def _candidates(spec: RunSpec, site: Site, prefer: str | None = None) -> list[st
             suggestion(asked, [*site.partitions, AUTO]),
         )
     with_qos = [name for name in same if qos and site.partitions[name].qos == qos]
-    if with_qos or asked in site.partitions:
-        return with_qos[:1] or [asked]
-    # Entries that differ in nothing that sbatch is told are kinds of nodes of one partition.
-    alike = [name for name in same if _chosen_by(site, name) == _chosen_by(site, same[0])]
-    return _preferred_first(alike, spec, site, prefer)
+    if asked in (with_qos or site.partitions):
+        return [asked]
+    return _preferred_first(kinds_of_nodes(site, (with_qos or same)[0]), spec, site, prefer)
 
 
 def _preferred_first(names: list[str], spec: RunSpec, site: Site, prefer: str | None) -> list[str]:
@@ -205,9 +203,14 @@ def _preferred_first(names: list[str], spec: RunSpec, site: Site, prefer: str | 
     )
 
 
-def _chosen_by(site: Site, name: str) -> tuple[str | None, str | None]:
-    options = site.partitions[name]
-    return options.qos, options.constraint
+def kinds_of_nodes(site: Site, key: str) -> list[str]:
+    """Return the keys of ``site`` that are told to sbatch as ``key`` is: their nodes differ."""
+
+    def told(name: str) -> tuple[str | None, str | None, str | None]:
+        options = site.partitions[name]
+        return site.slurm_partition(name), options.qos, options.constraint
+
+    return [name for name in site.partitions if told(name) == told(key)]
 
 
 def _account(resources: Resources, site: Site) -> str | None:

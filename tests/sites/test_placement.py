@@ -110,6 +110,8 @@ KINDS = site(
       h100: {partition: general, gpu_type: h100, gpus_per_node: 8, cpus_per_node: 96}
       cpu: {partition: general, cpus_per_node: 64}
       long: {partition: general, cpus_per_node: 64, nodes_max: 1, qos: long}
+      long-h100:
+        {partition: general, gpu_type: h100, gpus_per_node: 8, cpus_per_node: 96, qos: long}
     gpu_types: {a100: {}, h100: {}}
     scratch: {path: /scratch}
     """
@@ -125,6 +127,7 @@ KINDS = site(
         ({}, "cpu"),
         ({"cpus_per_task": 90}, "h100"),
         ({"qos": "long"}, "long"),
+        ({"qos": "long", "gpus_per_node": 8}, "long-h100"),
     ],
 )
 def test_a_partition_of_slurm_means_the_first_kind_of_its_nodes_that_fits(
