@@ -21,6 +21,9 @@ _SHORT_MEMORY_S = 60
 _COUNT = re.compile(r"\*\d+")
 _FEATURE = re.compile(r"(?<!!)(?<![A-Za-z0-9_.:=+-])[A-Za-z0-9_.:=+-]+")
 
+#: A time as Slurm prints it, such as ``1-00:30:00``, that is not 0.
+_SOME_TIME = re.compile(r"[0-9:-]*[1-9][0-9:-]*")
+
 
 class Level(str, Enum):
     """How bad a finding is."""
@@ -85,6 +88,7 @@ def _settings(site: Site, info: ClusterInfo) -> Iterator[Finding]:
         )
     yield from _overrun(site, info)
     yield from _requeues(info)
+    yield from _exemption(info)
     if size := info.settings.get("MaxArraySize"):
         yield _ok("MaxArraySize", f"the highest index of an array task is below {size}")
     if "ACCRUE_ALWAYS" in info.settings.get("PriorityFlags", "").upper().split(","):
@@ -110,7 +114,7 @@ def _overrun(site: Site, info: ClusterInfo) -> Iterator[Finding]:
 #: Settings that restart jobs despite ``--no-requeue``: key, value, which jobs.
 _REQUEUES = (
     ("PrologFlags", "FORCEREQUEUEONFAIL", "whose prolog failed"),
-    ("SlurmctldParameters", "REQUEUE_ON_RESUME_FAILURE", "whose nodes did not power up"),
+    ("SchedulerParameters", "REQUEUE_ON_RESUME_FAILURE", "whose nodes did not power up"),
 )
 
 
@@ -122,6 +126,17 @@ def _requeues(info: ClusterInfo) -> Iterator[Finding]:
                 f"{word.lower()}: Slurm restarts jobs {which} despite --no-requeue; each restart "
                 "counts as an attempt",
             )
+
+
+def _exemption(info: ClusterInfo) -> Iterator[Finding]:
+    key = "PreemptExemptTime"
+    exempt = info.settings.get(key, "")
+    if _SOME_TIME.fullmatch(exempt) and any(map(info.is_preemptible, info.partitions)):
+        yield _ok(
+            key,
+            f"Slurm preempts no job in its first {exempt}, unless its QOS says otherwise; for one "
+            "job: PreemptEligibleTime in scontrol show job JOB",
+        )
 
 
 def _seconds(text: str | None) -> int | None:

@@ -464,7 +464,7 @@ def test_where_jobs_may_run_on_for_ever_it_is_said() -> None:
     ("key", "value"),
     [
         ("PrologFlags", "Alloc,ForceRequeueOnFail"),
-        ("SlurmctldParameters", "enable_configless,requeue_on_resume_failure"),
+        ("SchedulerParameters", "bf_continue,requeue_on_resume_failure"),
     ],
 )
 def test_settings_that_restart_jobs_despite_no_requeue_are_named(key: str, value: str) -> None:
@@ -472,3 +472,27 @@ def test_settings_that_restart_jobs_despite_no_requeue_are_named(key: str, value
     (finding,) = (each for each in check(devcluster(), info) if each.level is not Level.OK)
     assert (finding.level, finding.key) == (Level.WARNING, key)
     assert "despite --no-requeue" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("exempt", "mode", "is_told"),
+    [
+        ("01:00:00", "REQUEUE", True),
+        ("1-00:30:00", "REQUEUE", True),
+        ("00:00:00", "REQUEUE", False),
+        ("UNLIMITED", "REQUEUE", False),
+        ("01:00:00", "OFF", False),
+    ],
+)
+def test_how_long_a_job_is_exempt_from_preemption_is_told_where_jobs_are_preempted(
+    exempt: str, mode: str, is_told: bool
+) -> None:
+    partitions = tuple(
+        dataclasses.replace(each, preempt_mode=mode if each.name == "spot" else "OFF")
+        for each in DEV.partitions
+    )
+    settings = {**DEV.settings, "PreemptExemptTime": exempt}
+    info = dataclasses.replace(DEV, settings=settings, partitions=partitions)
+    told = [each for each in check(devcluster(), info) if each.key == "PreemptExemptTime"]
+    assert [each.level for each in told] == [Level.OK] * is_told
+    assert all(f"in its first {exempt}" in each.message for each in told)
