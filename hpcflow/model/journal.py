@@ -266,7 +266,7 @@ class Accounted(_Record):
 
 
 class BeginLifted(_Record):
-    """Slurm let a restarted job wait two minutes, and was asked to start it now. Asked once."""
+    """Slurm let a restarted job wait, and the daemon asked it to start the job now. Asked once."""
 
     record: Literal["begin_lifted"] = "begin_lifted"
     attempt: AttemptNumber

@@ -1,4 +1,4 @@
-"""The two minutes that Slurm lets a job wait which it has restarted: nobody needs them."""
+"""Start a job that Slurm has restarted now, and not after the wait that Slurm sets for it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.journal import BeginLifted
 from hpcflow.model.state import AttemptState
+from hpcflow.model.units import format_duration
 from hpcflow.projection import catch_up
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
@@ -24,9 +25,7 @@ from hpcflow.storage.own_runs import OwnRuns
 #: What Slurm calls it when a job waits for a time.
 REASON: Final = "BeginTime"
 
-#: Slurm's own wait is 121 s from the restart. A user set a begin time that is further away.
-_BY_SLURM: Final = timedelta(minutes=5)
-#: Not worth a call.
+#: Not worth a call; and how far the times of a restart, in whole seconds, may be apart.
 _SOON: Final = timedelta(seconds=2)
 
 
@@ -87,7 +86,9 @@ def _lift(
     scheduler = around.connect(site)
     if other_cluster(around.find_site(site), scheduler):
         return
-    refused = scheduler.start_now([row.job_id or "" for row, _ in waiting])
+    delay_s = scheduler.restart_delay_s()
+    waiting = [each for each in waiting if _waits_s(each[0]) <= delay_s + _SOON.total_seconds()]
+    refused = scheduler.start_now([row.job_id or "" for row, _ in waiting]) if waiting else {}
     for row, run_dir in waiting:
         if not around.may_act():
             break  # scontrol may have taken long; another process does the rest again
@@ -101,18 +102,17 @@ def _lift(
             lifted.jobs[row.run_id] = job_id
         else:
             lifted.warnings.append(
-                f"{row.run_id}: job {job_id} was restarted and waits two minutes, for its begin "
-                f"time may not be changed: {why}"
+                f"{row.run_id}: job {job_id} was restarted and waits "
+                f"{format_duration(_waits_s(row))}, for its begin time may not be changed: {why}"
             )
     catch_up(around.ledger, [run_dir for _, run_dir in waiting])
 
 
 def to_be_lifted(known: Known, now: datetime) -> AttemptRow | None:
-    """The attempt of a run whose begin time lies ahead because Slurm restarted its job; asked once.
+    """Return the attempt of a run whose job was restarted and waits for its begin time; asked once.
     Pure.
 
-    Never one that somebody chose: a job that was not restarted may wait for the time that its owner
-    said, and so may one whose begin time was moved far away since.
+    A job that was not restarted waits for the time that its owner chose.
     """
     last = max(known.attempts, key=lambda row: row.attempt, default=None)
     if last is None or last.state != AttemptState.QUEUED.value or last.job_id is None:
@@ -123,7 +123,11 @@ def to_be_lifted(known: Known, now: datetime) -> AttemptRow | None:
         return None
     if observed.get("reason") != REASON or "begins_at" not in observed:
         return None
-    begins_at = from_text(observed["begins_at"])
-    restarted_at = last.submitted_at or begins_at
-    is_slurms = begins_at - restarted_at <= _BY_SLURM
-    return last if is_slurms and begins_at - now > _SOON else None
+    return last if from_text(observed["begins_at"]) - now > _SOON else None
+
+
+def _waits_s(row: AttemptRow) -> float:
+    """Return for how long a restarted job has to wait; longer than Slurm sets if a user moved its
+    begin time."""
+    begins_at = from_text(row.journal["observed"]["begins_at"])
+    return (begins_at - (row.submitted_at or begins_at)).total_seconds()

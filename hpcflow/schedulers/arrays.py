@@ -121,6 +121,9 @@ class ArrayScheduler:
     def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
         return self._inner.start_now(job_ids)
 
+    def restart_delay_s(self) -> float:
+        return self._inner.restart_delay_s()
+
     def cluster_info(self) -> ClusterInfo:
         return self._inner.cluster_info()
 

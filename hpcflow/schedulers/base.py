@@ -185,6 +185,10 @@ class Scheduler(Protocol):
         """
         ...
 
+    def restart_delay_s(self) -> float:
+        """How long a job waits that the scheduler has restarted, before it may start again."""
+        ...
+
     def cluster_info(self) -> ClusterInfo:
         """What the cluster says about itself."""
         ...

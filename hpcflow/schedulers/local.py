@@ -137,6 +137,9 @@ class LocalScheduler:
     def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
         return {}  # nothing waits here
 
+    def restart_delay_s(self) -> float:
+        return 0.0  # nothing is restarted
+
     def cluster_info(self) -> ClusterInfo:
         gpus = Path("/proc/driver/nvidia/gpus")
         partition = PartitionInfo(

@@ -18,7 +18,7 @@ from hpcflow.model.usage import Usage
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.parse_jobs import since_resize
 
-#: How long Slurm lets a job wait that it has requeued.
+#: How long Slurm lets a job wait that it has requeued, unless its administrators say otherwise.
 REQUEUE_WAIT = timedelta(seconds=121)
 
 _DEPENDENCY = re.compile(r"^#SBATCH --dependency=afterany:(\S+)$", re.MULTILINE)
@@ -61,8 +61,10 @@ class FakeCluster:
         self._past: list[JobInfo] = []
         self._resized: dict[str, JobInfo] = {}  # since when it is as it is, for accounting
         self._components: dict[str, list[tuple[str, str, Usage]]] = {}
+        self._record_ids: dict[object, int] = {}
         self.forgets_records = False  # slurmdbd answers, and has not heard of any job
         self.tells_no_usage = False  # it has not heard of what jobs were allocated
+        self.requeue_wait = REQUEUE_WAIT
         self.next_id: str | None = None  # one that was given before, as after a crash
 
     def start(self, job_id: str, nodes: Sequence[str] = ("n1",)) -> None:
@@ -118,7 +120,7 @@ class FakeCluster:
             self.end(job_id, "FAILED" if leaves_with else "COMPLETED", exit_code=leaves_with)
 
     def requeue(self, job_id: str, raw_state: str = "REQUEUED") -> None:
-        """Slurm itself starts the job again, under the same id, after two minutes.
+        """Slurm itself starts the job again, under the same id, after ``requeue_wait``.
 
         Accounting keeps both: the first as ``raw_state``, or as it had ended.
         """
@@ -132,8 +134,24 @@ class FakeCluster:
             _pending(job.job_id, job.job_name, job.partition or "gpu", now),
             restarts=(job.restarts or 0) + 1,
             reason="BeginTime",
-            begins_at=now + REQUEUE_WAIT,
+            begins_at=now + self.requeue_wait,
         )
+
+    def hold_for_its_exit(self, job_id: str, exit_code: int) -> None:
+        """A job that was sent with ``--requeue=expedite`` fails, and no epilog does."""
+        job, now = self._jobs[job_id], self._clock.now()
+        word = "REQUEUE_HOLD"
+        record = replace(job, raw_state="REQUEUED", state=attempt_state("REQUEUED"), ended_at=now)
+        self._past.append(replace(record, exit_code=exit_code, source="accounting"))
+        self._change(job_id, "FAILED", ended_at=now, nodes=(), exit_code=exit_code)
+        self._jobs[job_id] = replace(self._jobs[job_id], raw_state=word, submitted_at=None)
+
+    def release(self, job_id: str, *, starts: bool = True) -> None:
+        """``scontrol release`` of a job that :meth:`hold_for_its_exit` held."""
+        job = self._jobs[job_id]
+        self._jobs[job_id] = replace(self._part(job), restarts=(job.restarts or 0) + 1)
+        if starts:
+            self._may_begin(job_id)
 
     def fail_launch(self, job_id: str, *, is_node_free: bool = True) -> None:
         """Let the node fail to start a job that may not be requeued, as real Slurm reports it.

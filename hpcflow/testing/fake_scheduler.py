@@ -193,6 +193,9 @@ class FakeScheduler(FakeOutlook):
             self._may_begin(job_id)
         return {}
 
+    def restart_delay_s(self) -> float:
+        return self.requeue_wait.total_seconds()
+
     def cluster_info(self) -> ClusterInfo:
         self._say("cluster_info")
         partitions = tuple(

@@ -75,6 +75,9 @@ class AsUser:
     def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
         return self.call(lambda: self._scheduler.start_now(job_ids))
 
+    def restart_delay_s(self) -> float:
+        return self.call(self._scheduler.restart_delay_s)
+
     def cluster_info(self) -> ClusterInfo:
         return self.call(self._scheduler.cluster_info)
 

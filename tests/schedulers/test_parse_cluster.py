@@ -12,6 +12,7 @@ from hpcflow.schedulers.slurm.parse_cluster import (
     parse_accounts,
     parse_qos,
     parse_settings,
+    restart_delay_s,
     seconds,
 )
 from hpcflow.schedulers.slurm.parse_standing import QOS_FIELDS
@@ -248,3 +249,18 @@ def test_the_qos_are_one_on_a_line() -> None:
     assert parse_qos("normal\ngpu_debug\n\n") == {"normal", "gpu_debug"}
     assert cluster_info({}, "", "", "normal\n").qos == frozenset({"normal"})
     assert cluster_info({}, "", "").qos is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected_s"),
+    [
+        ({}, 121),
+        ({"AuthInfo": "(null)", "SchedulerParameters": "(null)"}, 121),
+        ({"AuthInfo": "socket=/run/munge.socket,cred_expire=600"}, 601),
+        ({"SchedulerParameters": "bf_interval=2,requeue_delay=6"}, 7),
+        ({"SchedulerParameters": "requeue_delay=0", "AuthInfo": "cred_expire=600"}, 1),
+        ({"SchedulerParameters": "bf_requeue_delay_x=7"}, 121),
+    ],
+)
+def test_how_long_a_restarted_job_waits(settings: dict[str, str], expected_s: int) -> None:
+    assert restart_delay_s(settings) == expected_s

@@ -231,6 +231,9 @@ class SlurmCommands:
                 refused[job_id] = strip_prefix(said, answer.program)
         return refused
 
+    def restart_delay_s(self) -> float:
+        return parse_cluster.restart_delay_s(self._read_settings())
+
     def cluster_info(self) -> ClusterInfo:
         settings, partitions = self._read_settings(), ask(CLUSTER_QUESTIONS["partitions"])
         return parse_cluster.cluster_info(

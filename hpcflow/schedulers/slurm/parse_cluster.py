@@ -39,6 +39,17 @@ def seconds(setting: str | None) -> int | None:
     return int(match[1]) if match else None
 
 
+def restart_delay_s(settings: dict[str, str]) -> int:
+    """Return how long after a restart Slurm sets the begin time of the job.
+
+    ``requeue_delay`` (Slurm 25.11) replaces the lifetime of job credentials; 120 s is its default.
+    Slurm adds a second: ``batch_requeue_fini()`` in job_mgr.c.
+    """
+    options = (("SchedulerParameters", "requeue_delay"), ("AuthInfo", "cred_expire"))
+    told = (re.search(rf"\b{name}=(\d+)", settings.get(key, "")) for key, name in options)
+    return 1 + next((int(match[1]) for match in told if match), 120)
+
+
 def cluster_info(
     settings: dict[str, str], partitions: str, nodes: str | None, qos: str | None = None
 ) -> ClusterInfo:
