@@ -281,8 +281,10 @@ def _fold_started(_: RunFold, __: int, report: dict[str, Any], event: dict[str, 
     report["nodes"] = [clean(str(node)) for node in nodes] if isinstance(nodes, list) else []
     begin(report, event["at"])
     # Where Slurm restarted the job, its first exit was not the last, and its first notice is over.
-    for what in ("exited_at", "exit_code", "notice_at"):
+    for what in ("exited_at", "exit_code", "notice_at", "sluid"):
         report.pop(what, None)
+    if sluid := _text(event.get("sluid")):
+        report["sluid"] = sluid
 
 
 def _fold_train_started(_: RunFold, __: int, report: dict[str, Any], event: dict[str, Any]) -> None:

@@ -7,7 +7,8 @@ kind), and what that kind carries:
 =============  ====================================================================================
 event          carries
 =============  ====================================================================================
-started        job_id, nodes (list), restarts (times that Slurm itself restarted this job)
+started        job_id, nodes (list), restarts (times that Slurm itself restarted this job), sluid
+               (which life of the job it is, where Slurm tells: 25.11 and later)
 train_started  world_size, framework, total_train_steps (optional), resumed_from (a path relative
                to the run directory, or null), train_step (where training begins), loader_workers
                (processes that read data for rank 0; only where the loader says it)

@@ -13,6 +13,10 @@ _NAME: Final = re.compile(NAME_PATTERN, re.ASCII)
 _RUN_ID: Final = re.compile(rf"{NAME_PATTERN}-\d{{8}}-[a-z2-7]{{8}}", re.ASCII)
 _JOB_NAME: Final = re.compile(rf"hpcflow:({_RUN_ID.pattern}):(\d{{1,6}})", re.ASCII)
 
+#: Of a SLUID, such as ``sEKNKTV3WPV500``: an s, and the base32 of Crockford.
+_SLUID: Final = re.compile(r"s([0-9A-HJKMNP-TV-Z]{13})", re.ASCII)
+_IN_PYTHON: Final = str.maketrans("JKMNPQRSTVWXYZ", "IJKLMNOPQRSTUV")
+
 #: Characters of the random part of a run id: RFC 4648 base32 in lower case, five bits each.
 ID_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 ID_RANDOM_CHARS: Final = 8
@@ -58,3 +62,12 @@ def parse_job_name(text: str) -> tuple[str, int] | None:
     """Run id and attempt from a job name; None when hpcflow did not make it."""
     match = _JOB_NAME.fullmatch(text)
     return (match[1], int(match[2])) if match else None
+
+
+def sluid_number(text: object) -> int | None:
+    """Return the number that a SLUID of Slurm stands for; None when ``text`` is not one.
+
+    It is what sacct calls the ``DBIndex`` of a record, from Slurm 24.11 on.
+    """
+    match = _SLUID.fullmatch(text) if isinstance(text, str) else None
+    return int(match[1].translate(_IN_PYTHON), 32) if match else None

@@ -12,7 +12,7 @@ from hpcflow.launch.price import usage_of
 from hpcflow.ledger.derive import BILL_TRIES
 from hpcflow.ledger.rows import DueBill
 from hpcflow.model.from_store import is_own_word, own_records
-from hpcflow.model.ids import parse_job_name
+from hpcflow.model.ids import parse_job_name, sluid_number
 from hpcflow.model.journal import Accounted, Ended, JournalRecord
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState
@@ -78,16 +78,26 @@ def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
     None where there is none, it, or another part of the job, is not closed yet, or nobody can tell
     which of several lives it is.
 
-    Ids wrap, and one id may be restarted many times: the time of submission must agree, for people
-    rename their jobs; or, where the attempt's is not known, the name.
+    Ids wrap, and one id may be restarted many times. A job that knows its SLUID has told which life
+    it was. Else the time of submission must agree, for people rename their jobs; or, where the
+    attempt's is not known, the name.
     """
     everything, attempt = list(told), due.attempt
+    sluid = sluid_number(attempt.report.get("sluid"))
     same = [
         job
         for job in everything
-        if job.source == "accounting" and job.job_id == attempt.job_id and _is_whole(job)
+        if job.source == "accounting"
+        and job.job_id == attempt.job_id
+        and (sluid is None or job.record_id in (None, sluid))
+        and _is_whole(job)
     ]
-    exact = [job for job in same if _agree(job.submitted_at, attempt.submitted_at)]
+    exact = [
+        job
+        for job in same
+        if (sluid is not None and job.record_id == sluid)
+        or _agree(job.submitted_at, attempt.submitted_at)
+    ]
     found = exact or [
         job
         for job in same

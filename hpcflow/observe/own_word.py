@@ -15,6 +15,7 @@ from typing import Final
 
 from hpcflow.clock import from_text
 from hpcflow.model.events import MAX_LINE_BYTES, parse_event
+from hpcflow.model.ids import sluid_number
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, open_file
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
@@ -76,6 +77,15 @@ def has_finished(run_dir: RunDir, number: int) -> bool:
 def was_told_to_leave(run_dir: RunDir, number: int) -> bool:
     """Whether the job had a notice: the script's trap writes the file, the program the event."""
     return run_dir.attempt(number).notice.exists() or first_notice(run_dir, number) is not None
+
+
+def own_record(run_dir: RunDir, number: int) -> int | None:
+    """The number in accounting of the life of the job that executed the attempt, by the SLUID that
+    it reported when it started; None where it knew none."""
+    lines = _lines(run_dir.attempt(number).events)
+    events = (parse_event(line) for line in lines if b'"started"' in line)
+    started = (event for event in events if event and event["event"] == "started")
+    return sluid_number(next(started, {}).get("sluid"))
 
 
 def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:

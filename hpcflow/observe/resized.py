@@ -46,6 +46,6 @@ def lives_of(records: Sequence[JobInfo]) -> list[JobInfo]:
         if last is each:
             whole += [] if is_resized(each) else [each]
         elif not is_resized(last):
-            at, began_at = each.submitted_at, each.started_at
-            whole.append(replace(last, submitted_at=at, started_at=began_at))
+            at, began_at, number = each.submitted_at, each.started_at, each.record_id
+            whole.append(replace(last, submitted_at=at, started_at=began_at, record_id=number))
     return whole

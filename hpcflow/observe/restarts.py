@@ -13,7 +13,7 @@ from hpcflow.model.journal import Ended, JournalRecord, Observed
 from hpcflow.model.state import AttemptState, Cause, cause_of_end, normalize_raw_state
 from hpcflow.model.views import AttemptView
 from hpcflow.observe.judge import observed
-from hpcflow.observe.own_word import last_exit, last_sign, was_told_to_leave
+from hpcflow.observe.own_word import last_exit, last_sign, own_record, was_told_to_leave
 from hpcflow.observe.unreachable import tell_to_leave
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
@@ -131,7 +131,7 @@ def _records(
     clock: Clock,
 ) -> list[JournalRecord]:
     def ends(number: int, past: int) -> list[JournalRecord]:
-        record = _life(lives, past - restarts, job)
+        record = _life(lives, past - restarts, job, own_record(run_dir, number))
         # A restart counts as a submission, so that is when the life before it was over.
         until = job.submitted_at if job is not None and past == restarts - 1 else None
         return _end(run_dir, number, record, until=until, now=clock.now())
@@ -145,13 +145,18 @@ def _records(
     return follow(last, restarts, ends, clock)
 
 
-def _life(lives: Sequence[JobInfo], before: int, job: JobInfo | None) -> JobInfo | None:
+def _life(
+    lives: Sequence[JobInfo], before: int, job: JobInfo | None, number: int | None
+) -> JobInfo | None:
     """Accounting's record of the life that was ``-before`` restarts before this one.
 
-    Counted back from the newest: those further back may not have been asked for. The record of this
-    life may be there or not, and is known by its time.
+    By the number of the record, where that life knew it. Else counted back from the newest: those
+    further back may not have been asked for. The record of this life may be there or not, and is
+    known by its time.
     """
-    if job is not None and job.source == "queue" and job.submitted_at is not None:
+    if number is not None:
+        over, before = [each for each in lives if each.record_id == number], -1
+    elif job is not None and job.source == "queue" and job.submitted_at is not None:
         over = [each for each in lives if _is_before(each, job.submitted_at)]
     else:
         over = list(lives[:-1])

@@ -73,6 +73,9 @@ class JobInfo:
         begins_at: the time that it waits for, if that is what it waits for.
         preempted_at: when it was told that a job of higher priority takes its nodes. Only the queue
             knows it, and only of the job's last life.
+        record_id: number of its record in accounting, unique for all time: each life of a job has a
+            record, and each part of a resized one. From Slurm 24.11 on it is the SLUID of the life,
+            or of the part, as a number. Only accounting knows it.
         elapsed_s: how long it ran, without what it was suspended. Only accounting knows it.
         usage: what it was allocated. Only accounting knows it.
     """
@@ -94,6 +97,7 @@ class JobInfo:
     ended_at: datetime | None = None
     preempted_at: datetime | None = None
     qos: str | None = None
+    record_id: int | None = None
     elapsed_s: int | None = None
     usage: Usage | None = None
     source: Literal["queue", "accounting", "local"] = "queue"

@@ -301,6 +301,7 @@ class FakeCluster:
                 qos="normal",
                 elapsed_s=self._elapsed_s(job),
                 usage=self._usage(job) if job.nodes and not self.tells_no_usage else None,
+                record_id=self._record_id(job),
             )
             record = since_resize(record)
             found.append(record)
@@ -308,9 +309,18 @@ class FakeCluster:
                 self._components.get(job.job_id, ()), 1
             ):
                 component = replace(record, job_id=f"{job.job_id}+{number}", account=account)
+                component = replace(component, record_id=self._record_id(component))
                 used = usage if job.nodes else None
                 found.append(replace(component, partition=partition, usage=used))
         return found
+
+    def _record_id(self, job: JobInfo) -> int:
+        key = job.job_id, job.restarts, job.submitted_at
+        return self._record_ids.setdefault(key, 1 + len(self._record_ids))
+
+    def lose_record(self, record_id: int | None) -> None:
+        """slurmdbd has lost the record of a former life of a job."""
+        self._past = [job for job in self._past if self._record_id(job) != record_id]
 
     def add_component(
         self, job_id: str, partition: str, usage: Usage, account: str = "physics"

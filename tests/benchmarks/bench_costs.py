@@ -221,6 +221,7 @@ def _row(number: int, run_dir: RunDir) -> str:
         "Submit": format_time(begin), "Start": format_time(begin), "End": format_time(end),
         "Partition": "gpu", "Account": "physics", "NodeList": "n1", "Reason": "None",
         "QOS": "normal", "ElapsedRaw": "3600", "JobName": job_name(run_dir.path.name, 1),
+        "DBIndex": str(1 + number),
         "AllocTRES": "billing=16,cpu=16,gres/gpu:a100=4,gres/gpu=4,mem=2000M,node=1",
     }  # fmt: skip
     return FIELD_END.join(fields[name] for name in ACCOUNTING_FIELDS) + "\n"

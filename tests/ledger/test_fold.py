@@ -381,6 +381,15 @@ def test_hostile_values_of_a_known_event_are_left_out() -> None:
     json.dumps([row.metrics, attempt.report], allow_nan=False)
 
 
+def test_the_life_that_a_job_says_it_is_is_that_of_its_last_start() -> None:
+    story = Story().journal(intended(1))
+    story.events(1, event("started", job_id="1", nodes=[], sluid="s5P1M8J202S900"))
+    assert story.attempts()[0].report["sluid"] == "s5P1M8J202S900"
+    for sluid in (None, 7, ["s5P1M8J202S900"]):
+        story.events(1, event("started", job_id="1", nodes=[], sluid=sluid))
+        assert "sluid" not in story.attempts()[0].report
+
+
 def test_a_job_cannot_fill_the_ledger_with_metric_names() -> None:
     story = Story()
     for number in range(MAX_METRICS + 10):

@@ -26,6 +26,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.unread import mark_unread
 from hpcflow.testing.fake_scheduler import FakeScheduler
+from tests.requeue.restarts import sluid_of
 from tests.requeue.watched import Watched
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -422,6 +423,34 @@ def test_the_record_of_a_former_life_is_not_that_of_one_whose_submission_nobody_
     assert record_of(replace(due, attempt=second), [record]) is None
     unseen = replace(due.attempt, submitted_at=now, started_at=None)
     assert record_of(replace(due, attempt=unseen), [record]) == record, "that may be its own"
+
+
+def test_a_life_that_knows_its_sluid_is_billed_by_its_own_record_and_no_other(
+    desk: Watched,
+) -> None:
+    """Nobody saw when it was submitted, and its owner has renamed the job since."""
+    launched = desk.launch()
+    for _ in range(3):
+        desk.clock.advance(1800)
+        desk.slurm.requeue(launched.job_id)
+        desk.slurm.start(launched.job_id)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    desk.clock.advance(60)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        due, *_ = ledger.due_bills(desk.clock.now(), user=desk.settings.user, limit=9)
+    told = desk.slurm.accounting([launched.job_id], BEGIN)
+    told = [replace(each, job_name="mine") for each in told]
+    assert len(told) == len({each.record_id for each in told}) == 4
+    unseen = replace(due.attempt, submitted_at=None, started_at=None, ended_at=None)
+    assert record_of(replace(due, attempt=unseen), told) is None, "it may be any of them"
+    for record in told:
+        report = {"sluid": sluid_of(record.record_id)}
+        for at in (None, told[0].submitted_at):
+            attempt = replace(unseen, submitted_at=at, report=report)
+            rest = [each for each in told if each != record]
+            assert record_of(replace(due, attempt=attempt), told) == record
+            assert record_of(replace(due, attempt=attempt), rest) is None, "it is to come"
 
 
 def test_a_run_directory_that_is_gone_keeps_no_other_from_its_bill(desk: Watched) -> None:

@@ -100,6 +100,23 @@ def test_the_nodes_are_known_without_scontrol(
     assert bench.events()[0]["nodes"] == nodes
 
 
+@pytest.mark.parametrize(
+    ("sluid", "said"),
+    [
+        ("sEKNKTV3WPV500", "sEKNKTV3WPV500"),
+        ("", None),
+        ('s", "nodes": [", "n7', None),
+        ("sEKNKTV3WPV500\n", None),
+    ],
+)
+def test_the_job_says_which_life_it_is_where_slurm_tells(
+    bench: Bench, sluid: str, said: str | None
+) -> None:
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_SLUID": sluid}
+    written(bench, "true", site=a_site()).execute(**job)
+    assert bench.events()[0].get("sluid") == said
+
+
 def test_what_scontrol_says_goes_before(bench: Bench) -> None:
     bench.program("scontrol", "#!/bin/sh\nprintf 'odd\"\\\\name\\nn2\\n'\n")
     written(bench, "true", site=a_site()).execute(SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-2]")

@@ -18,15 +18,33 @@ from hpcflow.storage.layout import RunDir
 from tests.requeue.watched import Watched
 
 
-def claim(desk: Watched, launched: Launched, number: int, job_id: str, *events: Any) -> None:
-    """What the script does when it starts: its claim, and the events of its life."""
+def claim(
+    desk: Watched, launched: Launched, number: int, job_id: str, *events: Any, **more: Any
+) -> None:
+    """What the script does when it starts: its claim, and the events of its life.
+
+    Args:
+        more: what else stands in the first event.
+    """
     attempt = RunDir(launched.run_dir).attempt(number)
     attempt.path.mkdir(mode=0o700, exist_ok=True)
     attempt.claim.write_text(f"{job_id}\n")
-    started = {"event": "started", "job_id": job_id, "nodes": ["n1"], "restarts": number - 1}
+    started = {
+        "event": "started",
+        "job_id": job_id,
+        "nodes": ["n1"],
+        "restarts": number - 1,
+        **more,
+    }
     with attempt.events.open("a") as file:
         for event in (started, *events):
             file.write(json.dumps({"at": to_text(desk.clock.now()), **event}) + "\n")
+
+
+def sluid_of(number: int | None) -> str:
+    """The SLUID that Slurm writes for a number: an s, and the base32 of Crockford."""
+    digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+    return "s" + "".join(digits[(number or 0) >> 5 * place & 31] for place in range(12, -1, -1))
 
 
 def causes(seen: RunDetail) -> list[Cause | None]:

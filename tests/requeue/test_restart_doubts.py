@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,15 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.testing.fake_cluster import REQUEUE_WAIT
-from tests.requeue.restarts import causes, claim, jobs, requeued_too_late, restarted, tell_restarts
+from tests.requeue.restarts import (
+    causes,
+    claim,
+    jobs,
+    requeued_too_late,
+    restarted,
+    sluid_of,
+    tell_restarts,
+)
 from tests.requeue.watched import Watched
 
 
@@ -57,6 +66,25 @@ def test_an_end_that_accounting_has_missed_is_told_by_the_job_itself(desk: Watch
     seen = desk.seen(launched.run_id)
     assert causes(seen) == [Cause.NODE_FAIL, Cause.COMPLETED]
     assert desk.tick().sent == {}
+
+
+def test_a_life_whose_record_is_lost_does_not_get_that_of_another(desk: Watched) -> None:
+    """Where lives know their SLUID; else records can only be counted."""
+    launched = desk.launch()
+    lost = []
+    for number, raw_state in enumerate(("NODE_FAIL", "REQUEUED", "PREEMPTED"), 1):
+        *_, record = desk.slurm.accounting([launched.job_id], desk.clock.now() - timedelta(days=1))
+        lost += [record.record_id] if raw_state == "REQUEUED" else []
+        sluid = sluid_of(record.record_id)
+        claim(desk, launched, number, launched.job_id, sluid=sluid)
+        desk.clock.advance(600)
+        desk.slurm.requeue(launched.job_id, raw_state)
+        desk.slurm.start(launched.job_id)
+    (number_of_lost,) = lost
+    desk.slurm.lose_record(number_of_lost)
+    desk.tick()
+    expected = [Cause.NODE_FAIL, Cause.REQUEUED, Cause.PREEMPTED, None]
+    assert causes(desk.seen(launched.run_id)) == expected
 
 
 def test_a_completed_run_stays_completed_whoever_requeues_its_job(desk: Watched) -> None:

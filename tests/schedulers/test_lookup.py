@@ -196,6 +196,7 @@ def test_a_job_id_that_was_used_before_is_another_job(
     slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
 ) -> None:
     before = {**ACCOUNTING_ROW, "Submit": "2019-01-01T00:00:00", "JobName": "of long ago"}
+    before["DBIndex"] = "1"
     now = {**ACCOUNTING_ROW, "Submit": "2026-01-01T00:00:05"}
     install(slurm, tmp_path, "sacct", stdout=_accounting_text(before, now))
     jobs = SlurmCommands(clock=clock).accounting(["123"], clock.now())
@@ -206,7 +207,7 @@ def test_all_jobs_whose_names_begin_so_are_told_of_with_one_question(
     slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
 ) -> None:
     rows = [
-        {**ACCOUNTING_ROW, "JobID": job_id, "JobName": name}
+        {**ACCOUNTING_ROW, "JobID": job_id, "JobName": name, "DBIndex": job_id.replace("_", "")}
         for job_id, name in (
             ("7", "mine"),
             ("8", "hpcflow-by-hand"),
@@ -229,7 +230,10 @@ def test_the_first_component_of_a_heterogeneous_job_has_its_number(
     slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
 ) -> None:
     """As Slurm 22.05 prints it: a row for each component."""
-    rows = [{**ACCOUNTING_ROW, "JobID": f"123+{number}"} for number in range(3)]
+    rows = [
+        {**ACCOUNTING_ROW, "JobID": f"123+{number}", "DBIndex": f"{7 + number}"}
+        for number in range(3)
+    ]
     install(slurm, tmp_path, "sacct", stdout=_accounting_text(*rows))
     install(slurm, tmp_path, "squeue", stdout=_queue_text({**QUEUE_ROW, "JobArrayID": "123+0"}))
     commands = SlurmCommands(clock=clock)

@@ -17,7 +17,7 @@ from hpcflow.schedulers.slurm.parse_jobs import (
     FIELD_END,
     QUEUE_FORMAT,
     ROW_END,
-    newest_of_each_life,
+    newest_of_each_record,
     parse_accounting,
     parse_queue,
 )
@@ -35,7 +35,7 @@ ACCOUNTING_ROW = {
     "Account": "physics", "NodeList": "n[1-2]", "Reason": "None",
     "QOS": "normal", "ElapsedRaw": "6900",
     "AllocTRES": "billing=16,cpu=16,gres/gpu:a100=4,gres/gpu=4,mem=2000M,node=2",
-    "JobName": "hpcflow:x-20260301-aaaaaaaa:1",
+    "DBIndex": "7", "JobName": "hpcflow:x-20260301-aaaaaaaa:1",
 }  # fmt: skip
 
 
@@ -172,15 +172,18 @@ def test_accounting_is_told_oldest_first_with_every_start_of_a_job() -> None:
     assert [job.raw_state for job in jobs] == ["PREEMPTED", "COMPLETED"]
 
 
-def test_what_accounting_has_told_in_several_parts_is_one_life() -> None:
+def test_what_accounting_has_told_in_several_parts_is_one_record() -> None:
     """A job of which slurmdbd is asked week by week; it ended while it was asked."""
     running = {**ACCOUNTING_ROW, "State": "RUNNING", "End": "Unknown", "ElapsedRaw": "6899"}
-    again = {**ACCOUNTING_ROW, "Submit": "2026-03-01T11:05:00"}
+    again = {**ACCOUNTING_ROW, "Submit": "2026-03-01T11:05:00", "DBIndex": "9"}
     # Resized twice within a second.
-    resized = {**again, "State": "RESIZING", "End": "2026-03-01T11:05:00", "ElapsedRaw": "3600"}
-    other = {**ACCOUNTING_ROW, "JobID": "123+1"}
+    resized = {
+        **again, "State": "RESIZING", "End": "2026-03-01T11:05:00", "ElapsedRaw": "3600",
+        "DBIndex": "8",
+    }  # fmt: skip
+    other = {**ACCOUNTING_ROW, "JobID": "123+1", "DBIndex": "10"}
     rows = [running, running, ACCOUNTING_ROW, resized, again, other]
-    told = newest_of_each_life(parse_accounting(_accounting_text(*rows)))
+    told = newest_of_each_record(parse_accounting(_accounting_text(*rows)))
     seen = sorted((job.job_id, job.raw_state, job.elapsed_s) for job in told)
     assert seen == [
         ("123", "COMPLETED", 3300),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -53,7 +54,7 @@ KEYS = {
     "--bogus": None,
 }
 #: The others were recorded before these were asked for.
-ASKED_LATER = {"PreemptTime", "QOS", "ElapsedRaw", "AllocTRES"}
+ASKED_LATER = {"PreemptTime", "QOS", "ElapsedRaw", "AllocTRES", "DBIndex"}
 ASKED_FOR_ALL = {"22.05.8", "24.11.5", "26.05.5"}
 #: Where a version names the reason more, or less, exactly.
 OTHER_KEYS = {
@@ -133,6 +134,15 @@ def test_accounting_says_the_same_except_for_codes_above_127(version: str) -> No
             assert first.nodes
             assert first.started_at is not None
             assert first.ended_at is not None
+
+
+def test_each_record_of_accounting_has_a_number_of_its_own(version: str) -> None:
+    """Those of lives and of parts of one job differ; components of a heterogeneous job, too."""
+    if version not in ASKED_FOR_ALL:
+        return
+    jobs = _accounting(version)
+    assert len({job.record_id for job in jobs} - {None}) == len(jobs)
+    assert max(Counter(job.job_id for job in jobs).values()) == 2
 
 
 def test_a_job_that_shrank_is_told_in_parts_that_do_not_overlap(version: str) -> None:

@@ -302,7 +302,7 @@ class SlurmCommands:
         ]
         text = self._ask_in_windows(argv, earliest, [f"--uid={os.geteuid()}", *options])
         # Job ids wrap: an older job may bear the same one.
-        return parse_jobs.newest_of_each_life(
+        return parse_jobs.newest_of_each_record(
             job
             for job in parse_jobs.parse_accounting(text)
             if is_any_age or job.submitted_at is None or job.submitted_at >= earliest

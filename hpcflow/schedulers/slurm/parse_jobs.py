@@ -36,10 +36,11 @@ QUEUE_FORMAT: Final = ",".join(
 
 ACCOUNTING_FIELDS: Final = (
     "JobID", "State", "ExitCode", "Submit", "Start", "End", "Partition", "Account", "NodeList",
-    "Reason", "QOS", "ElapsedRaw", "AllocTRES", "JobName",
+    "Reason", "QOS", "ElapsedRaw", "AllocTRES", "DBIndex", "JobName",
 )  # fmt: skip
-#: For ``sacct --format``, with ``--parsable2 --delimiter FIELD_END``. The number of restarts cannot
-#: be asked for before Slurm 24.11; an unknown field is an error.
+#: For ``sacct --format``, with ``--parsable2 --delimiter FIELD_END``. The number of restarts and
+#: the SLUID cannot be asked for before Slurm 24.11; an unknown field is an error. All versions know
+#: ``DBIndex``: the SLUID as a number, where there is one.
 ACCOUNTING_FORMAT: Final = ",".join(ACCOUNTING_FIELDS)
 
 _NO_TEXT: Final = frozenset({"", "none", "null", "(null)", "n/a", "unknown"})
@@ -115,6 +116,7 @@ def parse_accounting(text: str, fields: Sequence[str] = ACCOUNTING_FIELDS) -> li
             qos=_text(told.get("QOS", "")),
             elapsed_s=_count(told.get("ElapsedRaw", "")),
             usage=parse_tres(told.get("AllocTRES", "")),
+            record_id=_count(told.get("DBIndex", "")),
         )
         jobs.append(since_resize(job))
     return sort_by_age(jobs)
@@ -143,17 +145,12 @@ def sort_by_age(jobs: Iterable[JobInfo]) -> list[JobInfo]:
     return sorted(jobs, key=lambda job: (job.submitted_at or never, job.started_at or never))
 
 
-def newest_of_each_life(jobs: Iterable[JobInfo]) -> list[JobInfo]:
-    """Return the last record of each submission of each job, in the order of ``jobs``.
+def newest_of_each_record(jobs: Iterable[JobInfo]) -> list[JobInfo]:
+    """Return the last answer about each record of accounting, in the order of ``jobs``.
 
     A long job appears in the answer to each of several queries, and may end between two of them.
-    The records before and after a resize can have the same time of submission; both are kept.
     """
-    newest: dict[object, JobInfo] = {}
-    for job in jobs:
-        is_resized = normalize_raw_state(job.raw_state) == "RESIZING"
-        newest[job.job_id, job.submitted_at or object(), is_resized] = job
-    return list(newest.values())
+    return list({job.record_id or object(): job for job in jobs}.values())
 
 
 def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobInfo:
