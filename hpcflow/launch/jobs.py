@@ -87,7 +87,7 @@ def alive_jobs(
     *,
     queue: Sequence[JobInfo] | None = None,
 ) -> list[str]:
-    """Ids of the jobs in the queue that are of the run.
+    """Ids of the jobs in the queue that are of the run, and execute it now or may once more.
 
     By their names, for ids are used again. People rename their jobs, and name those that they send
     by hand: an id of the journal counts under another name if it was submitted when the journal
@@ -119,7 +119,7 @@ def alive_jobs(
             return named[0] == run_id
         if last.intent is None or job.job_id != last.job_id or not is_own:
             return False
-        if job.restarts:
+        if job.restarts or job.is_held_for_its_exit:
             return True
         moment = job.submitted_at
         return job.job_name.strip() == last.intent.job_name.strip() or (
@@ -130,5 +130,22 @@ def alive_jobs(
     return [
         job.job_id
         for job in (scheduler.queue() if queue is None else queue)
-        if job.state is not AttemptState.ENDED and is_of_run(job)
+        if (job.state is not AttemptState.ENDED or job.is_held_for_its_exit) and is_of_run(job)
     ]
+
+
+def without_held(
+    run_id: str, scheduler: Scheduler, records: Sequence[JournalRecord], queue: Sequence[JobInfo]
+) -> list[JobInfo]:
+    """Cancel the jobs of a run that Slurm holds since they failed; return the rest of the queue.
+
+    The next attempt takes their place. If a user released one, it would find that and leave.
+
+    Raises:
+        SchedulerError: Slurm did not cancel them.
+    """
+    held = [job for job in queue if job.is_held_for_its_exit]
+    own = alive_jobs(run_id, scheduler, records, queue=held) if held else []
+    if own:
+        scheduler.cancel(own)
+    return [job for job in queue if job.job_id not in own]

@@ -8,7 +8,13 @@ from hpcflow.clock import Clock
 from hpcflow.errors import InputError
 from hpcflow.launch import submission
 from hpcflow.launch.change import changed, freeze_anew
-from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs, require_cluster, require_journal
+from hpcflow.launch.jobs import (
+    LOCK_WAIT_S,
+    alive_jobs,
+    require_cluster,
+    require_journal,
+    without_held,
+)
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
@@ -103,6 +109,7 @@ def resume(
             _go_on(run_dir, settings, clock)
             return _launched(run, run_dir, waited)
         queue, records = without_standby(records, queue), journal.read(run_dir)
+        queue = without_held(run.run_id, scheduler, records, queue)
         if strays := alive_jobs(run.run_id, scheduler, records, queue=queue):
             restarted = adopt_restarted(run_dir, records, queue, clock)
             if restarted is not None:

@@ -105,6 +105,10 @@ SLURM_STATES: Final[dict[str, AttemptState]] = {
     "REVOKED": _E,
 }
 
+#: Slurm's words for a job that it holds since it ended with an error, to be released by a user: it
+#: was sent with ``--requeue=expedite``, or the site's ``RequeueExitHold`` names its exit code.
+HELD_FOR_ITS_EXIT: Final = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})
+
 _RAW_CAUSES: Final[dict[str, Cause]] = {
     "COMPLETED": Cause.COMPLETED,
     "CANCELLED": Cause.CANCELLED,
@@ -146,6 +150,8 @@ def cause_of_end(raw_state: str, exit_code: int | None) -> Cause:
             run's program says "send me again"; None when nobody knows it.
     """
     word = normalize_raw_state(raw_state)
+    if word in HELD_FOR_ITS_EXIT and exit_code:
+        word = "FAILED"
     if word in ("FAILED", "") and exit_code == RESUBMIT_EXIT_CODE:
         return Cause.CHECKPOINTED
     if word:

@@ -79,7 +79,10 @@ def _newest_about(attempt: AttemptView, said: Sequence[JobInfo]) -> JobInfo | No
             for job in reversed(said)
             if _is_named_like(job, attempt)
             or (job.submitted_at is not None and job.submitted_at == attempt.submitted_at)
-            or (job.restarts and parse_job_name(job.job_name.strip()) is None)
+            or (
+                (job.restarts or job.is_held_for_its_exit)
+                and parse_job_name(job.job_name.strip()) is None
+            )
         ),
         None,
     )

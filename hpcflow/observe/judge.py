@@ -172,6 +172,8 @@ def _judge_answer(
         if job.source == "accounting" and attempt.exit_code is not None:
             exit_code = attempt.exit_code  # sacct takes 128 off: 203 would be 75, "send me again"
         cause, rule = cause_of_end(job.raw_state, exit_code), f"{job.source} says {job.raw_state}"
+        if job.is_held_for_its_exit:
+            rule = f"{rule}: Slurm holds it for its exit code"
         if cause in _MAY_BE_PREEMPTION and _was_leaving(job):
             cause, rule = Cause.PREEMPTED, f"{rule}, and that it was being preempted"
         if launch_failed:

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
-from hpcflow.model.state import AttemptState
+from hpcflow.model.state import HELD_FOR_ITS_EXIT, AttemptState, normalize_raw_state
 from hpcflow.model.usage import Usage
 from hpcflow.schedulers.waiting import PredictedStart, PriorityFactor, WaitingJob
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
@@ -101,6 +101,13 @@ class JobInfo:
     elapsed_s: int | None = None
     usage: Usage | None = None
     source: Literal["queue", "accounting", "local"] = "queue"
+
+    @property
+    def is_held_for_its_exit(self) -> bool:
+        """Whether the queue holds this job, which ended with an error, until a user releases it."""
+        word = normalize_raw_state(self.raw_state)
+        is_over = self.state is AttemptState.ENDED and self.source == "queue"
+        return is_over and word in HELD_FOR_ITS_EXIT
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,8 @@ class FakeCluster:
         signal: int | None = None,
     ) -> None:
         """End a job that has not ended: COMPLETED, FAILED, TIMEOUT, NODE_FAIL, …"""
+        if self._jobs[job_id].is_held_for_its_exit:
+            self.release(job_id, starts=False)
         if self._jobs[job_id].state is not AttemptState.ENDED:
             now = self._clock.now()
             self._change(job_id, raw_state, ended_at=now, exit_code=exit_code, signal=signal)
@@ -190,7 +192,9 @@ class FakeCluster:
         self._past.append(replace(self._part(self._jobs.pop(job_id)), source="accounting"))
 
     def _part(self, job: JobInfo) -> JobInfo:
-        """A job as accounting has it since it was resized."""
+        """A job as accounting has it since it was resized, or since Slurm holds it."""
+        if job.is_held_for_its_exit:
+            return _pending(job.job_id, job.job_name, job.partition or "gpu", job.ended_at)
         return replace(job, submitted_at=self._resized.get(job.job_id, job).submitted_at)
 
     def _add_all(
@@ -283,7 +287,8 @@ class FakeCluster:
     def _remembered(self) -> Iterable[JobInfo]:
         now = self._clock.now()
         for job_id, job in list(self._jobs.items()):
-            if job.ended_at is not None and now - job.ended_at > self._min_job_age:
+            is_over = job.ended_at is not None and not job.is_held_for_its_exit
+            if is_over and now - (job.ended_at or now) > self._min_job_age:
                 self.forget(job_id)
             else:
                 yield job
@@ -378,7 +383,7 @@ def tasks_in(script: str) -> int:
     return int(array[1]) + 1 if array else 1
 
 
-def _pending(job_id: str, job_name: str, partition: str, now: datetime) -> JobInfo:
+def _pending(job_id: str, job_name: str, partition: str, now: datetime | None) -> JobInfo:
     return JobInfo(
         job_id=job_id,
         job_name=job_name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,92 @@ def test_who_has_lost_the_lease_writes_of_no_further_run(desk: Watched) -> None:
     (lifted,) = desk.tick(may_act=lambda: next(answers, False)).lifted
     lasts = {each.run_id: journal.read(RunDir(each.run_dir))[-1] for each in runs}
     assert [run_id for run_id, last in lasts.items() if isinstance(last, BeginLifted)] == [lifted]
+
+
+@pytest.mark.parametrize("delay_s", [1, 6, 121, 601, 86_401])
+def test_the_wait_of_the_cluster_is_lifted_and_a_longer_one_is_the_owners(
+    desk: Watched, delay_s: int
+) -> None:
+    """`requeue_delay` or `cred_expire` in slurm.conf says how long Slurm makes a job wait."""
+    desk.slurm.requeue_wait = timedelta(seconds=delay_s)
+    slurms, owners = desk.launch(), desk.launch()
+    desk.tick()
+    for launched in (slurms, owners):
+        desk.slurm.requeue(launched.job_id)
+    chosen = desk.clock.now() + timedelta(seconds=delay_s + 60)
+    desk.slurm.begin_at(owners.job_id, chosen)
+    lifted = {} if delay_s == 1 else {slurms.run_id: slurms.job_id}
+    assert desk.tick().lifted == lifted, "a second is not worth a call"
+    desk.slurm.forbids_start_now = True
+    report = desk.tick()
+    assert (report.lifted, report.warnings) == ({}, [])
+    assert desk.seen(owners.run_id).attempts[-1].reason == "BeginTime"
+
+
+def test_a_wait_that_may_not_be_lifted_is_told_in_its_length(desk: Watched) -> None:
+    desk.slurm.requeue_wait = timedelta(minutes=10)
+    desk.slurm.forbids_start_now = True
+    launched = desk.launch()
+    desk.tick()
+    desk.slurm.requeue(launched.job_id)
+    (warning,) = desk.tick().warnings
+    assert "waits 10m 00s" in warning
+
+
+@pytest.mark.parametrize(("exit_code", "cause"), [(75, Cause.CHECKPOINTED), (1, Cause.FAILED)])
+def test_a_job_that_slurm_holds_for_its_exit_code_has_ended_and_another_takes_its_place(
+    desk: Watched, exit_code: int, cause: Cause
+) -> None:
+    launched_at, launched = desk.clock.now(), desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.tick()
+    desk.clock.advance(600)
+    desk.slurm.hold_for_its_exit(launched.job_id, exit_code)
+    desk.look()
+    (first,) = desk.seen(launched.run_id).attempts
+    assert (first.cause, first.exit_code, first.raw_state) == (cause, exit_code, "REQUEUE_HOLD")
+    assert first.ended_at == desk.clock.now()
+    desk.tick()  # a failure waits for its backoff
+    desk.clock.advance(3600)
+    desk.tick()
+    *_, held = desk.slurm.accounting([launched.job_id], launched_at)
+    assert held.raw_state.startswith("CANCELLED")
+    for _ in range(3):
+        desk.clock.advance(60)
+        assert desk.tick().sent == {}
+    seen = desk.seen(launched.run_id)
+    assert causes(seen) == [cause, None]
+    assert len(set(jobs(seen))) == 2
+    bills = [each for each in journal.read(RunDir(launched.run_dir)) if isinstance(each, Accounted)]
+    (bill,) = bills
+    assert (bill.source, bill.elapsed_s) == ("accounting", Decimal(600))
+    desk.assert_rebuilt_alike(launched.run_id)
+
+
+def test_a_held_job_that_its_owner_releases_is_the_next_attempt(desk: Watched) -> None:
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.tick()
+    desk.slurm.hold_for_its_exit(launched.job_id, 75)
+    desk.look()
+    desk.slurm.release(launched.job_id)
+    assert desk.tick().sent == {}
+    claim(desk, launched, 2, launched.job_id)
+    seen = desk.seen(launched.run_id)
+    assert (jobs(seen), causes(seen)) == ([launched.job_id] * 2, [Cause.CHECKPOINTED, None])
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_run_that_is_cancelled_leaves_no_held_job_behind(desk: Watched, is_seen: bool) -> None:
+    launched = desk.launch()
+    desk.tick()
+    desk.slurm.hold_for_its_exit(launched.job_id, 75)
+    if is_seen:
+        desk.look()
+    desk.cancel(RunDir(launched.run_dir))
+    (held,) = desk.slurm.queue([launched.job_id])
+    assert held.raw_state.startswith("CANCELLED")
+    assert desk.tick().sent == {}
 
 
 def test_a_begin_time_that_its_owner_chose_is_left_alone(desk: Watched) -> None:

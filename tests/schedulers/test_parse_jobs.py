@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcflow.errors import SchedulerUnavailable
-from hpcflow.model.state import AttemptState
+from hpcflow.model.state import AttemptState, Cause, cause_of_end
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.parse_jobs import (
     ACCOUNTING_FORMAT,
@@ -21,6 +21,7 @@ from hpcflow.schedulers.slurm.parse_jobs import (
     parse_accounting,
     parse_queue,
 )
+from hpcflow.schedulers.slurm.times import parse_time
 
 QUEUE_ROW = {
     "JobArrayID": "123", "State": "RUNNING", "exit_code": "0", "RestartCnt": "0",
@@ -163,6 +164,37 @@ def test_what_a_wrapper_prints_around_the_queue_is_passed_over() -> None:
     seen = parse_queue(f"*** Maintenance ***\n\n{text}see you\n")
     assert seen == parse_queue(text)
     assert [job.job_id for job in seen] == ["123", "124_[1-3,7%2]"]
+
+
+@pytest.mark.parametrize("word", ["REQUEUE_HOLD", "SPECIAL_EXIT"])
+@pytest.mark.parametrize("told", ["75:0", str(75 << 8)])
+def test_a_job_that_slurm_holds_for_its_exit_code_has_ended(word: str, told: str) -> None:
+    """``--requeue=expedite`` of Slurm 25.11, and ``RequeueExitHold`` of all versions."""
+    held = {"State": word, "exit_code": told, "NodeList": "", "StartTime": "N/A"}
+    job = _queued(**held, RestartCnt="1", Reason="job requeued in held state")
+    assert (job.state, job.exit_code, job.restarts) == (AttemptState.ENDED, 75, 0)
+    assert job.is_held_for_its_exit
+    assert (job.submitted_at, job.ended_at) == (None, parse_time(QUEUE_ROW["SubmitTime"]))
+    assert cause_of_end(job.raw_state, job.exit_code) is Cause.CHECKPOINTED
+    completing = _queued(**{**held, "State": "COMPLETING"}, RestartCnt="1")
+    assert (completing.state, completing.restarts) == (AttemptState.COMPLETING, 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"State": "REQUEUE_HOLD", "exit_code": "0:0"},
+        {"State": "REQUEUE_HOLD", "exit_code": "0:15"},
+        {"State": "PENDING", "exit_code": "75:0"},
+        {"State": "EXPEDITING", "exit_code": "75:0"},
+    ],
+)
+def test_a_job_that_somebody_else_requeued_or_that_slurm_restarts_waits(
+    fields: dict[str, str],
+) -> None:
+    job = _queued(**fields, NodeList="", RestartCnt="1")
+    assert (job.state, job.restarts) == (AttemptState.QUEUED, 1)
+    assert not job.is_held_for_its_exit
 
 
 def test_accounting_is_told_oldest_first_with_every_start_of_a_job() -> None:

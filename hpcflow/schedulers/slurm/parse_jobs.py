@@ -15,7 +15,12 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from hpcflow.errors import SchedulerUnavailable
-from hpcflow.model.state import AttemptState, attempt_state, normalize_raw_state
+from hpcflow.model.state import (
+    HELD_FOR_ITS_EXIT,
+    AttemptState,
+    attempt_state,
+    normalize_raw_state,
+)
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.schedulers.slurm.job_ids import base, leader
@@ -165,7 +170,7 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
     has_ended = is_past or state is AttemptState.ENDED
     reason = _text(fields["Reason"])
     waits_for_time = state is AttemptState.QUEUED and reason == "BeginTime" and not is_past
-    return JobInfo(
+    job = JobInfo(
         job_id=leader(fields["JobArrayID"].strip()),
         job_name=fields["Name"].strip(),
         raw_state=raw_state,
@@ -183,6 +188,31 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
         ended_at=parse_time(fields["EndTime"]) if has_ended else None,
         preempted_at=parse_time(fields.get("PreemptTime", "")),
         source=source,
+    )
+    return job if is_past else _before_its_restart(job, fields["exit_code"])
+
+
+def _before_its_restart(job: JobInfo, exit_code: str) -> JobInfo:
+    """Return the life that has ended of a job that Slurm does not restart yet, or holds.
+
+    A job that fails and may be requeued counts as restarted from its end on, also while Slurm
+    completes it, and where it holds it then. Its exit code is that of its last life.
+    """
+    word = normalize_raw_state(job.raw_state)
+    code, signal = _exit(exit_code, word, AttemptState.ENDED)
+    if not job.restarts or not code or word not in (*HELD_FOR_ITS_EXIT, "COMPLETING"):
+        return job
+    job = replace(job, restarts=job.restarts - 1)
+    if word == "COMPLETING":
+        return job
+    return replace(
+        job,
+        state=AttemptState.ENDED,
+        reason=None,
+        exit_code=code,
+        signal=signal,
+        submitted_at=None,  # Slurm has set it anew; that is also when it held the job
+        ended_at=job.submitted_at,
     )
 
 
