@@ -123,6 +123,14 @@ def elsewhere(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         cluster.down(purge=True)
 
 
+RUN = """\
+name: small
+command: [hostname]
+launch: {framework: none}
+resources: {time_limit: 5m}
+"""
+
+
 def on(*layouts_and_suites: tuple[str, str | None]) -> pytest.MarkDecorator:
     """Run a test on each of these clusters."""
     return pytest.mark.parametrize("elsewhere", layouts_and_suites, ids=str, indirect=True)
@@ -147,7 +155,7 @@ def test_slurm_takes_a_job_for_each_partition_that_a_user_detects(elsewhere: Clu
 @pytest.mark.cluster
 @pytest.mark.xdist_group("own-cluster")
 @on(*itertools.product(CLOSED, (None, *SUITES)))
-def test_every_job_that_a_written_file_allows_is_taken(elsewhere: Cluster) -> None:
+def test_every_job_that_a_written_file_allows_is_taken_and_one_runs(elsewhere: Cluster) -> None:
     elsewhere.software(TREE, Path(sys.executable))
     ada = elsewhere.user("hpcf-ada")
     written = json.loads(ada.run(["hpcflow", "site", "detect", "--write", "--json"]).stdout)
@@ -160,3 +168,6 @@ def test_every_job_that_a_written_file_allows_is_taken(elsewhere: Cluster) -> No
     for request in requests(read_site(Path(written["path"]))):
         said = answer(ada, request)
         assert said["is_taken"] is (request.partition not in CLOSED[layout]), said
+    (ada.scratch / "config.yaml").write_text(RUN)
+    run_id = json.loads(ada.run(["hpcflow", "run", "config.yaml", "--json"]).stdout)["run_id"]
+    assert ada.run(["hpcflow", "wait", run_id], timeout=300, check=False).returncode == 0
