@@ -33,6 +33,8 @@ def limits(cluster: Cluster, user: User) -> Iterator[None]:
     change("add", "qos", QOS)
     change("modify", "qos", QOS, "set", *QOS_LIMITS)
     change("add", "user", name, "account=biology", "fairshare=5")
+    # However much was charged to it before, biology comes before physics.
+    change("modify", "account", "biology", "set", "RawUsage=0")
     change("modify", "user", name, "set", f"qos+={QOS}")
     change("modify", "account", "physics", "set", *ACCOUNT_LIMITS)
     change("modify", "user", name, "where", "account=physics", "set", *USER_LIMITS)
