@@ -14,7 +14,7 @@ from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.model import lost_journal
 from hpcflow.model.journal import Decided, Held, JournalRecord, Refused
 from hpcflow.model.requests import is_cancelled
-from hpcflow.model.state import UNTRUSTED_EXIT_CODE, RunState
+from hpcflow.model.state import HELD_FOR_ITS_EXIT, UNTRUSTED_EXIT_CODE, RunState
 from hpcflow.model.units import format_duration
 from hpcflow.model.views import AttemptView, RunView
 
@@ -144,6 +144,8 @@ def _waits(
             f" with exit code {UNTRUSTED_EXIT_CODE}: other users could have changed its run "
             "directory, so the job executed nothing"
         )
+    if last.raw_state in HELD_FOR_ITS_EXIT and last.exit_code:
+        cause += f" with exit code {last.exit_code}, for which Slurm holds its job {last.job_id}"
     if run.state is RunState.FAILED:
         return f"attempt {last.attempt} ended{cause}, and nothing was decided since", None, _FAILED
     return f"attempt {last.attempt} ended{cause}, and the next is to be sent", run.next_at, _DAEMON

@@ -85,6 +85,19 @@ def test_a_job_that_did_not_trust_its_run_directory_is_explained(desk: Watched) 
     assert desk.tick().looked_at == 0, "it is not tried again and again"
 
 
+@pytest.mark.parametrize(("exit_code", "cause"), [(75, "checkpointed"), (1, "failed")])
+def test_a_job_that_slurm_holds_for_its_exit_code_is_explained(
+    desk: Watched, exit_code: int, cause: str
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.hold_for_its_exit(launched.job_id, exit_code)
+    assert why(desk, launched.run_id).words.startswith(
+        f"attempt 1 ended as {cause} with exit code {exit_code}, for which Slurm holds its job "
+        f"{launched.job_id}, and "
+    )
+
+
 def test_a_run_that_failed_waits_for_the_daemon_and_then_for_the_pause(desk: Watched) -> None:
     launched = failed(desk)
     told = why(desk, launched.run_id)
