@@ -15,6 +15,8 @@ from typing import Final
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import (
     ClusterInfo,
+    ClusterQueue,
+    IdleNode,
     JobInfo,
     JobRef,
     Lookup,
@@ -138,6 +140,12 @@ class ArrayScheduler:
 
     def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
         return self._inner.waiting(job_ids)
+
+    def cluster_queue(self) -> ClusterQueue:
+        return self._inner.cluster_queue()
+
+    def idle_nodes(self) -> list[IdleNode]:
+        return self._inner.idle_nodes()
 
     def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
         return self._inner.predicted_start(request)

@@ -16,12 +16,21 @@ from typing import Literal, Protocol
 
 from hpcflow.model.state import HELD_FOR_ITS_EXIT, AttemptState, normalize_raw_state
 from hpcflow.model.usage import Usage
-from hpcflow.schedulers.waiting import PredictedStart, PriorityFactor, WaitingJob
+from hpcflow.schedulers.waiting import (
+    ClusterQueue,
+    IdleNode,
+    PredictedStart,
+    PriorityFactor,
+    RunningJob,
+    WaitingJob,
+)
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
 from hpcflow.sites.standing import Reservation, Standing
 
 __all__ = [
     "ClusterInfo",
+    "ClusterQueue",
+    "IdleNode",
     "JobInfo",
     "JobRef",
     "Lookup",
@@ -29,6 +38,7 @@ __all__ = [
     "PredictedStart",
     "PriorityFactor",
     "Reservation",
+    "RunningJob",
     "Scheduler",
     "Standing",
     "SubmitRequest",
@@ -229,8 +239,19 @@ class Scheduler(Protocol):
         """
         ...
 
+    def cluster_queue(self) -> ClusterQueue:
+        """Everybody's jobs that wait for room or run, as far as the site shows them."""
+        ...
+
+    def idle_nodes(self) -> list[IdleNode]:
+        """Nodes that take jobs now, with what is idle on each."""
+        ...
+
     def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
         """When, and where, this job would start if it were sent now. Nothing is sent.
+
+        Slurm counts the jobs that run; where jobs of higher priority wait in the partition, it
+        divides what they ask for by its nodes instead, and counts those that a limit holds, too.
 
         Returns:
             None where the scheduler cannot say.

@@ -24,6 +24,8 @@ from hpcflow.model.state import AttemptState
 from hpcflow.schedulers import local_jobs
 from hpcflow.schedulers.base import (
     ClusterInfo,
+    ClusterQueue,
+    IdleNode,
     JobInfo,
     JobRef,
     Lookup,
@@ -171,6 +173,12 @@ class LocalScheduler:
 
     def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:  # noqa: ARG002 - the contract's
         return []  # nothing waits here
+
+    def cluster_queue(self) -> ClusterQueue:
+        return ClusterQueue()
+
+    def idle_nodes(self) -> list[IdleNode]:
+        return []
 
     def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:  # noqa: ARG002 - the contract's
         return None

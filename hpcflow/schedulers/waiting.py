@@ -1,4 +1,4 @@
-"""What a scheduler knows of a job that waits, and of one that is not sent yet. Plain values."""
+"""What a scheduler knows of jobs that wait or run, and of one that is not sent. Plain values."""
 
 from __future__ import annotations
 
@@ -73,3 +73,50 @@ class PredictedStart:
     starts_at: datetime
     partition: str | None = None
     nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job of anybody that runs. None where nobody says.
+
+    Attributes:
+        uses: what it has, all nodes together, by Slurm's names, as in :class:`WaitingJob`.
+        ends_at: when its time limit ends it.
+    """
+
+    job_id: str
+    partition: str | None = None
+    user: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    uses: Mapping[str, int] = field(default_factory=dict)
+    ends_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ClusterQueue:
+    """Everybody's jobs, as far as the site shows them.
+
+    Attributes:
+        waiting: those that compete, in the order in which the scheduler takes them; without those
+            that are held, or wait for a time or another job.
+    """
+
+    waiting: tuple[WaitingJob, ...] = ()
+    running: tuple[RunningJob, ...] = ()
+
+
+@dataclass(frozen=True)
+class IdleNode:
+    """What of a node that takes jobs is not in use.
+
+    Attributes:
+        partitions: by which it is reached.
+        idle: by Slurm's names, as in :class:`WaitingJob`.
+        is_empty: whether no job is on it.
+    """
+
+    name: str
+    partitions: tuple[str, ...]
+    idle: Mapping[str, int]
+    is_empty: bool

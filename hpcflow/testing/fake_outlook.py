@@ -6,6 +6,8 @@ All of it is as a test sets it::
     fake.reserved.append(Reservation("maint", start, end, flags=("MAINT",)))
     fake.tell_waiting(job_id, priority=5000, time_limit_min=60)
     fake.starts["gpu"] = start      # of a job that is not sent yet; None: cannot be said
+    fake.others = ClusterQueue(waiting, running)      # jobs of other people
+    fake.idle.append(IdleNode("n2", ("gpu",), {"cpu": 8}, True))
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ from typing import Any
 from hpcflow.clock import Clock
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import (
+    ClusterQueue,
+    IdleNode,
     JobInfo,
     PredictedStart,
     Reservation,
+    RunningJob,
     Standing,
     WaitingJob,
 )
@@ -41,6 +46,8 @@ class FakeOutlook(FakeCluster):
         self.standings: dict[str, Standing] = {}
         self.reserved: list[Reservation] = []
         self.starts: dict[str, datetime | None] = {}
+        self.others = ClusterQueue()
+        self.idle: list[IdleNode] = []
         self._told: dict[str, dict[str, Any]] = {}
 
     def tell_waiting(self, job_id: str, **fields: Any) -> None:
@@ -62,14 +69,22 @@ class FakeOutlook(FakeCluster):
         return sorted(left, key=lambda each: each.start)
 
     def _waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
-        queued = [
-            self._shown(job) for job in self._jobs.values() if job.state is AttemptState.QUEUED
-        ]
-        order = sorted(
-            (job for job in queued if job.eligible_at), key=lambda job: -(job.priority or 0)
-        )
+        queued = self._queued()
+        order = _in_order(queued)
         by_id = {job.job_id: job for job in queued}
         return [_placed(by_id[each], order) for each in dict.fromkeys(job_ids) if each in by_id]
+
+    def _queued(self) -> list[WaitingJob]:
+        return [self._shown(job) for job in self._jobs.values() if job.state is AttemptState.QUEUED]
+
+    def _cluster_queue(self) -> ClusterQueue:
+        waiting = _in_order(self._queued())
+        running = [
+            RunningJob(job.job_id, job.partition, account=job.account)
+            for job in self._jobs.values()
+            if job.state is AttemptState.RUNNING
+        ]
+        return ClusterQueue((*waiting, *self.others.waiting), (*running, *self.others.running))
 
     def _predicted(self, partition: str) -> PredictedStart | None:
         starts_at = self.starts.get(partition, self._clock.now())
@@ -89,6 +104,10 @@ class FakeOutlook(FakeCluster):
             expected_start=job.begins_at,
         )
         return replace(told, **self._told.get(job.job_id, {}))
+
+
+def _in_order(queued: Sequence[WaitingJob]) -> list[WaitingJob]:
+    return sorted((job for job in queued if job.eligible_at), key=lambda job: -(job.priority or 0))
 
 
 def _is_limit(reason: str) -> bool:

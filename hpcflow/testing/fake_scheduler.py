@@ -30,6 +30,8 @@ from hpcflow.errors import (
 )
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import (
+    ClusterQueue,
+    IdleNode,
     JobInfo,
     JobRef,
     Lookup,
@@ -228,6 +230,14 @@ class FakeScheduler(FakeOutlook):
     def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
         self._say("waiting")
         return self._waiting(job_ids)
+
+    def cluster_queue(self) -> ClusterQueue:
+        self._say("cluster_queue")
+        return self._cluster_queue()
+
+    def idle_nodes(self) -> list[IdleNode]:
+        self._say("idle_nodes")
+        return self.idle
 
     def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
         self._say("predicted_start")

@@ -362,6 +362,19 @@ class SchedulerContract:
             assert job.expected_start > self.now() + timedelta(minutes=10)
             assert job.position is None  # there is nobody whom it could come before
 
+    def test_everybodys_queue_has_what_runs_and_not_what_waits_for_a_time(
+        self, scheduler: Scheduler, directory: Path
+    ) -> None:
+        running = scheduler.submit(self.request(directory, SLEEPS))
+        self.running(scheduler, running.job_id)
+        later = scheduler.submit(self.request(directory, SLEEPS, lines=self.begin_lines()))
+        queue = scheduler.cluster_queue()
+        scheduler.cancel([later.job_id, running.job_id])
+        assert later.job_id not in [job.job_id for job in queue.waiting]
+        if queue.running:
+            (own,) = [job for job in queue.running if job.job_id == running.job_id]
+            assert own.partition in [each.name for each in scheduler.cluster_info().partitions]
+
     def test_asking_when_a_job_would_start_sends_nothing(
         self, scheduler: Scheduler, directory: Path
     ) -> None:

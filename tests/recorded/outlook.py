@@ -33,7 +33,7 @@ def main(out: str | None = None) -> None:
         jobs = _crowd(cluster, ada)
         with crowd.reservations(cluster):
             jobs["through-maintenance"] = crowd.send(ada, "-Aphysics", "-N1", "-t7:00:00")
-            _settled(cluster, jobs)
+            _settled(cluster, ada, jobs)
             _write(folder, ada, grace, jobs)
 
 
@@ -53,7 +53,7 @@ def _crowd(cluster: Cluster, ada: User) -> dict[str, str]:
     }
 
 
-def _settled(cluster: Cluster, jobs: dict[str, str]) -> None:
+def _settled(cluster: Cluster, ada: User, jobs: dict[str, str]) -> None:
     """Fair shares are computed each minute, and Slurm thinks some seconds about starts."""
 
     def until(name: str, word: str) -> None:
@@ -68,6 +68,15 @@ def _settled(cluster: Cluster, jobs: dict[str, str]) -> None:
     until("through-maintenance", "ReqNodeNotAvail, Reserved for maintenance")
     start = ("squeue", "--start", "--noheader", "--format=%S", "--job")
     poll(lambda: cluster.run(*start, jobs["first"]).strip() != "N/A", 60, "a start is known")
+    factor = (
+        "sshare",
+        "--noheader",
+        "--users",
+        ada.name,
+        "--accounts=biology",
+        "--format=FairShare",
+    )
+    poll(lambda: float(ada.run(factor).stdout.split()[-1]) > 0, 150, "fair shares are computed")
 
 
 def _write(folder: Path, ada: User, grace: User, jobs: dict[str, str]) -> None:

@@ -14,6 +14,8 @@ from typing import Any, NoReturn, TypeVar
 from hpcflow.errors import HpcflowError
 from hpcflow.schedulers.base import (
     ClusterInfo,
+    ClusterQueue,
+    IdleNode,
     JobInfo,
     JobRef,
     Lookup,
@@ -92,6 +94,12 @@ class AsUser:
 
     def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
         return self.call(lambda: self._scheduler.waiting(job_ids))
+
+    def cluster_queue(self) -> ClusterQueue:
+        return self.call(self._scheduler.cluster_queue)
+
+    def idle_nodes(self) -> list[IdleNode]:
+        return self.call(self._scheduler.idle_nodes)
 
     def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
         return self.call(lambda: self._scheduler.predicted_start(request))

@@ -19,12 +19,14 @@ from hpcflow.errors import (
     SubmissionRefused,
 )
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
+from hpcflow.schedulers.slurm.parse_nodes import parse_nodes
 from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
 from hpcflow.schedulers.slurm.parse_standing import (
     Told,
     standing,
 )
 from hpcflow.schedulers.slurm.parse_waiting import (
+    parse_cluster_queue,
     parse_factors,
     parse_start,
     parse_waiting,
@@ -161,7 +163,7 @@ def test_a_waiting_job_says_why_how_far_ahead_others_are_and_when_it_may_start(
     version: str,
 ) -> None:
     truth = truth_of(version)
-    squeue, sprio = recording(version, "waiting.txt"), recording(version, "factors.txt")
+    squeue, sprio = recording(version, "everybody.txt"), recording(version, "factors.txt")
     by_name = {
         name: job
         for name, job_id in truth["jobs"].items()
@@ -202,8 +204,25 @@ def test_a_waiting_job_says_why_how_far_ahead_others_are_and_when_it_may_start(
 
 
 @recorded
+def test_everybodys_queue_has_what_runs_and_what_competes(version: str) -> None:
+    jobs = truth_of(version)["jobs"]
+    queue = parse_cluster_queue(recording(version, "everybody.txt"))
+    waiting = {job.job_id: job for job in queue.waiting}
+    assert jobs["first"] in waiting
+    kept_back = ("held", "later", "after")
+    assert not waiting.keys() & {jobs[name] for name in kept_back}
+    running = {job.job_id: job for job in queue.running}
+    own = running[jobs["running"]]
+    assert (own.partition, own.account, own.uses["gres/gpu"], own.uses["node"]) == (
+        "gpu", "physics", 4, 1,
+    )  # fmt: skip
+    assert own.ends_at is not None
+    assert waiting[jobs["first"]].expected_start is not None
+
+
+@recorded
 def test_a_task_of_an_array_waits_as_its_row_does(version: str) -> None:
-    squeue, sprio = recording(version, "waiting.txt"), recording(version, "factors.txt")
+    squeue, sprio = recording(version, "everybody.txt"), recording(version, "factors.txt")
     array = truth_of(version)["jobs"]["array"]
     (task,) = parse_waiting(squeue, sprio, [f"{array}_3"])
     (row,) = parse_waiting(squeue, sprio, [array])
@@ -252,3 +271,9 @@ def test_sbatch_says_when_a_job_would_start_or_why_it_would_not(version: str) ->
         assert type(error) is SubmissionRefused, told
         assert "allocation failure" not in error.message
         assert error.where is not None, told
+
+
+@recorded
+def test_what_is_idle_of_each_node_is_known(version: str) -> None:
+    """In the recording four jobs have all nodes for themselves."""
+    assert parse_nodes(recording(version, "nodes.txt")) == []

@@ -155,7 +155,8 @@ def test_reservations_may_be_none_or_be_denied_to_somebody() -> None:
 def test_lines_that_are_no_rows_are_passed_over() -> None:
     assert parse_waiting("Welcome!\n", "Welcome!|\n", ["1"]) == []
     values = dict.fromkeys(WAITING_FIELDS, "")
-    row = "\x1f".join({**values, "JobArrayID": "7", "JobID": "7", "Reason": "None"}.values())
+    filled = {"JobArrayID": "7", "JobID": "7", "State": "PENDING", "Reason": "None"}
+    row = "\x1f".join({**values, **filled}.values())
     (job,) = parse_waiting(f"Welcome!\n{row}\x1e\n", "", ["7"])
     assert (job.job_id, job.reason, job.position, job.partitions) == ("7", None, None, ())
 
@@ -165,6 +166,7 @@ def waiting_row(job_id: str, priority: int, reason: str = "Priority") -> str:
         **dict.fromkeys(WAITING_FIELDS, ""),
         "JobArrayID": job_id,
         "JobID": job_id.partition("_")[0],
+        "State": "PENDING",
         "Partition": "gpu",
         "PriorityLong": str(priority),
         "EligibleTime": "2026-03-01T10:00:00",

@@ -53,7 +53,7 @@ def test_nobody_says_anything_where_there_is_no_accounting(
 
 
 def test_a_job_is_told_of_without_sprio(slurm: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    install(slurm, tmp_path, "squeue", stdout=recording(VERSIONS[0], "waiting.txt"))
+    install(slurm, tmp_path, "squeue", stdout=recording(VERSIONS[0], "everybody.txt"))
     install(slurm, tmp_path, "sprio", stderr="sprio: error: no priority plugin\n", exit_code=1)
     first = truth_of(VERSIONS[0])["jobs"]["first"]
     (job,) = SlurmCommands(clock=SystemClock()).waiting([first])

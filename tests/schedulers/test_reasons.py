@@ -33,7 +33,7 @@ def test_every_reason_is_known_in_plain_words_with_something_to_try(code: str) -
     assert reason.code == code
     assert reason.words
     assert code not in reason.words or code == "Reservation"
-    assert reason.advice.format(run="RUN", job="7", partition="gpu", shorter="1h")
+    assert reason.advice.format(run="RUN", job="7", partition="gpu")
 
 
 def test_the_reasons_of_the_installed_slurm_are_carried() -> None:

@@ -19,6 +19,8 @@ from hpcflow.errors import SchedulerError, SchedulerUnavailable, in_one_line
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import (
     ClusterInfo,
+    ClusterQueue,
+    IdleNode,
     JobInfo,
     JobRef,
     Lookup,
@@ -273,6 +275,12 @@ class SlurmCommands:
 
     def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
         return outlook.ask_waiting(job_ids)
+
+    def cluster_queue(self) -> ClusterQueue:
+        return outlook.ask_cluster_queue()
+
+    def idle_nodes(self) -> list[IdleNode]:
+        return outlook.ask_idle_nodes()
 
     def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
         return outlook.ask_predicted_start(request, self._alive, self.cancel)

@@ -16,6 +16,7 @@ from hpcflow.schedulers.base import SubmitRequest
 from hpcflow.schedulers.slurm import job_ids as ids
 from hpcflow.schedulers.slurm import parse_waiting
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
+from hpcflow.schedulers.slurm.parse_nodes import parse_nodes
 from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
 from hpcflow.schedulers.slurm.parse_shares import SHARE_FIELDS
 from hpcflow.schedulers.slurm.parse_standing import (
@@ -26,7 +27,7 @@ from hpcflow.schedulers.slurm.parse_standing import (
 )
 from hpcflow.schedulers.slurm.run_command import ask, run_query, unavailable
 from hpcflow.schedulers.slurm.submit import refusal_from
-from hpcflow.schedulers.waiting import PredictedStart, WaitingJob
+from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
 from hpcflow.sites.standing import Reservation, Standing
 
 _log = logging.getLogger(__name__)
@@ -56,10 +57,11 @@ def questions(user: str, accounts: Sequence[str]) -> dict[str, list[str]]:
         "usage": ["scontrol", "show", "assoc_mgr", f"users={user}", "flags=assoc,qos"],
         "shares": [*sshare, *whose],
         "reservations": ["scontrol", "show", "reservation", "--oneliner"],
-        "waiting": [
-            *("squeue", "--all", "--states=PENDING", "--noheader", "--Format"),
+        "everybody": [
+            *("squeue", "--all", "--states=PENDING,RUNNING", "--noheader", "--Format"),
             parse_waiting.WAITING_FORMAT,
         ],
+        "nodes": ["scontrol", "show", "node", "--oneliner"],
         # All jobs: sprio fails where one of the jobs that it is asked for has started.
         "factors": ["sprio", "--noheader", "--format", parse_waiting.FACTORS_FORMAT],
     }
@@ -102,13 +104,23 @@ def ask_waiting(job_ids: Sequence[str]) -> list[WaitingJob]:
     if not wanted:
         return []
     asked = questions("", ())
-    squeue = ask(asked["waiting"])
+    squeue = ask(asked["everybody"])
     try:
         sprio = ask(asked["factors"])
     except SchedulerUnavailable as error:
         _log.debug("priorities are not known: %s", error)
         sprio = ""
     return parse_waiting.parse_waiting(squeue, sprio, wanted)
+
+
+def ask_cluster_queue() -> ClusterQueue:
+    """Everybody's jobs."""
+    return parse_waiting.parse_cluster_queue(ask(questions("", ())["everybody"]))
+
+
+def ask_idle_nodes() -> list[IdleNode]:
+    """What is idle on each node that takes jobs."""
+    return parse_nodes(ask(questions("", ())["nodes"]))
 
 
 def ask_predicted_start(

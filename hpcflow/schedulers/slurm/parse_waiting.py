@@ -6,7 +6,7 @@ Pure. The columns are the same in Slurm 20.11 to 25.11; ``%n`` and ``%o`` of spr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -17,14 +17,21 @@ from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, ROW_END
 from hpcflow.schedulers.slurm.reasons import explain
 from hpcflow.schedulers.slurm.times import parse_minutes, parse_time
 from hpcflow.schedulers.slurm.tres import tres_counts
-from hpcflow.schedulers.waiting import PredictedStart, PriorityFactor, WaitingJob
+from hpcflow.schedulers.waiting import (
+    ClusterQueue,
+    PredictedStart,
+    PriorityFactor,
+    RunningJob,
+    WaitingJob,
+)
 
 #: ``JobID`` is the number that sprio knows a task of an array by; ``tres-alloc`` is, of a job that
-#: waits, what it asks for. The reason, which may be a sentence, stands last.
+#: waits, what it asks for, and of one that runs, what it has. The reason, which may be a sentence,
+#: stands last.
 WAITING_FIELDS: Final = (
     "JobArrayID", "JobID", "Partition", "UserName", "Account", "QOS", "PriorityLong", "TimeLimit",
     "NumNodes", "ReqNodes", "SchedNodes", "StartTime", "EligibleTime", "Reservation", "tres-alloc",
-    "Dependency", "Reason",
+    "Dependency", "State", "EndTime", "Reason",
 )  # fmt: skip
 #: For ``squeue --Format``.
 WAITING_FORMAT: Final = ",".join(
@@ -53,19 +60,21 @@ _START: Final = re.compile(
 )
 #: Of what waits for a time, or for other tasks of its array.
 _NOT_YET: Final = frozenset({"BeginTime", "JobArrayTaskLimit"})
+#: As ``State`` of squeue spells them.
+_PENDING: Final = "PENDING"
+_RUNNING: Final = "RUNNING"
 _NO_TEXT: Final = frozenset({"", "(null)", "n/a", "none"})
 
 
 def parse_waiting(squeue: str, sprio: str, job_ids: Sequence[str]) -> list[WaitingJob]:
-    """Those of ``job_ids`` that stand in ``squeue --states=PENDING`` of the whole cluster.
+    """Those of ``job_ids`` that wait in the squeue of the whole cluster.
 
     Args:
         sprio: empty where it was silent.
     """
-    rows = [row for row in map(_row, squeue.split(ROW_END)) if row is not None]
+    rows = [row for row in _rows(squeue) if row["State"] == _PENDING]
     factors = parse_factors(sprio)
-    # As the scheduler goes through them: by priority, then by age.
-    order = sorted((row for row in rows if _may_start(row)), key=_rank)
+    order = _in_order(rows)
     found: list[WaitingJob] = []
     for wanted in dict.fromkeys(job_ids):
         for row in rows:
@@ -75,6 +84,16 @@ def parse_waiting(squeue: str, sprio: str, job_ids: Sequence[str]) -> list[Waiti
                 found.append(replace(job, job_id=wanted, factors=parts or ()))
                 break
     return found
+
+
+def parse_cluster_queue(squeue: str) -> ClusterQueue:
+    """Everybody's jobs in the squeue of the whole cluster."""
+    rows = _rows(squeue)
+    waiting = [row for row in rows if row["State"] == _PENDING]
+    return ClusterQueue(
+        tuple(_job(row) for row in _in_order(waiting)),
+        tuple(_running(row) for row in rows if row["State"] == _RUNNING),
+    )
 
 
 def parse_factors(sprio: str) -> dict[tuple[str, str], tuple[PriorityFactor, ...]]:
@@ -102,6 +121,15 @@ def parse_start(text: str) -> PredictedStart | None:
     if match is None or starts_at is None:
         return None
     return PredictedStart(starts_at, match["partition"], _nodes(match["nodes"]))
+
+
+def _rows(squeue: str) -> list[dict[str, str]]:
+    return [row for row in map(_row, squeue.split(ROW_END)) if row is not None]
+
+
+def _in_order(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    """Those that compete, as the scheduler goes through them: by priority, then by age."""
+    return sorted((row for row in rows if _may_start(row)), key=_rank)
 
 
 def _row(text: str) -> dict[str, str] | None:
@@ -168,6 +196,18 @@ def _job(row: dict[str, str]) -> WaitingJob:
         priority=_count(row["PriorityLong"]),
         dependency=_text(row["Dependency"]),
         reservation=_text(row["Reservation"]),
+    )
+
+
+def _running(row: dict[str, str]) -> RunningJob:
+    return RunningJob(
+        job_id=row["JobArrayID"],
+        partition=_text(row["Partition"]),
+        user=_text(row["UserName"]),
+        account=_text(row["Account"]),
+        qos=_text(row["QOS"]),
+        uses=tres_counts(row["tres-alloc"]),
+        ends_at=parse_time(row["EndTime"]),
     )
 
 

@@ -1,8 +1,9 @@
 """Slurm's reasons for a waiting job, as a table: what sort, in plain words, what to try next.
 
 The codes are those of ``enum job_state_reason``, Slurm 20.11 to 25.11, without those that name a
-limit, which are read in reason_limits.py. In an advice ``{run}``, ``{job}``, ``{partition}`` and
-``{shorter}``, a shorter time limit, stand for theirs.
+limit, which are read in reason_limits.py. In an advice ``{run}``, ``{job}`` and ``{partition}``
+stand for theirs. Nothing is advised here that would have to be tried first: what to ask for
+instead is tried in :mod:`hpcflow.launch.alternatives`.
 """
 
 from __future__ import annotations
@@ -32,35 +33,27 @@ class Kind(Enum):
     UNKNOWN = "unknown"
 
 
-AGAIN: Final = "hpcflow cancel {run}, then hpcflow resume {run} --set "
-_WAIT: Final = "nothing: it starts by itself"
-_SMALLER: Final = (
-    "a shorter time limit or fewer nodes fit into gaps: " + AGAIN + "resources.time_limit={shorter}"
-)
-_ELSEWHERE: Final = "another partition: " + AGAIN + "resources.partition=NAME; see: hpcflow limits"
-_OTHER_ACCOUNT: Final = "see yours: hpcflow limits; then " + AGAIN + "resources.account=NAME"
-OTHER_QOS: Final = "see yours: hpcflow limits; then " + AGAIN + "resources.qos=NAME"
+WAIT: Final = "nothing: it starts by itself"
+LIMITS: Final = "see what you may have: hpcflow limits"
 STAFF: Final = "ask the staff of the cluster, and show them this"
 _RELEASE: Final = "let it go: scontrol release {job}"
-_PARTITION: Final = "see what it takes: scontrol show partition {partition}; then ask for less: "
+_PARTITION: Final = "see what it takes: scontrol show partition {partition}"
+_STATE: Final = "see when it is up again: sinfo --partition={partition}"
+_THERE_IS: Final = "see what there is: hpcflow site show"
 _LOGS: Final = "see what happened: hpcflow history {run}"
-FULL: Final = (
-    "wait until jobs that count have ended; see what counts: hpcflow limits; or use another account"
-    " or QOS: " + AGAIN + "resources.qos=NAME"
-)
+FULL: Final = "wait until jobs that count have ended; see what counts: hpcflow limits"
 USED_UP: Final = (
-    "it comes back as use is forgotten or reset; use another account: " + AGAIN
-    + "resources.account=NAME; or ask those who lead the account for more"
-)  # fmt: skip
+    "it comes back as use is forgotten or reset; or ask those who lead the account for more"
+)
 _BURST: Final = "see what the burst buffer does: scontrol show burstbuffer"
 
 CODES: Final[dict[str, tuple[Kind, str, str]]] = {
     "None": (Kind.SYSTEM, "Slurm has not looked at it yet", "look again in a minute"),
-    "Priority": (Kind.TURN, "jobs of higher priority are before it", _SMALLER),
+    "Priority": (Kind.TURN, "jobs of higher priority are before it", WAIT),
     "Resources": (
         Kind.ROOM,
         "it is among the first, and there is not enough room for it yet",
-        _SMALLER,
+        WAIT,
     ),
     "SchedDefer": (
         Kind.SYSTEM,
@@ -97,15 +90,15 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
     "JobArrayTaskLimit": (
         Kind.LIMIT,
         "as many tasks of its array run as may at a time",
-        "let more run: scontrol update jobid={job} ArrayTaskThrottle=NUMBER",
+        "let all of them run: scontrol update jobid={job} ArrayTaskThrottle=0",
     ),
     "Licenses": (
         Kind.LICENCE,
         "the licences that it asks for are in use",
         "see them: scontrol show licenses",
     ),
-    "Cleaning": (Kind.STARTING, "Slurm still cleans up after its last start", _WAIT),
-    "Prolog": (Kind.STARTING, "its nodes are being made ready", _WAIT),
+    "Cleaning": (Kind.STARTING, "Slurm still cleans up after its last start", WAIT),
+    "Prolog": (Kind.STARTING, "its nodes are being made ready", WAIT),
     "Reservation": (
         Kind.RESERVATION,
         "the reservation that it asks for has not begun, or has no room",
@@ -124,52 +117,51 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
     "ReqNodeNotAvail": (
         Kind.NODES,
         "nodes that it needs are down, drained or reserved",
-        "see them: sinfo -R; see reservations: scontrol show reservation; a job that ends before"
-        " the reservation begins can start now",
+        "see them: sinfo -R; see reservations: scontrol show reservation",
     ),
     "FrontEndDown": (Kind.NODES, "no front end node is up", STAFF),
     "NodeDown": (Kind.NODES, "a node that it needs is down", "see which: sinfo -R"),
-    "PowerNotAvail": (Kind.NODES, "there is not enough power for its nodes now", _WAIT),
-    "PowerReserved": (Kind.NODES, "the power for its nodes is reserved", _WAIT),
+    "PowerNotAvail": (Kind.NODES, "there is not enough power for its nodes now", WAIT),
+    "PowerReserved": (Kind.NODES, "the power for its nodes is reserved", WAIT),
     "MaxPoweredUpNodes": (
         Kind.NODES,
         "as many nodes are switched on as the site allows",
-        _WAIT,
+        WAIT,
     ),
-    "MpiPortsBusy": (Kind.NODES, "the ports that it asks for are in use", _WAIT),
-    "NvidiaImexChannels": (Kind.NODES, "no IMEX channel, for GPU memory, is free", _WAIT),
-    "FedJobLock": (Kind.SYSTEM, "clusters of the federation settle who starts it", _WAIT),
+    "MpiPortsBusy": (Kind.NODES, "the ports that it asks for are in use", WAIT),
+    "NvidiaImexChannels": (Kind.NODES, "no IMEX channel, for GPU memory, is free", WAIT),
+    "FedJobLock": (Kind.SYSTEM, "clusters of the federation settle who starts it", WAIT),
     "PartitionNodeLimit": (
         Kind.PARTITION,
         "it asks for more, or fewer, nodes than its partition takes, or for some that are not up",
-        f"{_PARTITION}{AGAIN}resources.nodes=NUMBER",
+        _PARTITION,
     ),
     "PartitionTimeLimit": (
         Kind.TOO_LARGE,
         "its time limit is longer than its partition takes",
-        f"{_PARTITION}{AGAIN}resources.time_limit=TIME",
+        _PARTITION,
     ),
     "MaxMemPerLimit": (
         Kind.TOO_LARGE,
         "it asks for more memory, on a node or for a CPU, than its partition takes",
-        f"{_PARTITION}{AGAIN}resources.mem=SIZE",
+        _PARTITION,
     ),
-    "PartitionDown": (Kind.PARTITION, "its partition is down: jobs wait, none start", _ELSEWHERE),
-    "PartitionInactive": (Kind.PARTITION, "its partition is inactive", _ELSEWHERE),
+    "PartitionDown": (Kind.PARTITION, "its partition is down: jobs wait, none start", _STATE),
+    "PartitionInactive": (Kind.PARTITION, "its partition is inactive", _STATE),
     "PartitionConfig": (
         Kind.TOO_LARGE,
         "its partition does not take such a job: its account, QOS, size or time",
-        f"{_PARTITION}{AGAIN}resources.partition=NAME",
+        _PARTITION,
     ),
     "BadConstraints": (
         Kind.NEVER,
         "no nodes of its partition fit what it asks for",
-        "see what there is: hpcflow site show; then " + AGAIN + "resources.constraint=NAME",
+        _THERE_IS,
     ),
     "Constraints": (
         Kind.NODES,
         "no nodes fit what it asks for now",
-        "see what there is: hpcflow site show; then " + AGAIN + "resources.constraint=NAME",
+        _THERE_IS,
     ),
     "AssociationJobLimit": (Kind.LIMIT, "its account has as many jobs as it may", FULL),
     "AssociationResourceLimit": (
@@ -184,26 +176,26 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
     "QOSUsageThreshold": (
         Kind.LIMIT,
         "its account has used more than its QOS tolerates (UsageThreshold)",
-        OTHER_QOS,
+        LIMITS,
     ),
     "QOSNotAllowed": (
         Kind.NEVER,
         "its QOS may not be used with this account or in this partition",
-        OTHER_QOS,
+        LIMITS,
     ),
     "AccountNotAllowed": (
         Kind.NEVER,
         "its account may not be used in this partition",
-        _OTHER_ACCOUNT,
+        LIMITS,
     ),
     "AccountingPolicy": (Kind.LIMIT, "a rule of accounting keeps it from starting", FULL),
-    "InvalidAccount": (Kind.NEVER, "its account does not exist, or is not yours", _OTHER_ACCOUNT),
-    "InvalidQOS": (Kind.NEVER, "its QOS does not exist, or is not yours", OTHER_QOS),
+    "InvalidAccount": (Kind.NEVER, "its account does not exist, or is not yours", LIMITS),
+    "InvalidQOS": (Kind.NEVER, "its QOS does not exist, or is not yours", LIMITS),
     "BurstBufferResources": (Kind.ROOM, "there is no room in the burst buffer", _BURST),
-    "BurstBufferStageIn": (Kind.STARTING, "its data are copied to the burst buffer", _WAIT),
+    "BurstBufferStageIn": (Kind.STARTING, "its data are copied to the burst buffer", WAIT),
     "BurstBufferOperation": (Kind.HELD, "something with its burst buffer failed", _BURST),
     "BlockMaxError": (Kind.NODES, "too many errors on its block of nodes", STAFF),
-    "BlockFreeAction": (Kind.NODES, "its block of nodes is being freed", _WAIT),
+    "BlockFreeAction": (Kind.NODES, "its block of nodes is being freed", WAIT),
     "SystemFailure": (Kind.ENDED, "Slurm, a disk or the network failed", _LOGS),
     "JobLaunchFailure": (Kind.ENDED, "it could not be started on its nodes", _LOGS),
     "NonZeroExitCode": (Kind.ENDED, "it ended with an exit code", _LOGS),
@@ -220,18 +212,17 @@ SENTENCES: Final = {
     "Reserved for maintenance": (
         Kind.RESERVATION,
         "its nodes are reserved for maintenance before it would end",
-        "a job that ends before the maintenance begins can start now: " + AGAIN
-        + "resources.time_limit=TIME",
+        WAIT,
     ),
     "May be reserved for other job": (
         Kind.RESERVATION,
         "the nodes that it needs are kept for a job of higher priority",
-        _SMALLER,
+        WAIT,
     ),
     "DOWN, DRAINED or reserved for jobs in higher priority partitions": (
         Kind.NODES,
         "the nodes that it needs are down, drained, or kept for jobs of partitions that come first",
-        "see nodes that are down: sinfo -R; " + _ELSEWHERE,
+        "see nodes that are down: sinfo -R",
     ),
     "launch failed requeued held": (
         Kind.HELD,
@@ -248,7 +239,7 @@ SENTENCES: Final = {
     "not in group permitted to use this partition": (
         Kind.NEVER,
         "its partition is for a group that you are not in",
-        _ELSEWHERE,
+        STAFF,
     ),
     "account not permitted to use this partition": CODES["AccountNotAllowed"],
     "QOS not permitted to use this partition": CODES["QOSNotAllowed"],
@@ -258,6 +249,6 @@ SENTENCES: Final = {
     "Job is at or exceeds": (
         Kind.LIMIT,
         "it would run longer than what is left of a budget of minutes",
-        "a shorter time limit may fit: " + AGAIN + "resources.time_limit=TIME",
+        USED_UP,
     ),
 }  # fmt: skip

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from hpcflow.schedulers.slurm.reason_limits import NamedLimit, named_limit
 from hpcflow.schedulers.slurm.reason_words import (
-    AGAIN,
     CODES,
     FULL,
-    OTHER_QOS,
+    LIMITS,
     SENTENCES,
     STAFF,
     USED_UP,
@@ -32,8 +31,7 @@ class Reason:
     Attributes:
         code: Slurm's; the whole text where it is not known.
         words: what it says of the job, as the end of the sentence "It waits: …".
-        advice: what to type or do; ``{run}``, ``{job}``, ``{partition}`` and ``{shorter}``, a
-            shorter time limit, stand for theirs.
+        advice: what to type or do; ``{run}``, ``{job}`` and ``{partition}`` stand for theirs.
         limit: that it names.
     """
 
@@ -84,7 +82,4 @@ def exceeded(reason: Reason, words: str) -> Reason:
 
 
 def _too_large(code: str, limit: NamedLimit, words: str) -> Reason:
-    advice = OTHER_QOS
-    if limit.key is not None:
-        advice = f"see what may be: hpcflow limits; then {AGAIN}resources.{limit.key}=VALUE"
-    return Reason(code, Kind.TOO_LARGE, words, advice, limit)
+    return Reason(code, Kind.TOO_LARGE, words, LIMITS, limit)

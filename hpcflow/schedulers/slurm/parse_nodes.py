@@ -1,0 +1,42 @@
+"""What ``scontrol show node --oneliner`` prints: what is idle on each node. Pure.
+
+``CfgTRES`` is what a node has, ``AllocTRES`` what its jobs have. A type of GPUs stands there only
+where the site counts it by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hpcflow.schedulers.slurm.tres import tres_counts
+from hpcflow.schedulers.waiting import IdleNode
+
+_WORD: Final = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
+_GPU_TYPE: Final = re.compile(r"(?:^|,)gpu:([^:,(]+):\d")
+#: States in which a node takes another job; PLANNED is kept for one that waits, until it starts.
+_TAKES: Final = frozenset({"IDLE", "MIXED"})
+_HARMLESS: Final = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED"})
+
+
+def parse_nodes(text: str) -> list[IdleNode]:
+    """Those that take jobs now, with what is idle on them."""
+    found = []
+    for line in text.splitlines():
+        words = dict(_WORD.findall(line))
+        state, *flags = words.get("State", "").split("+")
+        if "NodeName" not in words or state not in _TAKES or not _HARMLESS.issuperset(flags):
+            continue
+        has, used = tres_counts(words.get("CfgTRES", "")), tres_counts(words.get("AllocTRES", ""))
+        types = set(_GPU_TYPE.findall(words.get("Gres", "")))
+        if len(types) == 1 and (name := f"gres/gpu:{types.pop()}") not in has:
+            has[name], used[name] = has.get("gres/gpu", 0), used.get("gres/gpu", 0)
+        found.append(
+            IdleNode(
+                words["NodeName"],
+                tuple(name for name in words.get("Partitions", "").split(",") if name),
+                {name: count - used.get(name, 0) for name, count in has.items()},
+                not words.get("AllocTRES"),
+            )
+        )
+    return found
