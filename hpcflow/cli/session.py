@@ -130,8 +130,9 @@ class Session:
             warn(message)
         return plan
 
-    def chooser(self, site: Site, name: str | None) -> Chooser:
-        """Who decides what `auto` becomes on ``site``, which was asked for as ``name``."""
+    def chooser(self, site: Site, name: str | None, *, leaving: Sequence[str] = ()) -> Chooser:
+        """Who decides what `auto` becomes on ``site``, which was asked for as ``name``, when the
+        jobs of these ids are gone."""
         from hpcflow.launch.choosing import make_chooser
         from hpcflow.launch.connecting import reference
 
@@ -141,6 +142,7 @@ class Session:
             lambda: self.connect(site),
             settings=self.settings,
             clock=self.clock,
+            leaving=leaving,
         )
 
     def scheduler(self, site_name: str) -> Scheduler:

@@ -14,13 +14,16 @@ from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
+    from hpcflow.launch.alternatives import Alternative
+    from hpcflow.launch.choosing import Chooser
     from hpcflow.model.views import AttemptView, RunDetail
     from hpcflow.outlook.unsent import Unsent
     from hpcflow.outlook.why import Wait
     from hpcflow.schedulers.base import Scheduler
-    from hpcflow.sites.live import ClusterInfo
-    from hpcflow.sites.standing import Reservation, Standing
+    from hpcflow.sites.schema import Site
+    from hpcflow.sites.standing import Reservation
     from hpcflow.storage.layout import RunDir
 
 
@@ -42,12 +45,12 @@ def command(run: str, as_json: bool) -> int:
     queued = _queued(detail.attempts)
     if (detail.run.next_action or "").startswith("cancelled"):
         queued = None  # the run is cancelled
-    wait = _wait(session, detail, queued) if queued is not None else None
+    wait, tried = _wait(session, detail, queued) if queued is not None else (None, [])
     unsent = None if wait is not None else _unsent(session, detail, queued)
     if as_json:
-        print_json(_json(detail, queued, wait, unsent))
+        print_json(_json(detail, queued, wait, unsent, tried))
         return 0
-    _print(session, detail, wait, unsent)
+    _print(session, detail, wait, unsent, tried)
     return 0
 
 
@@ -60,42 +63,54 @@ def _queued(attempts: Sequence[AttemptView]) -> AttemptView | None:
     return waiting[0] if waiting and not running else None
 
 
-def _wait(session: Session, detail: RunDetail, queued: AttemptView) -> Wait | None:
-    """What is known of the waiting job; None if it waits no more.
+def _wait(
+    session: Session, detail: RunDetail, queued: AttemptView
+) -> tuple[Wait | None, list[Alternative]]:
+    """What is known of the waiting job, and what the run could ask for instead, and start sooner;
+    None if it waits no more.
 
     Raises:
         SchedulerUnavailable: the queue does not answer.
     """
     from hpcflow.outlook.why import explain_wait
 
-    scheduler = session.scheduler(detail.run.site)
     assert queued.job_id is not None
+    scheduler = session.scheduler(detail.run.site)
     jobs = scheduler.waiting([queued.job_id])
     if not jobs:
-        return None
-    return explain_wait(
+        return None, []
+    site, now = session.site(detail.run.site), session.clock.now()
+    chooser = session.chooser(site, detail.run.site, leaving=[queued.job_id])
+    wait = explain_wait(
         jobs[0],
         detail.run.run_id,
-        standing=_standing(scheduler, jobs[0].user or session.settings.user),
-        cluster=_cluster(scheduler),
+        standing=chooser.forecast.standing,
+        cluster=chooser.forecast.cluster,
         reservations=_reservations(scheduler),
-        now=session.clock.now(),
+        now=now,
     )
+    tried = _tried(detail, wait, site, chooser, now)
+    for message in dict.fromkeys(chooser.forecast.unknown):
+        warn(f"not known: {message}")
+    return wait, tried
 
 
-def _standing(scheduler: Scheduler, user: str) -> Standing | None:
-    standing = scheduler.standing(user)
-    for each in standing.missing if standing is not None else ():
-        warn(f"not known: {each}")
-    return standing
+def _tried(
+    detail: RunDetail, wait: Wait, site: Site, chooser: Chooser, now: datetime
+) -> list[Alternative]:
+    from pathlib import Path
 
+    from hpcflow.errors import StorageError
+    from hpcflow.launch.instead import instead
+    from hpcflow.storage.layout import RunDir
+    from hpcflow.storage.rundir import read_run
 
-def _cluster(scheduler: Scheduler) -> ClusterInfo | None:
     try:
-        return scheduler.cluster_info()
-    except SchedulerUnavailable as error:
-        warn(f"the partition is not known: {error.message}")
-        return None
+        run = read_run(RunDir(Path(detail.run.run_dir)))
+    except StorageError as error:
+        warn(f"nothing else was tried for it: {error.message}")
+        return []
+    return instead(run, wait, site, chooser, now)
 
 
 def _reservations(scheduler: Scheduler) -> list[Reservation]:
@@ -160,8 +175,14 @@ def _no_room(session: Session, run_dir: RunDir, known: str) -> tuple[str, str] |
 
 
 def _json(
-    detail: RunDetail, queued: AttemptView | None, wait: Wait | None, unsent: Unsent | None
+    detail: RunDetail,
+    queued: AttemptView | None,
+    wait: Wait | None,
+    unsent: Unsent | None,
+    tried: Sequence[Alternative],
 ) -> dict[str, Any]:
+    from hpcflow.cli.why_words import better_words
+
     told: dict[str, Any] = {
         "run_id": detail.run.run_id,
         "state": detail.run.state,
@@ -198,13 +219,19 @@ def _json(
         "limits": wait.limits,
         "reservations": wait.obstacles,
         "dependency": job.dependency,
-        "next": wait.to_try,
+        "next": [*(better_words(each, detail.run.run_id) for each in tried), *wait.to_try],
     }
 
 
-def _print(session: Session, detail: RunDetail, wait: Wait | None, unsent: Unsent | None) -> None:
+def _print(
+    session: Session,
+    detail: RunDetail,
+    wait: Wait | None,
+    unsent: Unsent | None,
+    tried: Sequence[Alternative],
+) -> None:
     from hpcflow.cli.output import STATE_COLOURS
-    from hpcflow.cli.why_words import wait_lines
+    from hpcflow.cli.why_words import better_words, wait_lines
 
     run = detail.run
     echo(run.run_id, bold=True, nl=False)
@@ -213,7 +240,7 @@ def _print(session: Session, detail: RunDetail, wait: Wait | None, unsent: Unsen
         now = session.clock.now()
         for name, text in wait_lines(wait, held=run.next_action == "held", now=now):
             echo(f"  {name:<12} {text}".rstrip())
-        to_try = wait.to_try
+        to_try = (*(better_words(each, run.run_id) for each in tried), *wait.to_try)
     else:
         assert unsent is not None
         until = f", not before {unsent.until:%Y-%m-%d %H:%M:%S} UTC" if unsent.until else ""

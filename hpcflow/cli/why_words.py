@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from hpcflow.errors import shell_word
 from hpcflow.model.units import format_duration
 from hpcflow.outlook.bounds import amount_words, minutes_words, nodes_misfit, shortage_words
 from hpcflow.schedulers.slurm.reasons import Kind
 
 if TYPE_CHECKING:
+    from hpcflow.launch.alternatives import Alternative
     from hpcflow.outlook.ahead import Obstacle
     from hpcflow.outlook.why import Wait
     from hpcflow.schedulers.waiting import WaitingJob
@@ -48,6 +50,28 @@ def wait_lines(wait: Wait, *, held: bool, now: datetime) -> Iterator[tuple[str, 
         yield "" if number else "reserved", _obstacle(each, now)
     if job.dependency:
         yield "depends on", job.dependency
+
+
+def better_words(better: Alternative, run_id: str) -> str:
+    """``in partition spot it would start now, 2h 10m sooner: hpcflow cancel …``."""
+    from hpcflow.launch.alternatives import NOW_S
+
+    waits_s = better.ranked.candidate.waits_s or 0.0
+    when = "now" if waits_s < NOW_S else f"in {format_duration(waits_s)}"
+    with_it = {
+        "partition": f"in partition {better.value}",
+        "account": f"with account {better.value}",
+        "qos": f"with QOS {better.value}",
+        "nodes": f"with nodes: {better.value}",
+        "gpus_per_node": f"with gpus_per_node: {better.value}",
+    }.get(better.key) or f"with a time limit of {minutes_words(better.value)}"
+    words = f"{with_it} it would start {when}"
+    if better.sooner_s is not None:
+        words += f", {format_duration(better.sooner_s)} sooner"
+    if better.slower > 1:
+        words += f"; the same work takes up to {better.slower} times as long"
+    run = shell_word(run_id)
+    return f"{words}: hpcflow cancel {run}, then hpcflow resume {run} --set {better.change}"
 
 
 def _job(wait: Wait, now: datetime) -> str:

@@ -1,12 +1,16 @@
-"""What would start sooner, or cost less, than a run as its config asks for it."""
+"""What would start sooner, or cost less, than a run as its config, or its waiting job, asks for it.
+
+Each other way to ask is tried: ``sbatch --test-only`` takes it, no job that waits comes before it,
+no limit keeps it back.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -16,11 +20,14 @@ from hpcflow.launch.choice import Ranked
 from hpcflow.launch.choosing import Chooser
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.spec import RunSpec
+from hpcflow.model.units import write_duration
 from hpcflow.sites.placement import Placement
 
 #: Sooner by less than this is chance; so is cheaper by less than this part.
 _SOONER_S: Final = 300.0
 _CHEAPER: Final = Decimal("0.95")
+#: What starts within a minute starts now.
+NOW_S: Final = 60.0
 _SHORTEST_MIN: Final = 10
 
 
@@ -29,83 +36,156 @@ class Alternative:
     """Another way to ask.
 
     Attributes:
-        change: what to say for it, as for ``--set``.
+        key, value: the key of ``resources`` that is another, and its value.
         ranked: the best place for it.
-        sooner_s: how much earlier it would start; None where nobody can say.
+        sooner_s: how much earlier it would start, at least; None where nobody can say when the run
+            starts as it is.
         is_cheaper: whether the same work would cost less.
         slower: how many times longer the same work takes at most; 1 for as long.
     """
 
-    change: str
+    key: str
+    value: Any
     ranked: Ranked
     sooner_s: float | None
     is_cheaper: bool
     slower: int
 
+    @property
+    def change(self) -> str:
+        """What to say for it, as for ``--set``, for a shell."""
+        value = self.value
+        if self.key == "time_limit":
+            value = write_duration(60 * value)
+        return f"resources.{self.key}={_as_text(value) if isinstance(value, str) else value}"
+
 
 @dataclass(frozen=True)
-class _Change:
-    words: str
-    update: dict[str, object]
-    slower: int = 1
-    is_same_work: bool = True
+class AsItIs:
+    """What alternatives are held against.
+
+    Attributes:
+        waits_s: seconds until the run starts as it is; None where nobody can say.
+        again_s: seconds until it would start if it were sent again as it is; None as well.
+        never: whether it does not start at all.
+        ranked: its place among others; None where costs are not compared.
+    """
+
+    placement: Placement
+    waits_s: float | None
+    again_s: float | None = None
+    never: bool = False
+    ranked: Ranked | None = None
 
 
 def alternatives(
-    spec: RunSpec, best: Ranked, chooser: Chooser, document: Document | None = None
+    spec: RunSpec,
+    now: AsItIs,
+    chooser: Chooser,
+    document: Document | None = None,
+    more: Iterable[tuple[str, Any]] = (),
 ) -> list[Alternative]:
-    """The ways to ask that would start minutes sooner than ``best``, or cost less; the soonest
-    first."""
+    """The ways to ask that would start minutes sooner, or cost less; the soonest first.
+
+    Args:
+        more: keys of ``resources`` and values that are tried besides.
+    """
     found = []
-    for change in _changes(spec, best.candidate.placement, chooser):
-        resources = spec.resources.model_copy(update=change.update)
-        try:
-            other = chooser.best(spec.model_copy(update={"resources": resources}), document)
-        except SpecError:
+    for key, value in dict.fromkeys((*more, *_changes(spec, now.placement, chooser))):
+        other = _best(spec, {key: value}, chooser, document)
+        if other is None or _is_by_place(spec, now, other, chooser):
             continue
-        if other is not None and (each := _compared(change, best, other)) is not None:
+        each = _compared(key, value, spec, now, other)
+        if each is not None:
             found.append(each)
-    return sorted(found, key=lambda each: -(each.sooner_s or 0.0))
+    limits = [each.value for each in found if each.key == "time_limit"]
+    longest = [each for each in found if each.key != "time_limit" or each.value == max(limits)]
+    return sorted(longest, key=lambda each: each.ranked.candidate.waits_s or 0.0)
 
 
-def _changes(spec: RunSpec, placement: Placement, chooser: Chooser) -> Iterator[_Change]:
+def _best(
+    spec: RunSpec, update: dict[str, Any], chooser: Chooser, document: Document | None
+) -> Ranked | None:
+    """The best place for a run with another key; None where it has none, or nobody can say when."""
+    names = {"time_limit": "time_limit_min"}
+    resources = spec.resources.model_copy(
+        update={names.get(key, key): value for key, value in update.items()}
+    )
+    try:
+        return chooser.best(spec.model_copy(update={"resources": resources}), document)
+    except SpecError:
+        return None
+
+
+def _is_by_place(spec: RunSpec, now: AsItIs, other: Ranked, chooser: Chooser) -> bool:
+    """Whether the run as it is would start as soon in the partition where the other one would go:
+    then what is gained is the partition's."""
+    name = other.candidate.placement.partition
+    if name == now.placement.partition or spec.resources.partition != AUTO:
+        return False
+    there = _best(spec, {"partition": name}, chooser, None)
+    then, changed = there.candidate.waits_s if there else None, other.candidate.waits_s
+    return then is not None and changed is not None and then < changed + _SOONER_S
+
+
+def _changes(spec: RunSpec, placement: Placement, chooser: Chooser) -> Iterator[tuple[str, Any]]:
     resources = spec.resources
     if resources.partition != AUTO:
-        yield _Change("resources.partition=auto", {"partition": AUTO})
+        for name in chooser.partitions(spec):
+            if name != placement.partition:
+                yield "partition", name
     if resources.account != AUTO:
         for account in chooser.forecast.accounts:
             if account != chooser.forecast.account(placement):
-                yield _Change(f"resources.account={_as_text(account)}", {"account": account})
+                yield "account", account
+    for qos in chooser.forecast.other_qos(placement):
+        yield "qos", qos
     if resources.nodes > 1:
-        fewer = resources.nodes // 2
-        yield _size("nodes", fewer, resources.nodes)
+        yield "nodes", resources.nodes // 2
     elif resources.gpus_per_node > 1:
-        yield _size("gpus_per_node", resources.gpus_per_node // 2, resources.gpus_per_node)
-    for part in (2, 4):
-        shorter = (placement.time_limit_min or 0) // part
-        if shorter >= _SHORTEST_MIN:
-            words = f"resources.time_limit={shorter}m"
-            yield _Change(words, {"time_limit_min": shorter}, is_same_work=False)
+        yield "gpus_per_node", resources.gpus_per_node // 2
+    limit_min = placement.time_limit_min or 0
+    shorter = [chooser.forecast.gap_min(placement), limit_min // 2, limit_min // 4]
+    for each in shorter:
+        if each is not None and _SHORTEST_MIN <= each < limit_min:
+            yield "time_limit", each
 
 
-def _size(key: str, fewer: int, asked: int) -> _Change:
-    return _Change(f"resources.{key}={fewer}", {key: fewer}, -(-asked // fewer), False)
-
-
-def _compared(change: _Change, best: Ranked, other: Ranked) -> Alternative | None:
+def _compared(
+    key: str, value: Any, spec: RunSpec, now: AsItIs, other: Ranked
+) -> Alternative | None:
     """None where it is no better."""
-    now, then = best.candidate.waits_s, other.candidate.waits_s
-    sooner_s = None if now is None or then is None else now - then
-    is_cheaper = (
-        change.is_same_work
+    candidate = other.candidate
+    then = candidate.waits_s
+    before = _size(spec, key)
+    slower = -(-before // value) if before is not None and 0 < value < before else 1
+    sooner_s = None if now.waits_s is None or then is None else now.waits_s - then
+    is_sooner = sooner_s is not None and sooner_s >= _SOONER_S
+    if now.waits_s is None:
+        is_sooner = then is not None and (now.never or then < NOW_S)
+    if candidate.start is not None and candidate.start.behind and not now.never:
+        is_sooner = False
+    if now.again_s is not None and (then is None or now.again_s - then < _SOONER_S):
+        is_sooner = False  # it is no gain of the change
+    is_cheaper = key in ("partition", "account", "qos") and _costs_less(other, now.ranked)
+    if not is_sooner and not is_cheaper:
+        return None
+    return Alternative(key, value, other, sooner_s, is_cheaper, slower)
+
+
+def _size(spec: RunSpec, key: str) -> int | None:
+    sizes = {"nodes": spec.resources.nodes, "gpus_per_node": spec.resources.gpus_per_node}
+    return sizes.get(key)
+
+
+def _costs_less(other: Ranked, best: Ranked | None) -> bool:
+    return (
+        best is not None
         and best.cost is not None
         and other.cost is not None
         and best.unit == other.unit
         and other.cost < best.cost * _CHEAPER
     )
-    if not is_cheaper and (sooner_s is None or sooner_s < _SOONER_S):
-        return None
-    return Alternative(change.words, other, sooner_s, is_cheaper, change.slower)
 
 
 def _as_text(name: str) -> str:

@@ -34,6 +34,21 @@ Unit = Literal["USD", "SU", "GPU hours", "node hours"]
 
 
 @dataclass(frozen=True)
+class Start:
+    """When a job that is sent now would start, at the earliest.
+
+    Attributes:
+        behind: how many jobs that wait for the same nodes come before it; then it is a guess: not
+            before Slurm means to start the last of them.
+        limit: a limit that is full until then, in words.
+    """
+
+    at: datetime
+    behind: int = 0
+    limit: str | None = None
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A place where a run fits, and what is known of it.
 
@@ -43,7 +58,7 @@ class Candidate:
             twice after preemptions and other ends: :mod:`hpcflow.launch.expected`.
         mtbf_s: mean time between such ends there.
         cost_usd, cost_su: of these seconds; None where the site has no such price.
-        starts_at: when Slurm would start it; None where it cannot say.
+        start: when it would start; None where nobody can say.
         waits_s: seconds until then; None as well.
         fair_share: the account's fair-share factor, from 0 to 1; None where nobody knows.
         order: of equal places that with the lowest is taken.
@@ -57,7 +72,7 @@ class Candidate:
     cost_su: Decimal | None
     gpu_hours: Decimal
     node_hours: Decimal
-    starts_at: datetime | None = None
+    start: Start | None = None
     waits_s: float | None = None
     fair_share: float | None = None
     order: int = 0

@@ -35,10 +35,13 @@ class Survey:
     Attributes:
         ranked: where it can go, the best first.
         refused: why it cannot go elsewhere.
+        later: of those, the places where it could go some time, though nobody can say when; the
+            best by price first.
     """
 
     ranked: Sequence[Ranked] = ()
     refused: Mapping[Place, str] = field(default_factory=dict)
+    later: Sequence[Ranked] = ()
 
 
 class Chooser:
@@ -84,11 +87,18 @@ class Chooser:
                 reasons = "; ".join(f"{name}: {why}" for (name, _), why in refused.items())
                 none = "hpcflow knows no partition where this run could start now"
                 self.warnings.append(f"{none}: {reasons}")
-            fits = [each.candidate.placement for each in survey.ranked] or fits
+            known = survey.ranked or survey.later
+            fits = [each.candidate.placement for each in known] or fits
         if fits:
             return charged_to(spec, fits[0].account), fits[0]
         spec = charged_to(spec, self._accounts(spec)[0])
         return spec, place(spec, self._site, document)
+
+    def partitions(self, spec: RunSpec) -> list[str]:
+        """Those where the run fits by the site file, whatever it names itself."""
+        resources = spec.resources.model_copy(update={"partition": AUTO})
+        found, _ = self._fitting(spec.model_copy(update={"resources": resources}), None)
+        return list(dict.fromkeys(each.partition for each in found))
 
     def best(self, spec: RunSpec, document: Document | None = None) -> Ranked | None:
         """The best place, and when the run would start there; None where it can go nowhere.
@@ -172,6 +182,7 @@ class Chooser:
                 small.append(each)
         unasked = [replace(each, waits_s=0.0) for each in self._candidates(small, spec)]
         asked: list[Candidate] = []
+        later: list[Candidate] = []
         while unasked:
             best = rank([*asked, *unasked], weights)[0].candidate
             if best in asked and best.waits_s is not None and not ask_all:
@@ -180,15 +191,16 @@ class Chooser:
             unasked.remove(following)
             where = following.placement.partition, following.placement.account
             try:
-                at = self.forecast.starts_at(spec, following.placement)
+                start = self.forecast.start(spec, following.placement)
             except SubmissionRefused as error:
                 refused[where] = error.message
             except SubmissionDelayed as error:
                 refused[where] = f"not now: {error.message}"
+                later.append(replace(following, waits_s=None))
             else:
-                waits_s = None if at is None else max(0.0, (at - now).total_seconds())
-                asked.append(replace(following, starts_at=at, waits_s=waits_s))
-        return Survey(rank(asked, weights), refused)
+                waits_s = None if start is None else max(0.0, (start.at - now).total_seconds())
+                asked.append(replace(following, start=start, waits_s=waits_s))
+        return Survey(rank(asked, weights), refused, rank(later, weights))
 
 
 def make_chooser(
@@ -198,9 +210,14 @@ def make_chooser(
     *,
     settings: Settings,
     clock: Clock,
+    leaving: Sequence[str] = (),
 ) -> Chooser:
-    """A chooser that asks the scheduler of ``site``, connected when it is first needed."""
-    forecast = Forecast(site, connect, settings=settings, clock=clock)
+    """A chooser that asks the scheduler of ``site``, connected when it is first needed.
+
+    Args:
+        leaving: ids of jobs that will be gone when the run is sent.
+    """
+    forecast = Forecast(site, connect, settings=settings, clock=clock, leaving=leaving)
     return Chooser(site, site_reference, forecast, settings=settings, clock=clock)
 
 

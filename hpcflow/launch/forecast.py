@@ -1,5 +1,9 @@
 """What the live cluster says of a run that is not sent: limits, standing, and when it would start.
 
+``sbatch --test-only`` says when there is room between the jobs that run; where others wait, only
+roughly, and then what is idle is looked at. Jobs that wait come before this one, unless it delays
+none of them; and a limit that other jobs fill keeps it back until enough of them have ended.
+
 Everything is asked once, and only when it is needed. What cannot be asked is None, and is told in
 ``unknown``.
 """
@@ -8,29 +12,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, SubmissionDelayed, SubmissionRefused
+from hpcflow.launch.choice import Start
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.places import run_dir_on
-from hpcflow.launch.size import too_large
+from hpcflow.launch.size import as_job, too_large
 from hpcflow.model.execution import Launcher
 from hpcflow.model.ids import job_name, make_run_id
 from hpcflow.model.kinds import AUTO, is_word
 from hpcflow.model.run import Provenance, Run
 from hpcflow.model.spec import RunSpec
+from hpcflow.outlook.ahead import obstacles
+from hpcflow.outlook.bounds import amount_words, has_room, limit_words, limits_on
+from hpcflow.outlook.room import gap_min, idle_now, in_the_way, is_rough, room_under
 from hpcflow.ownership import temporary_folder
 from hpcflow.rendering.directives import directives
-from hpcflow.schedulers.base import Scheduler, SubmitRequest
+from hpcflow.schedulers.base import (
+    ClusterQueue,
+    IdleNode,
+    PredictedStart,
+    Reservation,
+    Scheduler,
+    SubmitRequest,
+    WaitingJob,
+)
 from hpcflow.settings import Settings
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.placement import Placement
+from hpcflow.sites.precedence import are_enforced
 from hpcflow.sites.schema import SchedulerKind, Site
-from hpcflow.sites.standing import Standing
+from hpcflow.sites.standing import Limit, Standing
 
 #: Seconds of asking; more is not worth waiting for before a submission.
 PATIENCE_S: Final = 30.0
@@ -42,11 +59,19 @@ class Forecast:
 
     Args:
         connect: the scheduler, when it is first needed.
+        leaving: ids of jobs that will be gone when the one that is asked about is sent.
     """
 
     def __init__(
-        self, site: Site, connect: Callable[[], Scheduler], *, settings: Settings, clock: Clock
+        self,
+        site: Site,
+        connect: Callable[[], Scheduler],
+        *,
+        settings: Settings,
+        clock: Clock,
+        leaving: Sequence[str] = (),
     ) -> None:
+        self._leaving = frozenset(leaving)
         self._site, self._connect = site, connect
         self._settings, self._clock = settings, clock
         self.unknown: list[str] = []
@@ -58,7 +83,7 @@ class Forecast:
 
         One whose name a config could not hold is left out: it would stand in a script.
         """
-        found = self._standing.associations if self._standing else ()
+        found = self.standing.associations if self.standing else ()
         names = dict.fromkeys(each.account for each in found)
         strange = [name for name in names if not is_word(name) or name == AUTO]
         self.unknown += (f"account {name!r}: no name for a config" for name in strange)
@@ -66,38 +91,86 @@ class Forecast:
 
     def account(self, placement: Placement) -> str | None:
         """The account that a job there is charged to; None where nobody says."""
-        if placement.account is not None or self._standing is None:
+        if placement.account is not None or self.standing is None:
             return placement.account
-        default = self._standing.association(None, placement.slurm_partition)
+        default = self.standing.association(None, placement.slurm_partition)
         return default.account if default else None
 
     def fair_share(self, placement: Placement) -> float | None:
         """The user's fair-share factor in the account of a job there, from 0 to 1."""
         account = self.account(placement)
-        if account is None or self._standing is None:
+        if account is None or self.standing is None:
             return None
-        share = self._standing.share(account, placement.slurm_partition)
+        share = self.standing.share(account, placement.slurm_partition)
         return share.factor if share else None
+
+    def other_qos(self, placement: Placement) -> Sequence[str]:
+        """QOSes that a job there may have instead of its own."""
+        if self.standing is None:
+            return ()
+        own = as_job(placement, self.standing).qos
+        known = self.standing.association(placement.account, placement.slurm_partition)
+        return [name for name in (known.qos if known else ()) if name != own and is_word(name)]
+
+    def gap_min(self, placement: Placement) -> int | None:
+        """The longest time limit with which a job there would end before another that waits is to
+        start; None where no such job has a start."""
+        job = as_job(placement, self.standing)
+        return gap_min(job, self._staying, self.cluster, self._clock.now())
 
     def limit(self, placement: Placement) -> str | None:
         """What keeps a job of this size from ever starting there; None if nothing is known to."""
-        cluster, name = self._cluster, placement.slurm_partition
+        cluster, name = self.cluster, placement.slurm_partition
         live = cluster.partition(name) if cluster is not None and name is not None else None
         if cluster is not None and name is not None and live is None:
             return f"the cluster has no partition {name}"
         if live is not None and not live.is_up:
             return f"partition {name} takes no jobs: it is not up"
-        if self._standing is None or cluster is None:
-            return None
-        return too_large(placement, self._standing, cluster.settings, live)
+        return too_large(as_job(placement, self.standing), self._limits(placement))
 
-    def starts_at(self, spec: RunSpec, placement: Placement) -> datetime | None:
+    def start(self, spec: RunSpec, placement: Placement) -> Start | None:
         """When a job there would start that is sent now; None where nobody can say.
 
         Raises:
             SubmissionRefused: the scheduler would refuse it.
-            SubmissionDelayed: it would not take it now, for a limit on the number of jobs is full.
+            SubmissionDelayed: it would not take it now, or not start it, for a limit is full, and
+                nobody can say until when.
         """
+        found = self._room(spec, placement)
+        if found is None:
+            return None
+        job, now = as_job(placement, self.standing), self._clock.now()
+        rough = is_rough(job, self._queue.waiting)
+        if rough:  # so are the nodes
+            nodes = self._idle_now(job, spec, placement)
+            found = PredictedStart(now if nodes else found.starts_at, found.partition, nodes)
+            rough = not nodes
+        before = in_the_way(job, found, self._staying, self.cluster)
+        start = Start(found.starts_at)
+        if before or rough:
+            planned = [each.expected_start for each in before if each.expected_start is not None]
+            start = Start(max([start.at, *planned]), max(len(before), 1))
+        for limit in self._limits(placement):
+            if limit.used is None or has_room(limit, job):
+                continue
+            words = f"{limit_words(limit)}, {amount_words(limit)}"
+            until = room_under(limit, job, self._queue.running)
+            if until is None:
+                raise SubmissionDelayed(words, next_action="see what counts: hpcflow limits")
+            if until > start.at:
+                start = replace(start, at=until, limit=words)
+        return start
+
+    def _limits(self, placement: Placement) -> Sequence[Limit]:
+        """Those that a job there is under; none where nobody says."""
+        cluster, standing, name = self.cluster, self.standing, placement.slurm_partition
+        if cluster is None or standing is None or not are_enforced(cluster.settings):
+            return ()
+        partition = cluster.partition(name) if name is not None else None
+        return limits_on(as_job(placement, standing), standing, partition).every
+
+    def _room(self, spec: RunSpec, placement: Placement) -> PredictedStart | None:
+        """When and where there is room between the jobs that run."""
         scheduler = self._scheduler
         if scheduler is None or self._is_silent("when a job would start"):
             return None
@@ -118,7 +191,7 @@ class Forecast:
             return None
         finally:
             self._spent_s += self._clock.monotonic() - begin
-        return found.starts_at if found else None
+        return found
 
     def _probe(self, spec: RunSpec, placement: Placement) -> Run:
         """A run like the one that would be sent."""
@@ -168,7 +241,8 @@ class Forecast:
         return found
 
     @cached_property
-    def _standing(self) -> Standing | None:
+    def standing(self) -> Standing | None:
+        """How the user stands; None where nobody says."""
         scheduler = self._scheduler
         if scheduler is None:
             return None
@@ -176,8 +250,51 @@ class Forecast:
         self.unknown += found.missing if found is not None else ()
         return found
 
+    def _idle_now(self, job: WaitingJob, spec: RunSpec, placement: Placement) -> tuple[str, ...]:
+        """Idle nodes on which a job there could start now; none where nobody can say."""
+        if placement.constraint is not None or spec.resources.exclude:
+            return ()
+        name = placement.slurm_partition
+        partition = self.cluster.partition(name) if self.cluster and name is not None else None
+        now = self._clock.now()
+        return idle_now(
+            job,
+            self._nodes,
+            self._staying,
+            obstacles(job, self._reservations, partition, now),
+            now,
+            whole_nodes=placement.options.whole_nodes,
+        )
+
+    @property
+    def _staying(self) -> ClusterQueue:
+        """Everybody's jobs, without those that will be gone."""
+        stay = (each for each in self._queue.waiting if each.job_id not in self._leaving)
+        return replace(self._queue, waiting=tuple(stay))
+
     @cached_property
-    def _cluster(self) -> ClusterInfo | None:
+    def _queue(self) -> ClusterQueue:
+        scheduler = self._scheduler
+        found = None if scheduler is None else self._told("other jobs", scheduler.cluster_queue)
+        if found is None:
+            return ClusterQueue()
+        if self.cluster is not None and self.cluster.hides_jobs:
+            self.unknown.append("other jobs: this site shows nobody those of others")
+        return found
+
+    @cached_property
+    def _nodes(self) -> Sequence[IdleNode]:
+        scheduler = self._scheduler
+        return (scheduler and self._told("idle nodes", scheduler.idle_nodes)) or ()
+
+    @cached_property
+    def _reservations(self) -> Sequence[Reservation]:
+        scheduler = self._scheduler
+        return (scheduler and self._told("reservations", scheduler.reservations)) or ()
+
+    @cached_property
+    def cluster(self) -> ClusterInfo | None:
+        """What the cluster says about itself; None where it does not."""
         scheduler = self._scheduler
         return None if scheduler is None else self._told("partitions", scheduler.cluster_info)
 

@@ -1,24 +1,24 @@
-"""What to try so that a waiting job starts earlier, or at all: the best first. Pure.
+"""What to try so that a waiting job starts earlier, or at all. Pure.
 
 What is said in general of a reason is in :mod:`hpcflow.schedulers.slurm.reasons`; here is what can
-be said of this very job.
+be said of this very job. What it could ask for instead is tried before it is said, in
+:mod:`hpcflow.launch.alternatives`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from hpcflow.errors import shell_word
-from hpcflow.model.units import write_duration
 from hpcflow.outlook.account import Account
 from hpcflow.outlook.ahead import Obstacle
-from hpcflow.outlook.bounds import association_of, has_room, limits_on
+from hpcflow.outlook.bounds import association_of, has_room, limits_on, nodes_that_fit
 from hpcflow.schedulers.slurm.reasons import Kind, Reason
 from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import PartitionInfo
-from hpcflow.sites.standing import Standing
+from hpcflow.sites.standing import Limit, Standing
 
 #: Another account is worth a resubmission, and the place in the queue, if its factor is this much
 #: better.
@@ -35,53 +35,36 @@ def advise(
     standing: Standing | None,
     partition: PartitionInfo | None,
     accounts: Sequence[Account],
-    ahead: Sequence[Obstacle],
 ) -> list[str]:
     """What to type, with the same places to be filled in as in the advice of a reason."""
-    ideas = (
-        _before_reservations(reason, ahead),
-        _elsewhere(job, reason, standing, partition),
-        _by_fair_share(job, reason, standing, partition, accounts),
-    )
-    found = [each for each in ideas if each is not None]
-    return found if found and reason.kind is Kind.RESERVATION else [*found, reason.advice]
+    account = _by_fair_share(job, reason, standing, partition, accounts)
+    return [reason.advice] if account is None else [account, reason.advice]
 
 
-def _before_reservations(reason: Reason, ahead: Sequence[Obstacle]) -> str | None:
-    if reason.kind not in (*_OF_THE_QUEUE, Kind.RESERVATION, Kind.NODES):
-        return None
-    in_the_way = [each for each in ahead if each.takes_all or reason.kind is Kind.RESERVATION]
-    fits = [each.fits_min for each in in_the_way if each.fits_min is not None]
-    if not fits or any(each.takes_all and each.fits_min is None for each in in_the_way):
-        return None
-    limit = write_duration(min(fits) * 60)
-    words = f"a time limit of {limit} or less would end before the reservation begins"
-    return f"{words}: {_AGAIN}resources.time_limit={limit}"
-
-
-def _elsewhere(
-    job: WaitingJob, reason: Reason, standing: Standing | None, partition: PartitionInfo | None
-) -> str | None:
-    """Another account or QOS in which no limit is full."""
-    if standing is None or not standing.is_use_known:
-        return None
-    if reason.limit is None or not reason.limit.passes:
-        return None
-    if reason.limit.level == "association":
-        for account in dict.fromkeys(each.account for each in standing.associations):
-            moved = replace(job, account=account)
-            if account != job.account and _would_start(moved, job, standing, partition):
-                words = f"account {account} has no such limit, or room under it"
-                return f"{words}: {_AGAIN}resources.account={shell_word(account)}"
-        return None
-    association = association_of(job, standing)
-    for name in association.qos if association else ():
-        moved = replace(job, qos=name)
-        is_known = standing.qos_named(name) is not None
-        if name != job.qos and is_known and _would_start(moved, job, standing, partition):
-            words = f"QOS {name} has no such limit, or room under it"
-            return f"{words}: {_AGAIN}resources.qos={shell_word(name)}"
-    return None
+def sizes_that_fit(
+    job: WaitingJob,
+    limits: Sequence[Limit],
+    partition: PartitionInfo | None,
+    ahead: Sequence[Obstacle],
+) -> Iterator[tuple[str, Any]]:
+    """Yield keys of ``resources``, each with the value nearest to the job's that a limit, the
+    partition or a reservation ahead leaves it."""
+    limits_min = [each.fits_min for each in ahead if each.fits_min is not None]
+    limits_min += [each.allowed for each in limits if each.name == "MaxWall"]
+    if partition is not None and partition.time_limit_max_min is not None:
+        limits_min.append(partition.time_limit_max_min)
+    for minutes in limits_min:
+        if job.time_limit_min is not None and 0 < minutes < job.time_limit_min:
+            yield "time_limit", minutes
+    if partition is not None and (nodes := nodes_that_fit(partition, job)) is not None:
+        yield "nodes", nodes
+    for limit in limits:
+        if "Mins" in limit.name or job.wants.get(limit.resource, 0) <= limit.allowed:
+            continue
+        if limit.resource == "node" and limit.allowed:
+            yield "nodes", limit.allowed
+        if limit.resource.startswith("gres/gpu") and limit.allowed >= (job.nodes or 1):
+            yield "gpus_per_node", limit.allowed // (job.nodes or 1)
 
 
 def _by_fair_share(
@@ -103,7 +86,7 @@ def _by_fair_share(
         moved = replace(job, account=account.name)
         if _is_earlier(job, own, account) and _would_start(moved, job, standing, partition):
             more = (account.points or 0) - (own.points or 0)
-            points = f": {more} points more" if more > 0 else ""
+            points = f": {more} points more, and so it comes before the next" if more > 0 else ""
             words = f"account {account.name} has the better fair share{points}"
             return f"{words}: {_AGAIN}resources.account={shell_word(account.name)}"
     return None

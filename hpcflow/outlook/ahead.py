@@ -11,7 +11,7 @@ from hpcflow.sites.live import PartitionInfo
 from hpcflow.sites.standing import Reservation
 
 #: A job that is to end before a reservation begins must also start some time after it is asked for.
-_MARGIN = timedelta(minutes=5)
+MARGIN = timedelta(minutes=5)
 #: Time limits are advised in steps of this, rounded down.
 _STEP_MIN = 5
 
@@ -66,10 +66,12 @@ def obstacles(
         taken = len(wanted & set(each.nodes)) if wanted else None
         if taken == 0:
             continue
-        found.append(Obstacle(each, taken, len(wanted) or None, _fits_min(each, now)))
+        found.append(Obstacle(each, taken, len(wanted) or None, fits_min(each.start, now)))
     return tuple(found)
 
 
-def _fits_min(reservation: Reservation, now: datetime) -> int | None:
-    left_min = int((reservation.start - now - _MARGIN).total_seconds() // 60)
+def fits_min(start: datetime, now: datetime) -> int | None:
+    """Return the longest time limit with which a job that starts now ends before ``start``; None
+    where that is too soon for anything."""
+    left_min = int((start - now - MARGIN).total_seconds() // 60)
     return left_min // _STEP_MIN * _STEP_MIN if left_min >= _STEP_MIN else None

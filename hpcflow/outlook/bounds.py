@@ -131,14 +131,28 @@ def nodes_misfit(partition: PartitionInfo, job: WaitingJob) -> str | None:
     return None
 
 
+def nodes_that_fit(partition: PartitionInfo, job: WaitingJob) -> int | None:
+    """Return the number of nodes nearest to the job's that a partition takes; None if that is its
+    own."""
+    if job.nodes is None or nodes_misfit(partition, job) is None:
+        return None
+    most = min(partition.job_nodes_max or partition.nodes, partition.nodes)
+    return min(most, max(job.nodes, partition.job_nodes_min or 1))
+
+
 def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
 def excess_words(limit: Limit, wants: int) -> str:
     """``it asks for 20 gres/gpu, and GrpTRES of account physics allows 16``."""
-    allows = f"{limit.name} of {limit.holder} allows {_number(limit, limit.allowed)}"
+    allows = f"{limit_words(limit)} allows {_number(limit, limit.allowed)}"
     return f"it asks for {_number(limit, wants)}{_unit(limit)}, and {allows}"
+
+
+def limit_words(limit: Limit) -> str:
+    """``GrpTRES of account physics``: which limit it is."""
+    return f"{limit.name} of {limit.holder}" if limit.holder else limit.name
 
 
 def _unit(limit: Limit) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hpcflow.errors import shell_word
-from hpcflow.model.units import write_duration
 from hpcflow.outlook.account import Account, accounts_of
 from hpcflow.outlook.advice import advise
 from hpcflow.outlook.ahead import Obstacle, obstacles
@@ -71,12 +70,11 @@ def explain_wait(
     names = {
         "run": shell_word(run_id),
         "job": shell_word(job.job_id),
-        "partition": name or "NAME",
-        "shorter": _shorter(job),
+        "partition": name or "",
     }
-    ideas = advise(job, reason, standing, partition, accounts, ahead)
+    ideas = advise(job, reason, standing, partition, accounts)
     to_try = [_filled(each, names) for each in ideas]
-    sees_others = cluster is None or "jobs" not in _private(cluster)
+    sees_others = cluster is None or not cluster.hides_jobs
     return Wait(job, reason, accounts, limits, partition, sees_others, ahead, tuple(to_try))
 
 
@@ -89,19 +87,8 @@ def _of_this_job(reason: Reason, limits: Sequence[Limit], job: WaitingJob) -> Re
     return reason
 
 
-def _private(cluster: ClusterInfo) -> list[str]:
-    """What of other people the site shows to its staff alone."""
-    return cluster.settings.get("PrivateData", "").split(",")
-
-
 def _filled(text: str, names: dict[str, str]) -> str:
     """Not str.format: names of accounts may hold braces."""
     for name, value in names.items():
         text = text.replace(f"{{{name}}}", value)
     return text
-
-
-def _shorter(job: WaitingJob) -> str:
-    """Half the time limit; what of the work may be left out, only its owner knows."""
-    half_min = (job.time_limit_min or 0) // 2
-    return write_duration(half_min * 60) if half_min else "TIME"

@@ -156,6 +156,11 @@ class ClusterInfo:
         """The partition of that name; None when there is none."""
         return next((each for each in self.partitions if each.name == name), None)
 
+    @property
+    def hides_jobs(self) -> bool:
+        """Whether the site shows other people's jobs to its staff alone."""
+        return "jobs" in self.settings.get("PrivateData", "").split(",")
+
     def features(self) -> frozenset[str]:
         """What any node of any partition has."""
         return frozenset(feature for each in self.partitions for feature in each.features)

@@ -56,7 +56,7 @@ def test_people_are_told_why(priced: Desk) -> None:
 def test_another_partition_is_told_where_one_was_named(priced: Desk) -> None:
     said = priced.say("plan", *words(priced, "--set", "resources.partition=dear"))
 
-    assert "--set resources.partition=auto" in said
+    assert "--set resources.partition=cheap" in said
     assert "costs 0.50 USD" in said
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.errors import SchedulerUnavailable
+from hpcflow.schedulers.waiting import IdleNode
 from hpcflow.settings import load_settings
 from hpcflow.sites.live import ClusterInfo
 from tests.cli.cluster import ClusterDesk
@@ -22,17 +23,19 @@ def there(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> ClusterDesk:
     return ClusterDesk.at(desk, monkeypatch)
 
 
-def send(there: ClusterDesk, name: str = "digits") -> Any:
+def send(there: ClusterDesk, name: str = "digits", *, gpus: int = 0) -> Any:
     config = there.config(name, "true")
-    account = ("--set", "resources.account=physics")
+    account = ("--set", "resources.account=physics", "--set", f"resources.gpus_per_node={gpus}")
     return there.json("run", config, *account, "--set", "resources.time_limit=8h")
 
 
 def test_a_waiting_run_is_explained_for_people_and_for_scripts(there: ClusterDesk) -> None:
-    run = send(there)
+    run = send(there, gpus=1)
     user = load_settings().user
     there.slurm.standings[user] = replace(STANDING, user=user, missing=("shares: sshare is ill",))
     there.slurm.wait_for(run["job_id"], "AssocGrpGRES")
+    has = {"cpu": 8, "mem": 8192, "gres/gpu": 4, "gres/gpu:a100": 4}
+    there.slurm.idle = [IdleNode("n1", ("gpu",), has, is_empty=True)]
     start = SystemClock().now() + timedelta(hours=3)
     there.slurm.tell_waiting(
         run["job_id"], user=user, expected_start=start, wants={"gres/gpu": 1}, time_limit_min=480
@@ -41,7 +44,9 @@ def test_a_waiting_run_is_explained_for_people_and_for_scripts(there: ClusterDes
     assert said.startswith(f"{run['run_id']}  queued\n")
     assert "GPUs (or what else Slurm counts as GRES) in use as may be  [AssocGrpGRES]" in said
     assert "GrpTRES of account physics: 16 of 16 gres/gpu used, full" in said
-    assert "next         account biology has no such limit" in said
+    assert "next         with account biology it would start now, " in said
+    assert "sooner: hpcflow cancel " in said
+    assert "or           wait until jobs that count have ended; see what counts: " in said
     assert "warning: not known: shares: sshare is ill" in there.error("why", "digits", code=0)
 
     told = there.json("why", "digits")

@@ -16,6 +16,7 @@ import pytest
 from hpcflow.runtime.reading import require_safe_status
 from hpcflow.testing.cluster import Postgres, Software, User
 
+_SITES = Path(__file__).resolve().parents[2] / "site_configs"
 TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
 
 #: What must hold whatever the ledger is: SQLite in the user's home, as it comes; or Postgres.
@@ -102,3 +103,11 @@ def undisturbed(ada: User, software: Software) -> dict[str, Any]:
     shown = hpcflow.json("show", done["run_id"])
     assert isinstance(shown, dict)
     return shown
+
+
+@pytest.fixture
+def market(hpcflow: Hpcflow) -> Path:
+    """The development cluster, where `auto` may choose the partition that is preempted, too."""
+    text = (_SITES / "devcluster.yaml").read_text()
+    lines = [line for line in text.splitlines() if not line.strip().startswith("auto: false")]
+    return hpcflow.write_config("devcluster.yaml", "\n".join(lines))

@@ -14,21 +14,12 @@ from tests.e2e.conftest import Hpcflow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
-SITES = Path(__file__).resolve().parents[2] / "site_configs"
 CONFIG = """
 name: wide
 command: [sleep, "600"]
 launch: {framework: none, launcher: srun}
 resources: {nodes: 2, gpus_per_node: 4, time_limit: 30m, mem: 200M, account: auto}
 """
-
-
-@pytest.fixture
-def market(hpcflow: Hpcflow) -> Path:
-    """The development cluster, where `auto` may choose the partition that is preempted, too."""
-    text = (SITES / "devcluster.yaml").read_text()
-    lines = [line for line in text.splitlines() if not line.strip().startswith("auto: false")]
-    return hpcflow.write_config("devcluster.yaml", "\n".join(lines))
 
 
 @pytest.fixture
@@ -105,6 +96,13 @@ def test_the_plan_is_what_slurm_says_and_run_goes_there(
     assert fewer["sooner_s"] > 50 * 60
     assert fewer["waits_s"] < 60
     assert fewer["slower"] == 2
+
+    smaller = hpcflow.json("run", config, "--site", market, "--set", fewer["set"])
+    poll(
+        lambda: hpcflow.json("show", smaller["run_id"])["state"] == "running",
+        60,
+        "it starts now, as was said",
+    )
 
     run = hpcflow.json("show", sent["run_id"])
     job = sent["job_id"]

@@ -13,7 +13,8 @@ import pytest
 
 from hpcflow.config.overrides import parse_override
 from hpcflow.errors import InputError, SpecError, SubmissionDelayed
-from hpcflow.launch.alternatives import alternatives
+from hpcflow.launch.alternatives import Alternative, AsItIs, alternatives
+from hpcflow.launch.choice import Ranked
 from hpcflow.launch.choosing import Chooser, make_chooser
 from hpcflow.launch.forecast import PATIENCE_S
 from hpcflow.launch.plan import make_plan
@@ -94,6 +95,11 @@ def with_qos(*limits: Limit, flags: tuple[str, ...] = (), own: tuple[Limit, ...]
     """A user of one account whose default QOS has these limits."""
     association = Association("physics", None, "long", ("normal", "long"), own, is_default=True)
     return Standing("ada", (association,), (QosLimits("long", flags=flags, limits=limits),))
+
+
+def others(wanted: RunSpec, best: Ranked, chooser: Chooser) -> list[Alternative]:
+    now = AsItIs(best.candidate.placement, best.candidate.waits_s, ranked=best)
+    return alternatives(wanted, now, chooser)
 
 
 def questions(cluster: Cluster) -> Sequence[str]:
@@ -190,7 +196,7 @@ def test_where_nothing_is_known_to_start_it_is_said_and_sent_all_the_same(
     assert placement.partition == "gpu"
     (warning,) = chooser.warnings
     assert "hpcflow knows no partition where this run could start now" in warning
-    assert "spot: 240 minutes, and MaxWall of QOS long allows 10" in warning
+    assert "spot: it asks for 4h, and MaxWall of QOS long allows 10m" in warning
 
 
 def test_a_place_that_takes_no_job_now_is_not_chosen_before_one_that_does(
@@ -290,7 +296,7 @@ def test_advice_can_be_typed(cluster: Cluster) -> None:
     assert best is not None
     cluster.slurm.starts["gpu"] = NOW
 
-    changes = [each.change for each in alternatives(asked(partition="gpu"), best, chooser)]
+    changes = [each.change for each in others(asked(partition="gpu"), best, chooser)]
 
     typed = [shlex.split(f"--set {each}") for each in changes if "account" in each]
     assert [each[1] for each in typed] == [
@@ -306,7 +312,7 @@ def test_a_limit_of_time_counts_too(cluster: Cluster) -> None:
 
     refused = cluster.chooser.survey(asked()).refused
 
-    assert refused["gpu", None] == "240 minutes, and MaxWall of account physics allows 60"
+    assert refused["gpu", None] == "it asks for 4h, and MaxWall of account physics allows 1h"
 
 
 def test_the_account_with_the_better_standing_is_charged_where_auto_is_said(
@@ -395,11 +401,11 @@ def test_it_is_told_what_would_start_sooner(cluster: Cluster) -> None:
     best = chooser.best(wanted)
     assert best is not None
 
-    found = {each.change: each for each in alternatives(wanted, best, chooser)}
+    found = {each.change: each for each in others(wanted, best, chooser)}
 
-    auto = found["resources.partition=auto"]
-    assert (auto.sooner_s, auto.is_cheaper, auto.slower) == (8 * 3600, True, 1)
-    assert "resources.time_limit=120m" not in found  # in the same queue, no sooner
+    spot = found["resources.partition=spot"]
+    assert (spot.sooner_s, spot.is_cheaper, spot.slower) == (8 * 3600, True, 1)
+    assert "resources.time_limit=2h" not in found  # in the same queue, no sooner
 
 
 def test_fewer_gpus_start_sooner_and_take_longer(cluster: Cluster) -> None:
@@ -414,7 +420,7 @@ def test_fewer_gpus_start_sooner_and_take_longer(cluster: Cluster) -> None:
     best = chooser.best(asked())
     assert best is not None
 
-    found = {each.change: each for each in alternatives(asked(), best, chooser)}
+    found = {each.change: each for each in others(asked(), best, chooser)}
 
     fewer = found["resources.gpus_per_node=2"]
     assert (fewer.sooner_s, fewer.is_cheaper, fewer.slower) == (2 * 3600, False, 2)
@@ -432,7 +438,7 @@ def test_how_much_longer_it_takes_is_never_said_too_short(cluster: Cluster) -> N
     best = chooser.best(wanted)
     assert best is not None
 
-    found = {each.change: each for each in alternatives(wanted, best, chooser)}
+    found = {each.change: each for each in others(wanted, best, chooser)}
 
     assert found["resources.nodes=2"].slower == 3
 

@@ -31,7 +31,9 @@ def test_a_limit_that_the_job_alone_exceeds_keeps_it_from_a_place(cluster: Clust
     survey = cluster.chooser.survey(asked())
 
     assert survey.ranked == []
-    assert survey.refused["gpu", None] == "4 gres/gpu, and MaxTRESPerJob of QOS normal allows 2"
+    assert survey.refused["gpu", None] == (
+        "it asks for 4 gres/gpu, and MaxTRESPerJob of QOS normal allows 2"
+    )
     assert cluster.chooser.survey(asked(gpus_per_node=2)).ranked
 
 
@@ -39,7 +41,7 @@ def test_a_limit_that_the_job_alone_exceeds_keeps_it_from_a_place(cluster: Clust
     "limit",
     [
         Limit("MinTRESPerJob", "gres/gpu", 1),
-        Limit("MaxJobs", "jobs", 1, used=1),
+        Limit("MaxJobs", "jobs", 2, used=1),
         Limit("GrpTRESMins", "gres/gpu", 1, used=0),
         Limit("MaxTRESPerNode", "gres/gpu", 1),
         Limit("MaxTRESPerJob", "gres/gpu", 4),
@@ -68,7 +70,9 @@ def test_a_limit_of_the_qos_goes_before_the_same_one_of_the_account(cluster: Clu
     assert len(cluster.chooser.survey(asked()).ranked) == 2
 
     cluster.stands(with_qos(*lifted[1:], own=own))
-    assert cluster.chooser.survey(asked()).refused["gpu", None].startswith("240 minutes, and MaxW")
+    assert (
+        cluster.chooser.survey(asked()).refused["gpu", None].startswith("it asks for 4h, and MaxW")
+    )
 
 
 def test_the_default_qos_that_slurm_takes_counts(cluster: Cluster) -> None:
@@ -109,4 +113,4 @@ def test_memory_is_that_of_all_nodes(cluster: Cluster) -> None:
 
     assert cluster.chooser.survey(asked(mem="40G")).ranked
     refused = cluster.chooser.survey(asked(mem="40G", nodes=2)).refused
-    assert refused["gpu", None].startswith("81920 mem, and MaxTRESPerJob")
+    assert refused["gpu", None].startswith("it asks for 80 GiB mem, and MaxTRESPerJob")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpcflow.cli.why_words import wait_lines
+from hpcflow.outlook.advice import sizes_that_fit
 from hpcflow.outlook.bounds import amount_words, has_room
 from hpcflow.outlook.limits import account_lines
 from hpcflow.outlook.why import Wait, explain_wait
@@ -48,6 +49,10 @@ def told(wait: Wait, *, held: bool = False) -> str:
     return "\n".join(f"{name:<11}{text}" for name, text in lines)
 
 
+def fitting(wait: Wait) -> list[tuple[str, Any]]:
+    return list(sizes_that_fit(wait.job, wait.limits, wait.partition, wait.obstacles))
+
+
 def test_a_job_behind_others_is_told_by_whom_and_what_would_help() -> None:
     wait = explained(replace(JOB, wants={}))
     assert (
@@ -62,9 +67,9 @@ fair share biology has the factor 0.750, 75000 points
 start      2026-03-01 14:00:00 UTC, in 2h 00m on n2, or before, when others end early"""
     )
     assert wait.to_try == (
-        f"account biology has the better fair share: 50000 points more: {AGAIN}"
-        "resources.account=biology",
-        f"a shorter time limit or fewer nodes fit into gaps: {AGAIN}resources.time_limit=5h",
+        "account biology has the better fair share: 50000 points more, and so it comes before the "
+        f"next: {AGAIN}resources.account=biology",
+        "nothing: it starts by itself",
     )
 
 
@@ -89,38 +94,20 @@ def test_another_account_must_be_clearly_better_and_take_the_job() -> None:
     assert not any("biology" in each for each in explained(JOB, standing=without_qos).to_try)
 
 
-def test_a_full_limit_of_the_account_points_to_another_account() -> None:
+def test_a_full_limit_is_told_with_what_is_used_of_it() -> None:
     wait = explained(job("AssocGrpGRES", wants={"gres/gpu": 2}))
     assert wait.limits == (GPUS,)
     assert "limits     GrpTRES of account physics: 16 of 16 gres/gpu used, full" in told(wait)
-    assert wait.to_try[0] == (
-        f"account biology has no such limit, or room under it: {AGAIN}resources.account=biology"
+    assert wait.to_try == (
+        "wait until jobs that count have ended; see what counts: hpcflow limits",
     )
-
-
-def test_a_full_limit_of_the_qos_points_to_another_qos() -> None:
     full = job("QOSMaxGRESPerUser", account="biology", qos="tight", wants={"gres/gpu": 2})
-    wait = explained(full)
-    assert wait.limits == (QOS_GPUS,)
-    assert wait.to_try[0].endswith(f"{AGAIN}resources.qos=normal")
-    in_physics = explained(replace(full, account="physics"))
-    assert not any("resources.qos=normal" in each for each in in_physics.to_try), "it is full, too"
+    assert explained(full).limits == (QOS_GPUS,)
 
 
 def test_the_qos_of_a_partition_binds_too() -> None:
     wait = explained(job("QOSGrpNodeLimit", wants={"node": 1}))
     assert wait.limits == (PARTITION_NODES,)
-
-
-def test_where_the_qos_of_the_partition_is_full_no_other_qos_helps() -> None:
-    tight = replace(STANDING.qos[1], limits=(replace(PARTITION_NODES, allowed=9, used=0),))
-    standing = replace(STANDING, qos=(STANDING.qos[0], tight))
-    full = job("QOSGrpNodeLimit", wants={"node": 1})
-    assert not any("QOS tight" in each for each in explained(full, standing=standing).to_try)
-    # Unless its limit goes before that of the partition.
-    over = replace(tight, flags=("OverPartQOS",))
-    standing = replace(STANDING, qos=(STANDING.qos[0], over))
-    assert "QOS tight has" in explained(full, standing=standing).to_try[0]
 
 
 def test_a_limit_of_the_qos_goes_before_the_same_one_of_the_account() -> None:
@@ -166,32 +153,6 @@ def test_an_account_that_is_called_after_a_qos_keeps_its_limits() -> None:
     standing = replace(STANDING, associations=(STANDING.associations[0], lab))
     full = job("AssocGrpGRES", account="QOSLAB", wants={"gres/gpu": 2})
     assert explained(full, standing=standing).limits == (ours,)
-
-
-def test_no_account_is_advised_in_which_the_job_would_not_start_either() -> None:
-    spent = Limit("GrpTRESMins", "cpu", 9, 9, "account science")
-    physics = replace(STANDING.associations[1], limits=(spent,))
-    biology = replace(STANDING.associations[0], limits=(spent,))
-    both = replace(STANDING, associations=(biology, physics))
-    wait = explained(job("AssocGrpCPUMinutesLimit"), standing=both)
-    assert not any("biology" in each for each in wait.to_try), "it is above both"
-    free = replace(both, associations=(STANDING.associations[0], physics))
-    assert "biology" in explained(job("AssocGrpCPUMinutesLimit"), standing=free).to_try[0]
-    # Of jobs that wait, biology has as many as it may: Slurm would not take another.
-    waits = Limit("MaxSubmitJobs", "jobs", 4, 4, "user ada in account biology")
-    biology = replace(biology, limits=(waits,))
-    full = replace(both, associations=(biology, physics))
-    wait = explained(job("AssocGrpCPUMinutesLimit"), standing=full)
-    assert not any("biology" in each for each in wait.to_try)
-
-
-def test_where_nobody_says_what_is_used_no_account_and_no_qos_is_said_to_have_room() -> None:
-    """Nor what the accounts above may have: of both may be that only slurmctld knows it."""
-    unknown = replace(STANDING, is_use_known=False)
-    full = job("AssocGrpGRES", wants={"gres/gpu": 2})
-    assert not any("biology" in each for each in explained(full, standing=unknown).to_try)
-    qos = job("QOSMaxGRESPerUser", account="biology", qos="tight", wants={"gres/gpu": 2})
-    assert not any("room under it" in each for each in explained(qos, standing=unknown).to_try)
 
 
 def test_the_first_of_all_is_not_the_next_while_a_limit_is_full() -> None:
@@ -256,8 +217,7 @@ def test_a_job_that_asks_for_more_than_a_limit_of_all_jobs_does_not_wait_for_the
     assert ("it will not start as it is" in told(wait)) is exceeds
     if exceeds:
         assert "it asks for 20 gres/gpu, and GrpTRES of account physics allows 16" in told(wait)
-        assert wait.to_try[0].endswith("resources.account=biology"), "where it may"
-        assert wait.to_try[1].endswith(f"{AGAIN}resources.gpus_per_node=VALUE")
+        assert wait.to_try == ("see what you may have: hpcflow limits",)
     alone = replace(STANDING, associations=STANDING.associations[1:])
     fits = explained(job(reason, wants={"gres/gpu": 2}), standing=alone)
     assert fits.reason.can_start
@@ -381,10 +341,7 @@ def test_maintenance_that_the_job_would_run_into_says_how_long_it_may_be() -> No
         "reserved   maintenance maint has all nodes that it could have from 2026-03-01 15:00:00 to"
         " 2026-03-01 17:00:00 UTC: a limit of 2h 55m or less would end before it"
     ) in told(wait)
-    assert wait.to_try == (
-        "a time limit of 175m or less would end before the reservation begins: "
-        f"{AGAIN}resources.time_limit=175m",
-    )
+    assert fitting(wait) == [("time_limit", 175)]
 
 
 def test_reservations_that_are_not_in_the_way_are_not_told() -> None:
@@ -406,11 +363,25 @@ def test_a_reservation_of_licences_alone_is_in_nobodys_way() -> None:
     assert wait.obstacles == ()
 
 
-def test_a_shorter_limit_is_not_advised_where_all_nodes_are_reserved_already() -> None:
+def test_a_reservation_that_has_begun_leaves_no_time_before_it() -> None:
     begun, later = reservation(-10), replace(reservation(180), name="later")
     wait = explained(job("ReqNodeNotAvail, Reserved for maintenance"), begun, later)
     assert [each.fits_min for each in wait.obstacles] == [None, 175]
-    assert not any("time_limit=175m" in each for each in wait.to_try)
+
+
+def test_the_nearest_sizes_that_limits_and_the_partition_leave_are_found() -> None:
+    small = replace(CLUSTER, partitions=(replace(GPU, job_nodes_max=2, time_limit_max_min=300),))
+    wait = explained(job("PartitionNodeLimit", nodes=3), cluster=small)
+    assert fitting(wait) == [("time_limit", 300), ("nodes", 2)]
+    large = replace(CLUSTER, partitions=(replace(GPU, job_nodes_min=2),))
+    assert fitting(explained(job("PartitionNodeLimit"), cluster=large)) == [("nodes", 2)]
+    too_many = explained(job("AssocGrpGRES", nodes=2, wants={"gres/gpu": 40}))
+    assert fitting(too_many) == [("gpus_per_node", 8)]
+    short = Limit("MaxWall", "minutes", 60, holder="user ada in account physics")
+    physics = replace(STANDING.associations[1], limits=(short,))
+    standing = replace(STANDING, associations=(physics,))
+    too_long = explained(job("AssocMaxWallDurationPerJobLimit"), standing=standing)
+    assert fitting(too_long) == [("time_limit", 60)]
 
 
 def test_a_reservation_that_draws_the_job_to_itself_is_not_in_its_way() -> None:
@@ -440,7 +411,8 @@ def test_a_job_that_will_not_start_says_so() -> None:
     wait = explained(job("PartitionTimeLimit", time_limit_min=3000))
     assert "it will not start as it is" in told(wait)
     assert "partition gpu allows at most 1d" in told(wait)
-    assert wait.to_try[0].startswith("see what it takes: scontrol show partition gpu; ")
+    assert wait.to_try == ("see what it takes: scontrol show partition gpu",)
+    assert fitting(wait) == [("time_limit", 1440)]
     never = explained(job("BadConstraints", position=None, priority=None))
     assert "it cannot start yet, even with no job before it" in told(never)
     assert "priority " not in told(never)

@@ -1,0 +1,61 @@
+"""What a run whose job waits could ask for instead, each tried."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from hpcflow.errors import SpecError
+from hpcflow.launch.alternatives import Alternative, AsItIs, alternatives
+from hpcflow.launch.choosing import Chooser
+from hpcflow.launch.next_placement import next_placement
+from hpcflow.model.run import Run
+from hpcflow.outlook.advice import sizes_that_fit
+from hpcflow.outlook.why import Wait
+from hpcflow.schedulers.slurm.reasons import Kind
+from hpcflow.sites.schema import Site
+
+#: What it waits for has to do with what it asks for.
+_BY_REQUEST: Final = (
+    Kind.TURN,
+    Kind.ROOM,
+    Kind.LIMIT,
+    Kind.TOO_LARGE,
+    Kind.NEVER,
+    Kind.RESERVATION,
+    Kind.NODES,
+    Kind.PARTITION,
+)
+_OF_THE_QUEUE: Final = (Kind.TURN, Kind.ROOM)
+
+
+def instead(run: Run, wait: Wait, site: Site, chooser: Chooser, now: datetime) -> list[Alternative]:
+    """The changes with which the run would start minutes sooner, or at all; the soonest first.
+
+    None where the job waits for its turn, and the site does not show who else waits; or for a
+    limit, and nobody says how far limits are used.
+
+    Args:
+        chooser: to which the waiting job is gone.
+    """
+    kind = wait.reason.kind
+    if kind not in _BY_REQUEST or (kind in _OF_THE_QUEUE and not wait.sees_others):
+        return []
+    standing = chooser.forecast.standing
+    if kind is Kind.LIMIT and (standing is None or not standing.is_use_known):
+        return []
+    try:
+        placement = next_placement(run, site, None)
+    except SpecError:  # the site file has changed since
+        return []
+    resources = run.spec.resources.model_copy(update={"partition": run.partition})
+    spec = run.spec.model_copy(update={"resources": resources})
+    never = not wait.reason.can_start
+    again = None if never else chooser.best(spec)
+    again_s = again.candidate.waits_s if again is not None else None
+    start = wait.job.expected_start
+    told_s = max(0.0, (start - now).total_seconds()) if start is not None and not never else None
+    waits_s = again_s if told_s is None else told_s
+    as_it_is = AsItIs(placement, waits_s, again_s, never=never)
+    fits = sizes_that_fit(wait.job, wait.limits, wait.partition, wait.obstacles)
+    return alternatives(spec, as_it_is, chooser, more=fits)

@@ -1,0 +1,184 @@
+"""When there is room for a job that is not sent yet: on idle nodes, behind jobs that wait, and
+under limits that are full. Pure.
+
+``sbatch --test-only`` looks at no limit that other jobs fill. It counts the jobs that run; but
+where jobs of higher priority wait in the partition, it divides nodes × time limit of those by the
+number of its nodes instead, whatever is idle (seen on 22.05; what a limit keeps back counts, too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from hpcflow.outlook.ahead import MARGIN, Obstacle, fits_min
+from hpcflow.outlook.bounds import has_room
+from hpcflow.schedulers.slurm.reasons import Kind, explain
+from hpcflow.schedulers.waiting import (
+    ClusterQueue,
+    IdleNode,
+    PredictedStart,
+    RunningJob,
+    WaitingJob,
+)
+from hpcflow.sites.live import ClusterInfo
+from hpcflow.sites.standing import JOBS, MINUTES, Limit
+
+#: What jobs wait for that take the next room that there is.
+_FOR_ROOM: Final = (Kind.TURN, Kind.ROOM, Kind.RESERVATION, Kind.SYSTEM)
+
+
+def is_rough(job: WaitingJob, waiting: Sequence[WaitingJob]) -> bool:
+    """Return whether what is predicted of ``job`` is that rough figure."""
+    names = set(job.partitions)
+    return any(not names.isdisjoint(each.partitions) for each in waiting)
+
+
+def idle_now(
+    job: WaitingJob,
+    nodes: Sequence[IdleNode],
+    queue: ClusterQueue,
+    ahead: Sequence[Obstacle],
+    now: datetime,
+    *,
+    whole_nodes: bool = False,
+) -> tuple[str, ...]:
+    """Return nodes on which a job could start now without delaying one that waits, or running into
+    a reservation; none where there are too few.
+
+    Args:
+        ahead: reservations that it would run into.
+        whole_nodes: whether a job in its partition gets nodes for itself.
+    """
+    count = job.nodes or 1
+    kept = {name for each in ahead for name in each.reservation.nodes}
+    found = []
+    for node in nodes:
+        fits = all(
+            node.idle.get(name, 0) * count >= wants
+            for name, wants in job.wants.items()
+            if name != "node"
+        )
+        # Memory that is not asked for is a default that the partition decides.
+        alone = whole_nodes or "mem" not in job.wants
+        if (
+            fits
+            and not set(node.partitions).isdisjoint(job.partitions)
+            and node.name not in kept
+            and (node.is_empty or not alone)
+        ):
+            found.append(node.name)
+    here = WaitingJob("", job.partitions, time_limit_min=job.time_limit_min)
+    free = [
+        name
+        for name in found
+        if not in_the_way(here, PredictedStart(now, nodes=(name,)), queue, None)
+    ]
+    return tuple(free[:count]) if len(free) >= count else ()
+
+
+def in_the_way(
+    job: WaitingJob, start: PredictedStart, queue: ClusterQueue, cluster: ClusterInfo | None
+) -> list[WaitingJob]:
+    """Return the jobs that the scheduler would start before ``job``, which is taken to come last.
+
+    Slurm's backfilling lets a job start before others if it delays none of them: on nodes that none
+    of them is to get, or where its time limit ends before they start. What a limit keeps back
+    takes no room.
+
+    Args:
+        start: when and where there is room between the jobs that run.
+    """
+    ends_at = None
+    if job.time_limit_min is not None:
+        ends_at = start.starts_at + timedelta(minutes=job.time_limit_min) + MARGIN
+    nodes = set(start.nodes)
+    return [
+        each
+        for each in queue.waiting
+        if explain(each.reason).kind in _FOR_ROOM
+        and not _is_apart(each, job, nodes, cluster)
+        and (each.expected_start is None or ends_at is None or each.expected_start < ends_at)
+    ]
+
+
+def gap_min(
+    job: WaitingJob, queue: ClusterQueue, cluster: ClusterInfo | None, now: datetime
+) -> int | None:
+    """Return the longest time limit with which ``job`` would end before one that waits is to start,
+    if it started now; None where no such job has a start, or it is too soon."""
+    starts = [
+        each.expected_start
+        for each in queue.waiting
+        if each.expected_start is not None
+        and explain(each.reason).kind in _FOR_ROOM
+        and not _is_apart(each, job, set(), cluster)
+    ]
+    return fits_min(min(starts), now) if starts else None
+
+
+def _is_apart(
+    other: WaitingJob, job: WaitingJob, nodes: set[str], cluster: ClusterInfo | None
+) -> bool:
+    """Whether two jobs want none of the same nodes."""
+    if other.expected_nodes and nodes:
+        return nodes.isdisjoint(other.expected_nodes)
+    if not set(other.partitions).isdisjoint(job.partitions):
+        return False
+    return _nodes_of(other, cluster).isdisjoint(nodes or _nodes_of(job, cluster))
+
+
+def _nodes_of(job: WaitingJob, cluster: ClusterInfo | None) -> set[str]:
+    found = [cluster.partition(name) for name in job.partitions] if cluster is not None else []
+    return {name for each in found if each is not None for name in each.node_names}
+
+
+def room_under(limit: Limit, job: WaitingJob, running: Sequence[RunningJob]) -> datetime | None:
+    """Return when so many of the jobs that fill ``limit`` have reached their time limits that
+    ``job`` has room; None where nobody can say, as of budgets of minutes, or if not all of those
+    jobs are seen.
+    """
+    if limit.resource == MINUTES or "Mins" in limit.name or limit.used is None:
+        return None
+    for counted in _groups(limit, job, running):
+        if sum(_uses(each, limit) for each in counted) == limit.used:
+            return _enough_ended(limit, job, counted)
+    return None
+
+
+def _groups(limit: Limit, job: WaitingJob, running: Sequence[RunningJob]) -> list[list[RunningJob]]:
+    """The jobs that may be those that count: Slurm tells how much they use, not who they are."""
+    own = [each for each in running if each.user == job.user]
+    whole = [own, list(running)]
+    groups = [
+        [each for each in jobs if value is not None and getattr(each, name) == value]
+        for name, value in (
+            ("account", job.account),
+            ("qos", job.qos),
+            ("partition", job.partitions[0] if job.partitions else None),
+        )
+        for jobs in whole
+    ]
+    if limit.name.endswith("PerUser"):
+        groups = [[each for each in group if each.user == job.user] for group in groups]
+    if limit.name.endswith("PerAccount"):
+        groups = [[each for each in group if each.account == job.account] for group in groups]
+    return [group for group in groups if group]
+
+
+def _enough_ended(limit: Limit, job: WaitingJob, counted: Sequence[RunningJob]) -> datetime | None:
+    used = limit.used or 0
+    for each in sorted(
+        (each for each in counted if each.ends_at is not None),
+        key=lambda each: each.ends_at,  # type: ignore[arg-type, return-value]
+    ):
+        used -= _uses(each, limit)
+        left = Limit(limit.name, limit.resource, limit.allowed, used)
+        if has_room(left, job):
+            return each.ends_at
+    return None
+
+
+def _uses(job: RunningJob, limit: Limit) -> int:
+    return 1 if limit.resource == JOBS else job.uses.get(limit.resource, 0)
