@@ -91,3 +91,11 @@ def test_a_run_of_two_nodes_that_asks_for_too_much_is_told_what_it_needs(
     (line,) = hpcflow.json("efficiency", "--by", "user")["lines"]
     assert (line["user"], line["measured"]) == (hpcflow.user.name, 1)
     assert hpcflow("ledger", "check").returncode == 0
+
+    # With what is advised it is still enough.
+    changes = [word for key, value in advice.items() for word in ("--set", f"{key}={value}")]
+    program = hpcflow.home.parent / "holds.py"
+    text = CONFIG.format(name="less", program=program, seconds=5, libraries=libraries)
+    config = hpcflow.write_config("less.yaml", text)
+    less = hpcflow.json("run", config, "--site", "devcluster", *changes)
+    assert hpcflow("wait", less["run_id"]).returncode == 0
