@@ -19,8 +19,8 @@ from hpcflow.cli.session import Session
 from hpcflow.terminal import echo, echo_lines
 
 _BY: Final = (
-    *("project", "user", "run", "sweep", "partition", "account", "gpu_type", "month", "cause"),
-)
+    "project", "user", "run", "sweep", "partition", "account", "gpu_type", "month", "cause",
+)  # fmt: skip
 #: Runs on a page whose waste is explained.
 _WORST: Final = 10
 

@@ -36,7 +36,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
     The first is where `hpcflow run` would send it. Exit code 2 where it can go nowhere.
     """
     from hpcflow.config import load_spec
-    from hpcflow.launch.alternatives import AsItIs, alternatives
+    from hpcflow.launch.alternatives import Baseline, alternatives
 
     session = Session()
     the_site = session.site(site, named_in=Where(key="--site"))
@@ -46,7 +46,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
     best = survey.ranked[0] if survey.ranked else None
     others: list[Alternative] = []
     if best:
-        as_it_is = AsItIs(best.candidate.placement, best.candidate.waits_s, ranked=best)
+        as_it_is = Baseline(best.candidate.placement, best.candidate.waits_s, ranked=best)
         others = alternatives(loaded.spec, as_it_is, chooser, loaded.document)
     unknown = list(dict.fromkeys(chooser.forecast.unknown))
     if as_json:
@@ -91,7 +91,7 @@ def _values(ranked: Ranked) -> dict[str, Any]:
         "cost_su": _text(each.cost_su),
         "gpu_hours": _text(each.gpu_hours),
         "starts_at": each.start.at if each.start else None,
-        "behind": each.start.behind if each.start else None,
+        "jobs_ahead": each.start.jobs_ahead if each.start else None,
         "full_limit": each.start.limit if each.start else None,
         "waits_s": each.waits_s,
         "fair_share": each.fair_share,
@@ -161,11 +161,11 @@ def _why(ranked: Ranked, found: Sequence[Ranked]) -> str:
         said.append("cheapest")
     if each.waits_s is not None and each.waits_s == min(starts) < max(starts) - _SAME_S:
         said.append("starts first")
-    if each.start is not None and each.start.behind:
-        jobs = "1 job" if each.start.behind == 1 else f"{each.start.behind} jobs"
-        said.append(f"{jobs} in the queue before it")
+    if each.start is not None and each.start.jobs_ahead:
+        jobs = "1 job" if each.start.jobs_ahead == 1 else f"{each.start.jobs_ahead} jobs"
+        said.append(f"{jobs} ahead in the queue")
     if each.start is not None and each.start.limit is not None:
-        said.append(f"until then a limit is full: {each.start.limit}")
+        said.append(f"waits for a full limit: {each.start.limit}")
     if each.placement.options.preemptible:
         said.append(f"may be preempted, about every {format_duration(each.mtbf_s)}")
     return ", ".join(said)

@@ -130,7 +130,7 @@ class Session:
             warn(message)
         return plan
 
-    def chooser(self, site: Site, name: str | None, *, leaving: Sequence[str] = ()) -> Chooser:
+    def chooser(self, site: Site, name: str | None, *, ignored_jobs: Sequence[str] = ()) -> Chooser:
         """Who decides what `auto` becomes on ``site``, which was asked for as ``name``, when the
         jobs of these ids are gone."""
         from hpcflow.launch.choosing import make_chooser
@@ -142,7 +142,7 @@ class Session:
             lambda: self.connect(site),
             settings=self.settings,
             clock=self.clock,
-            leaving=leaving,
+            ignored_jobs=ignored_jobs,
         )
 
     def scheduler(self, site_name: str) -> Scheduler:

@@ -9,7 +9,6 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.errors import SchedulerUnavailable
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     from hpcflow.model.views import AttemptView, RunDetail
     from hpcflow.outlook.unsent import Unsent
     from hpcflow.outlook.why import Wait
-    from hpcflow.schedulers.base import Scheduler
     from hpcflow.sites.schema import Site
-    from hpcflow.sites.standing import Reservation
     from hpcflow.storage.layout import RunDir
 
 
@@ -80,13 +77,13 @@ def _wait(
     if not jobs:
         return None, []
     site, now = session.site(detail.run.site), session.clock.now()
-    chooser = session.chooser(site, detail.run.site, leaving=[queued.job_id])
+    chooser = session.chooser(site, detail.run.site, ignored_jobs=[queued.job_id])
     wait = explain_wait(
         jobs[0],
         detail.run.run_id,
         standing=chooser.forecast.standing,
         cluster=chooser.forecast.cluster,
-        reservations=_reservations(scheduler),
+        reservations=chooser.forecast.reservations,
         now=now,
     )
     tried = _tried(detail, wait, site, chooser, now)
@@ -108,17 +105,9 @@ def _tried(
     try:
         run = read_run(RunDir(Path(detail.run.run_dir)))
     except StorageError as error:
-        warn(f"nothing else was tried for it: {error.message}")
+        warn(f"no changes tried: {error.message}")
         return []
     return instead(run, wait, site, chooser, now)
-
-
-def _reservations(scheduler: Scheduler) -> list[Reservation]:
-    try:
-        return scheduler.reservations()
-    except SchedulerUnavailable as error:
-        warn(f"reservations are not known: {error.message}")
-        return []
 
 
 def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> Unsent:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import shell_word
 from hpcflow.model.units import format_duration
-from hpcflow.outlook.bounds import amount_words, minutes_words, nodes_misfit, shortage_words
+from hpcflow.outlook.bounds import (
+    amount_words,
+    limit_words,
+    minutes_words,
+    nodes_misfit,
+    nodes_words,
+    shortage_words,
+)
 from hpcflow.schedulers.slurm.reasons import Kind
 
 if TYPE_CHECKING:
@@ -62,8 +69,8 @@ def better_words(better: Alternative, run_id: str) -> str:
         "partition": f"in partition {better.value}",
         "account": f"with account {better.value}",
         "qos": f"with QOS {better.value}",
-        "nodes": f"with nodes: {better.value}",
-        "gpus_per_node": f"with gpus_per_node: {better.value}",
+        "nodes": f"with {nodes_words(better.value)}" if better.key == "nodes" else "",
+        "gpus_per_node": f"with {better.value} GPU{'' if better.value == 1 else 's'} per node",
     }.get(better.key) or f"with a time limit of {minutes_words(better.value)}"
     words = f"{with_it} it would start {when}"
     if better.sooner_s is not None:
@@ -121,14 +128,14 @@ def _start(wait: Wait, now: datetime) -> str:
     when = f"{job.expected_start:{_TIME}} UTC, in {left}{where}"
     until = max((each.reservation.end for each in wait.obstacles if each.takes_all), default=now)
     others_hold_it = wait.reason.kind in _BY_OTHERS and job.expected_start > until
-    return f"{when}, or before, when others end early" if others_hold_it else when
+    return f"{when}, or earlier, if other jobs end early" if others_hold_it else when
 
 
 def _limits(wait: Wait) -> Iterator[tuple[str, str]]:
     name = "limits"
     for limit in wait.limits:
         full = ", full" if limit.is_full else shortage_words(limit, wait.job)
-        yield name, f"{limit.name} of {limit.holder}: {amount_words(limit)}{full}"
+        yield name, f"{limit_words(limit)}: {amount_words(limit)}{full}"
         name = ""
     if wait.partition is not None and (text := _partition(wait.partition, wait.job)):
         yield name, text

@@ -1,7 +1,7 @@
-"""What would start sooner, or cost less, than a run as its config, or its waiting job, asks for it.
+"""Changes to what a run asks for with which it would start sooner, or cost less.
 
-Each other way to ask is tried: ``sbatch --test-only`` takes it, no job that waits comes before it,
-no limit keeps it back.
+Each is tried with ``sbatch --test-only``. A start behind queued jobs counts as no gain; a full
+limit counts as wait.
 """
 
 from __future__ import annotations
@@ -61,26 +61,27 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class AsItIs:
+class Baseline:
     """What alternatives are held against.
 
     Attributes:
         waits_s: seconds until the run starts as it is; None where nobody can say.
-        again_s: seconds until it would start if it were sent again as it is; None as well.
+        resubmitted_s: seconds until it would start if it were resubmitted unchanged; None if
+            unknown.
         never: whether it does not start at all.
         ranked: its place among others; None where costs are not compared.
     """
 
     placement: Placement
     waits_s: float | None
-    again_s: float | None = None
+    resubmitted_s: float | None = None
     never: bool = False
     ranked: Ranked | None = None
 
 
 def alternatives(
     spec: RunSpec,
-    now: AsItIs,
+    now: Baseline,
     chooser: Chooser,
     document: Document | None = None,
     more: Iterable[tuple[str, Any]] = (),
@@ -93,7 +94,7 @@ def alternatives(
     found = []
     for key, value in dict.fromkeys((*more, *_changes(spec, now.placement, chooser))):
         other = _best(spec, {key: value}, chooser, document)
-        if other is None or _is_by_place(spec, now, other, chooser):
+        if other is None or _is_gain_of_partition(spec, now, other, chooser):
             continue
         each = _compared(key, value, spec, now, other)
         if each is not None:
@@ -117,7 +118,7 @@ def _best(
         return None
 
 
-def _is_by_place(spec: RunSpec, now: AsItIs, other: Ranked, chooser: Chooser) -> bool:
+def _is_gain_of_partition(spec: RunSpec, now: Baseline, other: Ranked, chooser: Chooser) -> bool:
     """Whether the run as it is would start as soon in the partition where the other one would go:
     then what is gained is the partition's."""
     name = other.candidate.placement.partition
@@ -152,7 +153,7 @@ def _changes(spec: RunSpec, placement: Placement, chooser: Chooser) -> Iterator[
 
 
 def _compared(
-    key: str, value: Any, spec: RunSpec, now: AsItIs, other: Ranked
+    key: str, value: Any, spec: RunSpec, now: Baseline, other: Ranked
 ) -> Alternative | None:
     """None where it is no better."""
     candidate = other.candidate
@@ -163,9 +164,9 @@ def _compared(
     is_sooner = sooner_s is not None and sooner_s >= _SOONER_S
     if now.waits_s is None:
         is_sooner = then is not None and (now.never or then < NOW_S)
-    if candidate.start is not None and candidate.start.behind and not now.never:
+    if candidate.start is not None and candidate.start.is_estimate:
         is_sooner = False
-    if now.again_s is not None and (then is None or now.again_s - then < _SOONER_S):
+    if now.resubmitted_s is not None and (then is None or now.resubmitted_s - then < _SOONER_S):
         is_sooner = False  # it is no gain of the change
     is_cheaper = key in ("partition", "account", "qos") and _costs_less(other, now.ranked)
     if not is_sooner and not is_cheaper:

@@ -38,13 +38,14 @@ class Start:
     """When a job that is sent now would start, at the earliest.
 
     Attributes:
-        behind: how many jobs that wait for the same nodes come before it; then it is a guess: not
-            before Slurm means to start the last of them.
-        limit: a limit that is full until then, in words.
+        jobs_ahead: jobs in the queue that Slurm would start first on these nodes.
+        is_estimate: whether the figure is rough: the job starts no earlier than ``at``.
+        limit: the limit that is full until ``at``, in words.
     """
 
     at: datetime
-    behind: int = 0
+    jobs_ahead: int = 0
+    is_estimate: bool = False
     limit: str | None = None
 
 
@@ -95,7 +96,8 @@ class Ranked:
 
 
 def rank(candidates: Sequence[Candidate], weights: Weights) -> list[Ranked]:
-    """The candidates, the best first; of equal ones, to a percent, that which was named first."""
+    """The candidates, the best first; of equal ones, to a percent, one whose start is no estimate,
+    then that which was named first."""
     if not candidates:
         return []
     unit, costs = _costs(candidates)
@@ -114,7 +116,11 @@ def rank(candidates: Sequence[Candidate], weights: Weights) -> list[Ranked]:
     ]
     return sorted(
         ranked,
-        key=lambda each: (1.0 if each.score <= _EQUAL else each.score, each.candidate.order),
+        key=lambda each: (
+            1.0 if each.score <= _EQUAL else each.score,
+            each.candidate.start is not None and each.candidate.start.is_estimate,
+            each.candidate.order,
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from hpcflow.clock import Clock
 from hpcflow.documents import Document
-from hpcflow.errors import SubmissionDelayed, SubmissionRefused
+from hpcflow.errors import SpecError, SubmissionDelayed, SubmissionRefused
 from hpcflow.launch.candidates import candidates
 from hpcflow.launch.choice import Candidate, Ranked, rank
 from hpcflow.launch.forecast import Forecast
@@ -35,8 +35,7 @@ class Survey:
     Attributes:
         ranked: where it can go, the best first.
         refused: why it cannot go elsewhere.
-        later: of those, the places where it could go some time, though nobody can say when; the
-            best by price first.
+        later: the refused places that are only full now, with no known end; the best score first.
     """
 
     ranked: Sequence[Ranked] = ()
@@ -97,7 +96,10 @@ class Chooser:
     def partitions(self, spec: RunSpec) -> list[str]:
         """Those where the run fits by the site file, whatever it names itself."""
         resources = spec.resources.model_copy(update={"partition": AUTO})
-        found, _ = self._fitting(spec.model_copy(update={"resources": resources}), None)
+        try:
+            found, _ = self._fitting(spec.model_copy(update={"resources": resources}), None)
+        except SpecError:
+            return []
         return list(dict.fromkeys(each.partition for each in found))
 
     def best(self, spec: RunSpec, document: Document | None = None) -> Ranked | None:
@@ -195,7 +197,7 @@ class Chooser:
             except SubmissionRefused as error:
                 refused[where] = error.message
             except SubmissionDelayed as error:
-                refused[where] = f"not now: {error.message}"
+                refused[where] = f"full now: {error.message}"
                 later.append(replace(following, waits_s=None))
             else:
                 waits_s = None if start is None else max(0.0, (start.at - now).total_seconds())
@@ -210,14 +212,14 @@ def make_chooser(
     *,
     settings: Settings,
     clock: Clock,
-    leaving: Sequence[str] = (),
+    ignored_jobs: Sequence[str] = (),
 ) -> Chooser:
     """A chooser that asks the scheduler of ``site``, connected when it is first needed.
 
     Args:
-        leaving: ids of jobs that will be gone when the run is sent.
+        ignored_jobs: ids of jobs that will be cancelled before the run is submitted.
     """
-    forecast = Forecast(site, connect, settings=settings, clock=clock, leaving=leaving)
+    forecast = Forecast(site, connect, settings=settings, clock=clock, ignored_jobs=ignored_jobs)
     return Chooser(site, site_reference, forecast, settings=settings, clock=clock)
 
 

@@ -51,6 +51,10 @@ from hpcflow.sites.standing import Limit, Standing
 
 #: Seconds of asking; more is not worth waiting for before a submission.
 PATIENCE_S: Final = 30.0
+#: Options of sbatch that decide on which nodes a job may run, besides those of the run.
+_OF_NODES: Final = frozenset(
+    {"--constraint", "--exclude", "--nodelist", "--reservation", "--exclusive", "-C", "-x", "-w"}
+)
 _Answer = TypeVar("_Answer")
 
 
@@ -59,7 +63,7 @@ class Forecast:
 
     Args:
         connect: the scheduler, when it is first needed.
-        leaving: ids of jobs that will be gone when the one that is asked about is sent.
+        ignored_jobs: ids of jobs that will be cancelled before the run is submitted.
     """
 
     def __init__(
@@ -69,9 +73,9 @@ class Forecast:
         *,
         settings: Settings,
         clock: Clock,
-        leaving: Sequence[str] = (),
+        ignored_jobs: Sequence[str] = (),
     ) -> None:
-        self._leaving = frozenset(leaving)
+        self._ignored_jobs = frozenset(ignored_jobs)
         self._site, self._connect = site, connect
         self._settings, self._clock = settings, clock
         self.unknown: list[str] = []
@@ -116,7 +120,7 @@ class Forecast:
         """The longest time limit with which a job there would end before another that waits is to
         start; None where no such job has a start."""
         job = as_job(placement, self.standing)
-        return gap_min(job, self._staying, self.cluster, self._clock.now())
+        return gap_min(job, self._other_jobs, self.cluster, self._clock.now())
 
     def limit(self, placement: Placement) -> str | None:
         """What keeps a job of this size from ever starting there; None if nothing is known to."""
@@ -145,18 +149,18 @@ class Forecast:
             nodes = self._idle_now(job, spec, placement)
             found = PredictedStart(now if nodes else found.starts_at, found.partition, nodes)
             rough = not nodes
-        before = in_the_way(job, found, self._staying, self.cluster)
+        before = in_the_way(job, found, self._other_jobs, self.cluster)
         start = Start(found.starts_at)
         if before or rough:
             planned = [each.expected_start for each in before if each.expected_start is not None]
-            start = Start(max([start.at, *planned]), max(len(before), 1))
+            start = Start(max([start.at, *planned]), len(before), is_estimate=True)
         for limit in self._limits(placement):
             if limit.used is None or has_room(limit, job):
                 continue
             words = f"{limit_words(limit)}, {amount_words(limit)}"
             until = room_under(limit, job, self._queue.running)
             if until is None:
-                raise SubmissionDelayed(words, next_action="see what counts: hpcflow limits")
+                raise SubmissionDelayed(words)
             if until > start.at:
                 start = replace(start, at=until, limit=words)
         return start
@@ -252,7 +256,8 @@ class Forecast:
 
     def _idle_now(self, job: WaitingJob, spec: RunSpec, placement: Placement) -> tuple[str, ...]:
         """Idle nodes on which a job there could start now; none where nobody can say."""
-        if placement.constraint is not None or spec.resources.exclude:
+        options = self._site.dialect.options
+        if placement.constraint or spec.resources.exclude or _choose_nodes(options):
             return ()
         name = placement.slurm_partition
         partition = self.cluster.partition(name) if self.cluster and name is not None else None
@@ -260,17 +265,27 @@ class Forecast:
         return idle_now(
             job,
             self._nodes,
-            self._staying,
-            obstacles(job, self._reservations, partition, now),
+            self._other_jobs,
+            self.cluster,
+            obstacles(job, self.reservations, partition, now),
             now,
             whole_nodes=placement.options.whole_nodes,
         )
 
-    @property
-    def _staying(self) -> ClusterQueue:
-        """Everybody's jobs, without those that will be gone."""
-        stay = (each for each in self._queue.waiting if each.job_id not in self._leaving)
-        return replace(self._queue, waiting=tuple(stay))
+    @cached_property
+    def _other_jobs(self) -> ClusterQueue:
+        """Everybody's jobs without those that are ignored. Slurm has planned the jobs after one of
+        those around it, and will plan them anew."""
+        found: list[WaitingJob] = []
+        is_after = False
+        for each in self._queue.waiting:
+            if each.job_id in self._ignored_jobs:
+                is_after = True
+            elif is_after:
+                found.append(replace(each, expected_start=None, expected_nodes=()))
+            else:
+                found.append(each)
+        return replace(self._queue, waiting=tuple(found))
 
     @cached_property
     def _queue(self) -> ClusterQueue:
@@ -279,7 +294,7 @@ class Forecast:
         if found is None:
             return ClusterQueue()
         if self.cluster is not None and self.cluster.hides_jobs:
-            self.unknown.append("other jobs: this site shows nobody those of others")
+            self.unknown.append("other jobs: this site hides other users' jobs (PrivateData)")
         return found
 
     @cached_property
@@ -288,7 +303,8 @@ class Forecast:
         return (scheduler and self._told("idle nodes", scheduler.idle_nodes)) or ()
 
     @cached_property
-    def _reservations(self) -> Sequence[Reservation]:
+    def reservations(self) -> Sequence[Reservation]:
+        """What is set aside; none where nobody says."""
         scheduler = self._scheduler
         return (scheduler and self._told("reservations", scheduler.reservations)) or ()
 
@@ -319,3 +335,8 @@ class Forecast:
         if not any(each.startswith(f"{what}:") for each in self.unknown):
             self.unknown.append(said)
         return True
+
+
+def _choose_nodes(options: Sequence[str]) -> bool:
+    """Whether a site adds options to each job that decide on which nodes it may run."""
+    return any(each.partition("=")[0] in _OF_NODES for each in options)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.errors import SpecError
-from hpcflow.launch.alternatives import Alternative, AsItIs, alternatives
+from hpcflow.launch.alternatives import Alternative, Baseline, alternatives
 from hpcflow.launch.choosing import Chooser
 from hpcflow.launch.next_placement import next_placement
 from hpcflow.model.run import Run
@@ -30,13 +30,14 @@ _OF_THE_QUEUE: Final = (Kind.TURN, Kind.ROOM)
 
 
 def instead(run: Run, wait: Wait, site: Site, chooser: Chooser, now: datetime) -> list[Alternative]:
-    """The changes with which the run would start minutes sooner, or at all; the soonest first.
+    """Return the changes with which a pending run would start minutes sooner, or at all; soonest
+    first.
 
-    None where the job waits for its turn, and the site does not show who else waits; or for a
-    limit, and nobody says how far limits are used.
+    Empty if the job waits for its turn and the site hides other users' jobs, or if it waits for a
+    limit whose use is unknown.
 
     Args:
-        chooser: to which the waiting job is gone.
+        chooser: made with the pending job ignored.
     """
     kind = wait.reason.kind
     if kind not in _BY_REQUEST or (kind in _OF_THE_QUEUE and not wait.sees_others):
@@ -44,18 +45,20 @@ def instead(run: Run, wait: Wait, site: Site, chooser: Chooser, now: datetime) -
     standing = chooser.forecast.standing
     if kind is Kind.LIMIT and (standing is None or not standing.is_use_known):
         return []
-    try:
-        placement = next_placement(run, site, None)
-    except SpecError:  # the site file has changed since
-        return []
+    never = not wait.reason.can_start
     resources = run.spec.resources.model_copy(update={"partition": run.partition})
     spec = run.spec.model_copy(update={"resources": resources})
-    never = not wait.reason.can_start
-    again = None if never else chooser.best(spec)
-    again_s = again.candidate.waits_s if again is not None else None
+    try:
+        placement = next_placement(run, site, None)
+        again = chooser.best(spec)
+    except SpecError:  # the site file has changed since
+        return []
+    if never and again is not None:
+        return []  # what keeps it back cannot be seen by trying
+    resubmitted_s = again.candidate.waits_s if again is not None else None
     start = wait.job.expected_start
     told_s = max(0.0, (start - now).total_seconds()) if start is not None and not never else None
-    waits_s = again_s if told_s is None else told_s
-    as_it_is = AsItIs(placement, waits_s, again_s, never=never)
+    waits_s = resubmitted_s if told_s is None else told_s
+    as_it_is = Baseline(placement, waits_s, resubmitted_s, never=never)
     fits = sizes_that_fit(wait.job, wait.limits, wait.partition, wait.obstacles)
     return alternatives(spec, as_it_is, chooser, more=fits)

@@ -134,10 +134,10 @@ def alive_jobs(
     ]
 
 
-def without_held(
+def cancel_held_jobs(
     run_id: str, scheduler: Scheduler, records: Sequence[JournalRecord], queue: Sequence[JobInfo]
 ) -> list[JobInfo]:
-    """Cancel the jobs of a run that Slurm holds since they failed; return the rest of the queue.
+    """Cancel the run's jobs that Slurm holds for their exit code; return the other jobs.
 
     The next attempt takes their place. If a user released one, it would find that and leave.
 

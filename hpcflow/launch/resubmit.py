@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hpcflow.clock import Clock
 from hpcflow.launch import submission
 from hpcflow.launch.cancel_request import cancel_requested
-from hpcflow.launch.jobs import alive_jobs, require_journal, without_held
+from hpcflow.launch.jobs import alive_jobs, cancel_held_jobs, require_journal
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.standby import go_on_with_standby, judges_by_itself, without_standby
 from hpcflow.launch.standby_share import give_back_standby
@@ -81,7 +81,7 @@ def resubmit(
 
         return Launched(run.run_id, waited.attempt, waited.job_id, run_dir.path, run.site)
     queue, records = without_standby(records, queue), journal.read(run_dir)
-    queue = without_held(run.run_id, scheduler, records, queue)
+    queue = cancel_held_jobs(run.run_id, scheduler, records, queue)
     if alive_jobs(run.run_id, scheduler, records, queue=queue):
         adopt_restarted(run_dir, records, queue, clock)
         return None

@@ -11,9 +11,9 @@ from hpcflow.launch.change import changed, freeze_anew
 from hpcflow.launch.jobs import (
     LOCK_WAIT_S,
     alive_jobs,
+    cancel_held_jobs,
     require_cluster,
     require_journal,
-    without_held,
 )
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.restarts import adopt_restarted
@@ -109,7 +109,7 @@ def resume(
             _go_on(run_dir, settings, clock)
             return _launched(run, run_dir, waited)
         queue, records = without_standby(records, queue), journal.read(run_dir)
-        queue = without_held(run.run_id, scheduler, records, queue)
+        queue = cancel_held_jobs(run.run_id, scheduler, records, queue)
         if strays := alive_jobs(run.run_id, scheduler, records, queue=queue):
             restarted = adopt_restarted(run_dir, records, queue, clock)
             if restarted is not None:

@@ -25,8 +25,6 @@ _OF_ONE_JOB: Final = frozenset(
 def as_job(placement: Placement, standing: Standing | None) -> WaitingJob:
     """Return the job that would be sent there.
 
-    Memory is what it asks for: what it may get by default is not.
-
     Args:
         standing: gives the account and the QOS of a job that names none.
     """
@@ -34,7 +32,8 @@ def as_job(placement: Placement, standing: Standing | None) -> WaitingJob:
     known = standing.association(placement.account, name) if standing is not None else None
     usage = usage_of(placement)
     gpus = sum(usage.gpus.values())
-    wants = {"node": usage.nodes, "cpu": usage.cpus}
+    # Of what every job uses, and nobody knows how much, at least 1.
+    wants = {"node": usage.nodes, "cpu": usage.cpus, "mem": 1, "billing": 1}
     if placement.mem_mb is not None:
         wants["mem"] = placement.mem_mb * placement.nodes
     if gpus:

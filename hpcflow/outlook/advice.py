@@ -35,9 +35,13 @@ def advise(
     standing: Standing | None,
     partition: PartitionInfo | None,
     accounts: Sequence[Account],
+    *,
+    sees_others: bool,
 ) -> list[str]:
     """What to type, with the same places to be filled in as in the advice of a reason."""
-    account = _by_fair_share(job, reason, standing, partition, accounts)
+    account = None
+    if sees_others:
+        account = _by_fair_share(job, reason, standing, partition, accounts)
     return [reason.advice] if account is None else [account, reason.advice]
 
 
@@ -85,11 +89,19 @@ def _by_fair_share(
             return None
         moved = replace(job, account=account.name)
         if _is_earlier(job, own, account) and _would_start(moved, job, standing, partition):
-            more = (account.points or 0) - (own.points or 0)
-            points = f": {more} points more, and so it comes before the next" if more > 0 else ""
+            known = account.points is not None and own.points is not None
+            more = (account.points or 0) - (own.points or 0) - _age(job) if known else 0
+            points = f": {more} points more" if more > 0 else ""
+            if points and job.priority_ahead is not None:
+                points += ", enough to reach the job just ahead"
             words = f"account {account.name} has the better fair share{points}"
             return f"{words}: {_AGAIN}resources.account={shell_word(account.name)}"
     return None
+
+
+def _age(job: WaitingJob) -> int:
+    """The points that a job loses when it is submitted again."""
+    return sum(each.points for each in job.factors if each.name == "age")
 
 
 def _is_earlier(job: WaitingJob, own: Account, other: Account) -> bool:
@@ -97,8 +109,9 @@ def _is_earlier(job: WaitingJob, own: Account, other: Account) -> bool:
     which a new one has not; as far as that is known."""
     if own.points is None or other.points is None:
         return True
-    age = sum(each.points for each in job.factors if each.name == "age")
-    more = other.points - own.points - age
+    if not job.factors:
+        return False  # nobody says how many points its age has
+    more = other.points - own.points - _age(job)
     if more <= 0:
         return False
     if job.priority is None or job.priority_ahead is None:

@@ -90,6 +90,8 @@ def has_room(limit: Limit, job: WaitingJob) -> bool:
     if "Submit" in limit.name or limit.name.startswith("Min"):
         return True
     wants = 1 if limit.resource in (JOBS, MINUTES) else job.wants.get(limit.resource, 0)
+    if "RunMins" in limit.name and job.time_limit_min is not None:
+        return not wants or (limit.used or 0) + wants * job.time_limit_min <= limit.allowed
     if limit.resource == MINUTES or "Mins" in limit.name:
         return not wants or not limit.is_full
     if limit.name.endswith("PerNode"):
@@ -124,10 +126,10 @@ def nodes_misfit(partition: PartitionInfo, job: WaitingJob) -> str | None:
     most = partition.nodes_per_job
     if job.nodes > most:
         verb = "allows" if partition.job_nodes_max == most else "has"
-        return f"partition {partition.name} {verb} at most {_nodes(most)}"
+        return f"partition {partition.name} {verb} at most {nodes_words(most)}"
     fewest = partition.job_nodes_min or 1
     if job.nodes < fewest:
-        return f"partition {partition.name} allows no less than {_nodes(fewest)}"
+        return f"partition {partition.name} allows no less than {nodes_words(fewest)}"
     return None
 
 
@@ -136,11 +138,11 @@ def nodes_that_fit(partition: PartitionInfo, job: WaitingJob) -> int | None:
     own."""
     if job.nodes is None or nodes_misfit(partition, job) is None:
         return None
-    most = min(partition.job_nodes_max or partition.nodes, partition.nodes)
-    return min(most, max(job.nodes, partition.job_nodes_min or 1))
+    return min(partition.nodes_per_job, max(job.nodes, partition.job_nodes_min or 1))
 
 
-def _nodes(count: int) -> str:
+def nodes_words(count: int) -> str:
+    """``1 node``, ``2 nodes``."""
     return "1 node" if count == 1 else f"{count} nodes"
 
 

@@ -9,6 +9,7 @@ number of its nodes instead, whatever is idle (seen on 22.05; what a limit keeps
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -39,6 +40,7 @@ def idle_now(
     job: WaitingJob,
     nodes: Sequence[IdleNode],
     queue: ClusterQueue,
+    cluster: ClusterInfo | None,
     ahead: Sequence[Obstacle],
     now: datetime,
     *,
@@ -53,27 +55,27 @@ def idle_now(
     """
     count = job.nodes or 1
     kept = {name for each in ahead for name in each.reservation.nodes}
-    found = []
-    for node in nodes:
-        fits = all(
+    reach: dict[tuple[str, ...], frozenset[str]] = {}
+    for each in in_the_way(job, PredictedStart(now), queue, cluster):
+        if each.expected_nodes:
+            kept.update(each.expected_nodes)
+            continue
+        if not set(each.partitions).isdisjoint(job.partitions):
+            return ()  # it may take any of them
+        kept |= _nodes_of(each.partitions, cluster, reach)
+    # Memory that is not asked for is a default that the partition decides.
+    is_alone = whole_nodes or job.wants.get("mem", 0) <= 1
+    free = [
+        node.name
+        for node in nodes
+        if node.name not in kept
+        and (node.is_empty or not is_alone)
+        and not set(node.partitions).isdisjoint(job.partitions)
+        and all(
             node.idle.get(name, 0) * count >= wants
             for name, wants in job.wants.items()
-            if name != "node"
+            if name not in ("node", "billing")
         )
-        # Memory that is not asked for is a default that the partition decides.
-        alone = whole_nodes or "mem" not in job.wants
-        if (
-            fits
-            and not set(node.partitions).isdisjoint(job.partitions)
-            and node.name not in kept
-            and (node.is_empty or not alone)
-        ):
-            found.append(node.name)
-    here = WaitingJob("", job.partitions, time_limit_min=job.time_limit_min)
-    free = [
-        name
-        for name in found
-        if not in_the_way(here, PredictedStart(now, nodes=(name,)), queue, None)
     ]
     return tuple(free[:count]) if len(free) >= count else ()
 
@@ -94,11 +96,12 @@ def in_the_way(
     if job.time_limit_min is not None:
         ends_at = start.starts_at + timedelta(minutes=job.time_limit_min) + MARGIN
     nodes = set(start.nodes)
+    reach: dict[tuple[str, ...], frozenset[str]] = {}
     return [
         each
         for each in queue.waiting
         if explain(each.reason).kind in _FOR_ROOM
-        and not _is_apart(each, job, nodes, cluster)
+        and not _is_apart(each, job, nodes, cluster, reach)
         and (each.expected_start is None or ends_at is None or each.expected_start < ends_at)
     ]
 
@@ -108,30 +111,39 @@ def gap_min(
 ) -> int | None:
     """Return the longest time limit with which ``job`` would end before one that waits is to start,
     if it started now; None where no such job has a start, or it is too soon."""
-    starts = [
-        each.expected_start
-        for each in queue.waiting
-        if each.expected_start is not None
-        and explain(each.reason).kind in _FOR_ROOM
-        and not _is_apart(each, job, set(), cluster)
-    ]
+    before = in_the_way(replace(job, time_limit_min=None), PredictedStart(now), queue, cluster)
+    starts = [each.expected_start for each in before if each.expected_start is not None]
     return fits_min(min(starts), now) if starts else None
 
 
 def _is_apart(
-    other: WaitingJob, job: WaitingJob, nodes: set[str], cluster: ClusterInfo | None
+    other: WaitingJob,
+    job: WaitingJob,
+    nodes: set[str],
+    cluster: ClusterInfo | None,
+    reach: dict[tuple[str, ...], frozenset[str]],
 ) -> bool:
     """Whether two jobs want none of the same nodes."""
     if other.expected_nodes and nodes:
         return nodes.isdisjoint(other.expected_nodes)
     if not set(other.partitions).isdisjoint(job.partitions):
         return False
-    return _nodes_of(other, cluster).isdisjoint(nodes or _nodes_of(job, cluster))
+    own = nodes or _nodes_of(job.partitions, cluster, reach)
+    return _nodes_of(other.partitions, cluster, reach).isdisjoint(own)
 
 
-def _nodes_of(job: WaitingJob, cluster: ClusterInfo | None) -> set[str]:
-    found = [cluster.partition(name) for name in job.partitions] if cluster is not None else []
-    return {name for each in found if each is not None for name in each.node_names}
+def _nodes_of(
+    partitions: tuple[str, ...],
+    cluster: ClusterInfo | None,
+    reach: dict[tuple[str, ...], frozenset[str]],
+) -> frozenset[str]:
+    """The nodes of partitions; ``reach`` keeps what was found: there are thousands of jobs."""
+    if partitions not in reach:
+        found = [cluster.partition(name) for name in partitions] if cluster is not None else []
+        reach[partitions] = frozenset(
+            name for each in found if each is not None for name in each.node_names
+        )
+    return reach[partitions]
 
 
 def room_under(limit: Limit, job: WaitingJob, running: Sequence[RunningJob]) -> datetime | None:

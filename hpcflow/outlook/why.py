@@ -72,9 +72,9 @@ def explain_wait(
         "job": shell_word(job.job_id),
         "partition": name or "",
     }
-    ideas = advise(job, reason, standing, partition, accounts)
-    to_try = [_filled(each, names) for each in ideas]
     sees_others = cluster is None or not cluster.hides_jobs
+    ideas = advise(job, reason, standing, partition, accounts, sees_others=sees_others)
+    to_try = [_filled(each, names) for each in ideas]
     return Wait(job, reason, accounts, limits, partition, sees_others, ahead, tuple(to_try))
 
 

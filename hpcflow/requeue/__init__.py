@@ -10,7 +10,7 @@
 - :mod:`.daemon`: round after round, by the process that has the lease (:mod:`hpcflow.ledger.lease`)
 - :mod:`.install`: keeping it at work where nobody is logged in; :mod:`.job`: as a job of Slurm
 - :mod:`.departures`: which jobs say that they are about to leave
-- :mod:`.begin`: no wait for what Slurm has restarted; :mod:`.standbys`: the jobs that
+- :mod:`.begin`: start restarted jobs without Slurm's wait; :mod:`.standbys`: the jobs that
   wait for the end of an attempt
 - :mod:`.surroundings`: what a round works with; :mod:`.troubles`: what goes wrong in it
 - :mod:`.tick`: one round: look, decide, act. May be killed anywhere, and run again

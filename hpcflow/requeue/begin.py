@@ -102,8 +102,8 @@ def _lift(
             lifted.jobs[row.run_id] = job_id
         else:
             lifted.warnings.append(
-                f"{row.run_id}: job {job_id} was restarted and waits "
-                f"{format_duration(_waits_s(row))}, for its begin time may not be changed: {why}"
+                f"{row.run_id}: job {job_id} was restarted and starts after "
+                f"{format_duration(_waits_s(row))}: Slurm refused an earlier begin time: {why}"
             )
     catch_up(around.ledger, [run_dir for _, run_dir in waiting])
 

@@ -136,12 +136,12 @@ class Watch:
     """All entries by run id, and when they were looked at.
 
     Attributes:
-        again_s: how long until the next look.
+        resubmitted_s: how long until the next look.
         problems: what went wrong at that look, so that what lasts is said once.
         looks: host -> its last look, the latest last.
     """
 
-    again_s: float = 0.0
+    resubmitted_s: float = 0.0
     entries: dict[str, Entry] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     looks: dict[str, Look] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class Watch:
     def is_fresh(self, host: str, now: datetime) -> bool:
         """Whether it is too soon for another look."""
         look = self.looks.get(host)
-        return look is not None and 0 <= (now - look.at).total_seconds() < self.again_s
+        return look is not None and 0 <= (now - look.at).total_seconds() < self.resubmitted_s
 
     def turn(self, host: str, now: datetime) -> Turn:
         """The look that begins now."""
@@ -221,7 +221,7 @@ class WatchFile:
             raise storage_error("write", self._path, error) from error
         head = {
             "format": _FORMAT,
-            "again_s": watch.again_s,
+            "resubmitted_s": watch.resubmitted_s,
             "problems": watch.problems,
             "looks": {
                 host: [to_text(look.at), look.watched_s, look.number]
@@ -260,7 +260,7 @@ def _decode(head: dict[str, Any], entries: dict[str, Any]) -> Watch:
     if head["format"] != _FORMAT:
         return Watch()
     return Watch(
-        float(head["again_s"]),
+        float(head["resubmitted_s"]),
         {run_id: _entry(each) for run_id, each in entries.items()},
         {str(run_id): str(problem) for run_id, problem in head["problems"].items()},
         {

@@ -32,7 +32,7 @@ from hpcflow.runtime.files import (
     NewFile,
     Written,
     opened_folder,
-    random_word,
+    random_bits,
     remove_opened,
     remove_tree,
     sizes_below,
@@ -166,7 +166,7 @@ def _make(
     store: CheckpointStore, given: argparse.Namespace, facts: dict[str, Any], job: Job
 ) -> Checkpoint:
     sizes = sizes_below(given.folder)
-    staged = store.stage(given.train_step, int(random_word(), 16) >> 2, sum(sizes.values()))
+    staged = store.stage(given.train_step, random_bits(62), sum(sizes.values()))
     try:
         files = _fill(staged, given.folder, sorted(sizes))
         return store.publish(

@@ -22,11 +22,16 @@ _WINDOW_BYTES = 16 << 20
 
 
 def random_word() -> str:
-    """Sixteen random hex digits: for a name that nobody else takes, or a number.
+    """Return 16 random hex digits, for a unique name.
 
-    Not of :mod:`secrets`: its import takes a sixth of what the start of a job takes.
+    :mod:`secrets` is not used: its import is a sixth of a job's start time.
     """
     return os.urandom(8).hex()
+
+
+def random_bits(count: int) -> int:
+    """Return a random number below 2**count; at most 64 bits."""
+    return int(random_word(), 16) >> (64 - count)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.background import Background, processors
-from hpcflow.runtime.files import NewFile, Written, random_word, remove_tree, write_new
+from hpcflow.runtime.files import NewFile, Written, random_bits, remove_tree, write_new
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import set_aside
@@ -304,7 +304,7 @@ class Saving:
                 require_no_successor(self._job)
                 token = _EXISTS
                 if not self._store.knows(train_step):
-                    token += 1 + (int(random_word(), 16) >> 34)  # some frameworks have 32 bits only
+                    token += 1 + random_bits(30)  # some frameworks have 32 bits only
                     self._store.stage(train_step, token)
             except OSError as error:
                 token, refused = 0, error

@@ -134,8 +134,8 @@ def _exemption(info: ClusterInfo) -> Iterator[Finding]:
     if _SOME_TIME.fullmatch(exempt) and any(map(info.is_preemptible, info.partitions)):
         yield _ok(
             key,
-            f"Slurm preempts no job in its first {exempt}, unless its QOS says otherwise; for one "
-            "job: PreemptEligibleTime in scontrol show job JOB",
+            f"Slurm preempts no job in its first {exempt}, unless its QOS sets another time; see "
+            "PreemptEligibleTime in: scontrol show job JOB",
         )
 
 

@@ -83,7 +83,7 @@ def detect(
             *_dialect(info),
             "",
             "partitions: # the preferred first",
-            *(["  # Slurm shows you no nodes: sizes are averages"] if info.hides_nodes else []),
+            *(["  # Slurm hides nodes from you: sizes are averages"] if info.hides_nodes else []),
             *_unusable(entries, info),
             *_partitions(entries, info, user),
             "",
@@ -195,14 +195,14 @@ def _dialect(info: ClusterInfo) -> Iterator[str]:
     if any(partition.gpus_per_node for partition in info.partitions):
         yield "  gpus: gres # or gpus-per-node, or implied where nodes come whole"
     else:
-        yield "  gpus: implied # Slurm was told of none: add gpus_per_node where nodes have some"
+        yield "  gpus: implied # Slurm knows of no GPUs: add gpus_per_node if nodes have some"
     typed = any(partition.gpu_types for partition in info.partitions)
     yield f"  gpu_type_in_request: {str(typed).lower()}"
     yield "  # mem: false             # if sbatch refuses --mem"
     yield "  # export: false          # if sbatch refuses --export"
     yield "  # required: [account]    # what a job must say"
     if plugins := info.settings.get("JobSubmitPlugins"):
-        yield f"  # A plugin of this site judges jobs, too: {_printable(plugins)}"
+        yield f"  # JobSubmitPlugins also check or change jobs: {_printable(plugins)}"
 
 
 def _entries(info: ClusterInfo) -> list[_Entry]:
@@ -241,7 +241,7 @@ def _unusable(entries: list[_Entry], info: ClusterInfo) -> Iterator[str]:
     usable = {entry.partition.name for entry in entries}
     for each in info.partitions:
         if each.name not in usable:
-            why = "too few nodes of one kind for a job, or a name of odd letters"
+            why = "too few nodes of one kind for a job, or a name that a site file cannot hold"
             yield f"  # {_printable(each.name)}: {why}"
 
 
@@ -283,7 +283,7 @@ def _partition(entry: _Entry, info: ClusterInfo, user: _User) -> Iterator[str]:
         yield "whole_nodes: true"
     yield from _auto(partition, info, user)
     if qos := user.qos(partition):
-        yield f"qos: {_text(qos)} # jobs of your default QOS may not be here"
+        yield f"qos: {_text(qos)} # the partition does not accept your default QOS"
     else:
         yield "# qos: NAME               # if it must be named here"
     yield '# price: {gpu_hour_usd: "3.00"}  # or node_hour_usd, gpu_hour_su, node_hour_su'

@@ -46,7 +46,7 @@ def test_a_waiting_run_is_explained_for_people_and_for_scripts(there: ClusterDes
     assert "GrpTRES of account physics: 16 of 16 gres/gpu used, full" in said
     assert "next         with account biology it would start now, " in said
     assert "sooner: hpcflow cancel " in said
-    assert "or           wait until jobs that count have ended; see what counts: " in said
+    assert "or           wait until other jobs under this limit end; see its use: " in said
     assert "warning: not known: shares: sshare is ill" in there.error("why", "digits", code=0)
 
     told = there.json("why", "digits")

@@ -13,7 +13,7 @@ import pytest
 
 from hpcflow.config.overrides import parse_override
 from hpcflow.errors import InputError, SpecError, SubmissionDelayed
-from hpcflow.launch.alternatives import Alternative, AsItIs, alternatives
+from hpcflow.launch.alternatives import Alternative, Baseline, alternatives
 from hpcflow.launch.choice import Ranked
 from hpcflow.launch.choosing import Chooser, make_chooser
 from hpcflow.launch.forecast import PATIENCE_S
@@ -98,7 +98,7 @@ def with_qos(*limits: Limit, flags: tuple[str, ...] = (), own: tuple[Limit, ...]
 
 
 def others(wanted: RunSpec, best: Ranked, chooser: Chooser) -> list[Alternative]:
-    now = AsItIs(best.candidate.placement, best.candidate.waits_s, ranked=best)
+    now = Baseline(best.candidate.placement, best.candidate.waits_s, ranked=best)
     return alternatives(wanted, now, chooser)
 
 
@@ -212,7 +212,7 @@ def test_a_place_that_takes_no_job_now_is_not_chosen_before_one_that_does(
 
     assert cluster.goes(asked()) == ("gpu", None)
     assert cluster.chooser.survey(asked()).refused["spot", None] == (
-        "not now: QOSMaxSubmitJobPerUserLimit"
+        "full now: QOSMaxSubmitJobPerUserLimit"
     )
 
 

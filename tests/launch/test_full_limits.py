@@ -145,7 +145,7 @@ def test_the_table_is_what_auto_and_plan_say(tmp_path: Path, row: tuple[str, ...
         name: _hours(hours) for name, hours in re.findall(r"(\w+) in (\d+)h", room)
     }
     cluster.slurm.idle = [
-        IdleNode(f"{name[0]}1", (name,), {"cpu": 32, "gres/gpu": 4}, is_empty=True)
+        IdleNode(f"{name[0]}1", (name,), {"cpu": 32, "mem": 64_000, "gres/gpu": 4}, is_empty=True)
         for name in ("gpu", "spot")
         if name not in cluster.slurm.starts
     ]

@@ -110,7 +110,7 @@ class Waiting:
     def found(self, reason: str = "Priority", **resources: Any) -> dict[str, str]:
         """--set -> what is said of it."""
         chooser = self.cluster.chooser
-        chooser.forecast._leaving = frozenset({"7"})
+        chooser.forecast._ignored_jobs = frozenset({"7"})
         run = Run(
             run_id="digits-20260301-abcdefgh",
             user="ada",
@@ -236,3 +236,55 @@ def test_where_others_are_hidden_nothing_is_said_about_the_queue(waiting: Waitin
         assert waiting.found() == {}
     finally:
         Slurm.hides = False
+
+
+@pytest.mark.parametrize(
+    ("reason", "limit"),
+    [
+        ("QOSMinGRES", Limit("MinTRESPerJob", "gres/gpu", 8, holder="a job in QOS normal")),
+        ("QOSMaxGRESPerNode", Limit("MaxTRESPerNode", "gres/gpu", 1, holder="a job in QOS normal")),
+    ],
+)
+def test_where_trying_cannot_see_what_keeps_a_job_back_nothing_is_advised(
+    waiting: Waiting, reason: str, limit: Limit
+) -> None:
+    waiting.job = replace(waiting.job, expected_start=None)
+    waiting.stands(qos=[QosLimits("normal", limits=(limit,))])
+    assert waiting.found(reason) == {}
+
+
+def test_a_job_planned_around_the_cancelled_one_takes_its_place(waiting: Waiting) -> None:
+    """Its start was planned while ours was first; when ours is cancelled it starts at once."""
+    waiting.behind(NOW + 6 * HOUR, partitions=("gpu",))
+    (other, own) = waiting.slurm.others.waiting
+    waiting.slurm.others = ClusterQueue((other, own))
+    assert any("time_limit" in each for each in waiting.found()) is False
+    waiting.job = replace(waiting.job, time_limit_min=600)
+    assert any("time_limit" in each for each in waiting.found(time_limit="10h"))
+    waiting.slurm.others = ClusterQueue((own, other))
+    assert not any("time_limit" in each for each in waiting.found(time_limit="10h"))
+
+
+def test_an_account_whose_budget_is_used_up_has_no_room(waiting: Waiting) -> None:
+    waiting.job = replace(waiting.job, expected_start=None)
+    waiting.stands(FULL)
+    standing = waiting.slurm.standings[waiting.cluster.settings.user]
+    physics, biology = standing.associations
+    spent = Limit("GrpTRESMins", "billing", 1000, 1000, "account biology")
+    waiting.cluster.stands(
+        replace(standing, associations=(physics, replace(biology, limits=(spent,))))
+    )
+    assert waiting.found("AssocGrpGRES") == {}
+
+
+def test_a_site_without_a_partition_for_auto_is_no_error(tmp_path: Path) -> None:
+    partitions = {
+        name: each.model_copy(update={"auto": False}) for name, each in CLUSTER.partitions.items()
+    }
+    waiting = Waiting(tmp_path)
+    waiting.cluster = Cluster(tmp_path, CLUSTER.model_copy(update={"partitions": partitions}))
+    waiting.cluster.slurm = Slurm(waiting.cluster.clock)
+    waiting.stands()
+    waiting.idle("n1")
+    waiting.behind(NOW + 2 * HOUR)
+    assert waiting.found().keys() == {"resources.time_limit=115m"}

@@ -64,12 +64,12 @@ position   3 of 5 in gpu
 priority   25007, just before it 75000, the first 75001; made of fair share 25000 (100%), age 7 (0%)
 fair share biology has the factor 0.750, 75000 points
            physics has the factor 0.250, 25000 points, the account of this job
-start      2026-03-01 14:00:00 UTC, in 2h 00m on n2, or before, when others end early"""
+start      2026-03-01 14:00:00 UTC, in 2h 00m on n2, or earlier, if other jobs end early"""
     )
     assert wait.to_try == (
-        "account biology has the better fair share: 50000 points more, and so it comes before the "
-        f"next: {AGAIN}resources.account=biology",
-        "nothing: it starts by itself",
+        "account biology has the better fair share: 49993 points more, enough to reach the job "
+        f"just ahead: {AGAIN}resources.account=biology",
+        "wait: it starts by itself",
     )
 
 
@@ -99,7 +99,7 @@ def test_a_full_limit_is_told_with_what_is_used_of_it() -> None:
     assert wait.limits == (GPUS,)
     assert "limits     GrpTRES of account physics: 16 of 16 gres/gpu used, full" in told(wait)
     assert wait.to_try == (
-        "wait until jobs that count have ended; see what counts: hpcflow limits",
+        "wait until other jobs under this limit end; see its use: hpcflow limits",
     )
     full = job("QOSMaxGRESPerUser", account="biology", qos="tight", wants={"gres/gpu": 2})
     assert explained(full).limits == (QOS_GPUS,)
@@ -217,7 +217,7 @@ def test_a_job_that_asks_for_more_than_a_limit_of_all_jobs_does_not_wait_for_the
     assert ("it will not start as it is" in told(wait)) is exceeds
     if exceeds:
         assert "it asks for 20 gres/gpu, and GrpTRES of account physics allows 16" in told(wait)
-        assert wait.to_try == ("see what you may have: hpcflow limits",)
+        assert wait.to_try == ("see your accounts, QOS and limits: hpcflow limits",)
     alone = replace(STANDING, associations=STANDING.associations[1:])
     fits = explained(job(reason, wants={"gres/gpu": 2}), standing=alone)
     assert fits.reason.can_start
@@ -258,13 +258,13 @@ def test_a_job_that_waits_for_nodes_that_are_not_up_starts_some_time() -> None:
     ],
 )
 def test_only_what_waits_for_others_may_start_before_its_time(reason: str, is_others: bool) -> None:
-    assert ("when others end early" in told(explained(job(reason)))) is is_others
+    assert ("if other jobs end early" in told(explained(job(reason)))) is is_others
 
 
 def test_behind_a_maintenance_of_all_nodes_nothing_starts_early() -> None:
-    assert "when others end early" not in told(explained(job("Resources"), reservation(30, 90)))
+    assert "if other jobs end early" not in told(explained(job("Resources"), reservation(30, 90)))
     some = reservation(30, 90, nodes=("n1",))
-    assert "when others end early" in told(explained(job("Resources"), some))
+    assert "if other jobs end early" in told(explained(job("Resources"), some))
 
 
 @pytest.mark.parametrize(
@@ -303,6 +303,8 @@ def test_a_limit_is_told_before_slurm_comes_to_it() -> None:
         (Limit("GrpTRESMins", "cpu", 9, 8), True),  # what it would take is Slurm's arithmetic
         (Limit("GrpTRESMins", "gres/gpu", 9, 9), True),  # it asks for none
         (Limit("GrpTRESRunMins", "cpu", 9, 9), False),
+        (Limit("GrpTRESRunMins", "cpu", 1300, 100), True),  # two for ten hours are 1200
+        (Limit("GrpTRESRunMins", "cpu", 1300, 101), False),
         (Limit("MaxTRESMinsPerJob", "cpu", 9), True),
         (Limit("MaxTRESPerJob", "cpu", 1), False),
         (Limit("MaxTRESPerNode", "cpu", 1), True),  # two on two nodes
@@ -435,3 +437,10 @@ def test_names_from_slurm_are_only_names() -> None:
     shares = (*STANDING.shares[2:], replace(STANDING.shares[1], account="{run}{0}"))
     odd = replace(STANDING, associations=(named, STANDING.associations[1]), shares=shares)
     assert explained(JOB, standing=odd).to_try
+
+
+def test_no_account_is_advised_by_points_that_nobody_tells() -> None:
+    assert any("biology" in each for each in explained(replace(JOB, wants={})).to_try)
+    assert not any("biology" in each for each in explained(replace(JOB, factors=())).to_try)
+    hidden = replace(CLUSTER, settings={**CLUSTER.settings, "PrivateData": "jobs"})
+    assert not any("biology" in x for x in explained(replace(JOB, wants={}), cluster=hidden).to_try)

@@ -31,6 +31,11 @@ def test_a_type_that_slurm_counts_by_itself_is_taken_as_it_counts_it() -> None:
     assert node.idle["gres/gpu:a100"] == 2
 
 
+def test_of_a_node_whose_gpus_are_shared_none_is_free_as_a_whole() -> None:
+    (node,) = parse_nodes(LINE.format(state="MIXED", used="cpu=1,gres/shard=4"))
+    assert node.idle["gres/gpu"] == 0
+
+
 def test_of_several_types_none_is_guessed() -> None:
     line = LINE.replace("gpu:a100:4", "gpu:a100:2(S:0),gpu:h100:2(S:1)")
     (node,) = parse_nodes(line.format(state="IDLE", used=""))

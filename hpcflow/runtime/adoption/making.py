@@ -12,7 +12,7 @@ from hpcflow.runtime.adoption.copying import take
 from hpcflow.runtime.adoption.foreign import Foreign, look
 from hpcflow.runtime.adoption.rule import AdoptRule
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.files import Written, names_in, random_word, remove_tree
+from hpcflow.runtime.files import Written, names_in, random_bits, remove_tree
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import Keeper, named
 from hpcflow.runtime.manifest import CheckpointError, read_manifest
@@ -72,7 +72,7 @@ class Maker:
         try:
             require_no_successor(self._job)
             number = self._next_number() if train_step is None else train_step
-            staged = self._store.stage(number, int(random_word(), 16) >> 2, size_bytes)
+            staged = self._store.stage(number, random_bits(62), size_bytes)
             made = self._make(foreign, number, staged, newest if train_step is None else None)
         except OSError as error:
             made = None

@@ -58,10 +58,10 @@ def questions(user: str, accounts: Sequence[str]) -> dict[str, list[str]]:
         "shares": [*sshare, *whose],
         "reservations": ["scontrol", "show", "reservation", "--oneliner"],
         "everybody": [
-            *("squeue", "--all", "--states=PENDING,RUNNING", "--noheader", "--Format"),
+            *("squeue", "--local", "--all", "--states=PENDING,RUNNING", "--noheader", "--Format"),
             parse_waiting.WAITING_FORMAT,
         ],
-        "nodes": ["scontrol", "show", "node", "--oneliner"],
+        "nodes": ["scontrol", "--local", "show", "node", "--oneliner", "--all"],
         # All jobs: sprio fails where one of the jobs that it is asked for has started.
         "factors": ["sprio", "--noheader", "--format", parse_waiting.FACTORS_FORMAT],
     }

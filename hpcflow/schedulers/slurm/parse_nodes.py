@@ -28,6 +28,8 @@ def parse_nodes(text: str) -> list[IdleNode]:
         if "NodeName" not in words or state not in _TAKES or not _HARMLESS.issuperset(flags):
             continue
         has, used = tres_counts(words.get("CfgTRES", "")), tres_counts(words.get("AllocTRES", ""))
+        if used.get("gres/shard") or used.get("gres/mps"):
+            has["gres/gpu"] = used["gres/gpu"] = 0  # nobody says which GPUs are shared
         types = set(_GPU_TYPE.findall(words.get("Gres", "")))
         if len(types) == 1 and (name := f"gres/gpu:{types.pop()}") not in has:
             has[name], used[name] = has.get("gres/gpu", 0), used.get("gres/gpu", 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 
 from hpcflow.schedulers.slurm import job_ids as ids
@@ -149,13 +148,8 @@ def _may_start(row: dict[str, str]) -> bool:
         _count(row["PriorityLong"]) not in (None, 0)
         and parse_time(row["EligibleTime"]) is not None
         and row["Reason"] not in _NOT_YET
-        and _can_start(row["Reason"])
+        and explain(row["Reason"]).can_start
     )
-
-
-@lru_cache(maxsize=1024)  # in a queue of thousands there are some ten different ones
-def _can_start(reason: str) -> bool:
-    return explain(reason).can_start
 
 
 def _rank(row: dict[str, str]) -> tuple[int, int]:

@@ -22,17 +22,17 @@ _NAME: Final = re.compile(
     r"(?P<per>PerJob|PerNode|PerUser|PerAccount)?(?:Limit|NotSatisfied)?"
 )
 
-#: How Slurm calls a resource in a reason -> how its limits do, the unit in words, and our own key.
+#: A resource in a reason -> in a limit, and the unit in words.
 _RESOURCES: Final = {
-    "Cpu": ("cpu", "CPUs", "cpus_per_task"),
-    "Memory": ("mem", "memory", "mem"),
-    "Node": ("node", "nodes", "nodes"),
-    "GRES": ("gres/", "GPUs (or what else Slurm counts as GRES)", "gpus_per_node"),
-    "Energy": ("energy", "energy", None),
-    "License": ("license/", "licences", None),
-    "BB": ("bb/", "burst buffer space", None),
-    "Billing": ("billing", "billing units, by which the site weighs resources,", None),
-    "Unknown": ("", "a resource that Slurm does not name", None),
+    "Cpu": ("cpu", "CPUs"),
+    "Memory": ("mem", "memory"),
+    "Node": ("node", "nodes"),
+    "GRES": ("gres/", "GPUs (or what else Slurm counts as GRES)"),
+    "Energy": ("energy", "energy"),
+    "License": ("license/", "licences"),
+    "BB": ("bb/", "burst buffer space"),
+    "Billing": ("billing", "billing units, by which the site weighs resources,"),
+    "Unknown": ("", "a resource that Slurm does not name"),
 }
 _SAME: Final = {"CPU": "Cpu", "Mem": "Memory"}
 _PER: Final = {"PerJob": "job", "PerNode": "node", "PerUser": "user", "PerAccount": "account"}
@@ -49,7 +49,6 @@ class NamedLimit:
         resource: of the limit; one that ends in ``/`` is the beginning of several, and an empty one
             is any.
         words: what it says of the job.
-        key: the part of a config's ``resources`` that decides how much of it is asked for.
         passes: whether it is the use by other jobs that fills it, so that it passes; else this very
             job asks for more, or less, than it may.
     """
@@ -58,7 +57,6 @@ class NamedLimit:
     name: str
     resource: str
     words: str
-    key: str | None
     passes: bool
 
     def among(self, limits: Sequence[Limit]) -> list[Limit]:
@@ -97,32 +95,32 @@ def _of_jobs(
     name = f"{scope}{'SubmitJobs' if is_submit else 'Jobs'}{per}"
     which = "that wait or run" if is_submit else "that run"
     words = f"{_who(level, scope, per)} as many jobs {which} as may be"
-    return NamedLimit(level, name, JOBS, words, None, True)
+    return NamedLimit(level, name, JOBS, words, True)
 
 
 def _of_wall(level: Literal["association", "QOS"], scope: str) -> NamedLimit:
     if scope == "Grp":
         words = f"{_who(level, scope, '')} used up the time that jobs may run in all"
-        return NamedLimit(level, "GrpWall", MINUTES, words, "time_limit", True)
+        return NamedLimit(level, "GrpWall", MINUTES, words, True)
     of = "its account" if level == "association" else "its QOS"
     words = f"its time limit is longer than {of} allows"
-    return NamedLimit(level, "MaxWall", MINUTES, words, "time_limit", False)
+    return NamedLimit(level, "MaxWall", MINUTES, words, False)
 
 
 def _of_tres(
     level: Literal["association", "QOS"], scope: str, what: str, per: str, minutes: str
 ) -> NamedLimit:
-    resource, unit, key = _RESOURCES[what]
+    resource, unit = _RESOURCES[what]
     span = {"": "", "Minutes": "Mins"}.get(minutes, "RunMins")
     if scope == "Min":
         words = f"it asks for less {unit} than its QOS wants of a job"
-        return NamedLimit(level, "MinTRESPerJob", resource, words, key, False)
+        return NamedLimit(level, "MinTRESPerJob", resource, words, False)
     if scope == "Max" and per in ("PerJob", "PerNode"):
         name = f"MaxTRES{span}{per}"
         of = "its account" if level == "association" else "its QOS"
         amount = f"{unit} times its time limit" if span else unit
         words = f"it asks for more ({amount}) than {of} allows a {_PER[per]}"
-        return NamedLimit(level, name, resource, words, key, False)
+        return NamedLimit(level, name, resource, words, False)
     name = f"{scope}TRES{span}{per}"
     who = _who(level, scope, per)
     words = {
@@ -131,7 +129,7 @@ def _of_tres(
         "RunMins": f"{who} running jobs that need, in the time they have left, as many minutes of"
         f" {unit} as may be",
     }[span]
-    return NamedLimit(level, name, resource, words, key, True)
+    return NamedLimit(level, name, resource, words, True)
 
 
 def _much(what: str) -> str:

@@ -33,27 +33,27 @@ class Kind(Enum):
     UNKNOWN = "unknown"
 
 
-WAIT: Final = "nothing: it starts by itself"
-LIMITS: Final = "see what you may have: hpcflow limits"
+_WAIT: Final = "wait: it starts by itself"
+LIMITS: Final = "see your accounts, QOS and limits: hpcflow limits"
 STAFF: Final = "ask the staff of the cluster, and show them this"
 _RELEASE: Final = "let it go: scontrol release {job}"
 _PARTITION: Final = "see what it takes: scontrol show partition {partition}"
 _STATE: Final = "see when it is up again: sinfo --partition={partition}"
-_THERE_IS: Final = "see what there is: hpcflow site show"
+_THERE_IS: Final = "see the partitions: hpcflow site show"
 _LOGS: Final = "see what happened: hpcflow history {run}"
-FULL: Final = "wait until jobs that count have ended; see what counts: hpcflow limits"
+FULL: Final = "wait until other jobs under this limit end; see its use: hpcflow limits"
 USED_UP: Final = (
-    "it comes back as use is forgotten or reset; or ask those who lead the account for more"
+    "wait until the use decays or is reset, or ask a coordinator of the account for more"
 )
 _BURST: Final = "see what the burst buffer does: scontrol show burstbuffer"
 
 CODES: Final[dict[str, tuple[Kind, str, str]]] = {
     "None": (Kind.SYSTEM, "Slurm has not looked at it yet", "look again in a minute"),
-    "Priority": (Kind.TURN, "jobs of higher priority are before it", WAIT),
+    "Priority": (Kind.TURN, "jobs of higher priority are before it", _WAIT),
     "Resources": (
         Kind.ROOM,
         "it is among the first, and there is not enough room for it yet",
-        WAIT,
+        _WAIT,
     ),
     "SchedDefer": (
         Kind.SYSTEM,
@@ -97,8 +97,8 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
         "the licences that it asks for are in use",
         "see them: scontrol show licenses",
     ),
-    "Cleaning": (Kind.STARTING, "Slurm still cleans up after its last start", WAIT),
-    "Prolog": (Kind.STARTING, "its nodes are being made ready", WAIT),
+    "Cleaning": (Kind.STARTING, "Slurm still cleans up after its last start", _WAIT),
+    "Prolog": (Kind.STARTING, "its nodes are being made ready", _WAIT),
     "Reservation": (
         Kind.RESERVATION,
         "the reservation that it asks for has not begun, or has no room",
@@ -121,16 +121,16 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
     ),
     "FrontEndDown": (Kind.NODES, "no front end node is up", STAFF),
     "NodeDown": (Kind.NODES, "a node that it needs is down", "see which: sinfo -R"),
-    "PowerNotAvail": (Kind.NODES, "there is not enough power for its nodes now", WAIT),
-    "PowerReserved": (Kind.NODES, "the power for its nodes is reserved", WAIT),
+    "PowerNotAvail": (Kind.NODES, "there is not enough power for its nodes now", _WAIT),
+    "PowerReserved": (Kind.NODES, "the power for its nodes is reserved", _WAIT),
     "MaxPoweredUpNodes": (
         Kind.NODES,
         "as many nodes are switched on as the site allows",
-        WAIT,
+        _WAIT,
     ),
-    "MpiPortsBusy": (Kind.NODES, "the ports that it asks for are in use", WAIT),
-    "NvidiaImexChannels": (Kind.NODES, "no IMEX channel, for GPU memory, is free", WAIT),
-    "FedJobLock": (Kind.SYSTEM, "clusters of the federation settle who starts it", WAIT),
+    "MpiPortsBusy": (Kind.NODES, "the ports that it asks for are in use", _WAIT),
+    "NvidiaImexChannels": (Kind.NODES, "no IMEX channel, for GPU memory, is free", _WAIT),
+    "FedJobLock": (Kind.SYSTEM, "clusters of the federation settle who starts it", _WAIT),
     "PartitionNodeLimit": (
         Kind.PARTITION,
         "it asks for more, or fewer, nodes than its partition takes, or for some that are not up",
@@ -192,10 +192,10 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
     "InvalidAccount": (Kind.NEVER, "its account does not exist, or is not yours", LIMITS),
     "InvalidQOS": (Kind.NEVER, "its QOS does not exist, or is not yours", LIMITS),
     "BurstBufferResources": (Kind.ROOM, "there is no room in the burst buffer", _BURST),
-    "BurstBufferStageIn": (Kind.STARTING, "its data are copied to the burst buffer", WAIT),
+    "BurstBufferStageIn": (Kind.STARTING, "its data are copied to the burst buffer", _WAIT),
     "BurstBufferOperation": (Kind.HELD, "something with its burst buffer failed", _BURST),
     "BlockMaxError": (Kind.NODES, "too many errors on its block of nodes", STAFF),
-    "BlockFreeAction": (Kind.NODES, "its block of nodes is being freed", WAIT),
+    "BlockFreeAction": (Kind.NODES, "its block of nodes is being freed", _WAIT),
     "SystemFailure": (Kind.ENDED, "Slurm, a disk or the network failed", _LOGS),
     "JobLaunchFailure": (Kind.ENDED, "it could not be started on its nodes", _LOGS),
     "NonZeroExitCode": (Kind.ENDED, "it ended with an exit code", _LOGS),
@@ -212,12 +212,12 @@ SENTENCES: Final = {
     "Reserved for maintenance": (
         Kind.RESERVATION,
         "its nodes are reserved for maintenance before it would end",
-        WAIT,
+        _WAIT,
     ),
     "May be reserved for other job": (
         Kind.RESERVATION,
         "the nodes that it needs are kept for a job of higher priority",
-        WAIT,
+        _WAIT,
     ),
     "DOWN, DRAINED or reserved for jobs in higher priority partitions": (
         Kind.NODES,

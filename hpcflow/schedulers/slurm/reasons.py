@@ -9,6 +9,7 @@ is shown as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hpcflow.schedulers.slurm.reason_limits import NamedLimit, named_limit
 from hpcflow.schedulers.slurm.reason_words import (
@@ -47,6 +48,7 @@ class Reason:
         return self.kind not in (Kind.NEVER, Kind.TOO_LARGE, Kind.HELD, Kind.ENDED)
 
 
+@lru_cache(maxsize=1024)  # in a queue of thousands there are some ten different ones
 def explain(text: str | None) -> Reason:
     """What Slurm's reason means.
 
