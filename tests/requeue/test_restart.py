@@ -215,7 +215,7 @@ def test_a_wait_that_may_not_be_lifted_is_told_in_its_length(desk: Watched) -> N
     desk.tick()
     desk.slurm.requeue(launched.job_id)
     (warning,) = desk.tick().warnings
-    assert "waits 10m 00s" in warning
+    assert "starts after 10m 00s" in warning
 
 
 @pytest.mark.parametrize(("exit_code", "cause"), [(75, Cause.CHECKPOINTED), (1, Cause.FAILED)])
