@@ -7,10 +7,10 @@ journals do not name the one that its job asked for.
 
 from __future__ import annotations
 
-import json
-
 import sqlalchemy as sa
 from alembic import op
+
+from hpcflow.runtime.reading import JsonError, parse_object
 
 revision = "0007"
 down_revision = "0006"
@@ -51,8 +51,8 @@ def upgrade() -> None:
 
 def _account(journal: str) -> str | None:
     try:
-        account = json.loads(journal).get("accounted", {}).get("account")
-    except (AttributeError, RecursionError, ValueError):
+        account = parse_object(journal).get("accounted", {}).get("account")
+    except (AttributeError, JsonError):
         return None
     is_name = isinstance(account, str) and account.isprintable()
     return account if is_name else None  # Postgres cannot store NUL or surrogates
