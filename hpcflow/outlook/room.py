@@ -181,14 +181,11 @@ def _groups(limit: Limit, job: WaitingJob, running: Sequence[RunningJob]) -> lis
 
 def _enough_ended(limit: Limit, job: WaitingJob, counted: Sequence[RunningJob]) -> datetime | None:
     used = limit.used or 0
-    for each in sorted(
-        (each for each in counted if each.ends_at is not None),
-        key=lambda each: each.ends_at,  # type: ignore[arg-type, return-value]
-    ):
-        used -= _uses(each, limit)
-        left = Limit(limit.name, limit.resource, limit.allowed, used)
-        if has_room(left, job):
-            return each.ends_at
+    ends = [(each.ends_at, _uses(each, limit)) for each in counted if each.ends_at is not None]
+    for ends_at, count in sorted(ends):
+        used -= count
+        if has_room(replace(limit, used=used), job):
+            return ends_at
     return None
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -61,24 +62,17 @@ class Researcher:
         poll(looks, 150, lambda: f"last told: {told[-1]}", every_s=2)
         return told[-1]
 
+    def _is(self, run: Any, state: str) -> bool:
+        return bool(self._hpcflow.json("show", run["run_id"])["state"] == state)
+
     def runs(self, run: Any) -> None:
-        poll(
-            lambda: self._hpcflow.json("show", run["run_id"])["state"] == "running",
-            60,
-            lambda: f"it does not run: {self.why(run)}",
-        )
+        poll(partial(self._is, run, "running"), 60, lambda: f"not yet: {self.why(run)}")
 
     def end(self, *runs: Any) -> None:
         for run in runs:
             self._hpcflow("cancel", run["run_id"])
         for run in runs:
-            poll(
-                lambda each=run: (  # type: ignore[misc]
-                    self._hpcflow.json("show", each["run_id"])["state"] == "cancelled"
-                ),
-                60,
-                "it is cancelled",
-            )
+            poll(partial(self._is, run, "cancelled"), 60, "it is cancelled")
 
     def follows(self, run: Any, key: str) -> str:
         """The advice about this key of ``resources``: it is said to start the run now, and does."""
@@ -88,11 +82,7 @@ class Researcher:
         advice: str = next(each for each in told["next"] if change in each)
         cancel, resume = advice[advice.index("hpcflow cancel") :].split(", then ")
         self._hpcflow(*shlex.split(cancel)[1:])
-        poll(
-            lambda: self._hpcflow.json("show", run["run_id"])["state"] == "cancelled",
-            60,
-            "it is cancelled",
-        )
+        poll(partial(self._is, run, "cancelled"), 60, "it is cancelled")
         self._hpcflow(*shlex.split(resume)[1:])
         self.runs(run)
         self.end(run)
@@ -161,6 +151,13 @@ HINDERED = {
 
 
 def test_the_command_that_is_said_of_a_reason_takes_it_away(cluster: Cluster, ada: User) -> None:
+    def waits_for(job_id: str, reason: str) -> bool:
+        words = ("squeue", "--noheader", "--states=PENDING", "--job", job_id, "--format=%r")
+        return reason in cluster.run(*words).split()
+
+    def waits_no_more_for(job_id: str, reason: str) -> bool:
+        return not waits_for(job_id, reason)
+
     small = ("--ntasks=1", "--mem=100M", "--time=5", "--account=physics")
     running = crowd.send(ada, *small)
     failed = ada.run(
@@ -175,13 +172,12 @@ def test_the_command_that_is_said_of_a_reason_takes_it_away(cluster: Cluster, ad
     }
     try:
         for reason, job_id in sent.items():
-            pending = ("squeue", "--noheader", "--states=PENDING", "--job", job_id, "--format=%r")
-            poll(lambda: cluster.run(*pending).strip() == reason, 60, lambda: f"no {reason}")  # noqa: B023
+            poll(partial(waits_for, job_id, reason), 60, f"no {reason}")
             advice = explain(reason).advice
             command = re.search(r"(scontrol [^;]+?)(;|$)", advice)
             assert command is not None, advice
             ada.run(shlex.split(command[1].strip().format(job=job_id)))
-            poll(lambda: reason not in cluster.run(*pending), 60, lambda: f"still {reason}")  # noqa: B023
+            poll(partial(waits_no_more_for, job_id, reason), 60, f"still {reason}")
     finally:
         cluster.run("scancel", "--user", ada.name, check=False)
         poll(lambda: not crowd.queued(cluster, ada), 120, "no job of the user is left")

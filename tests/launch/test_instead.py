@@ -34,6 +34,15 @@ class Slurm(FakeScheduler):
     """Two partitions of the same nodes; what is sent to n1 starts when ``busy`` says."""
 
     hides = False
+    maintained_until: datetime | None = None
+
+    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+        """Before a maintenance in two hours, or after it."""
+        if self.maintained_until is None:
+            return super().predicted_start(request)
+        lines = request.script.read_text()
+        is_short = any(f"--time={each}\n" in lines for each in ("0-01:55:00", "0-01:00:00"))
+        return PredictedStart(NOW if is_short else self.maintained_until, "gpu", ("n1",))
 
     def cluster_info(self) -> ClusterInfo:
         info = super().cluster_info()
@@ -68,7 +77,8 @@ class Waiting:
         self.stands()
 
     @property
-    def slurm(self) -> FakeScheduler:
+    def slurm(self) -> Slurm:
+        assert isinstance(self.cluster.slurm, Slurm)
         return self.cluster.slurm
 
     def stands(self, *limits: Limit, qos: Sequence[QosLimits] = (), known: bool = True) -> None:
@@ -205,12 +215,7 @@ def test_a_job_that_would_run_into_maintenance_is_told_the_limit_that_ends_befor
     end = NOW + 5 * HOUR
     waiting.reservations = [Reservation("maint", NOW + 2 * HOUR, end, NODES, ("MAINT",))]
 
-    def around(request: SubmitRequest) -> PredictedStart:
-        lines = request.script.read_text()
-        is_short = any(f"--time={each}\n" in lines for each in ("0-01:55:00", "0-01:00:00"))
-        return PredictedStart(NOW if is_short else end, "gpu", ("n1",))
-
-    waiting.slurm.predicted_start = around  # type: ignore[method-assign]
+    waiting.slurm.maintained_until = end
     waiting.job = replace(waiting.job, expected_start=end)
     found = waiting.found("ReqNodeNotAvail, Reserved for maintenance")
     assert found.keys() == {"resources.time_limit=115m"}

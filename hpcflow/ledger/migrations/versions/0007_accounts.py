@@ -24,27 +24,33 @@ def upgrade() -> None:
     op.add_column("attempt", sa.Column("parts", sa.JSON()))
     connection = op.get_bind()
     is_postgres = connection.dialect.name == "postgresql"
-    owner = "owner" if is_postgres else "''"
     if is_postgres:  # so that the owner of the table reaches the rows of all roles
         op.execute("ALTER TABLE attempt NO FORCE ROW LEVEL SECURITY")
+    names = ("run_id", "attempt", "journal", "billed_by", "account", "owner")
+    table = sa.table("attempt", *map(sa.column, names))
+    owner = table.c.owner if is_postgres else sa.literal("")
+    text = sa.cast(table.c.journal, sa.Text)
     billed = connection.execute(
-        sa.text(
-            f"SELECT run_id, attempt, {owner}, CAST(journal AS text) FROM attempt "  # noqa: S608 - our names
-            "WHERE billed_by = 'accounting' AND length(CAST(journal AS text)) <= :most"
-        ),
-        {"most": _MAX_CHARACTERS},
+        sa.select(table.c.run_id, table.c.attempt, owner, text).where(
+            table.c.billed_by == "accounting", sa.func.length(text) <= _MAX_CHARACTERS
+        )
     )
     found = [
-        {"run_id": run_id, "number": number, "owner": role, "account": account}
+        {"of_run": run_id, "of_attempt": number, "of_owner": role, "said": account}
         for run_id, number, role, journal in billed
         if (account := _account(journal)) is not None
     ]
     if found:
         update = (
-            "UPDATE attempt SET account = :account "  # noqa: S608 - our names
-            f"WHERE run_id = :run_id AND attempt = :number AND {owner} = :owner"
+            sa.update(table)
+            .where(
+                table.c.run_id == sa.bindparam("of_run"),
+                table.c.attempt == sa.bindparam("of_attempt"),
+                owner == sa.bindparam("of_owner"),
+            )
+            .values(account=sa.bindparam("said"))
         )
-        connection.execute(sa.text(update), found)
+        connection.execute(update, found)
     if is_postgres:
         op.execute("ALTER TABLE attempt FORCE ROW LEVEL SECURITY")
 
