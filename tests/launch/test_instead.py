@@ -255,6 +255,8 @@ def test_where_trying_cannot_see_what_keeps_a_job_back_nothing_is_advised(
 ) -> None:
     waiting.job = replace(waiting.job, expected_start=None)
     waiting.stands(qos=[QosLimits("normal", limits=(limit,))])
+    waiting.slurm.starts = {"gpu": NOW + 3 * HOUR}  # spot has room now, under the same limit
+    waiting.idle()
     assert waiting.found(reason) == {}
 
 
