@@ -23,7 +23,7 @@ from hpcflow.runtime.reading import read_file
 from hpcflow.storage.files import FOLDER_MODE, fsync_folder, make_folders, write_new
 
 _READ_ONLY = 0o400
-#: The folder of compiled files; the job script removes it before the check.
+#: The folder of compiled files. The job script removes those that others could have written.
 _COMPILED = "__pycache__"
 
 #: ``__init__.py`` of the copy. It comes first on PYTHONPATH and would hide an hpcflow that the
