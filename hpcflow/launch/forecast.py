@@ -269,7 +269,8 @@ class Forecast:
             self.cluster,
             obstacles(job, self.reservations, partition, now),
             now,
-            whole_nodes=placement.options.whole_nodes,
+            empty_only=placement.options.whole_nodes
+            or (partition is not None and (partition.is_exclusive or partition.caps_cpus)),
         )
 
     @cached_property

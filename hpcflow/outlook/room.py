@@ -44,14 +44,15 @@ def idle_now(
     ahead: Sequence[Obstacle],
     now: datetime,
     *,
-    whole_nodes: bool = False,
+    empty_only: bool = False,
 ) -> tuple[str, ...]:
     """Return nodes on which a job could start now without delaying one that waits, or running into
     a reservation; none where there are too few.
 
     Args:
         ahead: reservations that it would run into.
-        whole_nodes: whether a job in its partition gets nodes for itself.
+        empty_only: whether only nodes without any job count, as where its partition gives whole
+            nodes, or may use only some CPUs of each: nobody says how many of those are left.
     """
     count = job.nodes or 1
     kept = {name for each in ahead for name in each.reservation.nodes}
@@ -64,7 +65,7 @@ def idle_now(
             return ()  # it may take any of them
         kept |= _nodes_of(each.partitions, cluster, reach)
     # Memory that is not asked for is a default that the partition decides.
-    is_alone = whole_nodes or job.wants.get("mem", 0) <= 1
+    is_alone = empty_only or job.wants.get("mem", 0) <= 1
     free = [
         node.name
         for node in nodes

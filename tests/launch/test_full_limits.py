@@ -161,3 +161,33 @@ def test_the_table_is_what_auto_and_plan_say(tmp_path: Path, row: tuple[str, ...
         assert best.placement.partition == goes_to
         hours = re.search(r"\d+", starts)
         assert best.waits_s == (3600 * int(hours[0]) if hours else 0)
+
+
+class Capped(Full):
+    """Of a node, the jobs of each partition may together use only some CPUs."""
+
+    def cluster_info(self) -> ClusterInfo:
+        info = super().cluster_info()
+        return replace(
+            info, partitions=tuple(replace(each, caps_cpus=True) for each in info.partitions)
+        )
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "is_empty", "goes_to"),
+    [(Full, False, "spot"), (Capped, True, "spot"), (Capped, False, "gpu")],
+)
+def test_where_cpus_of_a_node_are_capped_only_empty_nodes_are_idle(
+    tmp_path: Path, scheduler: type[Full], is_empty: bool, goes_to: str
+) -> None:
+    cluster = Cluster(tmp_path, CLUSTER)
+    cluster.slurm = scheduler(cluster.clock)
+    cluster.slurm.others = ClusterQueue(tuple(_waiting("1 in spot from 9h")), ())
+    cluster.slurm.starts = {"spot": _hours("6")}
+    free = {"cpu": 32, "mem": 64_000, "gres/gpu": 4}
+    cluster.slurm.idle = [
+        IdleNode(f"{name[0]}1", (name,), free, is_empty=is_empty or name == "gpu")
+        for name in ("gpu", "spot")
+    ]
+    cluster.stands(_standing([]))
+    assert cluster.goes(asked(mem="4G"))[0] == goes_to

@@ -201,6 +201,20 @@ def test_nodes_come_whole_by_the_partition_or_the_cluster(
     assert info.partitions[0].is_exclusive is is_exclusive
 
 
+@pytest.mark.parametrize(
+    ("setting", "caps"),
+    [
+        ("MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=UNLIMITED", False),
+        ("MaxCPUsPerNode=4", True),
+        ("MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=8", True),
+        ("", False),
+    ],
+)
+def test_a_partition_may_have_only_some_cpus_of_a_node(setting: str, *, caps: bool) -> None:
+    info = cluster_info({}, f"PartitionName=p {setting} State=UP", "")
+    assert info.partitions[0].caps_cpus is caps
+
+
 def test_settings_keep_their_text_and_null_is_nothing() -> None:
     settings = parse_settings(CONFIG)
     assert settings["SchedulerParameters"] == "bf_continue,bf_max_job_test=1000"
