@@ -12,6 +12,7 @@ from hpcflow.model.journal import JournalRecord, Observed
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.judge import MISSING
+from hpcflow.observe.launching import may_have_failed
 from hpcflow.observe.restarts import is_news
 from hpcflow.runtime.reading import read_object
 from hpcflow.schedulers.base import JobInfo
@@ -23,9 +24,10 @@ def is_end(job: JobInfo) -> bool:
 
 
 def needs_accounting(run: LiveRun, job: JobInfo | None) -> bool:
-    """Whether the queue has forgotten a job, or how it ended before it was restarted."""
+    """Whether the queue has forgotten a job, or how it ended before it was restarted, or does not
+    say who cancelled it before it started."""
     if job is None or not job.restarts:
-        return job is None
+        return job is None or may_have_failed(job)
     try:
         return is_news(RunDir(Path(run.run_dir)), job)
     except StorageError:

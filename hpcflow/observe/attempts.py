@@ -57,7 +57,7 @@ from hpcflow.observe.answers import (
 from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.journal_buffer import JournalBuffer
 from hpcflow.observe.judge import is_as_known, judge
-from hpcflow.observe.launching import has_launch_failed
+from hpcflow.observe.launching import has_launch_failed, is_canceller_unknown
 from hpcflow.observe.memory import memory_when_killed
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.resized import lives_of
@@ -429,7 +429,7 @@ class _Watch:
             is_restarted = len(past) > 1 or (job is not None and bool(job.restarts)) or is_claimed
             return None if is_restarted else attempt
         is_restarted = len(past) > 1 or may_be_restarted(run_dir, attempt, job)
-        if is_restarted and not has_launch_failed(run_dir, attempt, job):
+        if is_restarted and not has_launch_failed(run_dir, attempt, job, past):
             written.write()
             certain = self._accounting.answered(attempt.job_id)
             return follow_restarts(run_dir, attempt, job, past, self._clock, is_certain=certain)
@@ -439,6 +439,7 @@ class _Watch:
         self, whole: JournalBuffer, attempt: AttemptView, job: JobInfo | None
     ) -> list[JournalRecord]:
         now, run_dir = self._clock.now(), whole.run_dir
+        past = self._past.get(attempt.job_id or "", ())
         claim = read_claim(run_dir, attempt.attempt)
         if claim is not None and claim != attempt.job_id:
             # Two jobs were sent after all, and the other one has the attempt; ours left at once.
@@ -453,6 +454,11 @@ class _Watch:
             if job is not None and is_older(job, records):
                 job = None
             stall = stall_of(run_dir, written, attempt, job)
+            is_answered = self._accounting.answered(attempt.job_id)
+            if not is_asked and is_canceller_unknown(
+                run_dir, attempt, job, past, now, is_answered=is_answered
+            ):
+                return []
         if job is None:
             self._require_its_cluster(attempt, records)
             missed = missed_since_seen(records)
@@ -472,11 +478,11 @@ class _Watch:
             memory_when_killed=(
                 memory_when_killed(run_dir, attempt, job) if job is None or is_end(job) else None
             ),
-            launch_failed=has_launch_failed(run_dir, attempt, job),
+            launch_failed=has_launch_failed(run_dir, attempt, job, past),
             missed=missed,
             last_sign=last_word,
             host=socket.gethostname(),
-            is_listed=is_listed(attempt, self._past.get(attempt.job_id or "", ())),
+            is_listed=is_listed(attempt, past),
             now=now,
         )
 

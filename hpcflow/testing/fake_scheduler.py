@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -28,7 +29,7 @@ from hpcflow.errors import (
     SubmissionRefused,
     Where,
 )
-from hpcflow.model.state import AttemptState
+from hpcflow.model.state import AttemptState, normalize_raw_state
 from hpcflow.schedulers.base import (
     ClusterQueue,
     IdleNode,
@@ -143,7 +144,11 @@ class FakeScheduler(FakeOutlook):
 
     def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
         self._say("queue")
-        return [job for job in self._remembered() if not job_ids or job.job_id in job_ids]
+        return [
+            replace(job, raw_state=normalize_raw_state(job.raw_state))  # not by whom
+            for job in self._remembered()
+            if not job_ids or job.job_id in job_ids
+        ]
 
     def accounting(
         self,

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 PROGRAM = """
 name: {name}
 command: [sleep, "3000"]
-launch: {{framework: none, launcher: none}}
+launch: {{framework: none, launcher: {launcher}}}
 resources: {{account: {account}, time_limit: {time}, mem: 200M{more}}}
 """
 
@@ -43,11 +43,17 @@ class Researcher:
         self._hpcflow = hpcflow
 
     def send(
-        self, name: str, account: str = "physics", *, time: str = "1h", more: str = "", **put: str
+        self,
+        name: str,
+        account: str = "physics",
+        *,
+        time: str = "1h",
+        more: str = "",
+        launcher: str = "none",
     ) -> Any:
-        text = PROGRAM.format(name=name, account=account, time=time, more=more)
+        text = PROGRAM.format(name=name, launcher=launcher, account=account, time=time, more=more)
         config = self._hpcflow.write_config(f"{name}.yaml", text)
-        return self._hpcflow.json("run", config, "--site", put.get("site", "devcluster"))
+        return self._hpcflow.json("run", config, "--site", "devcluster")
 
     def why(self, run: Any) -> Any:
         return self._hpcflow.json("why", run["run_id"])
@@ -61,6 +67,9 @@ class Researcher:
 
         poll(looks, 150, lambda: f"last told: {told[-1]}", every_s=2)
         return told[-1]
+
+    def waits_for(self, run: Any, reason: str) -> None:
+        self.until(run, lambda told: str(told.get("reason")).startswith(reason))
 
     def _is(self, run: Any, state: str) -> bool:
         return bool(self._hpcflow.json("show", run["run_id"])["state"] == state)
@@ -102,11 +111,11 @@ def test_what_why_says_is_done_and_the_run_starts(
         held = researcher.send("held", more=", gpus_per_node: 2")
         researcher.runs(held)
         run = researcher.send("other-account", more=", gpus_per_node: 2")
-        researcher.until(run, lambda told: told["reason"] == "AssocGrpGRES")
+        researcher.waits_for(run, "AssocGrpGRES")
         researcher.follows(run, "account")
         # What asks for more than the limit ever allows is told what it allows.
         large = researcher.send("large", more=", gpus_per_node: 4")
-        assert researcher.until(large, lambda told: told["kind"] == "too_large")
+        assert researcher.until(large, lambda told: told.get("kind") == "too_large")
         researcher.end(held)
         researcher.follows(large, "gpus_per_node")
 
@@ -115,13 +124,13 @@ def test_what_why_says_is_done_and_the_run_starts(
         held = researcher.send("first-of-qos", "biology", more=of_qos)
         researcher.runs(held)
         run = researcher.send("other-qos", "biology", more=of_qos)
-        researcher.until(run, lambda told: told["reason"].startswith("QOSMaxGRES"))
+        researcher.waits_for(run, "QOSMaxGRES")
         researcher.follows(run, "qos")
         researcher.end(held)
 
         with crowd.reservations(cluster):
             run = researcher.send("into-maintenance", "biology", time="7h")
-            researcher.until(run, lambda told: told["kind"] == "reservation")
+            researcher.until(run, lambda told: told.get("kind") == "reservation")
             researcher.follows(run, "time_limit")
 
         # Three nodes are taken for half an hour, and a job of all four waits: what ends before
@@ -136,6 +145,21 @@ def test_what_why_says_is_done_and_the_run_starts(
         advice = researcher.follows(run, "time_limit")
         assert re.search(r"with a time limit of 2\dm it would start now, .* sooner", advice)
         cluster.run("scancel", *running, wide)
+
+
+@pytest.mark.parametrize("key", ["partition", "nodes"])
+def test_another_partition_or_fewer_nodes_start_the_run(
+    researcher: Researcher, cluster: Cluster, ada: User, key: str
+) -> None:
+    with crowd.limits(cluster, ada), crowd.partition_qos(cluster, "spot"):
+        # A user may have four GPUs of this partition.
+        held = researcher.send("held", "biology", more=", partition: spot, gpus_per_node: 2")
+        researcher.runs(held)
+        wide = ", partition: spot, nodes: 2, gpus_per_node: 2"
+        run = researcher.send("wide", "biology", more=wide, launcher="srun")
+        researcher.waits_for(run, "QOSMaxGRES")
+        researcher.follows(run, key)
+        researcher.end(held)
 
 
 WHOLE = ("--exclusive", "--nodes=1", "--mem=0", "--time=30", "--account=biology")
@@ -183,6 +207,34 @@ def test_the_command_that_is_said_of_a_reason_takes_it_away(cluster: Cluster, ad
         poll(lambda: not crowd.queued(cluster, ada), 120, "no job of the user is left")
 
 
+def test_a_job_that_slurm_holds_since_it_could_not_be_launched_is_released(
+    cluster: Cluster, ada: User
+) -> None:
+    filling = crowd.fill(ada)
+    poll(lambda: all(crowd.reason(cluster, each) == "None" for each in filling), 60, "they run")
+    small = ("--requeue", "--ntasks=1", "--mem=100M", "--time=5", "--account=physics")
+    job_id = crowd.send(ada, *small)
+    # A file has the name of the folder that each slurmd makes for the script of this job.
+    nodes = cluster.settings.node_names
+    taken = [cluster.directory / f"spool/{node}/job{job_id:>05}" for node in nodes]
+    for each in taken:
+        each.touch()
+    cluster.run("scancel", *filling)
+    try:
+        poll(lambda: "held" in crowd.reason(cluster, job_id), 60, "it was launched")
+    finally:
+        for each in taken:
+            each.unlink()
+        for node in nodes:
+            cluster.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+    reason = explain(crowd.reason(cluster, job_id))
+    assert "could not be started" in reason.words
+    (command,) = re.findall(r"scontrol release .*", reason.advice)
+    ada.run(shlex.split(command.format(job=job_id)))
+    assert "held" not in crowd.reason(cluster, job_id)
+    cluster.run("scancel", job_id)
+
+
 def test_auto_goes_where_no_limit_is_full_and_starts_there(
     hpcflow: Hpcflow, researcher: Researcher, cluster: Cluster, ada: User, market: Any
 ) -> None:
@@ -191,7 +243,11 @@ def test_auto_goes_where_no_limit_is_full_and_starts_there(
         held = researcher.send("fills", "biology", time="3h", more=wide)
         researcher.runs(held)
         text = PROGRAM.format(
-            name="market", account="biology", time="1h", more=", partition: auto, gpus_per_node: 4"
+            name="market",
+            launcher="none",
+            account="biology",
+            time="1h",
+            more=", partition: auto, gpus_per_node: 4",
         )
         config = hpcflow.write_config("market.yaml", text)
         plan = hpcflow.json("plan", config, "--site", market)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -95,4 +96,40 @@ def test_a_job_that_an_overloaded_node_refuses_goes_on(hpcflow: Hpcflow, cluster
     poll(goes_on, 120, "the run did not go on")
     first, second = hpcflow.json("show", run["run_id"])["attempts"]
     assert (first["cause"], second["attempt"]) == ("launch_failed", 2)
+    hpcflow("cancel", run["run_id"])
+
+
+@pytest.fixture
+def failing_prolog(cluster: Cluster) -> Iterator[None]:
+    """Each node finds that it is broken when a job is to start there."""
+    conf, prolog = cluster.directory / "etc/slurm.conf", cluster.directory / "etc/prolog"
+    before = conf.read_text()
+    prolog.write_text("#!/bin/sh\nexit 1\n")
+    prolog.chmod(0o755)
+    conf.write_text(f"{before}Prolog={prolog}\n")
+    cluster.run("scontrol", "reconfigure")
+    yield
+    conf.write_text(before)
+    cluster.run("scontrol", "reconfigure")
+    for node in cluster.settings.node_names:
+        cluster.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+
+
+@pytest.mark.every_slurm
+@pytest.mark.usefixtures("failing_prolog")
+def test_a_job_whose_node_is_drained_by_its_prolog_goes_on(
+    hpcflow: Hpcflow, cluster: Cluster
+) -> None:
+    """Slurm drains the node, and calls the job CANCELLED: it may not be requeued."""
+    config = hpcflow.write_config("sleeper.yaml", SLEEPER)
+    run = hpcflow.json("run", config, "--site", "devcluster")
+    state = f"squeue --noheader --states=all --jobs={run['job_id']} --format=%T"
+    poll(lambda: "CANCELLED" in cluster.run(*state.split()), 120, "Slurm did not cancel it")
+
+    def is_sent_again() -> bool:
+        hpcflow("daemon", "--once")
+        return len(hpcflow.json("show", run["run_id"])["attempts"]) > 1
+
+    poll(is_sent_again, 120, lambda: hpcflow("show", run["run_id"]).stdout)
+    assert hpcflow.json("show", run["run_id"])["attempts"][0]["cause"] == "launch_failed"
     hpcflow("cancel", run["run_id"])

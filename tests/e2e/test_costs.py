@@ -259,7 +259,9 @@ def test_a_history_is_booked_to_its_accounts_projects_and_partitions(
     cluster.run("scontrol", "requeue", requeued["job_id"])
     user.run(["scontrol", "release", held])
     user.run(["sleep", "2"])
-    user.run(["scontrol", "update", f"jobid={resized['job_id']}", "NumNodes=1"])  # its step dies
+    first = hpcflow.json("show", resized["run_id"])["attempts"][0]["nodes"][0]
+    # NumNodes=1 is refused from Slurm 26.05 on for jobs with --ntasks-per-node. Its step dies.
+    user.run(["scontrol", "update", f"jobid={resized['job_id']}", f"NodeList={first}"])
 
     def is_billed() -> bool:
         hpcflow("daemon", "--once", check=False)

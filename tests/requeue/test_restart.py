@@ -542,6 +542,46 @@ def test_a_job_that_its_node_could_not_start_is_sent_again(
     assert (bill.attempt, float(bill.elapsed_s)) == (1, 10)
 
 
+@pytest.mark.parametrize("accounting", ["knows", "will know", "is down"])
+def test_a_job_that_slurm_cancels_since_the_prolog_of_its_node_failed_is_sent_again(
+    desk: Watched, accounting: str
+) -> None:
+    """It may not be requeued, so slurmd cancels it, as root."""
+    desk.config.write_text(desk.config.read_text() + "retry: {backoff: 1s}\n")
+    launched = desk.launch()
+    desk.look()
+    desk.clock.advance(10)
+    desk.slurm.end(launched.job_id, "CANCELLED by 0")
+    desk.slurm.forgets_records = accounting == "will know"
+    desk.slurm.is_accounting_down = accounting == "is down"
+    if accounting != "knows":
+        assert causes(desk.seen(launched.run_id)) == [None]
+        desk.clock.advance(200 if accounting == "is down" else 60)
+        assert causes(desk.seen(launched.run_id)) == [None]
+        desk.slurm.forgets_records = desk.slurm.is_accounting_down = False
+        desk.clock.advance(60)
+    desk.look()
+    desk.clock.advance(60)
+    assert list(desk.tick().sent) == [launched.run_id]
+    assert causes(desk.seen(launched.run_id)) == [Cause.LAUNCH_FAILED, None]
+
+
+@pytest.mark.parametrize("word", ["CANCELLED by 1000", "CANCELLED by 0", "CANCELLED"])
+def test_a_cancelled_job_whose_node_did_not_fail_stays_cancelled(desk: Watched, word: str) -> None:
+    """Its owner cancelled it before its script wrote anything; an administrator after that; nobody
+    knows who, for accounting is not kept."""
+    launched = desk.launch()
+    desk.look()
+    if word == "CANCELLED by 0":
+        claim(desk, launched, 1, launched.job_id)
+    desk.slurm.end(launched.job_id, word)
+    desk.slurm.forgets_records = word == "CANCELLED"
+    desk.look()
+    desk.clock.advance(200)
+    assert desk.tick().sent == {}
+    assert causes(desk.seen(launched.run_id)) == [Cause.CANCELLED]
+
+
 def test_who_cancels_a_job_that_was_restarted_or_has_begun_has_cancelled_it(desk: Watched) -> None:
     restarted_one, begun = desk.launch(), desk.launch()
     desk.look()
