@@ -227,7 +227,11 @@ _UNFIT: Final = (ValueError, OverflowError, RecursionError)
 
 def _decoded(row_type: Any, name: str, values: list[Any]) -> Iterable[Any]:
     kind = _kinds(row_type)[name]
-    if not kind or (kind == "money" and _are_amounts(values)):
+    if kind == "money" and _are_amounts(values):
+        if Decimal not in set(map(type, values)):
+            return values
+        return [f"{value:f}" if type(value) is Decimal else value for value in values]
+    if not kind:
         return values
     decode = _JSON[_types(row_type)[name]] if kind == "json" else _DECODERS[kind]
     return _each_decoded(decode, name, values)
@@ -242,13 +246,10 @@ def _each_decoded(decode: Callable[[Any], Any], name: str, values: Iterable[Any]
 
 
 def _are_amounts(values: list[Any]) -> bool:
-    """Whether all are texts that :func:`_decode_money` takes; much faster than one by one."""
-    texts = [value for value in values if value is not None]
-    if set(map(type, texts)) != _AS_TEXT:
-        return False
+    """Whether :func:`_decode_money` takes all of them; much faster than one by one."""
     try:
-        amounts = list(map(Decimal, texts))
-        return -_MOST_MONEY < min(amounts) <= max(amounts) < _MOST_MONEY
+        amounts = [Decimal(value) for value in values if value is not None]
+        return not amounts or -_MOST_MONEY < min(amounts) <= max(amounts) < _MOST_MONEY
     except InvalidOperation:  # no number; nor is NaN, with which nothing can be compared
         return False
 
