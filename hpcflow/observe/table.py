@@ -106,6 +106,13 @@ ENDS: Final[tuple[End, ...]] = (
         "the queue counts a restart that did not happen, and the script wrote nothing",
         launch_failed=True,
     ),
+    End(
+        "CANCELLED by 0",
+        None,
+        Cause.LAUNCH_FAILED,
+        "it had nodes, and the script wrote nothing",
+        launch_failed=True,
+    ),
     _preempted("FAILED", 1, Cause.PREEMPTED),
     _preempted("FAILED", None, Cause.PREEMPTED),
     _preempted("FAILED", 75, Cause.PREEMPTED),
