@@ -270,7 +270,9 @@ class Forecast:
             obstacles(job, self.reservations, partition, now),
             now,
             empty_only=placement.options.whole_nodes
-            or (partition is not None and (partition.is_exclusive or partition.caps_cpus)),
+            or partition is None
+            or partition.is_exclusive
+            or partition.caps_cpus,
         )
 
     @cached_property

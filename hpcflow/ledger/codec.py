@@ -209,48 +209,46 @@ def decode_all(
         DamagedError: a value is none of its column's. SQLite itself does not look, and a byte that
             is damaged makes a number of a text, or no JSON of JSON.
     """
-    # A column after the other, which is faster; but what stands in JSON can be large, and is made
-    # for a row after the other.
-    columns: list[Iterable[Any]] = []
+    # Decode by column, which is faster. JSON can be large, so it is decoded row by row.
+    decoded: list[Iterable[Any]] = []
     for index, name in enumerate(names):
         values = [record[index] for record in records]
         _require_stored(_types(row_type)[name], name, values)
-        columns.append(_decoded(row_type, name, values))
+        decoded.append(_decode_column(row_type, name, values))
     try:
-        return list(map(make, *columns))
-    except _UNFIT as error:
+        return list(map(make, *decoded))
+    except _DECODE_ERRORS as error:
         raise DamagedError(str(error)) from None
 
 
-_UNFIT: Final = (ValueError, OverflowError, RecursionError)
+_DECODE_ERRORS: Final = (ValueError, OverflowError, RecursionError)
 
 
-def _decoded(row_type: Any, name: str, values: list[Any]) -> Iterable[Any]:
+def _decode_column(row_type: Any, name: str, values: list[Any]) -> Iterable[Any]:
     kind = _kinds(row_type)[name]
-    if kind == "money" and _are_amounts(values):
-        if Decimal not in set(map(type, values)):
-            return values
-        return [f"{value:f}" if type(value) is Decimal else value for value in values]
     if not kind:
         return values
+    if kind == "money" and _are_amounts(values):
+        return [f"{value:f}" if type(value) is Decimal else value for value in values]
     decode = _JSON[_types(row_type)[name]] if kind == "json" else _DECODERS[kind]
-    return _each_decoded(decode, name, values)
+    return _decode_lazily(decode, name, values)
 
 
-def _each_decoded(decode: Callable[[Any], Any], name: str, values: Iterable[Any]) -> Iterator[Any]:
+def _decode_lazily(decode: Callable[[Any], Any], name: str, values: Iterable[Any]) -> Iterator[Any]:
     try:
         for value in values:
             yield None if value is None else decode(value)
-    except _UNFIT as error:
+    except _DECODE_ERRORS as error:
         raise DamagedError(f"in its column {name}: {error}") from None
 
 
 def _are_amounts(values: list[Any]) -> bool:
-    """Whether :func:`_decode_money` takes all of them; much faster than one by one."""
+    """Return whether every value is None or an amount of money that hpcflow can add up. One check
+    for each column is faster."""
     try:
         amounts = [Decimal(value) for value in values if value is not None]
         return not amounts or -_MOST_MONEY < min(amounts) <= max(amounts) < _MOST_MONEY
-    except InvalidOperation:  # no number; nor is NaN, with which nothing can be compared
+    except InvalidOperation:  # not a number, or NaN, which cannot be compared
         return False
 
 
@@ -339,11 +337,7 @@ def _decode_time(value: str | datetime) -> datetime:
 
 
 def _decode_money(value: str | Decimal) -> str:
-    try:
-        is_sum = -_MOST_MONEY < Decimal(value) < _MOST_MONEY
-    except InvalidOperation:  # no number; Postgres, too, has such
-        is_sum = False
-    if not is_sum:
+    if not _are_amounts([value]):
         raise ValueError(f"not an amount of money: {str(value)[:40]}")
     return value if isinstance(value, str) else f"{value:f}"
 

@@ -12,7 +12,7 @@ from hpcflow.model.journal import JournalRecord, Observed
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.judge import MISSING
-from hpcflow.observe.launching import may_have_failed
+from hpcflow.observe.launching import may_never_have_started
 from hpcflow.observe.restarts import is_news
 from hpcflow.runtime.reading import read_object
 from hpcflow.schedulers.base import JobInfo
@@ -24,12 +24,18 @@ def is_end(job: JobInfo) -> bool:
 
 
 def needs_accounting(run: LiveRun, job: JobInfo | None) -> bool:
-    """Whether the queue has forgotten a job, or how it ended before it was restarted, or does not
-    say who cancelled it before it started."""
-    if job is None or not job.restarts:
-        return job is None or may_have_failed(job)
+    """Return whether accounting must be asked about a job.
+
+    It must if the queue forgot the job, or hides how a life before a restart ended, or who
+    cancelled a job that may never have started.
+    """
+    if job is None:
+        return True
+    run_dir = RunDir(Path(run.run_dir))
     try:
-        return is_news(RunDir(Path(run.run_dir)), job)
+        return may_never_have_started(run_dir, job) or (
+            bool(job.restarts) and is_news(run_dir, job)
+        )
     except StorageError:
         return False
 

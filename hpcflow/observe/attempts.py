@@ -454,11 +454,12 @@ class _Watch:
             if job is not None and is_older(job, records):
                 job = None
             stall = stall_of(run_dir, written, attempt, job)
-            is_answered = self._accounting.answered(attempt.job_id)
-            if not is_asked and is_canceller_unknown(
-                run_dir, attempt, job, past, now, is_answered=is_answered
+            if (
+                not is_asked
+                and is_canceller_unknown(run_dir, attempt, job, past, now)
+                and self._find_site().has_accounting
             ):
-                return []
+                return []  # a later tick decides, when accounting says who cancelled the job
         if job is None:
             self._require_its_cluster(attempt, records)
             missed = missed_since_seen(records)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from hpcflow.launch.restarts import claims_after
+from hpcflow.launch.submission import read_claim
 from hpcflow.model.state import AttemptState, normalize_raw_state
 from hpcflow.model.views import AttemptView
 from hpcflow.observe.own_word import last_sign
@@ -16,22 +18,25 @@ from hpcflow.storage.layout import RunDir
 
 #: Slurm rounds times down; the journal has the moment after sbatch.
 _ROUNDING: Final = timedelta(seconds=1)
+#: The state in sacct of a job that root cancelled. slurmd runs as root.
+_CANCELLED_BY_ROOT: Final = "CANCELLED by 0"
+#: slurmdbd records who cancelled a job within this time.
+_ACCOUNTING_DELAY: Final = timedelta(minutes=3)
 
 
-#: The word of accounting for a job that slurmd, which runs as root, has cancelled.
-_BY_ROOT: Final = "CANCELLED by 0"
-#: So long does slurmdbd take at most to learn who cancelled a job.
-_TOLD_WITHIN: Final = timedelta(minutes=3)
+def may_never_have_started(run_dir: RunDir, job: JobInfo) -> bool:
+    """Return whether ``job`` had nodes when it was cancelled, but perhaps no script.
 
+    Only accounting says who cancelled it.
 
-def may_have_failed(job: JobInfo | None) -> bool:
-    """Return whether ``job`` was cancelled with nodes, but perhaps before its script started. Only
-    accounting says by whom."""
+    Raises:
+        StorageError: the journal cannot be read.
+    """
     return (
-        job is not None
-        and normalize_raw_state(job.raw_state) == "CANCELLED"
+        normalize_raw_state(job.raw_state) == "CANCELLED"
         and bool(job.nodes)
-        and not (job.restarts or job.exit_code or job.signal)
+        and not (job.exit_code or job.signal)
+        and not (job.restarts and is_news(run_dir, job))
     )
 
 
@@ -41,26 +46,23 @@ def is_canceller_unknown(
     job: JobInfo | None,
     past: Sequence[JobInfo],
     now: datetime,
-    *,
-    is_answered: bool,
 ) -> bool:
-    """Return whether accounting is still to say who cancelled a job whose script wrote nothing.
+    """Return whether accounting may still say who cancelled a job whose script wrote nothing.
 
     Args:
-        past: what accounting says about the job.
-        is_answered: whether accounting answered.
+        past: the records of the job in accounting.
+
+    Raises:
+        StorageError: the journal or the claim cannot be read.
     """
     return (
         job is not None
         and job.source == "queue"
-        and may_have_failed(job)
-        and not any(
-            each.state is AttemptState.ENDED and each.submitted_at == job.submitted_at
-            for each in past
-        )
         and job.ended_at is not None
-        and not (is_answered and now - job.ended_at >= _TOLD_WITHIN)
-        and last_sign(run_dir, attempt.attempt) is None
+        and now - job.ended_at < _ACCOUNTING_DELAY
+        and not _ends(past, job)
+        and may_never_have_started(run_dir, job)
+        and _wrote_nothing(run_dir, attempt)
     )
 
 
@@ -69,40 +71,58 @@ def has_launch_failed(
 ) -> bool:
     """Return whether Slurm cancelled ``job`` because its node could not start the script.
 
-    If the node's prolog fails, or it cannot store the script, slurmd asks for a requeue. As hpcflow
-    submits with ``--no-requeue``, that is refused, and slurmd cancels the job as root.
+    If the prolog fails, or slurmd cannot store the script, slurmd asks slurmctld to requeue the
+    job. slurmctld refuses, because hpcflow submits with ``--no-requeue``. slurmd then cancels the
+    job as root.
 
-    An overloaded node that takes longer than ``MessageTimeout`` to start a job rejects it. Slurm
-    counts a restart, and then cancels the job (``_launch_job_fail()`` in req.c of Slurm 22.05).
+    A node that is overloaded rejects a job if it takes longer than ``MessageTimeout`` to start it.
+    Slurm counts a restart, then cancels the job (``_launch_job_fail()`` in req.c of Slurm 22.05).
     While the node is completing, the job keeps its submission time. Afterwards it has that of the
     restart, which is also when it ended.
 
     Args:
         attempt: the last one of its run.
-        past: what accounting says about the job.
+        past: the records of the job in accounting.
 
     Raises:
-        StorageError: the journal cannot be read.
+        StorageError: the journal or a claim cannot be read.
     """
     if job is None or normalize_raw_state(job.raw_state) != "CANCELLED":
         return False
-    if may_have_failed(job):
-        return (
-            any(
-                each.raw_state == _BY_ROOT and each.submitted_at == job.submitted_at
-                for each in (*past, job)
-            )
-            and last_sign(run_dir, attempt.attempt) is None
-            and not claims_after(run_dir, attempt.attempt, job.job_id)
+    if may_never_have_started(run_dir, job):
+        # To root, `CANCELLED by 0` may be one's own scancel.
+        is_failure = not _is_root() and any(
+            each.raw_state == _CANCELLED_BY_ROOT for each in _ends(past, job)
         )
-    if not job.restarts:
+    elif job.restarts and job.submitted_at and job.ended_at and attempt.submitted_at:
+        sent_at = attempt.submitted_at.replace(microsecond=0)
+        is_failure = (
+            job.ended_at <= job.submitted_at or job.submitted_at < sent_at + _ROUNDING
+        ) and is_news(run_dir, job)
+    else:
         return False
-    if not (job.submitted_at and job.ended_at and attempt.submitted_at):
-        return False
-    sent_at = attempt.submitted_at.replace(microsecond=0)
     return (
-        (job.ended_at <= job.submitted_at or job.submitted_at < sent_at + _ROUNDING)
-        and is_news(run_dir, job)
-        and last_sign(run_dir, attempt.attempt) is None
+        is_failure
+        and _wrote_nothing(run_dir, attempt)
         and not claims_after(run_dir, attempt.attempt, job.job_id)
     )
+
+
+def _ends(past: Sequence[JobInfo], job: JobInfo) -> list[JobInfo]:
+    """The records of the end of this life of ``job``."""
+    return [
+        each
+        for each in past
+        if each.state is AttemptState.ENDED and each.submitted_at == job.submitted_at
+    ]
+
+
+def _wrote_nothing(run_dir: RunDir, attempt: AttemptView) -> bool:
+    """Whether the script has left no sign: it claims its attempt before it writes anything."""
+    return (
+        read_claim(run_dir, attempt.attempt) is None and last_sign(run_dir, attempt.attempt) is None
+    )
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0

@@ -51,8 +51,8 @@ def idle_now(
 
     Args:
         ahead: reservations that it would run into.
-        empty_only: whether only nodes without any job count, as where its partition gives whole
-            nodes, or may use only some CPUs of each: nobody says how many of those are left.
+        empty_only: whether only nodes without jobs count. True if the partition gives whole nodes,
+            or caps the CPUs of a node: Slurm does not report how many CPUs are left under the cap.
     """
     count = job.nodes or 1
     kept = {name for each in ahead for name in each.reservation.nodes}
@@ -65,12 +65,12 @@ def idle_now(
             return ()  # it may take any of them
         kept |= _nodes_of(each.partitions, cluster, reach)
     # Memory that is not asked for is a default that the partition decides.
-    is_alone = empty_only or job.wants.get("mem", 0) <= 1
+    empty_only = empty_only or job.wants.get("mem", 0) <= 1
     free = [
         node.name
         for node in nodes
         if node.name not in kept
-        and (node.is_empty or not is_alone)
+        and (node.is_empty or not empty_only)
         and not set(node.partitions).isdisjoint(job.partitions)
         and all(
             node.idle.get(name, 0) * count >= wants

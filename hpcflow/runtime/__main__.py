@@ -38,7 +38,6 @@ from hpcflow.runtime.files import (
     sizes_below,
 )
 from hpcflow.runtime.job import Job, job_from
-from hpcflow.runtime.keeping import Keeper, set_aside
 from hpcflow.runtime.manifest import NAME, Checkpoint, CheckpointError, finite, verify
 from hpcflow.runtime.notice import Notice
 from hpcflow.runtime.reading import open_file, opened_place
@@ -94,7 +93,9 @@ def _resume_path(job: Job) -> int:
     store = _store(job)
     try:
         newest = store.newest()
-        if newest is not None and job.rank == 0:
+        if newest is not None and store.damaged and job.rank == 0:
+            from hpcflow.runtime.keeping import set_aside
+
             set_aside(store.folder, store.damaged, job)
         if newest is None and job.resume_from is not None:
             newest = verify(job.resume_from)
@@ -127,6 +128,8 @@ def _checkpoint(
 ) -> int:
     if job.adopt is not None:
         raise ValueError("this run adopts what its program writes: take checkpoint.adopt away")
+    from hpcflow.runtime.keeping import Keeper
+
     store = _store(job)
     if not store.has(given.train_step):
         facts = {"epoch": given.epoch, "world_size": 1, "metrics": finite(metrics)}

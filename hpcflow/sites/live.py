@@ -45,7 +45,7 @@ class PartitionInfo:
         node_names: of its nodes; empty when nobody could say.
         qos: whose limits bind all jobs in it, besides those of their own QOS.
         is_exclusive: whether a job always gets whole nodes.
-        caps_cpus: whether its jobs together may use only some CPUs of a node.
+        caps_cpus: whether ``MaxCPUsPerNode`` or ``MaxCPUsPerSocket`` caps the CPUs of its jobs.
         is_root_only, needs_reservation: whether Slurm refuses jobs of other users, or without a
             reservation.
         allowed_groups: Unix groups whose members may submit to it; None for all.

@@ -23,7 +23,7 @@ from hpcflow.runtime.reading import read_file
 from hpcflow.storage.files import FOLDER_MODE, fsync_folder, make_folders, write_new
 
 _READ_ONLY = 0o400
-#: The folder of compiled files. The job script removes those that others could have written.
+#: The folder of compiled files; the job script removes it before the check.
 _COMPILED = "__pycache__"
 
 #: ``__init__.py`` of the copy. It comes first on PYTHONPATH and would hide an hpcflow that the
@@ -33,7 +33,6 @@ _STAND_IN = '''"""Stands for hpcflow inside a job, where it may be missing: the 
 
 import os
 import sys
-from importlib.util import module_from_spec
 
 
 def _step_aside():
@@ -45,6 +44,8 @@ def _step_aside():
         places = spec.submodule_search_locations if spec is not None else None
         if not places or not os.path.isdir(os.path.join(list(places)[0], "launch")):
             continue
+        from importlib.util import module_from_spec  # milliseconds, for most jobs in vain
+
         copy, whole = sys.modules["hpcflow"], module_from_spec(spec)
         sys.modules["hpcflow"] = whole
         try:

@@ -145,7 +145,7 @@ class FakeScheduler(FakeOutlook):
     def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
         self._say("queue")
         return [
-            replace(job, raw_state=normalize_raw_state(job.raw_state))  # not by whom
+            replace(job, raw_state=normalize_raw_state(job.raw_state))  # squeue hides who cancelled
             for job in self._remembered()
             if not job_ids or job.job_id in job_ids
         ]

@@ -68,7 +68,7 @@ class Researcher:
         poll(looks, 150, lambda: f"last told: {told[-1]}", every_s=2)
         return told[-1]
 
-    def waits_for(self, run: Any, reason: str) -> None:
+    def until_pending_for(self, run: Any, reason: str) -> None:
         self.until(run, lambda told: str(told.get("reason")).startswith(reason))
 
     def _is(self, run: Any, state: str) -> bool:
@@ -111,7 +111,7 @@ def test_what_why_says_is_done_and_the_run_starts(
         held = researcher.send("held", more=", gpus_per_node: 2")
         researcher.runs(held)
         run = researcher.send("other-account", more=", gpus_per_node: 2")
-        researcher.waits_for(run, "AssocGrpGRES")
+        researcher.until_pending_for(run, "AssocGrpGRES")
         researcher.follows(run, "account")
         # What asks for more than the limit ever allows is told what it allows.
         large = researcher.send("large", more=", gpus_per_node: 4")
@@ -124,7 +124,7 @@ def test_what_why_says_is_done_and_the_run_starts(
         held = researcher.send("first-of-qos", "biology", more=of_qos)
         researcher.runs(held)
         run = researcher.send("other-qos", "biology", more=of_qos)
-        researcher.waits_for(run, "QOSMaxGRES")
+        researcher.until_pending_for(run, "QOSMaxGRES")
         researcher.follows(run, "qos")
         researcher.end(held)
 
@@ -148,16 +148,16 @@ def test_what_why_says_is_done_and_the_run_starts(
 
 
 @pytest.mark.parametrize("key", ["partition", "nodes"])
-def test_another_partition_or_fewer_nodes_start_the_run(
+def test_a_change_of_partition_or_nodes_starts_the_run(
     researcher: Researcher, cluster: Cluster, ada: User, key: str
 ) -> None:
     with crowd.limits(cluster, ada), crowd.partition_qos(cluster, "spot"):
-        # A user may have four GPUs of this partition.
+        # The QOS of this partition limits each user to four GPUs.
         held = researcher.send("held", "biology", more=", partition: spot, gpus_per_node: 2")
         researcher.runs(held)
         wide = ", partition: spot, nodes: 2, gpus_per_node: 2"
         run = researcher.send("wide", "biology", more=wide, launcher="srun")
-        researcher.waits_for(run, "QOSMaxGRES")
+        researcher.until_pending_for(run, "QOSMaxGRES")
         researcher.follows(run, key)
         researcher.end(held)
 
@@ -207,32 +207,34 @@ def test_the_command_that_is_said_of_a_reason_takes_it_away(cluster: Cluster, ad
         poll(lambda: not crowd.queued(cluster, ada), 120, "no job of the user is left")
 
 
-def test_a_job_that_slurm_holds_since_it_could_not_be_launched_is_released(
-    cluster: Cluster, ada: User
-) -> None:
+def test_a_job_held_after_a_failed_launch_can_be_released(cluster: Cluster, ada: User) -> None:
     filling = crowd.fill(ada)
-    poll(lambda: all(crowd.reason(cluster, each) == "None" for each in filling), 60, "they run")
+    poll(
+        lambda: all(crowd.reason(cluster, each) == "None" for each in filling),
+        60,
+        "the jobs that fill the cluster did not start",
+    )
     small = ("--requeue", "--ntasks=1", "--mem=100M", "--time=5", "--account=physics")
     job_id = crowd.send(ada, *small)
-    # A file has the name of the folder that each slurmd makes for the script of this job.
+    # slurmd cannot create the spool directory of this job: a file already has its name.
     nodes = cluster.settings.node_names
-    taken = [cluster.directory / f"spool/{node}/job{job_id:>05}" for node in nodes]
-    for each in taken:
+    blockers = [cluster.directory / f"spool/{node}/job{job_id:>05}" for node in nodes]
+    for each in blockers:
         each.touch()
     cluster.run("scancel", *filling)
     try:
-        poll(lambda: "held" in crowd.reason(cluster, job_id), 60, "it was launched")
+        poll(lambda: "held" in crowd.reason(cluster, job_id), 60, "Slurm did not hold the job")
+        reason = explain(crowd.reason(cluster, job_id))
+        assert "could not be started" in reason.words
+        (command,) = re.findall(r"scontrol release .*", reason.advice)
+        ada.run(shlex.split(command.format(job=job_id)))
+        assert "held" not in crowd.reason(cluster, job_id)
     finally:
-        for each in taken:
+        cluster.run("scancel", job_id, check=False)
+        for each in blockers:
             each.unlink()
         for node in nodes:
             cluster.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
-    reason = explain(crowd.reason(cluster, job_id))
-    assert "could not be started" in reason.words
-    (command,) = re.findall(r"scontrol release .*", reason.advice)
-    ada.run(shlex.split(command.format(job=job_id)))
-    assert "held" not in crowd.reason(cluster, job_id)
-    cluster.run("scancel", job_id)
 
 
 def test_auto_goes_where_no_limit_is_full_and_starts_there(

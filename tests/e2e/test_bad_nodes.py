@@ -101,7 +101,7 @@ def test_a_job_that_an_overloaded_node_refuses_goes_on(hpcflow: Hpcflow, cluster
 
 @pytest.fixture
 def failing_prolog(cluster: Cluster) -> Iterator[None]:
-    """Each node finds that it is broken when a job is to start there."""
+    """Make the prolog fail on every node."""
     conf, prolog = cluster.directory / "etc/slurm.conf", cluster.directory / "etc/prolog"
     before = conf.read_text()
     prolog.write_text("#!/bin/sh\nexit 1\n")
@@ -117,19 +117,17 @@ def failing_prolog(cluster: Cluster) -> Iterator[None]:
 
 @pytest.mark.every_slurm
 @pytest.mark.usefixtures("failing_prolog")
-def test_a_job_whose_node_is_drained_by_its_prolog_goes_on(
-    hpcflow: Hpcflow, cluster: Cluster
-) -> None:
-    """Slurm drains the node, and calls the job CANCELLED: it may not be requeued."""
+def test_a_run_whose_prolog_failed_is_resubmitted(hpcflow: Hpcflow, cluster: Cluster) -> None:
+    """Slurm drains the node and cancels the job, because hpcflow submits with --no-requeue."""
     config = hpcflow.write_config("sleeper.yaml", SLEEPER)
     run = hpcflow.json("run", config, "--site", "devcluster")
     state = f"squeue --noheader --states=all --jobs={run['job_id']} --format=%T"
     poll(lambda: "CANCELLED" in cluster.run(*state.split()), 120, "Slurm did not cancel it")
 
-    def is_sent_again() -> bool:
+    def is_resubmitted() -> bool:
         hpcflow("daemon", "--once")
         return len(hpcflow.json("show", run["run_id"])["attempts"]) > 1
 
-    poll(is_sent_again, 120, lambda: hpcflow("show", run["run_id"]).stdout)
+    poll(is_resubmitted, 120, lambda: hpcflow("show", run["run_id"]).stdout)
     assert hpcflow.json("show", run["run_id"])["attempts"][0]["cause"] == "launch_failed"
     hpcflow("cancel", run["run_id"])

@@ -260,7 +260,7 @@ def test_a_history_is_booked_to_its_accounts_projects_and_partitions(
     user.run(["scontrol", "release", held])
     user.run(["sleep", "2"])
     first = hpcflow.json("show", resized["run_id"])["attempts"][0]["nodes"][0]
-    # NumNodes=1 is refused from Slurm 26.05 on for jobs with --ntasks-per-node. Its step dies.
+    # Slurm 26.05 refuses NumNodes=1 for jobs with --ntasks-per-node. The resize ends the step.
     user.run(["scontrol", "update", f"jobid={resized['job_id']}", f"NodeList={first}"])
 
     def is_billed() -> bool:

@@ -77,10 +77,17 @@ def _limits(text: str, jobs: list[Used]) -> Iterator[tuple[str, Limit]]:
 class Full(FakeScheduler):
     """Two partitions, each with nodes and a QOS of its own."""
 
+    caps_cpus = False
+
     def cluster_info(self) -> ClusterInfo:
         info = super().cluster_info()
         partitions = tuple(
-            replace(each, qos=each.name, node_names=(f"{each.name[0]}1", f"{each.name[0]}9"))
+            replace(
+                each,
+                qos=each.name,
+                node_names=(f"{each.name[0]}1", f"{each.name[0]}9"),
+                caps_cpus=self.caps_cpus,
+            )
             for each in info.partitions
         )
         return replace(info, partitions=partitions)
@@ -163,25 +170,16 @@ def test_the_table_is_what_auto_and_plan_say(tmp_path: Path, row: tuple[str, ...
         assert best.waits_s == (3600 * int(hours[0]) if hours else 0)
 
 
-class Capped(Full):
-    """Of a node, the jobs of each partition may together use only some CPUs."""
-
-    def cluster_info(self) -> ClusterInfo:
-        info = super().cluster_info()
-        return replace(
-            info, partitions=tuple(replace(each, caps_cpus=True) for each in info.partitions)
-        )
-
-
 @pytest.mark.parametrize(
-    ("scheduler", "is_empty", "goes_to"),
-    [(Full, False, "spot"), (Capped, True, "spot"), (Capped, False, "gpu")],
+    ("caps_cpus", "is_empty", "goes_to"),
+    [(False, False, "spot"), (True, True, "spot"), (True, False, "gpu")],
 )
-def test_where_cpus_of_a_node_are_capped_only_empty_nodes_are_idle(
-    tmp_path: Path, scheduler: type[Full], is_empty: bool, goes_to: str
+def test_only_empty_nodes_count_as_idle_if_the_partition_caps_cpus(
+    tmp_path: Path, caps_cpus: bool, is_empty: bool, goes_to: str
 ) -> None:
     cluster = Cluster(tmp_path, CLUSTER)
-    cluster.slurm = scheduler(cluster.clock)
+    cluster.slurm = slurm = Full(cluster.clock)
+    slurm.caps_cpus = caps_cpus
     cluster.slurm.others = ClusterQueue(tuple(_waiting("1 in spot from 9h")), ())
     cluster.slurm.starts = {"spot": _hours("6")}
     free = {"cpu": 32, "mem": 64_000, "gres/gpu": 4}

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import marshal
 import os
 import shutil
-import struct
 import subprocess
-import sys
 from collections.abc import Callable
-from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
 
 import pytest
@@ -226,85 +222,15 @@ def test_a_runtime_of_another_user_is_not_used(bench: Bench) -> None:
     assert "events.py belongs to another user" in bench.log()
 
 
-def a_file_for_all(cache: Path) -> None:
-    next(cache.iterdir()).chmod(0o666)
-
-
-def a_file_for_the_group(cache: Path) -> None:
-    next(cache.iterdir()).chmod(0o620)
-
-
-def a_folder_for_all(cache: Path) -> None:
-    cache.chmod(0o777)
-
-
-def a_file_of_another(cache: Path) -> None:
-    os.chown(next(cache.iterdir()), EVE, -1)
-
-
-def a_folder_of_another(cache: Path) -> None:
-    os.chown(cache, EVE, -1)
-
-
-def a_link_to_a_file(cache: Path) -> None:
-    path = next(cache.iterdir())
-    path.rename(cache.parents[3] / "compiled")
-    path.symlink_to(cache.parents[3] / "compiled")
-
-
-def a_link_to_a_folder(cache: Path) -> None:
-    cache.rename(cache.parents[3] / "compiled")
-    cache.symlink_to(cache.parents[3] / "compiled")
-
-
-IMPORTER = """
-import os, sys
-sys.path.insert(0, os.environ["HPCFLOW_RUN_DIR"] + "/runtime")
-from hpcflow.runtime import events
-open("planted" if hasattr(events, "planted") else "done", "w").close()
-"""
-
-
-def cached(bench: Bench) -> Path:
-    """A folder of compiled files in which one module is another than its source says."""
+def test_what_python_has_compiled_before_goes_and_is_no_change(bench: Bench) -> None:
     add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
-    (bench.work / "importer.py").write_text(IMPORTER)
-    written(bench, sys.executable, "-S", "importer.py")
-    source = bench.run_dir.runtime / "hpcflow/runtime/events.py"
-    target = Path(cache_from_source(str(source)))
-    target.parent.mkdir(mode=0o700)
-    status = source.stat()
-    head = MAGIC_NUMBER + struct.pack("<III", 0, int(status.st_mtime), status.st_size)
-    target.write_bytes(head + marshal.dumps(compile("planted = True", str(source), "exec")))
-    target.chmod(0o600)
-    return target.parent
-
-
-def test_what_python_has_compiled_before_is_used_again(bench: Bench) -> None:
-    cached(bench)
+    written(bench, "touch", "done")
+    for folder in ("", "hpcflow", "hpcflow/runtime/adoption"):
+        cache = bench.run_dir.runtime / folder / "__pycache__"
+        cache.mkdir()
+        (cache / "job.cpython-311.pyc").write_bytes(b"planted")
     assert bench.execute() == 0, bench.log()
-    assert (bench.work / "planted").exists()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        a_file_for_all,
-        a_file_for_the_group,
-        a_folder_for_all,
-        pytest.param(a_file_of_another, marks=as_root),
-        pytest.param(a_folder_of_another, marks=as_root),
-        a_link_to_a_file,
-        a_link_to_a_folder,
-    ],
-)
-def test_what_others_could_have_compiled_is_removed(
-    bench: Bench, change: Callable[[Path], None]
-) -> None:
-    change(cached(bench))
-    assert bench.execute() == 0, bench.log()
-    assert (bench.work / "done").exists()
-    assert not (bench.work / "planted").exists()
+    assert not [*bench.run_dir.runtime.rglob("job.*.pyc")]
 
 
 def test_both_sides_make_the_same_checksum(tmp_path: Path) -> None:

@@ -542,42 +542,89 @@ def test_a_job_that_its_node_could_not_start_is_sent_again(
     assert (bill.attempt, float(bill.elapsed_s)) == (1, 10)
 
 
-@pytest.mark.parametrize("accounting", ["knows", "will know", "is down"])
-def test_a_job_that_slurm_cancels_since_the_prolog_of_its_node_failed_is_sent_again(
-    desk: Watched, accounting: str
+@pytest.fixture
+def as_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user of hpcflow is not root, of whom ``CANCELLED by 0`` proves nothing."""
+    monkeypatch.setattr("hpcflow.observe.launching._is_root", lambda: False)
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("trouble", ["", "forgets_records", "is_accounting_down"])
+@pytest.mark.parametrize("is_requeued", [False, True])
+def test_a_run_whose_prolog_failed_is_resubmitted(
+    desk: Watched, trouble: str, is_requeued: bool
 ) -> None:
-    """It may not be requeued, so slurmd cancels it, as root."""
+    """slurmd cancels the job as root, because hpcflow submits with ``--no-requeue``."""
     desk.config.write_text(desk.config.read_text() + "retry: {backoff: 1s}\n")
     launched = desk.launch()
+    if is_requeued:
+        desk.look()
+        desk.clock.advance(10)
+        desk.slurm.requeue(launched.job_id)
+        desk.clock.advance(10)
+        desk.slurm.start(launched.job_id)
+    before = [Cause.REQUEUED] if is_requeued else []
     desk.look()
     desk.clock.advance(10)
     desk.slurm.end(launched.job_id, "CANCELLED by 0")
-    desk.slurm.forgets_records = accounting == "will know"
-    desk.slurm.is_accounting_down = accounting == "is down"
-    if accounting != "knows":
-        assert causes(desk.seen(launched.run_id)) == [None]
-        desk.clock.advance(200 if accounting == "is down" else 60)
-        assert causes(desk.seen(launched.run_id)) == [None]
-        desk.slurm.forgets_records = desk.slurm.is_accounting_down = False
+    if trouble:
+        setattr(desk.slurm, trouble, True)
+        assert causes(desk.seen(launched.run_id)) == [*before, None]
+        desk.clock.advance(100)
+        assert causes(desk.seen(launched.run_id)) == [*before, None]
+        setattr(desk.slurm, trouble, False)
         desk.clock.advance(60)
     desk.look()
     desk.clock.advance(60)
     assert list(desk.tick().sent) == [launched.run_id]
-    assert causes(desk.seen(launched.run_id)) == [Cause.LAUNCH_FAILED, None]
+    assert causes(desk.seen(launched.run_id)) == [*before, Cause.LAUNCH_FAILED, None]
 
 
-@pytest.mark.parametrize("word", ["CANCELLED by 1000", "CANCELLED by 0", "CANCELLED"])
-def test_a_cancelled_job_whose_node_did_not_fail_stays_cancelled(desk: Watched, word: str) -> None:
-    """Its owner cancelled it before its script wrote anything; an administrator after that; nobody
-    knows who, for accounting is not kept."""
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("trouble", ["", "forgets_records", "is_accounting_down"])
+def test_a_job_that_its_owner_cancelled_stays_cancelled(desk: Watched, trouble: str) -> None:
+    """Also before its script wrote anything, and if accounting never says who did."""
     launched = desk.launch()
     desk.look()
-    if word == "CANCELLED by 0":
-        claim(desk, launched, 1, launched.job_id)
-    desk.slurm.end(launched.job_id, word)
-    desk.slurm.forgets_records = word == "CANCELLED"
+    desk.slurm.end(launched.job_id, "CANCELLED by 1000")
+    if trouble:
+        setattr(desk.slurm, trouble, True)
     desk.look()
     desk.clock.advance(200)
+    assert desk.tick().sent == {}
+    assert causes(desk.seen(launched.run_id)) == [Cause.CANCELLED]
+
+
+def test_without_accounting_a_cancelled_job_is_not_waited_for(desk: Watched) -> None:
+    desk.site = desk.site.model_copy(update={"has_accounting": False})
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.end(launched.job_id, "CANCELLED by 1000")
+    assert causes(desk.seen(launched.run_id)) == [Cause.CANCELLED]
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("sign", ["claim", "events.jsonl"])
+def test_a_job_that_root_cancelled_after_its_script_started_stays_cancelled(
+    desk: Watched, sign: str
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    path = RunDir(launched.run_dir).attempt(1).path / sign
+    path.write_text(launched.job_id if sign == "claim" else "{}\n")
+    desk.slurm.end(launched.job_id, "CANCELLED by 0")
+    desk.look()
+    desk.clock.advance(60)
+    assert desk.tick().sent == {}
+    assert causes(desk.seen(launched.run_id)) == [Cause.CANCELLED]
+
+
+def test_root_cancels_a_job_of_its_own(desk: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpcflow.observe.launching._is_root", lambda: True)
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.end(launched.job_id, "CANCELLED by 0")
+    desk.look()
     assert desk.tick().sent == {}
     assert causes(desk.seen(launched.run_id)) == [Cause.CANCELLED]
 

@@ -202,7 +202,7 @@ def test_nodes_come_whole_by_the_partition_or_the_cluster(
 
 
 @pytest.mark.parametrize(
-    ("setting", "caps"),
+    ("setting", "caps_cpus"),
     [
         ("MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=UNLIMITED", False),
         ("MaxCPUsPerNode=4", True),
@@ -210,9 +210,9 @@ def test_nodes_come_whole_by_the_partition_or_the_cluster(
         ("", False),
     ],
 )
-def test_a_partition_may_have_only_some_cpus_of_a_node(setting: str, *, caps: bool) -> None:
+def test_a_partition_can_cap_the_cpus_of_a_node(setting: str, *, caps_cpus: bool) -> None:
     info = cluster_info({}, f"PartitionName=p {setting} State=UP", "")
-    assert info.partitions[0].caps_cpus is caps
+    assert info.partitions[0].caps_cpus is caps_cpus
 
 
 def test_settings_keep_their_text_and_null_is_nothing() -> None:

@@ -122,7 +122,9 @@ def _partition(words: dict[str, str], kinds: tuple[NodeKind, ...], *, whole: boo
         job_nodes_max=_limit(words.get("MaxNodes")),
         is_exclusive=shares.startswith(("EXCLUSIVE", "NO") if whole else "EXCLUSIVE")
         or "NODE" in words.get("Exclusive", "").split(","),  # so from Slurm 26.05 on
-        caps_cpus=any(_limit(words.get(f"MaxCPUsPer{each}")) for each in ("Node", "Socket")),
+        caps_cpus=bool(
+            _limit(words.get("MaxCPUsPerNode")) or _limit(words.get("MaxCPUsPerSocket"))
+        ),
         is_root_only=words.get("RootOnly") == "YES",
         needs_reservation=words.get("ReqResv") == "YES",
         priority_tier=_limit(words.get("PriorityTier")),
