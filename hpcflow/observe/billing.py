@@ -122,7 +122,9 @@ def _is_whole(job: JobInfo) -> bool:
 
 def _was_over_before(job: JobInfo, started_at: datetime | None) -> bool:
     """Whether it is that of a former life; what ended before does not end an attempt."""
-    return started_at is not None and job.ended_at is not None and job.ended_at < started_at
+    if started_at is None or job.ended_at is None:
+        return False
+    return job.ended_at < started_at.replace(microsecond=0)  # Slurm tells whole seconds
 
 
 def _was_sent_after(job: JobInfo, ended_at: datetime | None) -> bool:

@@ -425,6 +425,22 @@ def test_the_record_of_a_former_life_is_not_that_of_one_whose_submission_nobody_
     assert record_of(replace(due, attempt=unseen), [record]) == record, "that may be its own"
 
 
+def test_a_job_that_ends_in_the_second_of_its_start_is_billed_by_its_record(desk: Watched) -> None:
+    """Nobody saw when it was submitted; its own start has milliseconds, and Slurm's end has none."""
+    launched = desk.launch()
+    desk.clock.advance(1)
+    desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
+    desk.look()
+    desk.clock.advance(60)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        (due,) = ledger.due_bills(desk.clock.now(), user=desk.settings.user, limit=9)
+    (record,) = desk.slurm.accounting([launched.job_id], due.attempt.submitted_at or BEGIN)
+    assert record.ended_at is not None
+    started_at = record.ended_at + timedelta(milliseconds=36)
+    unseen = replace(due.attempt, submitted_at=None, started_at=started_at)
+    assert record_of(replace(due, attempt=unseen), [record]) == record
+
+
 def test_a_life_that_knows_its_sluid_is_billed_by_its_own_record_and_no_other(
     desk: Watched,
 ) -> None:
