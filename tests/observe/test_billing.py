@@ -426,7 +426,7 @@ def test_the_record_of_a_former_life_is_not_that_of_one_whose_submission_nobody_
 
 
 def test_a_job_that_ends_in_the_second_of_its_start_is_billed_by_its_record(desk: Watched) -> None:
-    """Nobody saw when it was submitted; its own start has milliseconds, and Slurm's end has none."""
+    """Nobody saw its submission; its own start has milliseconds, and the end in sacct has none."""
     launched = desk.launch()
     desk.clock.advance(1)
     desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
