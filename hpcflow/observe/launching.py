@@ -90,7 +90,7 @@ def has_launch_failed(
     if job is None or normalize_raw_state(job.raw_state) != "CANCELLED":
         return False
     if may_never_have_started(run_dir, job):
-        # To root, `CANCELLED by 0` may be one's own scancel.
+        # If hpcflow runs as root, the user's own scancel reads the same.
         is_failure = not _is_root() and any(
             each.raw_state == _CANCELLED_BY_ROOT for each in _ends(past, job)
         )

@@ -44,7 +44,7 @@ def _step_aside():
         places = spec.submodule_search_locations if spec is not None else None
         if not places or not os.path.isdir(os.path.join(list(places)[0], "launch")):
             continue
-        from importlib.util import module_from_spec  # milliseconds, for most jobs in vain
+        from importlib.util import module_from_spec  # slow to import, and most jobs do not need it
 
         copy, whole = sys.modules["hpcflow"], module_from_spec(spec)
         sys.modules["hpcflow"] = whole

@@ -14,7 +14,7 @@ import pytest
 from hpcflow.costs.audit import Audit, audit
 from hpcflow.costs.report import report
 from hpcflow.costs.running import running_rows
-from hpcflow.ledger.rows import AttemptRow
+from hpcflow.ledger.rows import AttemptRow, DueBill
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Accounted, Ended, Intended, Submitted
@@ -67,6 +67,17 @@ def audited(desk: Watched) -> Audit:
 def look_later(desk: Watched, after_s: float = 60) -> None:
     desk.clock.advance(after_s)
     desk.look()
+
+
+def due_and_record(desk: Watched) -> tuple[DueBill, JobInfo]:
+    """The bill that is due a minute after the end of the only attempt, and its record."""
+    desk.look()
+    desk.clock.advance(60)
+    with open_ledger(desk.settings.ledger_url) as ledger:
+        (due,) = ledger.due_bills(desk.clock.now(), user=desk.settings.user, limit=9)
+    job_ids = [due.attempt.job_id or ""]
+    (record,) = desk.slurm.accounting(job_ids, due.attempt.submitted_at or BEGIN)
+    return due, record
 
 
 def test_the_bill_comes_from_accounting_once(desk: Watched) -> None:
@@ -392,11 +403,7 @@ def test_while_a_component_of_a_heterogeneous_job_is_not_over_its_bill_is_to_com
     launched = desk.launch()
     desk.clock.advance(3600)
     desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
-    desk.look()
-    desk.clock.advance(60)
-    with open_ledger(desk.settings.ledger_url) as ledger:
-        (due,) = ledger.due_bills(desk.clock.now(), user=desk.settings.user, limit=9)
-    (record,) = desk.slurm.accounting([launched.job_id], due.attempt.submitted_at or BEGIN)
+    due, record = due_and_record(desk)
     running = replace(
         record, job_id=f"{record.job_id}+1", ended_at=None, state=AttemptState.RUNNING
     )
@@ -412,11 +419,7 @@ def test_the_record_of_a_former_life_is_not_that_of_one_whose_submission_nobody_
     launched = desk.launch()
     desk.clock.advance(1800)
     desk.slurm.end(launched.job_id, "NODE_FAIL")
-    desk.look()
-    desk.clock.advance(60)
-    with open_ledger(desk.settings.ledger_url) as ledger:
-        (due,) = ledger.due_bills(desk.clock.now(), user=desk.settings.user, limit=9)
-    (record,) = desk.slurm.accounting([launched.job_id], due.attempt.submitted_at or BEGIN)
+    due, record = due_and_record(desk)
     assert record_of(due, [record]) == record
     now = desk.clock.now()
     second = replace(due.attempt, attempt=2, submitted_at=now, started_at=now, ended_at=now)
@@ -430,11 +433,7 @@ def test_a_job_that_ends_in_the_second_of_its_start_is_billed_by_its_record(desk
     launched = desk.launch()
     desk.clock.advance(1)
     desk.slurm.end(launched.job_id, "COMPLETED", exit_code=0)
-    desk.look()
-    desk.clock.advance(60)
-    with open_ledger(desk.settings.ledger_url) as ledger:
-        (due,) = ledger.due_bills(desk.clock.now(), user=desk.settings.user, limit=9)
-    (record,) = desk.slurm.accounting([launched.job_id], due.attempt.submitted_at or BEGIN)
+    due, record = due_and_record(desk)
     assert record.ended_at is not None
     started_at = record.ended_at + timedelta(milliseconds=36)
     unseen = replace(due.attempt, submitted_at=None, started_at=started_at)
