@@ -102,15 +102,11 @@ def test_a_job_that_an_overloaded_node_refuses_goes_on(hpcflow: Hpcflow, cluster
 @pytest.fixture
 def failing_prolog(cluster: Cluster) -> Iterator[None]:
     """Make the prolog fail on every node."""
-    conf, prolog = cluster.directory / "etc/slurm.conf", cluster.directory / "etc/prolog"
-    before = conf.read_text()
+    prolog = cluster.directory / "etc/prolog"
     prolog.write_text("#!/bin/sh\nexit 1\n")
     prolog.chmod(0o755)
-    conf.write_text(f"{before}Prolog={prolog}\n")
-    cluster.run("scontrol", "reconfigure")
-    yield
-    conf.write_text(before)
-    cluster.run("scontrol", "reconfigure")
+    with cluster.configured(f"Prolog={prolog}"):
+        yield
     for node in cluster.settings.node_names:
         cluster.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
 

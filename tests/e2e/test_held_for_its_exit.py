@@ -28,17 +28,12 @@ retry: {backoff: 1s}
 @pytest.fixture
 def requeue(cluster: Cluster) -> Iterator[str]:
     """An option of sbatch, with which Slurm holds a job that exits with 75."""
-    conf = cluster.directory / "etc/slurm.conf"
-    before = conf.read_text()
     can_expedite = "--requeue[=expedite]" in cluster.run("sbatch", "--help")
     setting = (
         "SlurmctldParameters=enable_expedited_requeue" if can_expedite else "RequeueExitHold=75"
     )
-    conf.write_text(f"{before}{setting}\n")
-    cluster.run("scontrol", "reconfigure")
-    yield "--requeue=expedite" if can_expedite else "--requeue"
-    conf.write_text(before)
-    cluster.run("scontrol", "reconfigure")
+    with cluster.configured(setting):
+        yield "--requeue=expedite" if can_expedite else "--requeue"
 
 
 def test_a_run_goes_on_without_the_job_that_slurm_holds_for_its_exit_code(

@@ -17,7 +17,7 @@ from hpcflow.errors import HpcflowError, InputError
 from hpcflow.testing.cluster import leftovers, machine, nodes, packages, shutdown, slurm, startup
 from hpcflow.testing.cluster.accounting import USERS
 from hpcflow.testing.cluster.daemon import Daemon
-from hpcflow.testing.cluster.files import locked, make_directory
+from hpcflow.testing.cluster.files import locked, make_directory, write_atomic
 from hpcflow.testing.cluster.layouts import Size
 from hpcflow.testing.cluster.parts import Parts
 from hpcflow.testing.cluster.polling import poll
@@ -217,6 +217,23 @@ class Cluster:
             for daemon in chosen:
                 daemon.start().wait_ready()
             nodes.wait_usable(self.directory, before, 60)
+
+    @contextmanager
+    def configured(self, line: str) -> Iterator[None]:
+        """Have one more line in slurm.conf for the length of the block.
+
+        The file is replaced in one step: a newer Slurm still reads it when `scontrol reconfigure`
+        has returned, and a slurmctld that finds it empty ends.
+        """
+        conf = self.directory / "etc/slurm.conf"
+        before = conf.read_text()
+        write_atomic(conf, f"{before}{line}\n")
+        try:
+            self.run("scontrol", "reconfigure")
+            yield
+        finally:
+            write_atomic(conf, before)
+            self.run("scontrol", "reconfigure")
 
     def crash_node(self, name: str) -> None:
         """Let a node die with all its jobs, as in a power cut, and let Slurm know at once.
