@@ -18,6 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 CLUSTER := $(BIN)/python -m hpcflow.testing.cluster
+TESTS := $(BIN)/python -m tests.unit -q --dist=loadgroup --no-loadscope-reorder
 
 .PHONY: help demo test test-slurm lint unit packages cluster-up cluster-down bench soak docs golden clean
 
@@ -36,13 +37,11 @@ lint: .venv/.dev-ready
 	$(BIN)/mypy
 
 unit: .venv/.dev-ready
-	$(BIN)/python -m tests.unit -q -m "not soak" --durations=15 --numprocesses=4 --dist=loadgroup --no-loadscope-reorder
+	$(TESTS) -m "not soak" --durations=15 --numprocesses=4
 
-test-slurm: export HPCFLOW_CLUSTER_DIR = /var/tmp/hpcflow-test-slurm-$(VERSION)
 test-slurm: packages .venv/.dev-ready ## all tests of the cluster on another Slurm: VERSION=26.05
 	@[ -n "$(VERSION)" ] || { echo "which version? make test-slurm VERSION=26.05" >&2; exit 2; }
-	$(CLUSTER) up --slurm $(VERSION)
-	$(BIN)/python -m pytest -q -m "cluster and not soak"; status=$$?; $(CLUSTER) destroy; exit $$status
+	$(TESTS) -m "cluster and not soak" --slurm $(VERSION) --numprocesses=2
 
 # Debian's packages come first, because python3-venv is one of them. As root they are installed,
 # otherwise it is said which are missing.

@@ -38,21 +38,23 @@ SERVERS = f"/var/tmp/hpcflow-test-{os.geteuid()}-"
 
 
 @pytest.fixture(scope="session")
-def clusters() -> Iterator[Callable[[str | None], Cluster]]:
-    """Start a cluster when it is first asked for, with the Slurm of a Debian release, or with the
-    installed one (None)."""
+def clusters(pytestconfig: pytest.Config) -> Iterator[Callable[[str | None], Cluster]]:
+    """Start a cluster when it is first asked for, with the Slurm of a Debian release, or (None)
+    with the one that --slurm names, or the installed one."""
     need(packages.require)
+    chosen: str | None = pytestconfig.getoption("slurm")
     with ExitStack() as stack:
 
         @functools.cache
         def running(suite: str | None) -> Cluster:
-            return stack.enter_context(_running(suite))
+            version = chosen if suite is None else version_of(suite)
+            return stack.enter_context(_running(suite, version))
 
         yield running
 
 
 @contextmanager
-def _running(suite: str | None) -> Iterator[Cluster]:
+def _running(suite: str | None, version: str | None) -> Iterator[Cluster]:
     named = os.environ.get(DIRECTORY_VARIABLE)
     folder = named or (CLUSTER if suite is None else f"{CLUSTER}-{suite}")
     cluster = Cluster(folder, progress=Progress(sys.stderr))
@@ -69,7 +71,7 @@ def _running(suite: str | None) -> Iterator[Cluster]:
         if not cluster.healthy():
             if not cluster.processes():
                 started.touch()
-            cluster.up(version=None if suite is None else version_of(suite))
+            cluster.up(version=version)
         yield cluster
 
 

@@ -33,11 +33,17 @@ settings.load_profile("hpcflow")
 CLUSTERS = 2
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the tests of the cluster run on another Slurm than the installed one."""
+    parser.addoption("--slurm", metavar="VERSION", help="run the tests of the cluster on this one")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test with the mark ``every_slurm`` on the installed Slurm and on those of newer Debian
-    releases. If HPCFLOW_CLUSTER_DIR names a cluster, run it only there."""
+    releases. If --slurm or HPCFLOW_CLUSTER_DIR chooses one, run it only there."""
     is_marked = metafunc.definition.get_closest_marker("every_slurm") is not None
-    if is_marked and "cluster" in metafunc.fixturenames and DIRECTORY_VARIABLE not in os.environ:
+    is_chosen = metafunc.config.getoption("slurm") is not None or DIRECTORY_VARIABLE in os.environ
+    if is_marked and "cluster" in metafunc.fixturenames and not is_chosen:
         ids = ["installed", *SUITES]
         metafunc.parametrize("cluster", [None, *SUITES], ids=ids, indirect=True, scope="session")
 

@@ -34,7 +34,16 @@ TEARDOWN_FAILS = (
 SKIPS_AGAIN = FAILS_ONCE.replace("assert not first", "if not first: pytest.skip()\n    assert 0")
 
 
-def run(folder: Path, **files: str) -> subprocess.CompletedProcess[str]:
+OPTION = """
+def pytest_addoption(parser):
+    parser.addoption("--slurm")
+"""
+FAILS_ONCE_WITH_IT = FAILS_ONCE.replace(
+    "first = not", "assert request.config.getoption('slurm') == '26.05'\n    first = not"
+)
+
+
+def run(folder: Path, *options: str, **files: str) -> subprocess.CompletedProcess[str]:
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     # Only xdist: the other plugins take seconds to import, and prove nothing here.
@@ -45,7 +54,7 @@ def run(folder: Path, **files: str) -> subprocess.CompletedProcess[str]:
     settings["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     argv = [sys.executable, "-m", "tests.unit", "-q", "-ra", "--numprocesses=1", "--dist=loadgroup"]
     return subprocess.run(
-        argv,
+        [*argv, *options],
         cwd=folder,
         env=environment | settings,
         capture_output=True,
@@ -64,6 +73,12 @@ def test_tests_that_failed_beside_others_and_pass_alone_are_named_and_the_run_pa
         "  test_fails_once.py::test_it[second]",
         "",
     ]
+
+
+def test_the_second_try_has_the_same_options(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(OPTION)
+    done = run(tmp_path, "--slurm=26.05", fails_once=FAILS_ONCE_WITH_IT)
+    assert (done.returncode, SUMMARY in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

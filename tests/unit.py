@@ -1,4 +1,4 @@
-"""`make unit`: all tests beside each other, and those that failed there once more, alone.
+"""For `make test` and `make test-slurm`: run tests, and those that failed once more, alone.
 
 A busy machine can fail a test that tests nothing of it. So up to five failed tests get a second
 try, and the run passes if all of them pass; the last lines name them, for they are to be mended.
@@ -37,17 +37,17 @@ class Outcomes:
         self.broken |= report.failed
 
 
-def main(arguments: list[str]) -> int:
-    """Run pytest with these arguments, and what failed once more; return the exit code."""
+def main(options: list[str]) -> int:
+    """Run pytest with these options, and what failed once more; return the exit code."""
     first = Outcomes()
-    code = pytest.main(arguments, plugins=[first])
+    code = pytest.main(options, plugins=[first])
     failed = sorted(first.failed)
     if code != pytest.ExitCode.TESTS_FAILED or first.broken or len(failed) > MOST_TRIED_AGAIN:
         return int(code)
     print(f"\n{len(failed)} failed beside others; once more, alone:", flush=True)
     again = Outcomes()
     # A new process runs them: this one knows only their names.
-    code = pytest.main([*failed, "-q", "--numprocesses=1"], plugins=[again])
+    code = pytest.main([*options, "--numprocesses=1", *failed], plugins=[again])
     if code == pytest.ExitCode.OK and again.passed == first.failed:
         print("\nfailed beside others, passed alone: mend them")
         print("".join(f"  {name}\n" for name in failed), end="")
