@@ -47,16 +47,15 @@ def clusters(pytestconfig: pytest.Config) -> Iterator[Callable[[str | None], Clu
 
         @functools.cache
         def running(suite: str | None) -> Cluster:
-            version = chosen if suite is None else version_of(suite)
-            return stack.enter_context(_running(suite, version))
+            return stack.enter_context(_running(chosen if suite is None else version_of(suite)))
 
         yield running
 
 
 @contextmanager
-def _running(suite: str | None, version: str | None) -> Iterator[Cluster]:
+def _running(version: str | None) -> Iterator[Cluster]:
     named = os.environ.get(DIRECTORY_VARIABLE)
-    folder = named or (CLUSTER if suite is None else f"{CLUSTER}-{suite}")
+    folder = named or (CLUSTER if version is None else f"{CLUSTER}-{version}")
     cluster = Cluster(folder, progress=Progress(sys.stderr))
     started = cluster.directory / "started-by-tests"
 
@@ -68,9 +67,10 @@ def _running(suite: str | None, version: str | None) -> Iterator[Cluster]:
             cluster.down()
 
     with shared(cluster.directory, stop):
-        if not cluster.healthy():
-            if not cluster.processes():
-                started.touch()
+        is_healthy = cluster.healthy()
+        if not is_healthy and not cluster.processes():
+            started.touch()
+        if not is_healthy or version is not None:  # one of another version is refused
             cluster.up(version=version)
         yield cluster
 

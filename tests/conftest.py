@@ -34,8 +34,10 @@ CLUSTERS = 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the tests of the cluster run on another Slurm than the installed one."""
-    parser.addoption("--slurm", metavar="VERSION", help="run the tests of the cluster on this one")
+    """Let tests run on another Slurm than the installed one."""
+    parser.addoption(
+        "--slurm", metavar="VERSION", help="version of the test clusters, such as 26.05"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -23,19 +23,22 @@ def is_end(job: JobInfo) -> bool:
     return job.state is AttemptState.ENDED
 
 
-def needs_accounting(run: LiveRun, job: JobInfo | None) -> bool:
+def needs_accounting(run: LiveRun, attempt: AttemptView, job: JobInfo | None) -> bool:
     """Return whether accounting must be asked about a job.
 
-    It must if the queue forgot the job, or hides how a life before a restart ended, or who
-    cancelled a job that may never have started.
+    It must in three cases:
+
+    - The queue has forgotten the job.
+    - The job was restarted, and the queue hides how its life before that ended.
+    - The job was cancelled, perhaps before it started, and the queue hides who did it.
     """
     if job is None:
         return True
     run_dir = RunDir(Path(run.run_dir))
     try:
-        return may_never_have_started(run_dir, job) or (
-            bool(job.restarts) and is_news(run_dir, job)
-        )
+        if job.restarts and is_news(run_dir, job):
+            return True
+        return may_never_have_started(run_dir, attempt, job)
     except StorageError:
         return False
 
@@ -127,6 +130,15 @@ def site_of(run_dir: RunDir) -> str | None:
 
 def records_of(attempt: AttemptView, records: Iterable[JournalRecord]) -> list[JournalRecord]:
     return [each for each in records if getattr(each, "attempt", None) == attempt.attempt]
+
+
+def seen_ended(records: Iterable[JournalRecord]) -> Observed | None:
+    """Return since when an attempt's job has been seen to be over; None while it is not."""
+    found = None
+    for record in records:
+        if isinstance(record, Observed) and record.raw_state != MISSING:
+            found = (found or record) if record.state is AttemptState.ENDED else None
+    return found
 
 
 def missed_since_seen(records: Iterable[JournalRecord]) -> list[Observed]:

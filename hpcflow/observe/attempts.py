@@ -1,7 +1,7 @@
 """Asking the schedulers about live attempts, and journaling what is new.
 
-However many there are: one squeue for each site, and at most two sacct, for the attempts that the
-queue has forgotten: by id, and by name for those whose id is not known. The ledger is not written
+However many there are: one squeue for each site, and at most two sacct, for what the queue
+does not tell: by id, and by name for attempts whose id is not known. The ledger is not written
 here.
 """
 
@@ -53,11 +53,12 @@ from hpcflow.observe.answers import (
     needs_accounting,
     newest_answer,
     records_of,
+    seen_ended,
 )
 from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.journal_buffer import JournalBuffer
-from hpcflow.observe.judge import is_as_known, judge
-from hpcflow.observe.launching import has_launch_failed, is_canceller_unknown
+from hpcflow.observe.judge import is_as_known, judge, observed
+from hpcflow.observe.launching import launch_failed, may_still_be_told
 from hpcflow.observe.memory import memory_when_killed
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.resized import lives_of
@@ -225,7 +226,7 @@ class _Watch:
             queued = list(ask())
             known, names = by_job_id(queued), {job.job_name for job in queued}
             told = self._accounting.ask(
-                [pair for pair in sent if needs_accounting(pair[0], newest_answer(pair[1], known))],
+                [pair for pair in sent if needs_accounting(*pair, newest_answer(pair[1], known))],
                 [each.intent for each in unsettled if each.intent.job_name not in names],
                 bills,
             )
@@ -429,7 +430,7 @@ class _Watch:
             is_restarted = len(past) > 1 or (job is not None and bool(job.restarts)) or is_claimed
             return None if is_restarted else attempt
         is_restarted = len(past) > 1 or may_be_restarted(run_dir, attempt, job)
-        if is_restarted and not has_launch_failed(run_dir, attempt, job, past):
+        if is_restarted and not launch_failed(run_dir, attempt, job, past):
             written.write()
             certain = self._accounting.answered(attempt.job_id)
             return follow_restarts(run_dir, attempt, job, past, self._clock, is_certain=certain)
@@ -447,19 +448,23 @@ class _Watch:
         missed: list[Observed] = []
         last_word = None
         records: list[JournalRecord] = []
-        is_asked, stall = False, None
+        is_asked, stall, ended = False, None, None
+        has_failed = launch_failed(run_dir, attempt, job, past)
         if job is None or is_end(job):
             written, is_asked = whole.of(attempt.attempt), whole.is_cancelled
             records = records_of(attempt, written)
             if job is not None and is_older(job, records):
                 job = None
-            stall = stall_of(run_dir, written, attempt, job)
+            stall, ended = stall_of(run_dir, written, attempt, job), seen_ended(records)
+            answered = self._accounting.answered(attempt.job_id)
             if (
-                not is_asked
-                and is_canceller_unknown(run_dir, attempt, job, past, now)
+                (has_failed is None or (job is None and ended is not None))
+                and not is_asked
                 and self._find_site().has_accounting
+                and may_still_be_told(ended, now, is_answered=answered)
             ):
-                return []  # a later tick decides, when accounting says who cancelled the job
+                # A later tick decides, when accounting says who cancelled the job.
+                return [] if job is None or ended else [observed(attempt.attempt, job, now)]
         if job is None:
             self._require_its_cluster(attempt, records)
             missed = missed_since_seen(records)
@@ -479,7 +484,8 @@ class _Watch:
             memory_when_killed=(
                 memory_when_killed(run_dir, attempt, job) if job is None or is_end(job) else None
             ),
-            launch_failed=has_launch_failed(run_dir, attempt, job, past),
+            launch_failed=bool(has_failed),
+            seen_ended=ended,
             missed=missed,
             last_sign=last_word,
             host=socket.gethostname(),

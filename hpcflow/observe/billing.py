@@ -121,7 +121,7 @@ def _is_whole(job: JobInfo) -> bool:
 
 
 def _was_over_before(job: JobInfo, started_at: datetime | None) -> bool:
-    """Whether it is that of a former life; what ended before does not end an attempt."""
+    """Return whether the record ended before the attempt started."""
     if started_at is None or job.ended_at is None:
         return False
     return job.ended_at < started_at.replace(microsecond=0)  # Slurm tells whole seconds

@@ -5,6 +5,8 @@ what is known                            what follows
 =======================================  ==========================================================
 the queue or accounting shows the job    ``observed``, if anything is new; ``ended`` too, if its raw
                                          state is an end
+it is in neither, and the queue has      ``ended`` as the queue said
+shown its end
 it is in neither, the job itself         ``ended`` with the exit code that the job wrote down
 reported its exit
 it is in neither, and said nothing       ``observed`` as MISSING; ``ended`` as vanished only when it
@@ -77,6 +79,7 @@ def judge(
     stall: Stall | None = None,
     has_finished: bool = False,
     launch_failed: bool = False,
+    seen_ended: Observed | None = None,
     memory_when_killed: str | None = None,
     missed: Sequence[Observed] = (),
     last_sign: datetime | None = None,
@@ -101,6 +104,7 @@ def judge(
             teardown, and was ended for it, has completed: sent again, it would find nothing to do.
             So has one whose script then came to its end, whatever Slurm calls it.
         launch_failed: whether Slurm cancelled it because its node could not start the script.
+        seen_ended: the record of its end as the queue showed it, of a job that was not judged then.
         memory_when_killed: what it used, if it was killed with nearly all of its memory in use.
             Without cgroups, Slurm does not report that a job ran out of memory.
         missed: the records that say so, since the job was last seen.
@@ -109,7 +113,7 @@ def judge(
         is_listed: whether accounting says that it waits or runs.
     """
     if job is None:
-        records = _judge_absence(attempt, missed, last_sign, host, is_listed, now)
+        records = _judge_absence(attempt, seen_ended, missed, last_sign, host, is_listed, now)
     else:
         records = _judge_answer(attempt, job, launch_failed, now)
     return [
@@ -202,6 +206,7 @@ def _was_leaving(job: JobInfo) -> bool:
 
 def _judge_absence(
     attempt: AttemptView,
+    seen_ended: Observed | None,
     missed: Sequence[Observed],
     last_sign: datetime | None,
     host: str | None,
@@ -210,6 +215,19 @@ def _judge_absence(
 ) -> list[JournalRecord]:
     if attempt.exit_code is not None:
         return [_ended_unseen(attempt, now, "the job's own last word")]
+    if seen_ended is not None:
+        raw_state = seen_ended.raw_state
+        return [
+            Ended(
+                at=now,
+                attempt=attempt.attempt,
+                cause=cause_of_end(raw_state, seen_ended.exit_code),
+                raw_state=raw_state,
+                exit_code=seen_ended.exit_code,
+                ended_at=seen_ended.ended_at,
+                rule=f"the queue said {raw_state} before it forgot the job",
+            )
+        ]
     own = [each for each in missed if each.host == host]
     after_s = LISTED_AFTER_S if is_listed else VANISHED_AFTER_S
     if _silent_s(own, last_sign, now) >= after_s:

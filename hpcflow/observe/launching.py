@@ -9,6 +9,7 @@ from typing import Final
 
 from hpcflow.launch.restarts import claims_after
 from hpcflow.launch.submission import read_claim
+from hpcflow.model.journal import Observed
 from hpcflow.model.state import AttemptState, normalize_raw_state
 from hpcflow.model.views import AttemptView
 from hpcflow.observe.own_word import last_sign
@@ -20,55 +21,30 @@ from hpcflow.storage.layout import RunDir
 _ROUNDING: Final = timedelta(seconds=1)
 #: The state in sacct of a job that root cancelled. slurmd runs as root.
 _CANCELLED_BY_ROOT: Final = "CANCELLED by 0"
-#: slurmdbd records who cancelled a job within this time.
+#: slurmdbd records who cancelled a job within this time of answering.
 _ACCOUNTING_DELAY: Final = timedelta(minutes=3)
 
 
-def may_never_have_started(run_dir: RunDir, job: JobInfo) -> bool:
-    """Return whether ``job`` had nodes when it was cancelled, but perhaps no script.
+def may_never_have_started(run_dir: RunDir, attempt: AttemptView, job: JobInfo) -> bool:
+    """Return whether ``job`` had nodes when it was cancelled, and its script wrote nothing.
 
     Only accounting says who cancelled it.
 
     Raises:
-        StorageError: the journal cannot be read.
+        StorageError: the journal or the claim cannot be read.
     """
     return (
         normalize_raw_state(job.raw_state) == "CANCELLED"
         and bool(job.nodes)
         and not (job.exit_code or job.signal)
         and not (job.restarts and is_news(run_dir, job))
-    )
-
-
-def is_canceller_unknown(
-    run_dir: RunDir,
-    attempt: AttemptView,
-    job: JobInfo | None,
-    past: Sequence[JobInfo],
-    now: datetime,
-) -> bool:
-    """Return whether accounting may still say who cancelled a job whose script wrote nothing.
-
-    Args:
-        past: the records of the job in accounting.
-
-    Raises:
-        StorageError: the journal or the claim cannot be read.
-    """
-    return (
-        job is not None
-        and job.source == "queue"
-        and job.ended_at is not None
-        and now - job.ended_at < _ACCOUNTING_DELAY
-        and not _ends(past, job)
-        and may_never_have_started(run_dir, job)
         and _wrote_nothing(run_dir, attempt)
     )
 
 
-def has_launch_failed(
+def launch_failed(
     run_dir: RunDir, attempt: AttemptView, job: JobInfo | None, past: Sequence[JobInfo]
-) -> bool:
+) -> bool | None:
     """Return whether Slurm cancelled ``job`` because its node could not start the script.
 
     If the prolog fails, or slurmd cannot store the script, slurmd asks slurmctld to requeue the
@@ -84,28 +60,40 @@ def has_launch_failed(
         attempt: the last one of its run.
         past: the records of the job in accounting.
 
+    Returns:
+        None if accounting has not said yet who cancelled the job.
+
     Raises:
         StorageError: the journal or a claim cannot be read.
     """
     if job is None or normalize_raw_state(job.raw_state) != "CANCELLED":
         return False
-    if may_never_have_started(run_dir, job):
+    if may_never_have_started(run_dir, attempt, job):
+        ends = _ends(past, job)
+        if not ends and job.source == "queue":
+            return None
         # If hpcflow runs as root, the user's own scancel reads the same.
-        is_failure = not _is_root() and any(
-            each.raw_state == _CANCELLED_BY_ROOT for each in _ends(past, job)
-        )
+        is_failure = not _is_root() and any(each.raw_state == _CANCELLED_BY_ROOT for each in ends)
     elif job.restarts and job.submitted_at and job.ended_at and attempt.submitted_at:
         sent_at = attempt.submitted_at.replace(microsecond=0)
         is_failure = (
-            job.ended_at <= job.submitted_at or job.submitted_at < sent_at + _ROUNDING
-        ) and is_news(run_dir, job)
+            (job.ended_at <= job.submitted_at or job.submitted_at < sent_at + _ROUNDING)
+            and is_news(run_dir, job)
+            and _wrote_nothing(run_dir, attempt)
+        )
     else:
         return False
-    return (
-        is_failure
-        and _wrote_nothing(run_dir, attempt)
-        and not claims_after(run_dir, attempt.attempt, job.job_id)
-    )
+    return is_failure and not claims_after(run_dir, attempt.attempt, job.job_id)
+
+
+def may_still_be_told(cancelled: Observed | None, now: datetime, *, is_answered: bool) -> bool:
+    """Return whether accounting may still say who cancelled a job.
+
+    Args:
+        cancelled: the first record that says that it was cancelled; None if there is none yet.
+        is_answered: whether accounting answers.
+    """
+    return not is_answered or cancelled is None or now - cancelled.at < _ACCOUNTING_DELAY
 
 
 def _ends(past: Sequence[JobInfo], job: JobInfo) -> list[JobInfo]:

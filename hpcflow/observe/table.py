@@ -110,7 +110,7 @@ ENDS: Final[tuple[End, ...]] = (
         "CANCELLED by 0",
         None,
         Cause.LAUNCH_FAILED,
-        "it had nodes, and the script wrote nothing",
+        "the job had nodes, its script wrote nothing, and hpcflow does not run as root",
         launch_failed=True,
     ),
     _preempted("FAILED", 1, Cause.PREEMPTED),

@@ -107,6 +107,7 @@ def failing_prolog(cluster: Cluster) -> Iterator[None]:
     prolog.chmod(0o755)
     with cluster.configured(f"Prolog={prolog}"):
         yield
+        prolog.write_text("#!/bin/sh\n")  # a slurmd may run it once more before it reconfigures
     for node in cluster.settings.node_names:
         cluster.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
 

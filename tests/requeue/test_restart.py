@@ -589,9 +589,73 @@ def test_a_job_that_its_owner_cancelled_stays_cancelled(desk: Watched, trouble: 
     desk.slurm.end(launched.job_id, "CANCELLED by 1000")
     if trouble:
         setattr(desk.slurm, trouble, True)
-    desk.look()
+        assert causes(desk.seen(launched.run_id)) == [None]
+        assert desk.seen(launched.run_id).attempts[-1].state == "completing"
     desk.clock.advance(200)
     assert desk.tick().sent == {}
+    desk.slurm.is_accounting_down = False
+    desk.clock.advance(200)
+    assert desk.tick().sent == {}
+    assert causes(desk.seen(launched.run_id)) == [Cause.CANCELLED]
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("every_s", [60, 300, 400])
+def test_a_job_that_was_cancelled_and_is_forgotten_has_not_vanished(
+    desk: Watched, every_s: int
+) -> None:
+    """Slurm forgets it after 300 s, and accounting answers, but has no record of it."""
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.end(launched.job_id, "CANCELLED by 1000")
+    desk.slurm.forgets_records = True
+    for _ in range(1500 // every_s):
+        desk.look()
+        assert desk.tick().sent == {}
+        desk.clock.advance(every_s)
+    assert causes(desk.seen(launched.run_id)) == [Cause.CANCELLED]
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("by", ["0", "1000"])
+def test_accounting_may_be_away_for_hours_when_a_prolog_fails(desk: Watched, by: str) -> None:
+    """The queue has forgotten the job meanwhile."""
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.end(launched.job_id, f"CANCELLED by {by}")
+    desk.slurm.is_accounting_down = True
+    for _ in range(24):
+        assert desk.tick().sent == {}
+        desk.clock.advance(300)
+    desk.slurm.is_accounting_down = False
+    desk.clock.advance(300)
+    desk.look()
+    cause = Cause.LAUNCH_FAILED if by == "0" else Cause.CANCELLED
+    assert causes(desk.seen(launched.run_id))[0] == cause
+
+
+@pytest.mark.usefixtures("as_user")
+def test_a_clock_that_is_ahead_does_not_shorten_the_wait_for_accounting(desk: Watched) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.end(launched.job_id, "CANCELLED by 0")
+    desk.slurm.forgets_records = True
+    desk.clock.advance(200)
+    assert causes(desk.seen(launched.run_id)) == [None]
+    desk.slurm.forgets_records = False
+    desk.clock.advance(60)
+    assert causes(desk.seen(launched.run_id)) == [Cause.LAUNCH_FAILED]
+
+
+@pytest.mark.usefixtures("as_user")
+def test_accounting_is_not_asked_who_cancelled_a_job_whose_script_started(desk: Watched) -> None:
+    launched = desk.launch()
+    claim(desk, launched, 1, launched.job_id)
+    desk.look()
+    desk.slurm.end(launched.job_id, "CANCELLED by 1000")
+    desk.slurm.calls.clear()
+    desk.look()
+    assert "accounting" not in desk.slurm.calls
     assert causes(desk.seen(launched.run_id)) == [Cause.CANCELLED]
 
 

@@ -220,10 +220,10 @@ class Cluster:
 
     @contextmanager
     def configured(self, line: str) -> Iterator[None]:
-        """Have one more line in slurm.conf for the length of the block.
+        """Add a line to slurm.conf for the length of the block.
 
-        The file is replaced in one step: a newer Slurm still reads it when `scontrol reconfigure`
-        has returned, and a slurmctld that finds it empty ends.
+        The file is replaced in one step. A newer slurmctld reads it after `scontrol reconfigure`
+        has returned, and exits if it is empty.
         """
         conf = self.directory / "etc/slurm.conf"
         before = conf.read_text()
