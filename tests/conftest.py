@@ -35,9 +35,7 @@ CLUSTERS = 2
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let tests run on another Slurm than the installed one."""
-    parser.addoption(
-        "--slurm", metavar="VERSION", help="version of the test clusters, such as 26.05"
-    )
+    parser.addoption("--slurm", metavar="VERSION", help="of the test clusters, such as 26.05")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
