@@ -43,7 +43,11 @@ _count: Final = click.IntRange(1, 10**7)
     "--precision", type=click.Choice(_PRECISIONS), default="bf16", show_default=True,
     help="bf16 and fp16 keep a copy of the weights in fp32; bf16-pure does not.",
 )  # fmt: skip
-@click.option("--optimizer", type=click.Choice(_OPTIMIZERS), default="adamw", show_default=True)
+@click.option(
+    "--optimizer", type=click.Choice(_OPTIMIZERS), default="adamw", show_default=True,
+    help="What it keeps for each parameter: adamw and adam two values, adam8bit two of a byte "
+    "each, sgd-momentum one, sgd none.",
+)  # fmt: skip
 @click.option(
     "--sharding", type=click.Choice(_SHARDINGS), default="none", show_default=True,
     help="What the GPUs share of weights, gradients and optimizer states.",
@@ -55,7 +59,10 @@ _count: Final = click.IntRange(1, 10**7)
     "--checkpointing", type=click.Choice(_CHECKPOINTING), default="none", show_default=True,
     help="Activations that are computed again: of attention (also with flash attention), or all.",
 )  # fmt: skip
-@click.option("--tensor-parallel", type=_count, default=1, show_default=True)
+@click.option(
+    "--tensor-parallel", type=_count, default=1, show_default=True,
+    help="GPUs that share each layer; they are some of --gpus.",
+)  # fmt: skip
 @click.option("--layers", type=_count, help="If not given: as large models have it.")
 @click.option("--hidden", type=_count, help="Width of a layer. If not given: the same.")
 @click.option("--heads", type=_count, help="Of attention. If not given: of 128 each.")

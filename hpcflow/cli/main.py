@@ -64,6 +64,17 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "completion": ("hpcflow.cli.completion", "Print the shell's completion script."),
 }
 
+#: What other tools call a command. By its letters alone, `delete` would be near `release`.
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("delete", "rm", "kill", "stop", "scancel"), "cancel"),
+    **dict.fromkeys(("submit", "sbatch", "start", "launch", "train"), "run"),
+    **dict.fromkeys(("list", "ps", "squeue", "queue"), "ls"),
+    **dict.fromkeys(("status", "describe", "info"), "show"),
+    **dict.fromkeys(("requeue", "restart", "retry"), "resume"),
+}
+#: Below it difflib calls words alike that have only some letters in common.
+_ALIKE: Final = 0.7
+
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are needed."""
@@ -86,8 +97,9 @@ class LazyGroup(click.Group):
         if name not in COMMANDS and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else " See: hpcflow --help"
+            near = get_close_matches(name, [*COMMANDS, *_ELSEWHERE], n=1, cutoff=_ALIKE)
+            meant = _ELSEWHERE.get(near[0], near[0]) if near else None
+            hint = f" Did you mean {meant!r}?" if meant else " See: hpcflow --help"
             raise click.UsageError(f"No command {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 

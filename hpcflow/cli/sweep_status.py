@@ -76,8 +76,9 @@ def status_lines(view: SweepView, now: datetime) -> list[Line]:
             f"{view.saved_gpu_hours:.4g} GPU hours"
         )
     if view.over_at is not None:
-        left = format_duration(max(0.0, (view.over_at - now).total_seconds()))
-        lines.append(f"  ETA       {left}")
+        left_s = (view.over_at - now).total_seconds()
+        late = "overdue: trials take longer than before"
+        lines.append(f"  ETA       {format_duration(left_s) if left_s >= 0 else late}")
     if view.why is not None:
         lines.append(f"  why       {view.why}")
     if view.next_action is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 from hpcflow.config.merge import merge, without_nulls
 from hpcflow.config.paths import absolute, with_absolute_paths
 from hpcflow.documents import Document, Place, read_document
-from hpcflow.errors import SpecError
+from hpcflow.errors import SpecError, Where
 from hpcflow.model.scalars import printable, shown
 
 MAX_FILES: Final = 16
@@ -24,6 +25,7 @@ def read_chain(path: Path) -> Document:
     Raises:
         SpecError: one of them cannot be read, or they extend each other in a circle.
     """
+    _require_no_program(path)
     documents: list[Document] = []
     seen: set[str] = set()
     following: Path | None = path
@@ -38,6 +40,20 @@ def read_chain(path: Path) -> Document:
     while documents:
         merged = merge(merged, _of_the_run(documents.pop()))
     return merged
+
+
+def _require_no_program(path: Path) -> None:
+    """Where somebody typed ``hpcflow run train.py``, say what a config of it is."""
+    key = {".py": "script: {}", ".sh": "command: [bash, {}]"}.get(path.suffix)
+    if key is None:
+        return
+    name = json.dumps(printable(path.name), ensure_ascii=False)  # in YAML, too, it is that text
+    raise SpecError(
+        "this is a program, and a run begins with a config, which names it",
+        where=Where(file=printable(str(path))),
+        next_action="write this line to config.yaml: "
+        f"{{name: my-first-run, {key.format(name)}}}; then: hpcflow run config.yaml --dry-run",
+    )
 
 
 def _extended(document: Document, path: Path) -> Path | None:

@@ -118,11 +118,15 @@ def _printable(value: Any) -> Any:
 
 
 def _about(content: Content, said: str) -> str:
-    begin = "the first" if content.since is None else f"{content.since:%Y-%m-%d %H:%M}"
+    ends = [row.ended_at for row in content.rows if row.ended_at is not None]
+    first = content.since or min(ends, default=None)
+    begin = "the first" if first is None else f"{first:%Y-%m-%d %H:%M}"
+    sites = ", ".join(sorted({row.site for row in content.rows}))
+    at = f" on {sites}" if sites else ""
     end = min(content.until, content.now)
     only = "".join(f", {key} {value} alone" for key, value in content.only.items())
     return (
-        f"Attempts that ended from {begin} to {end:%Y-%m-%d %H:%M}{only}, by {said}. "
+        f"Attempts{at} that ended from {begin} to {end:%Y-%m-%d %H:%M}{only}, by {said}. "
         f"Written at {content.now:%Y-%m-%d %H:%M}. All times are UTC."
     )
 

@@ -48,7 +48,7 @@ def notes(total: Line) -> list[str]:
                 total.unpriced,
                 "without a price in their site's file: counted in hours, not in money",
             ),
-            (total.estimated, "not in accounting yet: by what their jobs said (~)"),
+            (total.estimated, "not in accounting: by what their jobs said (~)"),
             (total.unbilled, "have ended just now, and have no bill yet (~)"),
             (total.running, "run, and are counted by their time so far (~)"),
         )

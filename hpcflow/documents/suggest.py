@@ -34,6 +34,8 @@ def unknown_key(model: type[BaseModel], path: KeyPath) -> str:
         return f"{message}; did you mean {near!r}?"
     if near := nearest(plain, list(elsewhere)):
         return f"{message}; did you mean {near!r}? {_belongs(near, elsewhere[near])}"
+    if len(path) == 1 and "params" in known:
+        message = f"{message}; a value for the program is 'params.{plain}'"
     return f"{message}; known here: {', '.join(known)}"
 
 

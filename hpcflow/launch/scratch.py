@@ -38,7 +38,7 @@ class OnScratch:
         size_bytes: what it takes of the disk.
         newest: train step of the newest complete checkpoint; None if there is none.
         checkpoints: train steps of the complete ones.
-        not_mirrored: those of them that no mirror has.
+        not_mirrored: those of them that its mirror lacks; None if it has no mirror.
         purge_days: days without access until a file goes; None where that is not known.
         checkpoint_purged_at: when the first file of each complete checkpoint goes; empty where
             nothing is purged.
@@ -52,7 +52,7 @@ class OnScratch:
     size_bytes: int
     newest: int | None
     checkpoints: list[int]
-    not_mirrored: list[int]
+    not_mirrored: list[int] | None
     purge_days: int | None
     checkpoint_purged_at: dict[int, datetime]
     purged_at: datetime | None
@@ -114,23 +114,27 @@ def survey_scratch(
             if warn is not None:
                 warn(f"{run_dir.path.name}: skipped: {words_for(error)}")
         else:
-            there.append(_look(run_dir, _purge_days(run_dir, site_of)))
+            there.append(_look(run_dir, site_of))
     last = datetime.max.replace(tzinfo=timezone.utc)
     there.sort(key=lambda run: (run.purged_at or last, run.run_id))
     return Scratch(list(_disks(there, settings.user)), there, gone)
 
 
-def _look(run_dir: RunDir, purge_days: int | None) -> OnScratch:
-    run_id = run_dir.path.name
+def _look(run_dir: RunDir, site_of: Callable[[str], Site]) -> OnScratch:
+    run_id, purge_days, has_mirror = run_dir.path.name, None, False
+    with suppress(HpcflowError):  # run.json is gone, or the site file is
+        run = read_run(run_dir)
+        has_mirror = run.mirror is not None
+        purge_days = site_of(run.site).scratch.purge_days
     whole: list[Found] = []
     with suppress(OSError):
         found = keeping.find(run_dir.checkpoints, run_id)
         whole = [each for each in found if each.state == COMPLETE]
     there = [each.train_step for each in whole]
     has = mirrored(run_dir.path)
-    not_mirrored = [train_step for train_step in there if train_step not in has]
+    lacks = [train_step for train_step in there if train_step not in has]
     purged_at = {each.train_step: _purged_at(each.path, purge_days) for each in whole}
-    missed = [purged_at[train_step] for train_step in {*there[-1:], *not_mirrored}]
+    missed = [purged_at[train_step] for train_step in {*there[-1:], *lacks}]
     if not whole:
         missed = [_purged_at(run_dir.path, purge_days)]
     return OnScratch(
@@ -139,7 +143,7 @@ def _look(run_dir: RunDir, purge_days: int | None) -> OnScratch:
         size_bytes=sum(file.st_blocks * _BLOCK_BYTES for file in _files(run_dir.path)),
         newest=there[-1] if there else None,
         checkpoints=there,
-        not_mirrored=not_mirrored,
+        not_mirrored=lacks if has_mirror or has else None,
         purge_days=purge_days,
         checkpoint_purged_at={step: at for step, at in purged_at.items() if at is not None},
         purged_at=min((at for at in missed if at is not None), default=None),
@@ -172,13 +176,6 @@ def _files(folder: Path) -> Iterator[os.stat_result]:
                 continue
             seen.add((file.st_dev, file.st_ino))
         yield file
-
-
-def _purge_days(run_dir: RunDir, site_of: Callable[[str], Site]) -> int | None:
-    try:
-        return site_of(read_run(run_dir).site).scratch.purge_days
-    except HpcflowError:  # its site file is gone, or run.json is
-        return None
 
 
 def _disks(runs: list[OnScratch], user: str) -> Iterator[Disk]:

@@ -182,15 +182,16 @@ def _why(progress: SweepProgress) -> str | None:
 
 
 def _over_at(progress: SweepProgress, now: datetime) -> datetime | None:
-    """By the pace of those that have ended."""
+    """By the pace of those that had ended when the last of them was seen to."""
     most = progress.spec.most_trials(progress.budget)
     ended = sum(trial.told is not None for trial in progress.trials)
     if most is None or not ended or progress.state.value != "running":
         return None
     begun = min(trial.asked_at for trial in progress.trials)
-    pace_s = (now - begun).total_seconds() / ended
+    last = max(trial.told.at for trial in progress.trials if trial.told is not None)
+    pace_s = (last - begun).total_seconds() / ended
     try:
-        at = now + timedelta(seconds=pace_s * max(0, most - ended))
+        at = last + timedelta(seconds=pace_s * max(0, most - ended))
     except OverflowError:  # by a clock that was centuries off
         return None
     deadline_s = progress.budget.deadline_s

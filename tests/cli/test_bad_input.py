@@ -119,6 +119,28 @@ def test_an_override_is_blamed_by_its_own_words(
     assert "gpus_per_node" in message
 
 
+@pytest.mark.parametrize("name", ["lr", "learning_rate", "batch-size"])
+def test_a_value_for_the_program_belongs_under_params(
+    desk: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (desk / "config.yaml").write_text(GOOD)
+    assert f"'params.{name.replace('-', '_')}'" in refused(capsys, "--set", f"{name}=0.1")
+    (desk / "config.yaml").write_text(f"{GOOD}{name}: 0.1\n")
+    assert f"'params.{name.replace('-', '_')}'" in refused(capsys)
+
+
+@pytest.mark.parametrize("name", ["train.py", "it's mine.py", "train.sh"])
+def test_a_program_in_place_of_a_config_is_told_its_config(
+    desk: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (desk / name).write_text("import torch\nprint('trained')\n")
+    assert main(["run", name]) == 2
+    told = re.search(r"config.yaml: (.*); then:", capsys.readouterr().err)
+    assert told is not None
+    (desk / "config.yaml").write_text(told[1])
+    assert main(["run", "config.yaml", "--dry-run"]) == 0
+
+
 def test_an_unknown_site_names_the_nearest(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (desk / "config.yaml").write_text(GOOD)
     message = refused(capsys, "--site", "perlmuter")

@@ -62,7 +62,7 @@ def test_a_report_for_people_for_scripts_and_for_spreadsheets(billed: Desk) -> N
     said = billed.say("cost", "report", "--by", "project", "--by", "partition")
     assert "PROJECT" in said
     assert "1 of 2 attempts without a price in their site's file" in said
-    assert "2 of 2 attempts not in accounting yet" in said
+    assert "2 of 2 attempts not in accounting" in said
     rows = list(csv.DictReader(io.StringIO(billed.say("cost", "report", "--csv"))))
     assert [row["project"] for row in rows] == ["paid", "unpaid"]
     assert rows[0]["cost_usd"] == lines["paid"]["cost_usd"]

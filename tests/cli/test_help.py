@@ -34,11 +34,37 @@ def test_every_command_has_help_and_speaks_json(
     for leaf in leaves:
         options = {option for param in leaf.params for option in param.opts}
         assert "--json" in options or name == "completion"
+        options_without_help = [
+            param.opts
+            for param in leaf.params
+            if isinstance(param, click.Option) and not (param.help or param.hidden)
+        ]
+        assert options_without_help == []
 
 
-def test_a_misspelt_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["shwo", "x"]) == 2
-    assert "Did you mean 'show'?" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("shwo", "show"),
+        ("cancle", "cancel"),
+        ("relaese", "release"),
+        ("delete", "cancel"),
+        ("delte", "cancel"),
+        ("submit", "run"),
+        ("squeue", "ls"),
+        ("stauts", "show"),
+    ],
+)
+def test_a_misspelt_command_and_one_of_another_tool_is_named(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([typed, "x"]) == 2
+    assert f"Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_a_word_that_is_like_no_command_names_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["frobnicate"]) == 2
+    assert "See: hpcflow --help" in capsys.readouterr().err
 
 
 def test_help_imports_no_command() -> None:

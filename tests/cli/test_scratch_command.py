@@ -117,7 +117,7 @@ def test_a_run_without_a_checkpoint_begins_to_go_with_its_first_file(purging: De
     trained = Trained(purging)
     used(trained.dir.run_json, 9)
     (run,) = purging.json("scratch")["runs"]
-    assert (run["newest_checkpoint"], run["checkpoints"], run["not_mirrored"]) == (None, [], [])
+    assert (run["newest_checkpoint"], run["checkpoints"], run["not_mirrored"]) == (None, [], None)
     # it was read just now, to know the site
     assert _seconds_left(run["purged_at"]) > 0
 
@@ -141,6 +141,12 @@ def test_what_no_mirror_has_is_told(desk: Desk) -> None:
     assert "1 of them, the newest too" in desk.say("scratch")
     mirror(trained, 300)
     assert desk.json("scratch")["runs"][0]["not_mirrored"] == []
+    assert "of them" not in desk.say("scratch")
+
+
+def test_nothing_is_missing_in_a_mirror_that_nobody_wants(desk: Desk) -> None:
+    Trained(desk).save(100)
+    assert desk.json("scratch")["runs"][0]["not_mirrored"] is None
     assert "of them" not in desk.say("scratch")
 
 

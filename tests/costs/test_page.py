@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -73,6 +74,16 @@ def test_it_needs_nothing_from_anywhere(rows: list[BilledRow]) -> None:
     assert len(text) < 100_000
 
 
+def test_it_names_the_sites_and_the_period_also_where_nobody_chose_one(
+    rows: list[BilledRow],
+) -> None:
+    first = min(row.ended_at for row in rows if row.ended_at is not None)
+    elsewhere = replace(rows[0], site="frontier")
+    text = page(content([*rows, elsewhere]))
+    sites = ", ".join(sorted({"frontier", rows[0].site}))
+    assert f"Attempts on {sites} that ended from {first:%Y-%m-%d %H:%M} to " in text
+
+
 def test_all_that_pictures_refer_to_is_there_once(rows: list[BilledRow]) -> None:
     text = page(content(rows))
     ids = re.findall(r' id="([^"]*)"', text)
@@ -104,7 +115,7 @@ def test_what_has_no_price_is_never_0_and_what_is_estimated_is_said(rows: list[B
         *("speech", "1", "1", "2.00", "1.00", "?", "", "", "1", "1")
     ]
     assert "1 of 3 attempts without a price" in text
-    assert "1 of 3 attempts not in accounting yet" in text
+    assert "1 of 3 attempts not in accounting" in text
     assert "~12.00" in text
     assert "All times are UTC" in text
 

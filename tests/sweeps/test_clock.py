@@ -89,12 +89,24 @@ def test_with_a_later_deadline_an_earlier_one_that_has_passed_is_forgotten(desk:
     assert desk.round().asked == [1]
 
 
+def test_while_no_trial_ends_the_time_when_it_may_be_over_stays(desk: Searched) -> None:
+    desk.begin("parallel: 1\nbudget: {trials: 9}")
+    desk.round()
+    desk.clock.advance(600)
+    desk.completes(0, 1.0)
+    desk.round()
+    sweep, progress = look(desk.sweep_dir)
+    seen = sweep_view(sweep, progress, desk.clock.now()).over_at
+    desk.clock.advance(300)
+    assert sweep_view(sweep, progress, desk.clock.now()).over_at == seen
+
+
 def test_a_clock_that_was_centuries_off_leaves_the_sweep_to_be_seen(desk: Searched) -> None:
     desk.begin("parallel: 1\nbudget: {trials: 9}")
     desk.round()
     desk.completes(0, 1.0)
     desk.round()
     sweep, progress = look(desk.sweep_dir)
-    assert sweep_view(sweep, progress, desk.clock.now()).over_at is not None
+    seen = sweep_view(sweep, progress, desk.clock.now()).over_at
     far = datetime(9000, 1, 1, tzinfo=timezone.utc)
-    assert sweep_view(sweep, progress, far).over_at is None
+    assert sweep_view(sweep, progress, far).over_at == seen
