@@ -214,8 +214,9 @@ class Environment(Section):
     )
     variables: Variables = Field(
         default_factory=dict,
-        description="Environment variables; nothing secret.",
-        examples=[{"OMP_NUM_THREADS": 8}],
+        description="Environment variables; nothing secret. `{{ params.NAME }}`, `{{ run.id }}`, "
+        "`{{ run.name }}` and `{{ run.dir }}` are filled in.",
+        examples=[{"OMP_NUM_THREADS": 8, "WANDB_RUN_ID": "{{ run.id }}"}],
     )
     secrets: dict[Variable, Path] = Field(
         default_factory=dict,

@@ -1,8 +1,9 @@
 """The program's words: ``command`` or ``script`` with ``args``, their ``{{ … }}`` filled in.
 
-A word may hold ``{{ params.NAME }}`` (and below a mapping ``{{ params.NAME.KEY }}``),
-``{{ run.id }}``, ``{{ run.name }}`` and ``{{ run.dir }}``: names and dots, nothing else. There are
-no expressions, so there is nothing to escape from, and what is filled in is not looked at again.
+So are those of its environment variables. A word may hold ``{{ params.NAME }}`` (and below a
+mapping ``{{ params.NAME.KEY }}``), ``{{ run.id }}``, ``{{ run.name }}`` and ``{{ run.dir }}``:
+names and dots, nothing else. There are no expressions, so there is nothing to escape from, and what
+is filled in is not looked at again.
 
 ``{{ resume.path }}`` is known to nobody before the job has started. A word of ``resume_args`` that
 holds it comes in parts, between which the job script puts the path.

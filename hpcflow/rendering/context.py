@@ -136,8 +136,11 @@ def make_job(
     )
     _check_variables(run, site)
     environment = run.spec.environment
-    variables = {**site.variables, **site.fabric.variables, **environment.variables}
-    variables |= _of_trial(run)
+    own = {
+        name: filled_in(value, run, f"environment.variables.{name}")
+        for name, value in environment.variables.items()
+    }
+    variables = {**site.variables, **site.fabric.variables, **own, **_of_trial(run)}
     container = container_of(run, site, placement, [*variables, *environment.secrets])
     is_pyxis = container is not None and container.runtime == "pyxis"
     return Job(

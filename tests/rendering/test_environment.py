@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hpcflow.errors import SpecError
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.storage.runtime_copy import add_runtime
 from tests.rendering.executed import RANK, Bench, json_of, written
@@ -60,6 +61,26 @@ def test_the_variables_of_a_job(bench: Bench) -> None:
     }
     assert {name: environ.get(name) for name in expected} == expected
     assert not {"HPCFLOW_RESUME_FROM", "RANK", "WORLD_SIZE", "MASTER_PORT"} & set(environ)
+
+
+def test_names_in_variables_are_filled_in(bench: Bench) -> None:
+    variables = {"WANDB_RUN_ID": "{{ run.id }}", "NOTE": "lr={{params.lr}} $HOME", "PLAIN": "{x}"}
+    rank = (sys.executable, str(RANK), str(bench.work), "0")
+    written(bench, *rank, environment={"variables": variables}, params={"lr": 0.1})
+    assert bench.execute() == 0
+    environ = json_of(bench.work / "none.json")["environ"]
+    assert {name: environ[name] for name in variables} == {
+        "WANDB_RUN_ID": RUN_ID,
+        "NOTE": "lr=0.1 $HOME",
+        "PLAIN": "{x}",
+    }
+
+
+def test_an_unknown_name_in_a_variable_is_refused_by_its_key(bench: Bench) -> None:
+    with pytest.raises(SpecError, match=r"there is no params.rl") as wrong:
+        written(bench, "true", environment={"variables": {"A": "{{ params.rl }}"}})
+    assert wrong.value.where is not None
+    assert wrong.value.where.key == "environment.variables.A"
 
 
 def test_names_that_are_switched_off_are_absent(bench: Bench) -> None:
