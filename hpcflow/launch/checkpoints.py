@@ -18,10 +18,10 @@ from typing import Final
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, NotFoundError, StorageError
 from hpcflow.launch.jobs import LOCK_WAIT_S
-from hpcflow.ledger.rows import AttemptRow, CheckpointRow
+from hpcflow.ledger.rows import AttemptRow, CheckpointRow, RunRow
 from hpcflow.model.checkpointing import KeepBest, Mode
 from hpcflow.model.journal import CheckpointRemoved
-from hpcflow.model.state import AttemptState
+from hpcflow.model.state import AttemptState, RunState
 from hpcflow.projection.reading import FOLD_ERRORS, RunReader
 from hpcflow.runtime import keeping
 from hpcflow.runtime.files import names_in, remove_tree
@@ -77,6 +77,7 @@ class Survey:
         rule: what the run's config says; None where it keeps all.
         best_by: what tells which one is the best; None where the config names no metric.
         is_live: whether an attempt may be at work on it.
+        is_over: whether the run is completed: no metric comes to any of them.
         held: train step -> why that checkpoint stays, whatever a rule says.
         mirror: what the run's mirror has; None where there is none.
         removed: checkpoints that were there once, by their train step.
@@ -88,6 +89,7 @@ class Survey:
     rule: Rule | None
     best_by: Rule | None
     is_live: bool
+    is_over: bool
     found: list[Found]
     hidden: list[Hidden]
     held: Mapping[int, str] = field(default_factory=dict)
@@ -97,7 +99,7 @@ class Survey:
 
     def kept(self, rule: Rule | None) -> dict[int, list[str]]:
         """Train step -> why its checkpoint stays under ``rule``; without a reason it goes."""
-        return judge(self.found, rule, self.held, self.mirror)
+        return judge(self.found, rule, self.held, self.mirror, is_over=self.is_over)
 
     def best(self) -> Found:
         """The best complete one, by the metric that the run's config names.
@@ -178,10 +180,10 @@ def survey(run_dir: RunDir) -> Survey:
         )
     run = read_run(run_dir)
     spec = run.spec.checkpoint
-    attempts, removed, final_model = _read_files(run_dir)
+    attempts, removed, row = _read_files(run_dir)
     live = [row for row in attempts if row.state not in _OVER]
     held = {step: f"attempt {row.attempt} resumes from it" for row in live for step in _from(row)}
-    for step in _steps_of(final_model):
+    for step in _steps_of(row.final_model):
         held.setdefault(step, "the final model")
     found: list[Found] = []
     hidden: list[Hidden] = []
@@ -198,6 +200,7 @@ def survey(run_dir: RunDir) -> Survey:
         parse_rule(spec.keep) if spec.keep is not None else None,
         _best_by(spec.keep_best),
         bool(live),
+        row.state == RunState.COMPLETED.value,
         found,
         hidden,
         held,
@@ -209,15 +212,15 @@ def survey(run_dir: RunDir) -> Survey:
 
 def _read_files(
     run_dir: RunDir,
-) -> tuple[list[AttemptRow], dict[int, CheckpointRow], str | None]:
-    """The attempts, the checkpoints that were removed, and the final model, by the run's files."""
+) -> tuple[list[AttemptRow], dict[int, CheckpointRow], RunRow]:
+    """The attempts, the checkpoints that were removed, and the run, by the run's files."""
     try:
         change = RunReader(run_dir, None, is_lenient=True, without_training=True).read()
     except FOLD_ERRORS as error:
         raise StorageError(f"the files of {run_dir.path.name} cannot be read: {error}") from error
     assert change is not None  # what is read from its start is always new
     removed = {row.train_step: row for row in change.checkpoints if row.removed is not None}
-    return change.attempts, removed, change.run.final_model
+    return change.attempts, removed, change.run
 
 
 def _best_by(keep: KeepBest | None) -> Rule | None:
@@ -348,7 +351,7 @@ def _what_goes(seen: Survey, checked: _Checked, keep_last: int | None) -> Pruned
     newest = max((each.train_step for each in found if each.state == COMPLETE), default=0)
     if whole is not None and whole.train_step < newest:  # a job has made that one meanwhile
         held.setdefault(whole.train_step, "the newest that was verified")
-    kept = judge(found, rule, held, seen.mirror)
+    kept = judge(found, rule, held, seen.mirror, is_over=seen.is_over)
     if whole not in found:  # nothing was verified, or somebody has removed that since
         kept = {step: why or ["nothing newer was verified"] for step, why in kept.items()}
     return Pruned(

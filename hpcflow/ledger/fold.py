@@ -308,24 +308,34 @@ def _checkpoint_of(said: dict[str, Any]) -> tuple[str, int]:
 def _fold_checkpoint(
     fold: RunFold, number: int, report: dict[str, Any], event: dict[str, Any]
 ) -> None:
-    path, train_step = _checkpoint_of(event)
+    _, train_step = _checkpoint_of(event)
     # A program may save to one path for ever; the row below is then its last attempt's only.
     report["saved"] = max(train_step, report.get("saved", 0))
     report["saved_at"] = saved_at = _time(event["at"])
     report.pop("save_error", None)
-    _put(
-        fold,
-        CheckpointRow(
-            run_id=fold.run_id,
-            path=path,
-            attempt=number,
-            train_step=train_step,
-            epoch=finite(event.get("epoch")),
-            size_bytes=_count(event.get("size_bytes")) or 0,
-            metrics=dict(finite_metrics(event.get("metrics"))),
-            is_best=False,
-            created_at=from_text(saved_at),
-        ),
+    _put(fold, _made(fold.run_id, event, number, saved_at))
+
+
+def _fold_checkpoint_metrics(
+    fold: RunFold, number: int, _: dict[str, Any], event: dict[str, Any]
+) -> None:
+    """All of the row: this file may be read before that of the attempt that made the checkpoint."""
+    made_at = _time(str(event.get("created_at", event["at"])))
+    _put(fold, _made(fold.run_id, event, number, made_at))
+
+
+def _made(run_id: str, said: dict[str, Any], attempt: int, made_at: str) -> CheckpointRow:
+    path, train_step = _checkpoint_of(said)
+    return CheckpointRow(
+        run_id=run_id,
+        path=path,
+        attempt=attempt,
+        train_step=train_step,
+        epoch=finite(said.get("epoch")),
+        size_bytes=_count(said.get("size_bytes")) or 0,
+        metrics=dict(finite_metrics(said.get("metrics"))),
+        is_best=False,
+        created_at=from_text(made_at),
     )
 
 
@@ -417,6 +427,7 @@ _FOLDERS: Final = {
     "started": _fold_started,
     "train_started": _fold_train_started,
     "checkpoint": _fold_checkpoint,
+    "checkpoint_metrics": _fold_checkpoint_metrics,
     "checkpoint_removed": _fold_checkpoint_removed,
     "checkpoint_failed": _fold_checkpoint_failed,
     "notice": _fold_notice,

@@ -34,6 +34,8 @@ from hpcflow.storage.layout import RunDir
 #: How often it is said again that a checkpoint is on its way. Its job waits longer than that.
 _SAID_AGAIN_S: Final = 3600.0
 _LOOKS_AT_ONCE: Final = 16
+#: What reading a manifest raises where it is none of ours.
+NO_MANIFEST: Final = (CheckpointError, ValueError, KeyError, TypeError, AttributeError)
 _GONE: Final = "it was removed here while it was being sent"
 
 
@@ -93,7 +95,7 @@ def read_local(path: Path) -> Local:
         files = files_of(manifest)
         if manifest["train_step"] != int(path.name) or not all(map(_is_plain, files)):
             raise ValueError("of another checkpoint")
-    except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except NO_MANIFEST as error:
         said = f"{path / MANIFEST} is no manifest: {error}"
         raise NoManifestError(said, hashlib.sha256(data).hexdigest()) from error
     return Local(path, int(path.name), files, data, hashlib.sha256(data).hexdigest(), made_at)
@@ -191,6 +193,7 @@ class _Sending:
         self.folder = checkpoint_folder(run_dir.path.name, local.train_step)
         self._said_at_s = self._began_at_s = clock.monotonic()
         self._found: list[str] = []
+        self._are_files_sent = False
 
     def begin(self) -> None:
         self._say(BEGAN, size_bytes=self._local.size_bytes)
@@ -203,11 +206,13 @@ class _Sending:
     def missing(self) -> list[Outgoing]:
         """What is to be sent. Of another checkpoint of this train step nothing stays.
 
-        A manifest that is ours stays where it is: the store may have all of it, whole. What is
-        damaged there is replaced object by object, each by the right one.
+        A manifest of the same files stays until ours replaces it, which may have more metrics: the
+        store may have all of it, whole. What is damaged there is replaced object by object, each by
+        the right one.
         """
         there = self._remote.names(self.folder)
-        manifest = there.pop(self.folder + MANIFEST, None)
+        is_whole = there.pop(self.folder + MANIFEST, None) is not None
+        has_same_files = is_whole and self._compare_manifests()
         wanted = {self.folder + name: name for name in self._local.files}
         foreign = [name for name in there if name not in wanted]
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, "look") as pool:  # at ten thousand it counts
@@ -216,7 +221,7 @@ class _Sending:
                 wanted,
             )
             is_found = dict(zip(wanted.values(), are_right, strict=True))
-        if manifest is not None and not self._is_same_manifest():
+        if is_whole and not has_same_files:
             self._require_whole()  # before what may be a good one goes: is there any other?
             self._remote.delete([self.folder + MANIFEST])
         self._remote.delete(foreign)
@@ -240,11 +245,20 @@ class _Sending:
                     "objects there: a lifecycle rule of the bucket, or a user",
                 )
 
-    def _is_same_manifest(self) -> bool:
+    def _compare_manifests(self) -> bool:
+        """Whether the manifest in the store names the very files of this one.
+
+        If it was sent from here, so were they, and only the metrics differ.
+        """
         try:
-            return self._remote.read(self.folder + MANIFEST) == self._local.manifest
-        except MissingObjectError:
+            data = self._remote.read(self.folder + MANIFEST)
+            has_same_files = files_of(parse_manifest(data)) == self._local.files
+        except (MissingObjectError, *NO_MANIFEST):
             return False
+        sent = self._records.mirrored.get(self._local.train_step)
+        was_sent = sent is not None and sent.manifest_sha256 == hashlib.sha256(data).hexdigest()
+        self._are_files_sent = has_same_files and was_sent
+        return has_same_files
 
     def _require_whole(self) -> None:
         """Read all of it, which costs little beside the only copy that somebody has.
@@ -265,6 +279,8 @@ class _Sending:
         rotten = self._records.rotten.get(self._local.train_step, ())
         if entry.size_bytes != size_bytes or name in rotten:
             return False
+        if self._are_files_sent:
+            return True
         known = self._remote.stat(full)
         return known is not None and known.sha256 == sha256
 

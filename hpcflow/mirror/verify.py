@@ -8,7 +8,7 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, MissingObjectError
-from hpcflow.mirror.checkpoint import files_of
+from hpcflow.mirror.checkpoint import NO_MANIFEST, files_of
 from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
 from hpcflow.mirror.records import FAILED, READ, record
 from hpcflow.mirror.remote import Entry, Remote
@@ -16,7 +16,7 @@ from hpcflow.mirror.small_files import forget_lost
 from hpcflow.mirror.stores import open_store
 from hpcflow.mirror.survey import mirror_of_run, survey
 from hpcflow.runtime.checksum import Checksum
-from hpcflow.runtime.manifest import CheckpointError, parse_manifest
+from hpcflow.runtime.manifest import parse_manifest
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.unread import mark_unread
 
@@ -122,7 +122,7 @@ def _wrong(store: _Fetched, folder: str, manifest_sha256: str, *, reads: bool) -
         return {MANIFEST: "its manifest is another one"}
     try:
         files = files_of(parse_manifest(manifest))
-    except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except NO_MANIFEST as error:
         return {MANIFEST: f"its manifest is not valid: {error}"}
     there, wrong = remote.names(folder), {}
     for name, (size_bytes, sha256) in files.items():

@@ -19,6 +19,8 @@ checkpoint     train_step, path (relative to the run directory), size_bytes, epo
                its own. If hpcflow.runtime wrote it: held_s, seconds that the train loop was held,
                and write_s, seconds from then until it was visible; with `interval: auto` also
                interval_s, seconds from the next save's end to the begin of the one after
+checkpoint_    train_step, path, size_bytes, epoch, metrics, created_at: what a checkpoint says
+metrics        now, with what was logged for its train step since it was begun
 checkpoint_    train_step, path, size_bytes; written when nobody sees the checkpoint any more, maybe
 removed        twice
 checkpoint_    train_step, why: there is no checkpoint of it, for the disk is full, for instance;
@@ -50,6 +52,7 @@ EVENTS: Final = frozenset(
         "train_started",
         "progress",
         "checkpoint",
+        "checkpoint_metrics",
         "checkpoint_removed",
         "checkpoint_failed",
         "notice",

@@ -35,6 +35,7 @@ shard_files.py,
 stored.py
 restoring.py           which checkpoint all ranks go on from
 store.py, manifest.py  how a checkpoint appears all at once; what proves it is whole
+late_metrics.py        what is logged for it after it was saved
 rule.py, keeping.py    which checkpoints stay; how the others go
 schedule.py,           when to save; how often, if nobody has said it
 interval.py

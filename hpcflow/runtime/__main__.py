@@ -76,7 +76,10 @@ def _run(given: argparse.Namespace, job: Job) -> int:
         return _adopt(given, job)
     if job.rank != 0:
         return 0
+    from hpcflow.runtime.late_metrics import add_metrics
+
     events, metrics = EventLog(job.events), dict(given.metrics)
+    add_metrics(job, events, given.train_step, metrics)
     if given.command == "checkpoint":
         return _checkpoint(given, job, events, metrics)
     facts = {"train_step": given.train_step, "metrics": metrics}
@@ -84,6 +87,8 @@ def _run(given: argparse.Namespace, job: Job) -> int:
         total = given.total_train_steps
         events.append("progress", **facts, epoch=given.epoch, total_train_steps=total)
     else:
+        if job.adopt is None:
+            _tidy(job, events, given.train_step, is_over=True)
         model = job.relative(given.model.absolute()) if given.model else None
         events.append("finished", **facts, model=model)
     return 1 if events.lost else 0
@@ -128,8 +133,6 @@ def _checkpoint(
 ) -> int:
     if job.adopt is not None:
         raise ValueError("this run adopts what its program writes: take checkpoint.adopt away")
-    from hpcflow.runtime.keeping import Keeper
-
     store = _store(job)
     if not store.has(given.train_step):
         facts = {"epoch": given.epoch, "world_size": 1, "metrics": finite(metrics)}
@@ -149,13 +152,19 @@ def _checkpoint(
             epoch=given.epoch,
             metrics=metrics,
         )
-        keeper = Keeper(job, events)
-        keeper.tidy(made.train_step)
-        keeper.say()
+        _tidy(job, events, made.train_step)
         if given.move:
             _remove(given.folder, before)
     print(store.path(given.train_step))
     return 0
+
+
+def _tidy(job: Job, events: EventLog, train_step: int, *, is_over: bool = False) -> None:
+    from hpcflow.runtime.keeping import Keeper
+
+    keeper = Keeper(job, events)
+    keeper.tidy(train_step, is_over=is_over)
+    keeper.say()
 
 
 def _remove(folder: Path, before: os.stat_result) -> None:

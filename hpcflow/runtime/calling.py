@@ -24,6 +24,7 @@ from hpcflow.runtime.creators import OpenFolder, require_closed
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import create_marker
 from hpcflow.runtime.job import Job, read_params
+from hpcflow.runtime.late_metrics import add_metrics
 from hpcflow.runtime.metrics import held
 from hpcflow.runtime.notice import NAMES, TERM, USR2
 from hpcflow.runtime.parameters import Params
@@ -212,5 +213,7 @@ def _finish(run: Run | None, job: Job, metrics: dict[str, float]) -> int:
         return 0
     events = EventLog(job.events)
     train_step = 0 if run is None else run.train_step
+    if run is not None:
+        add_metrics(job, events, train_step, metrics)
     events.append("finished", train_step=train_step, metrics=metrics)
     return 1 if events.lost else 0

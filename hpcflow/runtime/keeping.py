@@ -24,7 +24,7 @@ from typing import Any
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import names_in, random_word, remove_tree, sizes_below, sync
 from hpcflow.runtime.job import Job
-from hpcflow.runtime.manifest import NAME, CheckpointError, finite, read_manifest
+from hpcflow.runtime.manifest import NAME, CheckpointError, finite, metrics_of, read_manifest
 from hpcflow.runtime.mirrored import NAME as MIRROR_NAME
 from hpcflow.runtime.mirrored import MirrorState, read_mirror
 from hpcflow.runtime.rule import COMPLETE, FOREIGN, NAMES, TORN, Found, Rule, best, judge, name_of
@@ -73,7 +73,7 @@ def look(folder: Path, train_step: int, run_id: str | None) -> Found:
         return foreign(str(error))
     except OSError as error:
         return foreign(error.strerror or str(error))
-    files, epoch, metrics = (manifest.get(name) for name in ("files", "epoch", "metrics"))
+    files, epoch = manifest.get("files"), manifest.get("epoch")
     if not isinstance(files, dict):
         return foreign("its manifest lacks files")
     if manifest.get("train_step") != train_step:
@@ -94,7 +94,7 @@ def look(folder: Path, train_step: int, run_id: str | None) -> Found:
         stranger=min(sizes.keys() - files.keys(), default=""),
         size_bytes=sum(sizes.values()),
         epoch=finite({"epoch": epoch}).get("epoch"),
-        metrics=finite(metrics) if isinstance(metrics, dict) else {},
+        metrics=metrics_of(manifest),
         attempt=_count(manifest.get("attempt")),
         world_size=_count(manifest.get("world_size")),
         created_at=_text(manifest.get("created_at")),
@@ -182,15 +182,19 @@ class Keeper:
         self._said: set[str] = set()
         self._unsaid: list[str] = []
 
-    def tidy(self, train_step: int) -> None:
-        """The checkpoint of ``train_step`` was published: see what can go now. Never raises."""
+    def tidy(self, train_step: int, *, is_over: bool = False) -> None:
+        """Remove what can go, now that the checkpoint of ``train_step`` was published.
+
+        It never raises.
+
+        Args:
+            is_over: see :func:`hpcflow.runtime.rule.judge`.
+        """
         job = self._job
         if job.keep is None or job.checkpoint_dir is None:
             return
-        # One that took the place of another attempt's, which was looked at before.
-        self._seen.pop(train_step, None)
         try:
-            self._tidy(job.keep, job.checkpoint_dir, train_step)
+            self._tidy(job.keep, job.checkpoint_dir, train_step, is_over=is_over)
         except OSError as error:
             self._say_once(f"old checkpoints could not be removed, the training goes on: {error}")
 
@@ -199,9 +203,9 @@ class Keeper:
         while self._unsaid:
             warn(self._unsaid.pop(0))
 
-    def _tidy(self, rule: Rule, folder: Path, train_step: int) -> None:
+    def _tidy(self, rule: Rule, folder: Path, train_step: int, *, is_over: bool) -> None:
         finish_removals(folder, self._record)
-        looks = (self._look(folder, there) for there in named(folder))
+        looks = (self._look(folder, there, train_step) for there in named(folder))
         # A newer one than this is none that the program went on from: it was found damaged when the
         # training began, or is of an attempt that should be over. It must not count for a good one.
         found = [each for each in looks if each.state != COMPLETE or each.train_step <= train_step]
@@ -213,7 +217,7 @@ class Keeper:
                 f"no checkpoint is removed: none has the metric {rule.metric!r} that "
                 f"checkpoint.keep_best is to judge by; they have {_metric_names(whole)}"
             )
-        reasons = judge(found, rule, self._held(), self._mirror())
+        reasons = judge(found, rule, self._held(), self._mirror(), is_over=is_over)
         for each in found:
             # Looked at again, for somebody may have put a note into it: see `stranger`.
             if reasons[each.train_step]:
@@ -224,11 +228,14 @@ class Keeper:
                 if mirror is None or each.train_step not in mirror.under_way:
                     remove(each, self._record)
 
-    def _look(self, folder: Path, train_step: int) -> Found:
-        """What is complete is looked at once: there may be thousands, and a save must be quick."""
+    def _look(self, folder: Path, train_step: int, newest: int) -> Found:
+        """What is complete is looked at once: there may be thousands, and a save must be quick.
+
+        Not so the newest, which may get more metrics, and those of attempts that should be over.
+        """
         if train_step not in self._seen:
             found = look(folder, train_step, self._job.run_id)
-            if found.state != COMPLETE:
+            if found.state != COMPLETE or train_step >= newest:
                 return found
             self._seen[train_step] = found
         return self._seen[train_step]

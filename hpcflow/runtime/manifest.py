@@ -74,6 +74,7 @@ class Checkpoint:
     size_bytes: int
     epoch: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    created_at: str | None = None
 
 
 class DamagedError(CheckpointError):
@@ -146,17 +147,24 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
         size_bytes += entry["size_bytes"]
     # Hashing lets other threads run; for small files they would only be in each other's way.
     _check_files(folder, share_of, share, at_once=size_bytes > len(files) * _SMALL_BYTES)
-    epoch, metrics = manifest.get("epoch"), manifest.get("metrics")
+    created_at = manifest.get("created_at")
     return Checkpoint(
         path=folder,
         train_step=train_step,
         size_bytes=size_bytes,
-        epoch=finite({"epoch": epoch}).get("epoch"),
-        metrics=finite(metrics) if isinstance(metrics, dict) else {},
+        epoch=finite({"epoch": manifest.get("epoch")}).get("epoch"),
+        metrics=metrics_of(manifest),
+        created_at=created_at if isinstance(created_at, str) else None,
     )
 
 
-def finite(metrics: dict[str, Any]) -> dict[str, float]:
+def metrics_of(manifest: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that a manifest says."""
+    metrics = manifest.get("metrics")
+    return finite(metrics) if isinstance(metrics, dict) else {}
+
+
+def finite(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Those of ``metrics`` that are finite numbers."""
     return {str(name): float(value) for name, value in metrics.items() if _is_finite(value)}
 

@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.manifest import finite
 from hpcflow.runtime.warn import warn
 
 _EVERY_S = 1.0
 
 
 class Metrics:
-    """What was logged: the latest values, and those that were not written yet."""
+    """What was logged: the latest values, and those that were not written yet.
+
+    Attributes:
+        is_news: whether anything was logged since the latest values were asked for.
+    """
 
     def __init__(
         self,
@@ -36,6 +39,11 @@ class Metrics:
         self._facts: dict[str, Any] = {}
         self._written_at: float | None = None
         self._latest: dict[str, float] = {}
+        self.is_news = False
+
+    def resume(self, metrics: dict[str, float]) -> None:
+        """Take over the latest values of the attempt before."""
+        self._latest.update(metrics)
 
     def log(self, train_step: int, values: dict[str, Any], **facts: Any) -> None:
         """Take the values of one train step; ``facts`` go into the event beside them.
@@ -45,6 +53,7 @@ class Metrics:
         """
         self._waiting.append((train_step, {k: held(k, value) for k, value in values.items()}))
         self._facts = facts
+        self.is_news = True
         now = self._monotonic()
         if self._written_at is None or now - self._written_at >= _EVERY_S:
             self._written_at = now
@@ -65,9 +74,10 @@ class Metrics:
         self._events.append("progress", train_step=train_step, metrics=event, **self._facts)
 
     def latest(self) -> dict[str, float]:
-        """The latest finite value of every metric so far."""
+        """The latest value of every metric so far, also where that is no finite number."""
         self.flush()
-        return finite(self._latest)
+        self.is_news = False
+        return dict(self._latest)
 
     def close(self) -> None:
         """Write what waits, and nothing after."""

@@ -28,6 +28,7 @@ class Restored:
         shared_state: the state of rank 0; empty when there is none.
         rank_state: the state of this rank; None when there is none, or the ranks were others.
         placed: what gives out data, and was put to its place in it.
+        metrics: what it says of the training; of another run's checkpoint nothing.
     """
 
     path: Path
@@ -35,6 +36,7 @@ class Restored:
     shared_state: dict[str, Any]
     rank_state: dict[str, Any] | None
     placed: list[Any]
+    metrics: dict[str, float]
 
 
 def choose(

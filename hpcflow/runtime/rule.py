@@ -109,6 +109,8 @@ def judge(
     rule: Rule | None,
     held: Mapping[int, str] | None = None,
     mirror: MirrorState | None = None,
+    *,
+    is_over: bool = True,
 ) -> dict[int, list[str]]:
     """Train step -> why its checkpoint stays. Where there is no reason, it goes.
 
@@ -121,6 +123,8 @@ def judge(
         found: all checkpoints there are.
         held: train step -> why it must not go: it is being resumed from, for instance.
         mirror: what the run's mirror has; None where it has no mirror.
+        is_over: whether the training is over. Until then, more metrics may be logged for the
+            newest, so it takes no place among the best.
     """
     newest_first = sorted(found, key=lambda each: each.train_step, reverse=True)
     whole = [each for each in newest_first if each.state == COMPLETE]
@@ -140,7 +144,7 @@ def judge(
         return {train_step: why or all_kept for train_step, why in reasons.items()}
     for each in whole[1 : rule.last]:
         reasons[each.train_step].append(f"last {rule.last}")
-    for place, each in enumerate(best(whole, rule), start=1):
+    for place, each in enumerate(best(whole if is_over else whole[1:], rule), start=1):
         value = f"{rule.metric} {each.metrics[rule.metric]:.6g}"
         reasons[each.train_step].append(f"best: {value}" if place == 1 else f"no. {place}: {value}")
     for each in _first_in_each(whole, rule.every):

@@ -14,8 +14,9 @@ from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.interval import AutoInterval
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import Keeper
+from hpcflow.runtime.late_metrics import add_metrics
 from hpcflow.runtime.leaving import leave
-from hpcflow.runtime.manifest import CheckpointError
+from hpcflow.runtime.manifest import CheckpointError, finite
 from hpcflow.runtime.metrics import Metrics, held, number
 from hpcflow.runtime.notice import FLAG, NAMES, NOTHING, SAVE, Notice
 from hpcflow.runtime.parameters import Params
@@ -59,7 +60,8 @@ class Run:
         self._order = DataOrder()
         self._saving: Saving | None = None
         if job.checkpoint_dir is not None and job.adopt is None:
-            self._saving = Saving(job, job.checkpoint_dir, ranks, self._report, self._report_failed)
+            told = (self._report, self._add_metrics, self._report_failed)
+            self._saving = Saving(job, job.checkpoint_dir, ranks, *told)
             self._notice.listen()
         self._epochs: int | None = None
         self._total: int | None = None
@@ -102,6 +104,7 @@ class Run:
         if restored is not None:
             self.train_step = restored.train_step
             self._resumed_from = self._job.relative(restored.path)
+            self._metrics.resume(restored.metrics)
             self._order.resume(restored.shared_state, restored.rank_state, restored.placed)
         return self.train_step
 
@@ -116,7 +119,7 @@ class Run:
         if self.train_step <= total:
             self._order.enter_loop()
         while self.train_step < total:
-            self.train_step += 1
+            self._begin_train_step()
             yield self.train_step
             self._after_train_step()
 
@@ -130,6 +133,7 @@ class Run:
         while self._order.position.epoch < count:
             self._order.enter_epoch()
             yield self._order.position.epoch
+            self._add_late_metrics()
             self._order.leave_epoch()
         self._order.enter_loop()
 
@@ -150,7 +154,7 @@ class Run:
         self._begin(self._total_train_steps())
         try:
             for batch in self._timed(batches):
-                self.train_step += 1
+                self._begin_train_step()
                 yield batch
                 self._after_train_step()
         finally:
@@ -167,6 +171,7 @@ class Run:
     def log(self, **metrics: Any) -> None:
         """Report numbers of this train step; a tensor is fetched only when it is written.
 
+        They belong to its checkpoint, also after that was saved, until the next train step begins.
         About once a second they go into an event, all of them into TensorBoard. NaN is reported as
         no number. On other ranks than 0 nothing happens.
 
@@ -195,6 +200,10 @@ class Run:
             values = {name: number(held(name, value)) for name, value in metrics.items()}
             if values:
                 self._metrics.log(self.train_step, values, **self._progress())
+            self._add_late_metrics()
+            if self._saving is not None:
+                self._keeper.tidy(self.train_step, is_over=True)
+                self._keeper.say()
             self._metrics.close()
             self._events.append(
                 "finished", train_step=self.train_step, metrics=values, model=self._model()
@@ -228,6 +237,19 @@ class Run:
             return position.batches
         epochs_left = max(0, self._epochs - position.epoch)
         return self.train_step - position.batch + position.batches * epochs_left
+
+    def _begin_train_step(self) -> None:
+        self._add_late_metrics()
+        self.train_step += 1
+
+    def _add_late_metrics(self) -> None:
+        """Give what was logged since this train step was saved to its checkpoint."""
+        saving = self._saving
+        if saving is not None and saving.has(self.train_step) and self._metrics.is_news:
+            saving.add_metrics(self.train_step, self._metrics.latest())
+
+    def _add_metrics(self, train_step: int, metrics: dict[str, float]) -> None:
+        add_metrics(self._job, self._events, train_step, metrics)
 
     def _progress(self) -> dict[str, Any]:
         epoch = self._order.position.as_epochs if self._order.is_used else None
@@ -333,18 +355,18 @@ class Run:
     def _begin_to_save(self) -> None:
         """Hold the train loop until the state is copied; it is written while training goes on."""
         if self._saving is not None:
-            self._saving.begin(self.train_step, self._order.state(), **self._facts())
+            self._saving.begin(self.train_step, self._order.state(), self._facts)
             self._schedule.restart()
 
     def _save(self) -> None:
         """When this returns, the state is saved."""
         if self._saving is not None:
-            self._saving.save(self.train_step, self._order.state(), **self._facts())
+            self._saving.save(self.train_step, self._order.state(), self._facts)
             self._keeper.say()
             self._schedule.restart()
 
     def _facts(self) -> dict[str, Any]:
-        return {"epoch": self._progress()["epoch"], "metrics": self._metrics.latest()}
+        return {"epoch": self._progress()["epoch"], "metrics": finite(self._metrics.latest())}
 
     def _report(self, made: Made) -> None:
         """A checkpoint became visible. Called by whatever thread made it."""

@@ -39,7 +39,13 @@ from hpcflow.runtime.files import NewFile, Written, random_bits, remove_tree, wr
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.keeping import set_aside
-from hpcflow.runtime.manifest import Checkpoint, CheckpointError, read_manifest
+from hpcflow.runtime.manifest import (
+    Checkpoint,
+    CheckpointError,
+    finite,
+    metrics_of,
+    read_manifest,
+)
 from hpcflow.runtime.notice import BUSY, FAILED, NOTHING
 from hpcflow.runtime.objects import Create, JsonPart, Part
 from hpcflow.runtime.program_state import ProgramState
@@ -55,6 +61,7 @@ _MOST_HASHERS = 4
 
 _EXISTS = 1
 _ANOTHER = "another rank could not write"
+_Facts = Callable[[], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,7 @@ class _Flight:
         work: what this rank's thread does now, or did last.
         is_publishing: whether all parts are written, and rank 0 is about to publish.
         is_heard: whether what the ranks hear from each other now was said since the work began.
+        late_metrics: what was logged for it since it was begun.
     """
 
     train_step: int
@@ -98,6 +106,7 @@ class _Flight:
     work: Background | None = None
     is_publishing: bool = False
     is_heard: bool = False
+    late_metrics: dict[str, float] | None = None
 
 
 class Saving:
@@ -105,6 +114,8 @@ class Saving:
 
     Args:
         announce: told on rank 0 of every checkpoint that became visible by the thread of it.
+        add_metrics: called on rank 0, by the thread that trains, with the train step of a visible
+            checkpoint and what was logged for it since it was begun.
         tell_failed: told on rank 0, by the thread that trains, of the train step of a checkpoint
             that was being written and failed, and why.
 
@@ -118,11 +129,13 @@ class Saving:
         folder: Path,
         ranks: Ranks,
         announce: Callable[[Made], None],
+        add_metrics: Callable[[int, dict[str, float]], None],
         tell_failed: Callable[[int, str], None],
     ) -> None:
         self._job = job
         self._ranks = ranks
         self._announce = announce
+        self._add_metrics = add_metrics
         self._tell_failed = tell_failed
         self._store = CheckpointStore(folder)
         self._state = ProgramState({}, ranks)
@@ -146,6 +159,18 @@ class Saving:
     def is_under_way(self) -> bool:
         """Whether a checkpoint is being made; the same on all ranks."""
         return self._flight is not None
+
+    def has(self, train_step: int) -> bool:
+        """Whether the checkpoint of ``train_step`` is visible, or being made."""
+        return train_step == (self._flight.train_step if self._flight else self.saved_at)
+
+    def add_metrics(self, train_step: int, metrics: dict[str, float]) -> None:
+        """Add ``metrics`` to the checkpoint of ``train_step``, once it is visible. For rank 0."""
+        if self._flight is not None:
+            self._flight.facts["metrics"] = finite(metrics)  # where it is early enough for that
+            self._flight.late_metrics = metrics
+        else:
+            self._add_metrics(train_step, metrics)
 
     def status(self) -> int:
         """What this rank has to say of the checkpoint under way: BUSY, FAILED, or NOTHING."""
@@ -172,10 +197,13 @@ class Saving:
             if self._ranks.rank == 0:
                 flight.work = Background(lambda: self._publish(flight))
 
-    def begin(self, train_step: int, rank_state: dict[str, Any], **facts: Any) -> None:
+    def begin(self, train_step: int, rank_state: dict[str, Any], facts: _Facts) -> None:
         """Capture the state after ``train_step``, and let it be written while training goes on.
 
         A checkpoint under way is waited for. All ranks call it together.
+
+        Args:
+            facts: what the manifest says besides; not asked where there is nothing to do.
 
         Raises:
             CheckpointError: it could not be begun, on all ranks.
@@ -200,8 +228,11 @@ class Saving:
 
         flight.work = Background(work)
 
-    def save(self, train_step: int, rank_state: dict[str, Any], **facts: Any) -> None:
+    def save(self, train_step: int, rank_state: dict[str, Any], facts: _Facts) -> None:
         """Make the checkpoint of ``train_step`` in place: when this returns, it is visible.
+
+        Args:
+            facts: as for :meth:`begin`.
 
         Raises:
             CheckpointError: it could not be made, on all ranks; nothing became visible.
@@ -254,7 +285,8 @@ class Saving:
         if path is None:
             return None
         self._set_aside_damaged()
-        train_step = read_manifest(path)["train_step"]
+        manifest = read_manifest(path)
+        train_step = manifest["train_step"]
         shared = read_rank_state(path, 0) or {}
         own = read_rank_state(path, self._ranks.rank)
         saved_by = shared.get("world_size", self._ranks.world_size)
@@ -267,9 +299,11 @@ class Saving:
                 )
             own = None
         placed = self._state.load(path, is_by_as_many=is_by_as_many)
-        if path == self._store.path(train_step):
+        is_own = path == self._store.path(train_step)
+        if is_own:
             self.saved_at = train_step
-        return Restored(path, train_step, shared, own, placed)
+        metrics = metrics_of(manifest) if is_own else {}
+        return Restored(path, train_step, shared, own, placed, metrics)
 
     def _set_aside_damaged(self) -> None:
         """What any rank has found damaged, rank 0 sets aside."""
@@ -288,7 +322,7 @@ class Saving:
         if self._ranks.rank == 0:
             self._store.clean(lambda: require_no_successor(self._job))
 
-    def _stage(self, train_step: int, facts: dict[str, Any]) -> _Flight | None:
+    def _stage(self, train_step: int, ask_facts: _Facts) -> _Flight | None:
         """Finish what is under way, and create the hidden folder; None if there is nothing to do.
 
         Raises:
@@ -314,7 +348,7 @@ class Saving:
         if token == _EXISTS:
             self.saved_at = train_step
             return None
-        facts.update(world_size=self._ranks.world_size)
+        facts = {**ask_facts(), "world_size": self._ranks.world_size}
         facts.update(run_id=self._job.run_id, attempt=self._job.attempt)
         staged = self._store.staging_path(train_step, token)
         return _Flight(train_step, staged, facts, threading.current_thread(), began)
@@ -374,6 +408,8 @@ class Saving:
     def _succeed(self, flight: _Flight) -> None:
         self._flight = None
         self.saved_at = flight.train_step
+        if flight.late_metrics is not None:
+            self._add_metrics(flight.train_step, flight.late_metrics)
 
     def _give_up(self, flight: _Flight, reason: str | None = None) -> None:
         self._flight = None

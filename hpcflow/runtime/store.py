@@ -14,6 +14,7 @@ ranks do together is in :mod:`hpcflow.runtime.saving`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,19 +24,26 @@ from hpcflow.runtime import quota, room
 from hpcflow.runtime.files import (
     Written,
     names_in,
+    random_bits,
     random_word,
     remove_tree,
     sizes_below,
     sync,
     sync_folders,
+    write_new,
 )
 from hpcflow.runtime.manifest import (
     ALL,
     NAME,
+    NOTHING,
     Checkpoint,
     CheckpointError,
     DamagedError,
     Share,
+    finite,
+    manifest_bytes,
+    metrics_of,
+    parse_manifest,
     read_manifest,
     verify,
     write_manifest,
@@ -147,6 +155,59 @@ class CheckpointStore:
         return Checkpoint(
             path, train_step, size_bytes, facts.get("epoch"), facts.get("metrics") or {}
         )
+
+    def add_metrics(
+        self,
+        train_step: int,
+        metrics: Mapping[str, float],
+        require_right: Callable[[], None] = lambda: None,
+        *,
+        run_id: str | None,
+        attempt: int | None,
+    ) -> Checkpoint:
+        """Replace the manifest of a checkpoint by one that has ``metrics``, too, and ``attempt``.
+
+        A metric that is no number any more is left out.
+
+        Args:
+            run_id: whose it has to be.
+            require_right: as in :meth:`publish`.
+
+        Raises:
+            NotThere: there is none of ``train_step``.
+            CheckpointError: it is not this run's, or would be unreadable.
+            OSError: the disk is full or gone, or a later attempt has made it; it is as it was.
+        """
+        path = self.path(train_step)
+        self.check(path, NOTHING)
+        # Should another take its place meanwhile, this folder has another name then.
+        folder = os.open(str(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            manifest = read_manifest(path)
+            if manifest.get("run_id") != run_id:
+                raise CheckpointError("its manifest is of another run")
+            _require_not_later(path, attempt)
+            changed = {**manifest, "metrics": finite({**metrics_of(manifest), **metrics})}
+            if attempt is not None:
+                changed["attempt"] = attempt
+            if changed != manifest:
+                self._replace_manifest(folder, train_step, manifest_bytes(changed), require_right)
+        finally:
+            os.close(folder)
+        return self.check(path, NOTHING)
+
+    def _replace_manifest(
+        self, folder: int, train_step: int, data: bytes, require_right: Callable[[], None]
+    ) -> None:
+        parse_manifest(data)
+        staged = self.stage(train_step, random_bits(62), len(data))
+        try:
+            write_new(staged / NAME, data)
+            require_right()
+            os.rename(str(staged / NAME), NAME, dst_dir_fd=folder)
+            sync(self.path(train_step))
+        finally:
+            remove_tree(staged)
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; each newer one that is not gets a warning.

@@ -97,6 +97,13 @@ def checkpoint(train_step: int, minutes: float = 0, **more: Any) -> bytes:
     return event("checkpoint", minutes, train_step=train_step, **said)
 
 
+def late_metrics(train_step: int, minutes: float = 0, **metrics: float | None) -> bytes:
+    """A job logged these for a train step after its checkpoint was begun in minute 1."""
+    said = {"path": f"checkpoints/{train_step}", "size_bytes": 1000, "created_at": to_text(at(1))}
+    more = {"epoch": 1.5, "metrics": metrics}
+    return event("checkpoint_metrics", minutes, train_step=train_step, **said, **more)
+
+
 def removed(train_step: int, minutes: float = 0) -> bytes:
     """A job removed a checkpoint by its rule."""
     said = {"path": f"checkpoints/{train_step}", "size_bytes": 1000}

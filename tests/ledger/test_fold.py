@@ -24,6 +24,7 @@ from tests.ledger.lines import (
     event,
     exited,
     intended,
+    late_metrics,
     mirror,
     observed,
     progress,
@@ -288,6 +289,53 @@ def test_a_checkpoint_that_was_removed_stays_so_whichever_file_is_read_first(tol
         assert story.skipped == 0
 
 
+LATE = {
+    "by the attempt that made it": (
+        [],
+        {1: [checkpoint(10, 1), late_metrics(10, 5, loss=0.1)]},
+        None,
+    ),
+    "by the next attempt": (
+        [],
+        {1: [checkpoint(10, 1, metrics={"loss": 0.5})], 2: [late_metrics(10, 5, loss=0.1)]},
+        None,
+    ),
+    "of one that was removed by its job since": (
+        [],
+        {1: [checkpoint(10, 1)], 2: [late_metrics(10, 5, loss=0.1), removed(10, 6)]},
+        BY_JOB,
+    ),
+    "of one that was removed by a person since": (
+        [removed_by_hand(10, 2, 6)],
+        {1: [checkpoint(10, 1)], 2: [late_metrics(10, 5, loss=0.1)]},
+        BY_PERSON,
+    ),
+}
+
+
+@pytest.mark.parametrize("told", LATE)
+def test_what_is_logged_later_is_the_checkpoints_whichever_file_is_read_first(told: str) -> None:
+    records, events, by = LATE[told]
+    files = {0: records, **events}
+    for order in permutations(files):
+        story = Story()
+        for number in order:
+            story.events(number, *files[number]) if number else story.journal(*records)
+        (row,) = story.fold.checkpoints.values()
+        assert row.removed == by
+        assert by or (row.metrics, row.epoch, row.created_at) == ({"loss": 0.1}, 1.5, at(1))
+        assert story.skipped == 0
+
+
+def test_what_is_logged_later_is_no_new_checkpoint() -> None:
+    story = Story().journal(intended(1), submitted(1)).events(1, started(1), checkpoint(10, 1))
+    story.journal(ended(1, Cause.PREEMPTED), intended(2), submitted(2))
+    story.events(2, started(2, 7), late_metrics(10, 9, loss=0.1))
+    first, second = story.attempts()
+    assert first.report["saved_at"] == to_text(at(1))
+    assert "saved" not in second.report
+
+
 def failed(train_step: int, why: str = "[Errno 28] No space left on device") -> bytes:
     return event("checkpoint_failed", train_step=train_step, why=why)
 
@@ -333,6 +381,8 @@ def test_a_removal_that_makes_no_sense_is_skipped() -> None:
         event("checkpoint", train_step=1, path="/etc/passwd"),
         event("checkpoint", train_step=1),
         event("checkpoint", train_step=10**30, path="c"),
+        event("checkpoint_metrics", train_step=1, path="../../etc"),
+        event("checkpoint_metrics", train_step=1, path="c", created_at=["then"]),
         event("checkpoint_removed", train_step=1, path="../../etc"),
         event("checkpoint_removed", train_step=1),
         event("checkpoint_failed", train_step=1),

@@ -73,6 +73,8 @@ EVENTS: Final[list[dict[str, Any]]] = [
     | {"metrics": {"loss": 0.5}},
     {"event": "checkpoint", "train_step": 1, "path": "checkpoints/1", "size_bytes": 1, "epoch": 1}
     | {"metrics": {"loss": 0.5}, "held_s": 1, "write_s": 1, "interval_s": 1},
+    {"event": "checkpoint_metrics", "train_step": 1, "path": "checkpoints/1", "size_bytes": 1}
+    | {"epoch": 1, "metrics": {"loss": 0.5}, "created_at": _AT},
     {"event": "checkpoint_removed", "train_step": 1, "path": "checkpoints/1", "size_bytes": 1},
     {"event": "checkpoint_failed", "train_step": 1, "why": "disk full"},
     {"event": "notice", "signal": "TERM"},

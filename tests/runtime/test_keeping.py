@@ -296,8 +296,8 @@ def test_what_the_mirror_reads_stays_until_it_has_it(tmp_path: Path) -> None:
 def test_the_mirror_may_begin_with_one_while_it_is_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def judge(*arguments: Any) -> dict[int, list[str]]:
-        reasons = rule_judge(*arguments)
+    def judge(*arguments: Any, **named: Any) -> dict[int, list[str]]:
+        reasons = rule_judge(*arguments, **named)
         tell_mirror(tmp_path, "began", 10)
         return reasons
 
@@ -319,7 +319,7 @@ def test_a_mirror_that_has_not_said_a_word_is_waited_for_all_the_same(tmp_path: 
         tell_mirror(folder, "mirrored", 10)
         if not has_mirror:
             (folder / "mirror.jsonl").unlink()
-        Keeper(job, EventLog(job.events)).tidy(30)
+        Keeper(job, EventLog(job.events)).tidy(30, is_over=True)
         assert there(folder) == left
 
 

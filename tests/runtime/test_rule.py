@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hpcflow.runtime.manifest import finite
 from hpcflow.runtime.mirrored import MirrorState
-from hpcflow.runtime.rule import COMPLETE, FOREIGN, TORN, Found, Rule, judge, parse_rule
+from hpcflow.runtime.rule import COMPLETE, FOREIGN, TORN, Found, Rule, best, judge, parse_rule
 
 LOSS: dict[str, Any] = {"metric": "loss", "is_more_better": False}
 ACCURACY: dict[str, Any] = {"metric": "accuracy", "is_more_better": True}
@@ -44,6 +44,7 @@ class Row:
     stay: list[int]
     held: Mapping[int, str] = field(default_factory=dict)
     mirror: MirrorState | None = None
+    is_over: bool = True
 
 
 def mirror(done: Iterable[int] = (), under_way: Iterable[int] = ()) -> MirrorState:
@@ -77,6 +78,20 @@ TABLE = [
         [saved(10, loss=0.3), saved(20, loss=0.2), saved(30, loss=0.1)],
         Rule(1, 1, **LOSS),
         [30],
+    ),
+    Row(
+        "while it trains the newest may get another value, and takes no place among the best",
+        [saved(10, loss=0.4), saved(20, loss=0.2), saved(30, loss=0.3), saved(40, loss=0.1)],
+        Rule(1, 2, **LOSS),
+        [20, 30, 40],
+        is_over=False,
+    ),
+    Row(
+        "nor does a newest one that is torn",
+        [saved(10, loss=0.3), saved(20, loss=0.2), torn(30)],
+        Rule(1, 1, **LOSS),
+        [10, 20],
+        is_over=False,
     ),
     Row(
         "of equals the earliest, which was made closest to the evaluation",
@@ -196,7 +211,7 @@ TABLE = [
 
 @pytest.mark.parametrize("row", TABLE, ids=[row.told for row in TABLE])
 def test_what_stays(row: Row) -> None:
-    reasons = judge(row.found, row.rule, row.held, row.mirror)
+    reasons = judge(row.found, row.rule, row.held, row.mirror, is_over=row.is_over)
     assert sorted(reasons) == sorted(each.train_step for each in row.found)
     assert sorted(step for step, why in reasons.items() if why) == row.stay
 
@@ -253,6 +268,20 @@ def test_a_mirror_holds_what_it_reads_and_at_most_as_many_more_as_the_rule(
     more = {step for step, why in reasons.items() if why and not without[step]}
     assert len(more - mirror.under_way) <= rule.last + rule.best
     assert all(reasons[step] for step, why in without.items() if why)
+
+
+@given(FOUND, RULES, st.floats(allow_nan=False))
+def test_whatever_value_the_newest_gets_at_last_the_best_is_still_there(
+    found: list[Found], rule: Rule, value: float
+) -> None:
+    newest = max((each.train_step for each in found if each.state == COMPLETE), default=None)
+    last = [
+        replace(each, metrics=finite({"loss": value})) if each.train_step == newest else each
+        for each in found
+    ]
+    reasons = judge(found, rule, is_over=False)
+    whole = [each for each in last if each.state == COMPLETE]
+    assert all(reasons[each.train_step] for each in best(whole, rule))
 
 
 @given(FOUND, RULES, st.dictionaries(STEPS, st.just("held"), max_size=3))

@@ -100,7 +100,7 @@ def test_no_other_folder_is_removed_in_place_of_the_one_that_was_copied(
     thesis.mkdir()
     (thesis / "text").write_text("years")
 
-    def swap(_keeper: Keeper, _train_step: int) -> None:
+    def swap(_keeper: Keeper, _train_step: int, **_: bool) -> None:
         state.rename(state.parent / "aside")
         thesis.rename(state)
 
