@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from hpcflow.cli.failure import say_failure
 from hpcflow.cli.output import detail_json, jsonable, metric_text, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import LedgerError
@@ -67,7 +68,7 @@ def until_still(
         extra = jsonable(launched) if launched else {}
         print_json({**extra, **detail_json(session.detail(run_id))})
     else:
-        _say(run, can_go_on=not lost)
+        _say(session.detail(run_id), can_go_on=not lost)
     return 0 if run.state is RunState.COMPLETED else 1
 
 
@@ -134,11 +135,13 @@ def is_still(run: RunView) -> bool:
     return run.state.is_final or run.state in (RunState.WAITING, RunState.CREATED)
 
 
-def _say(run: RunView, *, can_go_on: bool) -> None:
+def _say(detail: RunDetail, *, can_go_on: bool) -> None:
+    run = detail.run
     cause = f" ({run.cause.value})" if run.cause else ""
     colour = "green" if run.state is RunState.COMPLETED else "red"
     echo(f"{run.run_id}: {run.state.value}{cause}", fg=colour, nl=False)
     echo(f"  {metric_text(run.metrics)}" if run.metrics else "")
+    say_failure(detail)
     if run.state is not RunState.COMPLETED and can_go_on:
         echo(f"  what it printed  hpcflow logs {run.run_id}")
         echo(f"  go on            hpcflow resume {run.run_id}")

@@ -82,6 +82,7 @@ def detail_json(detail: RunDetail) -> dict[str, Any]:
     The ledger knows checkpoints that were complete once; a purge, or their owner, may have taken
     them since.
     """
+    from hpcflow.cli.failure import failure_of
     from hpcflow.storage.checkpoints import is_complete
 
     run = jsonable(detail.run)
@@ -100,6 +101,7 @@ def detail_json(detail: RunDetail) -> dict[str, Any]:
         "attempts": jsonable(detail.attempts),
         "checkpoints": checkpoints,
         "mirror": jsonable(detail.mirror),
+        "failure": jsonable(failure_of(detail)),
     }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.failure import next_text, say_failure
 from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, site_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, StorageError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 def command(run: str, as_json: bool) -> int:
     """Show RUN: where it stands, its attempts, checkpoints and metrics.
 
+    If its last attempt failed, it also shows the error, and the last lines of the log.
     A name that several runs have means the newest of them.
     """
     session = Session()
@@ -108,7 +110,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
         "command": " ".join(detail.command),
         "progress": progress,
         "metrics": metric_text(run.metrics),
-        "next": run.next_action or "",
+        "next": next_text(detail),
         "mirror": _mirror(detail),
         "cost": cost_text(detail, unbilled),
         "run directory": run.run_dir + (" (gone)" if is_gone(RunDir(Path(run.run_dir))) else ""),
@@ -116,6 +118,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
     for key, value in lines.items():
         if value:
             echo(f"  {key:<14} {value}")
+    say_failure(detail)
     if run.save_error is not None:
         warn(_unsaved(run, detail.checkpoints))
     console = make_console()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.failure import failure_of, say_failure
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.terminal import echo
@@ -178,11 +179,17 @@ def _json(
         "attempt": queued.attempt if queued else None,
         "job_id": queued.job_id if queued else None,
         "waits_in": "slurm" if wait is not None else None,
+        "failure": failure_of(detail),
     }
     if unsent is not None:
         is_over = detail.run.state.is_final or detail.run.state.value == "running"
         told["waits_in"] = None if is_over or queued is not None else "hpcflow"
-        return {**told, "words": unsent.words, "until": unsent.until, "next": unsent.to_try}
+        return {
+            **told,
+            "words": unsent.words,
+            "until": unsent.until,
+            "next": unsent.to_try,
+        }
     assert wait is not None
     job = wait.job
     return {
@@ -234,6 +241,7 @@ def _print(
         assert unsent is not None
         until = f", not before {unsent.until:%Y-%m-%d %H:%M:%S} UTC" if unsent.until else ""
         echo(f"  {unsent.words}{until}")
+        say_failure(detail)
         to_try = unsent.to_try
     for number, text in enumerate(to_try):
         echo(f"  {'next' if not number else 'or':<12} {text}")

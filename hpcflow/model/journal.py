@@ -195,6 +195,11 @@ class Ended(_Record):
     exit_code: ExitCode | None = None
     ended_at: Moment | None = None
     rule: str = Field(description="Which rule said so, for people.")
+    log_digest: str | None = Field(
+        None,
+        description="Of an attempt that failed: the same text as of another one whose log ends "
+        "alike.",
+    )
 
 
 class ChargeLine(BaseModel):

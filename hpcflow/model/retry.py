@@ -47,7 +47,13 @@ class Retry(Section):
         "word.",
         examples=[3],
     )
-    failures: Budget = Field(3, description="Times after the program failed.", examples=[0])
+    failures: Budget = Field(
+        3,
+        description="Times after the program failed. A program that crashes twice in a row, each "
+        "time within two minutes and before its first train step, with the same last lines, is not "
+        "sent a third time.",
+        examples=[0],
+    )
     stalls: Budget = Field(
         3, description="Times after it made no progress and was ended for that.", examples=[1]
     )

@@ -59,6 +59,7 @@ from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.journal_buffer import JournalBuffer
 from hpcflow.observe.judge import is_as_known, judge, observed
 from hpcflow.observe.launching import launch_failed, may_still_be_told
+from hpcflow.observe.log_digest import with_log_digest
 from hpcflow.observe.memory import memory_when_killed
 from hpcflow.observe.own_word import first_notice, has_finished, last_sign
 from hpcflow.observe.resized import lives_of
@@ -400,7 +401,7 @@ class _Watch:
         # Without accounting, only the job's own last word may end what the queue has forgotten.
         is_told = job is not None or self._accounting.answered(attempt.job_id)
         if now_is is not None and (is_told or now_is.exit_code is not None):
-            records = self._records(written, now_is, job)
+            records = with_log_digest(written.run_dir, self._records(written, now_is, job))
             # Before the records are journaled: a process that is killed in between comes to the
             # same end the next time.
             if all(keep_from_starting(written.run_dir, record) for record in records):

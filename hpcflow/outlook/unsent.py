@@ -21,9 +21,12 @@ from hpcflow.model.views import AttemptView, RunView
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _RESUME: Final = "send it now: hpcflow resume {run}"
 _FIND_CAUSE: Final = "see why: hpcflow history {run}; then go on: hpcflow resume {run}"
+_CRASHED: Final = "see its log: hpcflow logs {run}; correct the program, then: hpcflow resume {run}"
 _FAILED: Final = "see why: hpcflow logs {run}; a daemon would send it again: hpcflow daemon status"
 #: The rule by which a run waits for a budget, in :mod:`hpcflow.requeue.policy`.
 _OVER_BUDGET: Final = "over_budget"
+#: The same of the rule that stops a run whose program crashes at its start.
+_SAME_CRASH: Final = "same_crash"
 _TO_BE_SENT: Final = (RunState.CREATED, RunState.WAITING, RunState.FAILED)
 _DAEMON: Final = "the daemon sends it, see whether it runs: hpcflow daemon status; or " + _RESUME
 
@@ -117,7 +120,8 @@ def _waits(
     decided = _last(records, lambda each: isinstance(each, Decided))
     why = decided.why if isinstance(decided, Decided) else ""
     if action == "stop":
-        return f"it was stopped ({rule}): {why}", None, _FIND_CAUSE
+        advice = _CRASHED if rule == _SAME_CRASH else _FIND_CAUSE
+        return f"it was stopped ({rule}): {why}", None, advice
     if rule == "delayed":
         return f"Slurm did not take it: {_refusal(records) or why}", run.next_at, _RESUME
     if rule == "trial":

@@ -9,7 +9,7 @@ from hpcflow.model.state import run_state_after
 from hpcflow.model.units import write_duration
 from hpcflow.observe.judge import LEFT_WITHIN, LISTED_AFTER_S, VANISHED_AFTER_S
 from hpcflow.observe.table import ENDS, End
-from hpcflow.requeue.policy import FORGOTTEN_AFTER, MEMORY_FACTOR, NEW_FOR
+from hpcflow.requeue.policy import CRASHES_WITHIN, FORGOTTEN_AFTER, MEMORY_FACTOR, NEW_FOR
 from hpcflow.requeue.table import EXAMPLES, Example
 
 _BEGIN: Final = "<!-- Made by `python -m hpcflow.reference` from {source}; edit that. -->"
@@ -96,6 +96,13 @@ _NUMBERS: Final = (
         _duration(NEW_FOR.total_seconds()),
         "a run that was just created is left to the process that created it (`new`)",
         "longer than `hpcflow run` takes to write its first intent, also while Slurm is slow",
+    ),
+    (
+        _duration(CRASHES_WITHIN.total_seconds()),
+        "a failure this soon after the start, before the first train step, is a crash; the second "
+        "one in a row with the same last lines stops the run (`same_crash`)",
+        "longer than the imports of a program on a busy file system, shorter than training that "
+        "is worth a third try",
     ),
     (
         _duration(VANISHED_AFTER_S),

@@ -9,7 +9,7 @@ from typing import Any, Final
 from hpcflow.clock import from_text, later
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.state import AttemptState, Cause
-from hpcflow.requeue.policy import AttemptFacts, Facts, Stage
+from hpcflow.requeue.policy import CRASHES_WITHIN, AttemptFacts, Facts, Stage
 
 #: How long to wait after Slurm did not take a job: doubled each time in a row, up to the longest.
 _DELAY_S: Final = 30.0
@@ -94,7 +94,20 @@ def _attempt(row: AttemptRow) -> AttemptFacts:
         checkpoint=row.report.get("saved"),
         mem_mb=row.journal.get("intended", {}).get("mem_mb"),
         is_ending=row.state == AttemptState.COMPLETING.value,
+        crash=_crash(row),
     )
+
+
+def _crash(row: AttemptRow) -> str | None:
+    """How its log ends, if it failed soon after its start, before its first train step."""
+    report = row.report
+    if row.started_at is None or row.ended_at is None or "saved" in report:
+        return None
+    has_trained = (report.get("train_step") or 0) > (report.get("began_at") or 0)
+    if has_trained or row.ended_at - row.started_at > CRASHES_WITHIN:
+        return None
+    digest: str | None = row.journal.get("ended", {}).get("log_digest")
+    return digest
 
 
 def _ended_at(row: AttemptRow) -> datetime | None:

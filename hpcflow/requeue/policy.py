@@ -29,6 +29,9 @@ FORGOTTEN_AFTER: Final = timedelta(days=14)
 CLOCKS_DIFFER: Final = timedelta(hours=2)
 #: More would be longer than any `backoff_max`, and at some point than any number.
 _MOST_DOUBLINGS: Final = 40
+#: A failure within this time of the start, before the first train step, is a crash: with torch on a
+#: busy file system, imports take a minute.
+CRASHES_WITHIN: Final = timedelta(minutes=2)
 #: What more memory means after running out of it.
 MEMORY_FACTOR: Final = 1.5
 
@@ -63,6 +66,8 @@ class AttemptFacts:
         checkpoint: the highest train step of a complete checkpoint made in it; None for none.
         mem_mb: memory on every node that it asked for; None where it named none.
         is_ending: Slurm is ending its job, or the job has reported its end.
+        crash: how the log ends of an attempt that failed within :data:`CRASHES_WITHIN`, before its
+            first train step: equal for two that failed alike. None for any other attempt.
     """
 
     number: int
@@ -73,6 +78,7 @@ class AttemptFacts:
     checkpoint: int | None = None
     mem_mb: int | None = None
     is_ending: bool = False
+    crash: str | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,8 @@ class Decision:
 
 #: The rule by which a run stops that makes no new checkpoint.
 NO_PROGRESS: Final = "no_progress"
+#: The rule by which a run stops whose program crashes at its start.
+SAME_CRASH: Final = "same_crash"
 
 #: Cause -> the budget that an end of this cause is charged to. One that is not here costs nothing:
 #: what an admin does to a job says nothing about the run.
@@ -291,6 +299,18 @@ def _deadline(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
     return _time_is_up(facts, "deadline", f"its deadline was {deadline:%Y-%m-%d %H:%M} UTC", now)
 
 
+def _same_crash(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    """A program that crashes twice at its start, alike, crashes a third time."""
+    ran = [each for each in facts.counted if each.has_run][-2:]
+    if len(ran) < 2 or ran[0].crash is None or ran[0].crash != ran[1].crash:
+        return None
+    why = (
+        f"attempts {ran[0].number} and {ran[1].number} failed soon after their start, before the "
+        "first train step, with the same last lines"
+    )
+    return Decision(Action.STOP, SAME_CRASH, why)
+
+
 def _no_progress(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
     # What an admin does to a job is no sign of trouble, but what it had made until then counts.
     ran = [
@@ -398,6 +418,7 @@ RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = 
     _forgotten,
     _purged,
     _deadline,
+    _same_crash,
     _no_progress,
     _budget,
     _memory,

@@ -56,6 +56,15 @@ def _made(*checkpoints: int | None, causes: Sequence[Cause]) -> tuple[AttemptFac
     return tuple(replace(attempt, checkpoint=made) for attempt, made in pairs)
 
 
+def _crashed(*crashes: str | None) -> tuple[AttemptFacts, ...]:
+    """Attempts that failed, with what their logs end in if they crashed at their start."""
+    failed = _ended(*[Cause.FAILED] * len(crashes), checkpoints=False)
+    return tuple(
+        replace(each, crash=crash, ended_at=_HOUR_AGO)
+        for each, crash in zip(failed, crashes, strict=True)
+    )
+
+
 def _run(attempts: tuple[AttemptFacts, ...] = (), **changes: Any) -> Facts:
     return Facts("digits-20260228-abcdefgh", _MADE, attempts, **changes)
 
@@ -213,6 +222,36 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         _run(_ended(Cause.FAILED, Cause.FAILED, checkpoints=False)),
         Action.WAIT,
         "backoff",
+    ),
+    Example(
+        "crashed at its start, before its first train step",
+        _run(_crashed("a")),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example(
+        "crashed twice at its start, with the same last lines",
+        _run(_crashed("a", "a")),
+        Action.STOP,
+        "same_crash",
+    ),
+    Example(
+        "crashed twice at its start, with other last lines",
+        _run(_crashed("a", "b")),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example(
+        "crashed at its start, trained in the next attempt, crashed again with the same last lines",
+        _run(_crashed("a", None, "a")),
+        Action.STOP,
+        "no_progress",
+    ),
+    Example(
+        "crashed twice with the same last lines, was resumed by hand, crashed again",
+        _run(_crashed("a", "a", "a"), counted_from=3),
+        Action.RESUBMIT,
+        "go_on",
     ),
     Example(
         "failed four times, each time further on",

@@ -1,0 +1,68 @@
+"""What the log of a run's last attempt says about its failure, for every command that shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hpcflow.errors import StorageError, shell_word
+from hpcflow.model.state import AttemptState, Cause
+from hpcflow.storage.layout import RunDir
+from hpcflow.terminal import echo
+
+if TYPE_CHECKING:
+    from hpcflow.model.views import RunDetail
+    from hpcflow.storage.failure import Failure
+
+_FAILED: Final = (Cause.FAILED, Cause.OUT_OF_MEMORY)
+
+
+def failure_of(detail: RunDetail) -> Failure | None:
+    """Return what the log of the last attempt says, if that attempt failed.
+
+    People paste it into messages, so secrets are redacted. ``hpcflow logs`` has every byte.
+    """
+    jobs = [each for each in detail.attempts if each.state is not AttemptState.WITHDRAWN]
+    if not jobs or jobs[-1].cause not in _FAILED:
+        return None
+    from hpcflow.model.secret import redact
+    from hpcflow.storage.failure import read_failure
+
+    failure = read_failure(RunDir(Path(detail.run.run_dir)), jobs[-1].attempt)
+    if failure is None:
+        return None
+    error = failure.error and redact(failure.error)
+    return replace(failure, error=error, lines=tuple(map(redact, failure.lines)))
+
+
+def say_failure(detail: RunDetail) -> None:
+    """Print the error of the last attempt and the last lines of its log, if it failed."""
+    failure = failure_of(detail)
+    if failure is None:
+        return
+    if failure.error is not None:
+        rank = "" if failure.rank is None else f"rank {failure.rank}: "
+        echo(f"  {'error':<14} {rank}{failure.error}", fg="red")
+    if failure.at is not None:
+        echo(f"  {'raised at':<14} {failure.at}")
+    if failure.lines:
+        echo(f"  {'last lines':<14} of {shell_word(failure.log)}")
+        for line in failure.lines:
+            echo(f"    {line}", dim=True)
+
+
+def next_text(detail: RunDetail) -> str:
+    """The next action of a run; if the run was stopped, with the reason."""
+    action = detail.run.next_action or ""
+    if not action.startswith("stop:"):
+        return action
+    from hpcflow.model.journal import Decided
+    from hpcflow.storage import journal
+
+    try:
+        records = journal.read(RunDir(Path(detail.run.run_dir)))
+    except StorageError:
+        return action  # scratch was purged
+    decided = next((each for each in reversed(records) if isinstance(each, Decided)), None)
+    return f"{action}: {decided.why}" if decided and action.endswith(decided.rule) else action

@@ -1,0 +1,214 @@
+"""Why an attempt failed, as its log says: the error of the first rank that failed, and the last
+lines.
+
+All ranks write to one log. Where torch marks lines with their rank, the ranks are told apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hpcflow.runtime.reading import open_file
+from hpcflow.storage.layout import RunDir
+
+#: What is read of a log: its end, which has the errors of a thousand ranks.
+_MAX_BYTES: Final = 1 << 20
+_MAX_CHARS: Final = 500
+_LAST_LINES: Final = 10
+
+_HEADER: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(r'\s+File "(.+)", line ([0-9]+)(?:, in .*)?')
+_ERROR: Final = re.compile(r"[A-Za-z_][\w.<>]*(?:: .*|:)?")
+#: What Python writes between the tracebacks of one failure.
+_CHAINED: Final = (
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+)
+#: ``[rank3]: `` of torch, ``[default3]:`` of torchrun, ``3: `` of srun.
+_RANK: Final = re.compile(r"\[(?:rank|default)([0-9]+)\]: ?|([0-9]+): ")
+#: srun names the tasks that failed; torchrun, the rank that failed first.
+_SRUN_TASK: Final = re.compile(r"srun: error: \S+: tasks? ([0-9]+)[0-9,-]*: Exited with .*")
+_ROOT_CAUSE: Final = re.compile(r"  rank +: ([0-9]+) \(local_rank: [0-9]+\)")
+_OF_TORCHRUN: Final = "torch.distributed.elastic."
+#: What launchers write about a failure: it differs in each attempt, and says nothing of its reason.
+_OF_LAUNCHERS: Final = re.compile(
+    r"Terminated|[EWI][0-9]{4} [0-9:.]+ .*|srun: (?:error: .*: tasks? [][0-9,-]+: |[^e]).*"
+    r"|slurmstepd\S*: error: \*\*\* .*|=+|-+|\*+|Setting OMP_NUM_THREADS .*|\S+ FAILED|Failures:"
+    r"|  <NO_OTHER_FAILURES>|Root Cause .*|\[[0-9]+\]:"
+    r"|  (?:time|host|rank|exitcode|error_file|traceback) *: .*"
+)
+#: What differs between two attempts that failed alike: addresses, random names, numbers.
+_CHANGES: Final = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]{16,}\b|\btmp[a-z0-9_]{8}\b|[0-9]+")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What the log of an attempt says about its failure.
+
+    Attributes:
+        log: the file.
+        error: the last line of the first traceback; None without one.
+        at: the file and line that raised it.
+        rank: the rank that failed first; None if the log does not name it.
+        lines: the last lines, without what launchers write.
+    """
+
+    attempt: int
+    log: Path
+    error: str | None
+    at: str | None
+    rank: int | None
+    lines: tuple[str, ...]
+
+    @property
+    def digest(self) -> str | None:
+        """The same text for two attempts that failed alike; None if the log says nothing."""
+        said = [f"{Path(self.at or '').name} {self.error}"] if self.error else self.lines
+        if not said:
+            return None
+        alike = sorted({_CHANGES.sub("0", line) for line in said})  # ranks write in any order
+        return hashlib.sha256("\n".join(alike).encode()).hexdigest()[:16]
+
+
+def read_failure(run_dir: RunDir, attempt: int) -> Failure | None:
+    """Return what the log of an attempt says about its failure; None if it cannot be read."""
+    log = run_dir.attempt(attempt).log
+    with suppress(OSError), open_file(log) as file:
+        begin = max(0, file.seek(0, os.SEEK_END) - _MAX_BYTES)
+        file.seek(begin)
+        text = file.read(_MAX_BYTES).decode(errors="replace")
+        lines = text.split("\n")[1 if begin else 0 :]
+        return explain(attempt, log, [_shown(line) for line in lines])
+    return None
+
+
+def explain(attempt: int, log: Path, lines: Sequence[str]) -> Failure:
+    """Return what ``lines``, the end of ``log``, say about a failure."""
+    found = _tracebacks(lines)
+    dropped: set[int] = set()
+    for each in found:
+        if each.error.startswith(_OF_TORCHRUN):
+            dropped.update(each.numbers)
+    own = [
+        number
+        for number, line in enumerate(lines)
+        if line and number not in dropped and not _OF_LAUNCHERS.fullmatch(line)
+    ]
+    first = _first([each for each in found if not each.error.startswith(_OF_TORCHRUN)], own)
+    if first is None:
+        last = [lines[number] for number in own[-_LAST_LINES:]]
+        return Failure(attempt, log, None, None, _named_rank(lines), tuple(last))
+    rank = _rank_of(first.prefix)
+    if rank is not None:
+        own = [number for number in own if lines[number].startswith(first.prefix)]
+    elif first.end not in own[-_LAST_LINES:]:  # what follows is of the other ranks
+        own = [number for number in own if number <= first.end]
+    last = [lines[number].removeprefix(first.prefix) for number in own[-_LAST_LINES:]]
+    rank = _named_rank(lines) if rank is None else rank
+    return Failure(attempt, log, first.error, first.at, rank, tuple(last))
+
+
+@dataclass
+class _Traceback:
+    """One traceback: its lines have the same prefix.
+
+    Attributes:
+        numbers: its lines.
+        at: the file and line of its last frame.
+    """
+
+    prefix: str
+    numbers: list[int]
+    error: str
+    at: str | None
+
+    @property
+    def end(self) -> int:
+        return self.numbers[-1]
+
+
+def _tracebacks(lines: Sequence[str]) -> list[_Traceback]:
+    """The tracebacks, in the order of their errors; of a chain the last one."""
+    found: list[_Traceback] = []
+    open_: dict[str, _Traceback] = {}
+    for number, line in enumerate(lines):
+        prefix, is_header, _ = line.partition(_HEADER)
+        if is_header and (not prefix or _rank_of(prefix) is not None):
+            open_[prefix] = _Traceback(prefix, [number], "", None)
+            continue
+        match = _RANK.match(line)
+        prefix = match[0] if match and match[0] in open_ else ""
+        traceback = open_.get(prefix)
+        if traceback is None:
+            continue
+        rest = line.removeprefix(prefix)
+        if rest.startswith((" ", "\t")):
+            traceback.numbers.append(number)
+            if frame := _FRAME.fullmatch(rest):
+                traceback.at = f"{frame[1]}:{frame[2]}"
+        elif _ERROR.fullmatch(rest):
+            traceback.numbers.append(number)
+            traceback.error = rest.strip()
+            del open_[prefix]
+            if found and _is_chain(lines, found[-1], traceback):
+                found.pop()
+            found.append(traceback)
+    return found
+
+
+def _is_chain(lines: Sequence[str], before: _Traceback, after: _Traceback) -> bool:
+    between = lines[before.end + 1 : after.numbers[0]]
+    return before.prefix == after.prefix and any(
+        line.removeprefix(after.prefix).startswith(_CHAINED) for line in between
+    )
+
+
+def _first(found: list[_Traceback], own: Sequence[int]) -> _Traceback | None:
+    """The traceback of the rank that failed first.
+
+    Programs print tracebacks of errors that they handle. So of each rank only the last one counts;
+    if the ranks are not told apart, only those at the end, with no other output in between.
+    """
+    if not found:
+        return None
+    marked = {each.prefix: each for each in found if each.prefix}
+    if marked:
+        return min(marked.values(), key=lambda each: each.end)
+    of_errors = {number for each in found for number in each.numbers}
+    first = found[-1]
+    for each in reversed(found[:-1]):
+        between = own[bisect_right(own, each.end) : bisect_left(own, first.numbers[0])]
+        if not of_errors.issuperset(between):
+            break
+        first = each
+    return first
+
+
+def _rank_of(prefix: str) -> int | None:
+    match = _RANK.fullmatch(prefix)
+    return int(match[1] or match[2]) if match else None
+
+
+def _named_rank(lines: Sequence[str]) -> int | None:
+    """The first rank that failed, by the launcher. With torchrun, a task of srun is no rank."""
+    is_torchrun = is_root = False
+    for line in lines:
+        is_torchrun = is_torchrun or line.startswith(_OF_TORCHRUN)
+        is_root = is_root or line.startswith("Root Cause")
+        if is_root and (match := _ROOT_CAUSE.fullmatch(line)):
+            return int(match[1])
+    tasks = (match[1] for line in lines if (match := _SRUN_TASK.fullmatch(line)))
+    return None if is_torchrun else next(map(int, tasks), None)
+
+
+def _shown(line: str) -> str:
+    """A line as a terminal shows it: a progress bar writes over itself."""
+    return line.rstrip("\r ").rpartition("\r")[2][:_MAX_CHARS] if line else line

@@ -1,0 +1,63 @@
+"""A program that crashes at its start, under torchrun and srun on real Slurm."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcflow.testing.cluster import poll
+from tests.e2e.conftest import Hpcflow
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+CONFIG = """\
+name: broken
+script: train.py
+launch: {{launcher: {launcher}}}
+resources: {{nodes: 2, time_limit: 5m}}
+retry: {{backoff: 1s}}
+"""
+PROGRAM = """\
+import os, time
+if os.environ["RANK"] == "1":
+    import no_such_module
+time.sleep(200)
+"""
+ERROR = "ModuleNotFoundError: No module named 'no_such_module'"
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "srun"])
+def test_it_is_not_sent_a_third_time_and_the_rank_that_failed_is_shown(
+    hpcflow: Hpcflow, launcher: str
+) -> None:
+    script = hpcflow.write_config("train.py", PROGRAM)
+    config = hpcflow.write_config("broken.yaml", CONFIG.format(launcher=launcher))
+    said = hpcflow("run", config, "--site", "devcluster", "--wait", check=False).stdout
+    assert ERROR in said
+
+    def sent_again() -> bool:
+        return "go_on" in hpcflow("daemon", "--once").stdout
+
+    poll(sent_again, 120, "it is not sent again")
+    hpcflow("wait", "broken", check=False)
+    assert "stop  (same_crash: attempts 1 and 2 failed" in hpcflow("daemon", "--once").stdout
+    seen = hpcflow.json("show", "broken")
+    assert (seen["state"], seen["next_action"]) == ("failed", "stop: same_crash")
+    assert len(seen["attempts"]) == 2
+    failure = seen["failure"]
+    assert (failure["error"], failure["at"]) == (ERROR, f"{script}:3")
+    assert failure["rank"] == 1
+    assert failure["lines"][-1] == ERROR, "without what the launchers write"
+    assert f"  error          rank 1: {ERROR}\n" in hpcflow("show", "broken").stdout
+
+
+def test_what_slurm_would_refuse_is_refused_by_a_dry_run(hpcflow: Hpcflow) -> None:
+    hpcflow.write_config("train.py", "print('trained')\n")
+    config = hpcflow.write_config("qos.yaml", CONFIG.format(launcher="srun"))
+    config.write_text(config.read_text().replace("nodes: 2", "qos: no_such_qos"))
+    said = hpcflow("run", config, "--site", "devcluster", "--dry-run", check=False)
+    assert said.returncode == 2
+    assert f"{config}:4, resources.qos" in said.stderr
+    good = hpcflow(
+        "run", config, "--site", "devcluster", "--set", "resources.qos=null", "--dry-run"
+    )
+    assert good.stderr == ""
