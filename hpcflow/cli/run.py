@@ -44,6 +44,7 @@ def command(
     \b
     hpcflow run config.yaml --set resources.nodes=2 --set params.lr=0.1
     """
+    from hpcflow.launch.login_check import check_on_login_node
     from hpcflow.launch.preflight import shortage
     from hpcflow.launch.run import launch, rehearse
 
@@ -51,8 +52,11 @@ def command(
     plan = session.plan(config, site, overrides)
     if (short := shortage(plan.run, session.settings)) is not None:
         warn(short)
+    for message in check_on_login_node(plan, session.settings, session.clock):
+        warn(message)
     if dry_run:
-        rehearse(plan, settings=session.settings, clock=session.clock)
+        for message in rehearse(plan, settings=session.settings, clock=session.clock):
+            warn(message)
         _show_plan(plan, as_json=as_json)
         return 0
     launched = launch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -70,6 +71,7 @@ def start_command(
     hpcflow sweep start objective.py:objective --space '{lr: {low: 1e-5, high: 0.1, log: true}}'
       --direction minimize --set budget.trials=20 --set base.resources.time_limit=1h
     """
+    from hpcflow.launch.login_check import check_on_login_node
     from hpcflow.sweeps.starting import plan_sweep, start_sweep
 
     session = Session()
@@ -85,7 +87,9 @@ def start_command(
         site_name=site,
         overrides=overrides,
     )
-    for message in plan.example.warnings:
+    example = replace(plan.example, document=plan.loaded.base.document)
+    seen = check_on_login_node(example, session.settings, session.clock)
+    for message in (*example.warnings, *seen):
         warn(message)
     if dry_run:
         _show_plan(plan, as_json=as_json)

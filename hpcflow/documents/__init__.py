@@ -5,7 +5,15 @@ model, or into one error that lists what is wrong and where. What the keys mean 
 """
 
 from hpcflow.documents.document import Document, KeyPath, Place
-from hpcflow.documents.problems import validate
+from hpcflow.documents.problems import as_one_error, validate
 from hpcflow.documents.reader import parse_document, read_document
 
-__all__ = ["Document", "KeyPath", "Place", "parse_document", "read_document", "validate"]
+__all__ = [
+    "Document",
+    "KeyPath",
+    "Place",
+    "as_one_error",
+    "parse_document",
+    "read_document",
+    "validate",
+]

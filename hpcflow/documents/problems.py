@@ -81,16 +81,22 @@ def validate(
     else:
         if not number:
             return found
-    raise _as_one_error(told, number, document, error, next_action)
+    raise as_one_error(told, number, document, error, next_action)
 
 
-def _as_one_error(
+def as_one_error(
     told: list[tuple[Where, str]],
     number: int,
     document: Document,
     error: type[InputError],
     next_action: str | None,
 ) -> InputError:
+    """Return an error of the class ``error`` that tells ``number`` problems.
+
+    Args:
+        told: those that are listed, each with its place.
+        next_action: None for a general text.
+    """
     file = document.place.file
     next_action = next_action or (f"correct {file} and repeat the command" if file else None)
     found = _one_text(told, number, file, error, next_action)

@@ -17,16 +17,20 @@ from hpcflow.errors import (
     StorageError,
     SubmissionRefused,
     Where,
+    in_one_line,
 )
 from hpcflow.launch import submission
 from hpcflow.launch.choosing import Chooser, make_chooser
 from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
 from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
+from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.plan import Plan, make_plan
+from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Submitted
+from hpcflow.ownership import temporary_folder
 from hpcflow.rendering.templates import keep_compiled
-from hpcflow.schedulers.base import Scheduler
+from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings, load_settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
@@ -81,6 +85,7 @@ def submit(
             site or settings.site, named_in, str(settings.home.path), int(clock.monotonic() / 60)
         ),
     )
+    check_on_login_node(plan, settings, clock)
     return launch(plan, settings=settings, scheduler=scheduler, clock=clock)
 
 
@@ -102,16 +107,29 @@ def _chooser(name: str | None, named_in: Where | None, home: str, _minute: int) 
     )
 
 
-def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> None:
-    """What can be told of :func:`launch` without making or sending anything.
+def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> list[str]:
+    """Return warnings about :func:`launch`; nothing is made or sent.
 
     Raises:
         BudgetError: a hard budget has no room.
         InputError: there is no sbatch, or no run directory can be made on scratch.
+        SubmissionRefused: the scheduler would refuse the job.
     """
-    connect_scheduler(plan.site, settings, clock)
+    scheduler = connect_scheduler(plan.site, settings, clock)
     require_room(plan.run, settings.home, plan.trust)
     _commitment(plan, settings, clock).require_room(clock)
+    try:
+        with temporary_folder() as folder:
+            script = Path(folder, "job.sbatch")
+            script.write_text(plan.script)
+            name = job_name(plan.run.run_id, 1)
+            scheduler.predicted_start(SubmitRequest(script, script.parent, name))
+    except SubmissionRefused as error:
+        error.where = plan.document.located(error.where)
+        raise
+    except SchedulerError as error:
+        return [f"the job was not tested: {in_one_line(error)}"]
+    return []
 
 
 def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock) -> Launched:

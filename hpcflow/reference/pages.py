@@ -94,6 +94,40 @@ The key is dotted; the value is read as in YAML when it is a word, a list, a map
 quotes, and is otherwise the text as it stands. `--set resources.mem=null` goes back to the default.
 The last one wins over the ones before it, and all win over the files.
 
+## What is checked before a submission
+
+`hpcflow run` (also with `--dry-run`), `hpcflow sweep start` and `hpcflow.submit` look on the login
+node for what the job will need, as the job script does: they load the modules, activate the
+environment and start its Python. They import nothing. This takes a tenth of a second, plus the time
+of the modules and of conda. After 10 seconds hpcflow submits unchecked, and says so.
+
+hpcflow refuses, with file, line and key,
+
+- a path that is not there, on a file system that the job needs anyway: that of the config's folder,
+  of scratch or of your home; if that is the root file system, below the same top directory. Paths
+  are `environment.venv`, `conda` with a `/`, an image file, the sources of mounts, and a program or
+  a Python script in `command`;
+- a Python of the environment that fails, or that has no torch, if the launcher is `torchrun`;
+- a module of `environment.modules` that `module is-avail` does not know, in the order in which jobs
+  load them;
+- a conda environment that conda cannot activate;
+- a script that does not compile with the Python of the environment;
+- with `--dry-run`, what `sbatch --test-only` refuses, such as an account. Without it, `sbatch`
+  itself refuses that.
+
+It warns of
+
+- a path that is not there elsewhere, such as on a node's own disk;
+- a Python that this machine cannot execute, and a program that is not on PATH here;
+- a module that exists and cannot be loaded here, or that the site file loads, and of a login node
+  without `module` or conda. Then it also only warns of what Python does not find;
+- a package that the script imports at its top and that Python does not find: the script may extend
+  `sys.path`.
+
+Inside a container hpcflow does not look. If login nodes have other modules, file systems or CPUs
+than compute nodes, set `login_nodes_differ: true` in the site file: then all of it is a warning. So
+it is with job templates of your own, which may set up another environment.
+
 ## In an editor
 
 An editor with the YAML language server completes and checks the keys when the file begins with

@@ -396,6 +396,12 @@ class Site(Section):
     fabric: Fabric = Field(default_factory=Fabric, description=Fabric.__doc__)
     launch: SiteLaunch = Field(default_factory=SiteLaunch, description=SiteLaunch.__doc__)
     modules: Modules = Field(default_factory=Modules, description=Modules.__doc__)
+    login_nodes_differ: bool = Field(
+        False,
+        description="Whether login nodes have other modules, file systems or CPUs than compute "
+        "nodes. Then `hpcflow run` only warns of what it does not find before a submission. "
+        "[configuration.md](configuration.md#what-is-checked-before-a-submission)",
+    )
     variables: Variables = Field(
         default_factory=dict, description="Environment variables that every job gets."
     )

@@ -74,6 +74,18 @@ def until_over(desk: Desk, name: str = "quick") -> Any:
     return poll(over, 300, lambda: desk.say("sweep", "status", name))
 
 
+def test_trials_that_would_all_crash_are_not_started(desk: Desk, sweep: Path) -> None:
+    config = desk.folder / "config.yaml"
+    config.write_text(CONFIG + "environment:\n  venv: ./gone\n")
+    said = desk.error("sweep", "start", str(sweep))
+    assert f"{config}:7, environment.venv: there is no virtual environment" in said
+    config.write_text(CONFIG)
+    (desk.folder / "train.py").write_text("def train(:\n")
+    said = desk.error("sweep", "start", str(sweep), "--dry-run")
+    assert f"{config}:2, script: {desk.folder / 'train.py'}:1 does not compile: " in said
+    assert desk.json("sweep", "ls") == []
+
+
 def test_from_the_start_to_the_best_trial_trained_again(desk: Desk, sweep: Path) -> None:
     assert "trials                       5" in desk.say("sweep", "start", str(sweep), "--dry-run")
     assert desk.json("sweep", "ls") == [], "nothing was created"

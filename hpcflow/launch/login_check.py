@@ -1,0 +1,343 @@
+"""What the login node can tell about a run before it is sent: what its job will not find.
+
+A problem is refused if the job would meet it, too:
+
+- A path is missing on a file system that jobs see: that of the working directory, of scratch or of
+  the home. A path elsewhere, such as a node's own disk, is only warned about.
+- A module does not exist, an environment cannot be activated, its Python fails or has no torch, the
+  script does not compile.
+
+What may only show that this machine is another one is a warning: a Python for other CPUs, a program
+that is not on PATH. With ``login_nodes_differ`` in the site file, or with the user's own templates,
+every problem is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from hpcflow.clock import Clock
+from hpcflow.config.paths import is_image_file
+from hpcflow.documents import KeyPath, as_one_error
+from hpcflow.errors import SpecError, shell_word
+from hpcflow.launch.login_shell import PATIENCE_S, Answer, Question, ask
+from hpcflow.launch.plan import Plan
+from hpcflow.model.execution import Launcher
+from hpcflow.rendering.arguments import filled_in, program_argv
+from hpcflow.settings import Settings
+
+_PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
+#: The exit code of a shell for a file that it cannot execute; those above are for other reasons
+#: that lie outside of the program.
+_NOT_EXECUTED: Final = 126
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not there.
+
+    Attributes:
+        key: of the config.
+        is_certain: whether it will not be there in the job, either.
+    """
+
+    key: KeyPath
+    message: str
+    next_action: str
+    is_certain: bool = True
+
+
+def check_on_login_node(plan: Plan, settings: Settings, clock: Clock) -> list[str]:
+    """Return warnings about what the job of ``plan`` may not find.
+
+    Raises:
+        SpecError: with everything that it will not find.
+    """
+    program = _Program.of(plan)
+    findings = list(_paths(plan, program))
+    if not findings:
+        findings = list(_environment(plan, program, settings, clock))
+    # Templates of the user's own may set up another environment.
+    is_other = plan.site.login_nodes_differ or settings.home.templates.is_dir()
+    wrong = [each for each in findings if each.is_certain and not is_other]
+    if not wrong:
+        return [f"{plan.document.where(each.key)}: {_in_full(each)}" for each in findings]
+    if len(wrong) == 1:
+        told = [(plan.document.where(wrong[0].key), wrong[0].message)]
+        raise as_one_error(told, 1, plan.document, SpecError, wrong[0].next_action)
+    told = [(plan.document.where(each.key), _in_full(each)) for each in wrong]
+    raise as_one_error(told, len(told), plan.document, SpecError, None)
+
+
+def _in_full(finding: Finding) -> str:
+    return f"{finding.message} → {finding.next_action}"
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What a run executes, as far as it can be looked at.
+
+    Attributes:
+        name: its first word.
+        script: the Python script, and the key that names it.
+        python: the name of the Python that is needed; None if none is.
+    """
+
+    name: str
+    script: tuple[Path, KeyPath] | None
+    python: str | None
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Program:
+        spec, working_dir = plan.run.spec, plan.run.working_dir
+        words = program_argv(plan.run)
+        is_python = _PYTHON.fullmatch(PurePosixPath(words[0]).name) is not None
+        script: tuple[Path, KeyPath] | None = None
+        python = words[0] if is_python and "/" not in words[0] else None
+        if spec.script is not None:
+            script = Path(spec.script), ("script",)
+        elif is_python:
+            index, given = 2 if words[1:2] == ["-u"] else 1, len(spec.command or ())
+            if index < len(words) and words[index].endswith(".py"):
+                key = ("command", index) if index < given else ("args", index - given)
+                script = Path(working_dir, words[index]), key
+        if plan.placement.launcher is Launcher.TORCHRUN:
+            python = "python3"
+        return cls(words[0], script, python)
+
+
+def _paths(plan: Plan, program: _Program) -> Iterator[Finding]:
+    """What is missing of the files and directories that the config names."""
+    environment, working_dir = plan.run.spec.environment, plan.run.working_dir
+    container = environment.container
+    if environment.venv is not None:
+        yield from _venv(plan, Path(working_dir, environment.venv))
+    if environment.conda is not None and "/" in environment.conda:
+        folder = Path(working_dir, environment.conda)
+        see = "see what there is: conda env list"
+        what = "conda environment"
+        yield from _missing(plan, ("environment", "conda"), folder, what, see)
+        if program.python is not None and _exists(folder):
+            python = folder / "bin/python3"
+            yield from _missing(plan, ("environment", "conda"), python, "Python", see)
+    if container is not None:
+        key = ("environment", "container")
+        if is_image_file(container.image):
+            yield from _missing(plan, (*key, "image"), Path(container.image), "container image")
+        for number, mount in enumerate(container.mounts):
+            source = Path(mount.partition(":")[0])
+            yield from _missing(plan, (*key, "mounts", number), source, "mount source")
+        return
+    if "/" in program.name:
+        path = Path(working_dir, program.name)
+        yield from _missing(plan, ("command", 0), path, "program")
+        if path.is_file() and not os.access(path, os.X_OK):
+            allow = f"chmod u+x {shell_word(path)}"
+            yield Finding(("command", 0), f"{path} is not executable", allow, _is_seen(plan, path))
+    if program.script is not None:
+        yield from _missing(plan, program.script[1], program.script[0], "script")
+
+
+def _venv(plan: Plan, venv: Path) -> Iterator[Finding]:
+    key: KeyPath = ("environment", "venv")
+    make = f"python3 -m venv {shell_word(venv)}"
+    if not _exists(venv):
+        what = "virtual environment"
+        yield from _missing(plan, key, venv, what, f"correct the path, or create it: {make}")
+    elif not _exists(venv / "bin/activate"):
+        name = "name the directory that has bin/activate"
+        yield Finding(key, f"{venv} is not a virtual environment", name, _is_seen(plan, venv))
+    elif not _exists(python := venv / "bin/python3"):
+        target = Path(os.path.realpath(python))
+        leads = f" leads to {target}, which" if python.is_symlink() else ""
+        again = f"create the environment again: {make} --clear"
+        yield Finding(key, f"{python}{leads} is not there", again, _is_seen(plan, target))
+
+
+def _missing(
+    plan: Plan, key: KeyPath, path: Path, what: str, next_action: str = "correct the path"
+) -> Iterator[Finding]:
+    if _exists(path):
+        return
+    if _is_seen(plan, path):
+        yield Finding(key, f"there is no {what} {path}", next_action)
+    else:
+        here = f"this login node has no {what} {path}"
+        yield Finding(key, here, "make sure that the compute nodes have it", is_certain=False)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _is_seen(plan: Plan, path: Path) -> bool:
+    """Whether jobs see what is at ``path`` here: it is on a file system that they need anyway. If
+    that is the root file system, below the same top directory."""
+    place = _place(path)
+    needed = (plan.run.working_dir, plan.run.run_dir, os.path.expanduser("~"))  # noqa: PTH111
+    return place is not None and place in {_place(Path(each)) for each in needed}
+
+
+def _place(path: Path) -> tuple[int, str] | None:
+    """The file system that ``path`` is on, or would be; on that of the root, also the top directory
+    above; None for the root directory itself."""
+    real = Path(os.path.realpath(path))
+    nearest = next(each for each in (real, *real.parents) if _exists(each))
+    device = nearest.stat().st_dev
+    if device != Path("/").stat().st_dev:
+        return device, ""
+    return (device, nearest.parts[1]) if len(nearest.parts) > 1 else None
+
+
+def _environment(
+    plan: Plan, program: _Program, settings: Settings, clock: Clock
+) -> Iterator[Finding]:
+    """What a shell finds that sets the environment up as the job does."""
+    question = _question(plan, program, settings)
+    if question is None:
+        return
+    answer = ask(question, settings.environ, int(clock.monotonic() / 60))
+    if answer is None:
+        late = f"not checked: this login node did not set it up within {PATIENCE_S:g} s"
+        yield Finding(("environment",), late, "nothing to do", False)
+        return
+    problems = list(_modules(plan, question, answer))
+    yield from problems
+    found = [*_conda(question, answer), *_python(plan, program, question, answer)]
+    # Without its modules, an environment may lack what it has in the job.
+    yield from (replace(each, is_certain=each.is_certain and not problems) for each in found)
+
+
+def _question(plan: Plan, program: _Program, settings: Settings) -> Question | None:
+    """What to ask; None for nothing."""
+    environment, site = plan.run.spec.environment, plan.site
+    modules = (*site.modules.load, *environment.modules)
+    venv = environment.venv and str(Path(plan.run.working_dir, environment.venv))
+    conda = environment.conda
+    if conda is not None and "/" in conda:
+        conda = str(Path(plan.run.working_dir, conda))
+    if environment.container is not None:
+        return Question(modules, site.modules.init) if environment.modules else None
+    own = {
+        name: filled_in(value, plan.run, f"environment.variables.{name}")
+        for name, value in environment.variables.items()
+    }
+    variables = {**site.variables, **site.fabric.variables, **own}
+    script = str(program.script[0]) if program.script is not None else None
+    bare = program.name if "/" not in program.name and program.python is None else None
+    if program.python is None and not environment.modules and (conda is None or "/" in conda):
+        folders = [f"{each}/bin" for each in (venv, conda) if each]
+        path = os.pathsep.join([*folders, settings.environ.get("PATH", os.defpath)])
+        if bare is None or shutil.which(bare, path=path):
+            return None
+    return Question(
+        modules,
+        site.modules.init,
+        venv,
+        conda,
+        tuple(variables.items()),
+        bare,
+        program.python,
+        script,
+        torch=plan.placement.launcher is Launcher.TORCHRUN,
+    )
+
+
+def _modules(plan: Plan, question: Question, answer: Answer) -> Iterator[Finding]:
+    key: KeyPath = ("environment", "modules")
+    if not answer.has_module:
+        see = "see what it needs: docs/site_reference.md, modules.init"
+        yield Finding(key, "there is no command module on this login node", see, False)
+    of_site = len(plan.site.modules.load)
+    for index, exists in answer.modules.items():
+        name, is_own = question.modules[index], index >= of_site
+        at = (*key, index - of_site) if is_own else key
+        whose = "" if is_own else f" of site {plan.site.name}"
+        if exists:
+            see = f"see why: module load {shell_word(name)}"
+            yield Finding(at, f"module {name}{whose} cannot be loaded here", see, False)
+        else:
+            see = f"see what there is: module avail {shell_word(name.partition('/')[0])}"
+            yield Finding(at, f"there is no module {name}{whose}", see, is_own)
+
+
+def _conda(question: Question, answer: Answer) -> Iterator[Finding]:
+    key: KeyPath = ("environment", "conda")
+    if answer.conda == "none":
+        load = "load the module that has it: environment.modules"
+        yield Finding(key, "there is no command conda on this login node", load, False)
+    elif answer.conda is not None:
+        see = "see what there is: conda env list"
+        yield Finding(key, f"conda cannot activate the environment {question.conda}", see)
+
+
+def _python(plan: Plan, program: _Program, question: Question, answer: Answer) -> Iterator[Finding]:
+    if answer.conda is not None:
+        return
+    key, whose = _key_of_python(plan)
+    if not answer.has_program:
+        see = "make sure that the compute nodes have it"
+        yield Finding(("command", 0), f"{program.name} is not on PATH here", see, False)
+    if not answer.has_python:
+        name = "name an environment: environment.venv, conda or modules"
+        yield Finding(key, f"{question.python} is not on PATH here", name, False)
+    elif answer.exit_code:
+        word = shell_word(f"{question.venv}/bin/python3" if question.venv else question.python)
+        starts = answer.exit_code < _NOT_EXECUTED
+        what = "fails" if starts else "cannot be executed on this login node"
+        yield Finding(
+            key,
+            f"{question.python}{whose} {what} (exit code {answer.exit_code})",
+            f"see why: {word} -c pass",
+            starts,
+        )
+    elif answer.exit_code == 0 and answer.executable is not None:
+        if not answer.has_torch:
+            install = f"{shell_word(answer.executable)} -m pip install torch"
+            yield Finding(
+                key,
+                f"the launcher torchrun needs torch, and {answer.executable}{whose} has none",
+                f"install it: {install}; or name another environment: environment.venv",
+            )
+        yield from _script(program, answer)
+
+
+def _key_of_python(plan: Plan) -> tuple[KeyPath, str]:
+    """The key that decides which Python it is, and what to add where the config does not say."""
+    given = plan.document.data.get("environment")
+    named = [
+        name for name in ("venv", "conda", "modules") if isinstance(given, dict) and given.get(name)
+    ]
+    if named:
+        return ("environment", named[0]), ""
+    environment = plan.run.spec.environment
+    default = (
+        "" if not (environment.venv or environment.conda) else ", the environment in use here,"
+    )
+    return ("environment", "venv"), default
+
+
+def _script(program: _Program, answer: Answer) -> Iterator[Finding]:
+    if program.script is None:
+        return
+    path, key = program.script
+    if answer.wrong is not None:
+        line, message = answer.wrong
+        place = f"{path}:{line}" if line else str(path)
+        yield Finding(key, f"{place} does not compile: {message}", "correct the script")
+    for line, name in answer.missing:
+        yield Finding(
+            key,
+            f"{path}:{line} imports {name}, which {answer.executable} does not find",
+            "install it, if the script does not find it in another way",
+            is_certain=False,
+        )

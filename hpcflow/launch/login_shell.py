@@ -1,0 +1,231 @@
+"""One shell on the login node that sets a run's environment up as its job does, and looks around.
+
+It loads the modules, activates the environment, and starts its Python, which imports nothing: it
+looks modules up, and compiles the script.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from hpcflow.programs import run_program
+from hpcflow.rendering.quoting import sh
+from hpcflow.runtime.reading import JsonError, parse_object
+
+#: That of job scripts.
+_BASH: Final = "/bin/bash"
+#: After this time the run is sent unchecked.
+PATIENCE_S: Final = 10.0
+_MOST_IMPORTS: Final = 5
+_MOST_REMEMBERED: Final = 100
+_MOST_CHARS: Final = 300
+
+#: Runs in the Python of the environment, which may be an old one.
+_LOOK_AROUND: Final = """
+import ast, json, os, sys
+from importlib.util import find_spec
+def is_there(name):
+    try:
+        return name in sys.modules or find_spec(name) is not None
+    except Exception:
+        return True
+asked = json.loads(sys.argv[1])
+script = asked["script"]
+if sys.path[:1] == [""]:
+    sys.path[:1] = [os.path.dirname(script)] if script else []
+has_torch = is_there("torch") if asked["torch"] else True
+told = {"python": sys.executable, "torch": has_torch, "missing": []}
+if script:
+    try:
+        with open(script, "rb") as file:
+            text = file.read()
+        compile(text, script, "exec", dont_inherit=True)
+        for node in ast.parse(text, script).body:
+            names = []
+            if isinstance(node, ast.Import):
+                names = [each.name for each in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            for name in {each.split(".")[0] for each in names} - {"hpcflow"}:
+                if not is_there(name):
+                    told["missing"].append([node.lineno, name])
+    except (SyntaxError, ValueError) as error:
+        told["wrong"] = [getattr(error, "lineno", None), getattr(error, "msg", None) or str(error)]
+    except Exception:
+        pass  # it cannot be read here, or is nested too deeply: nobody knows
+print(json.dumps(told))
+"""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to look for.
+
+    Attributes:
+        modules: to load, in this order.
+        module_init: the script that defines ``module``; None for that of the login shell.
+        venv: a directory.
+        conda: a name, or a directory.
+        variables: exported then, as for the program.
+        program: looked for on PATH.
+        python: the name of the Python to start; None for none.
+        script: compiled by that Python.
+        torch: whether that Python is to find torch.
+    """
+
+    modules: tuple[str, ...] = ()
+    module_init: str | None = None
+    venv: str | None = None
+    conda: str | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+    program: str | None = None
+    python: str | None = None
+    script: str | None = None
+    torch: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the shell found.
+
+    Attributes:
+        modules: the index of each module that could not be loaded -> whether it exists.
+        has_module: whether there is a command ``module``.
+        conda: ``none`` without a command ``conda``, ``failed`` if it could not activate the
+            environment.
+        has_program, has_python: whether they are on PATH.
+        exit_code: of Python; None if it was not started.
+        executable: the path of Python.
+        has_torch: whether Python finds torch, if that was asked.
+        missing: line and name of what the script imports and Python does not find.
+        wrong: line and message of what does not compile.
+    """
+
+    modules: Mapping[int, bool] = field(default_factory=dict)
+    has_module: bool = True
+    conda: str | None = None
+    has_program: bool = True
+    has_python: bool = True
+    exit_code: int | None = None
+    executable: str | None = None
+    has_torch: bool = True
+    missing: tuple[tuple[int, str], ...] = ()
+    wrong: tuple[int | None, str] | None = None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is missing."""
+        return replace(self, executable=None, exit_code=self.exit_code or None) == Answer()
+
+
+#: The good answers of this process: it may send a thousand runs.
+_good: dict[object, Answer] = {}
+
+
+def ask(question: Question, environ: Mapping[str, str], minute: int) -> Answer | None:
+    """Return what the shell found; None if it took too long or could not be started.
+
+    Args:
+        environ: the environment to begin with.
+        minute: in one minute, a question that had a good answer is not asked again.
+    """
+    key = (question, *sorted(environ.items()), minute)
+    if key in _good:
+        return _good[key]
+    answer = _ask(question, environ)
+    if answer is not None and answer.is_good:
+        if len(_good) >= _MOST_REMEMBERED:
+            _good.clear()
+        _good[key] = answer
+    return answer
+
+
+def _ask(question: Question, environ: Mapping[str, str]) -> Answer | None:
+    argv = [_BASH, "--noprofile", "--norc", "-c", "\n".join(_lines(question))]
+    try:
+        done = run_program(argv, environment=environ, timeout_s=PATIENCE_S, cwd=Path("/"))
+    except OSError:
+        return None
+    lines = done.stdout.splitlines()
+    return _answer(lines) if lines and lines[-1] == "done" else None
+
+
+def _lines(question: Question) -> Iterator[str]:
+    yield "exec 3>&1 > /dev/null 2>&1"
+    yield from _load(question)
+    if question.venv is not None:
+        yield f"source {sh(question.venv)}/bin/activate"
+    if question.conda is not None and "/" in question.conda:
+        yield f"export PATH={sh(question.conda)}/bin:$PATH"
+    elif question.conda is not None:
+        yield 'hpcflow_conda=$(command -v conda) || { echo "conda none"; echo done; exit; } >&3'
+        yield 'eval "$("${CONDA_EXE:-$hpcflow_conda}" shell.bash hook)"'
+        yield f"conda activate {sh(question.conda)} || echo conda failed >&3"
+    for name, value in question.variables:
+        yield f"export {name}={sh(value)}"
+    if question.program is not None:
+        yield f"command -v {sh(question.program)} || echo program none >&3"
+    if question.python is not None:
+        asked = json.dumps({"script": question.script, "torch": question.torch})
+        yield f"if command -v {question.python}; then"
+        yield f"  {question.python} -c {sh(_LOOK_AROUND)} {sh(asked)} >&3"
+        yield '  echo "exited $?" >&3'
+        yield "else echo python none >&3; fi"
+    yield "echo done >&3"
+
+
+def _load(question: Question) -> Iterator[str]:
+    if not question.modules:
+        return
+    if question.module_init is not None:
+        yield f"source {sh(question.module_init)}"
+    else:
+        yield "command -v module || source /etc/profile"
+    yield "if command -v module; then"
+    for index, name in enumerate(question.modules):
+        word = sh(name)
+        exists = f"module is-avail {word} && echo module {index} exists || echo module {index} none"
+        yield f"  module load {word} || {{ {exists}; }} >&3"
+    yield "else echo modules none >&3; fi"
+
+
+def _answer(lines: list[str]) -> Answer:
+    modules: dict[int, bool] = {}
+    found: dict[str, Any] = {}
+    for line in lines:
+        what, _, said = line.partition(" ")
+        if what == "module":
+            index, _, state = said.partition(" ")
+            modules[int(index)] = state == "exists"
+        elif what == "modules":
+            found["has_module"] = False
+        elif what == "conda":
+            found["conda"] = said
+        elif what == "program":
+            found["has_program"] = False
+        elif what == "python":
+            found["has_python"] = False
+        elif what == "exited":
+            found["exit_code"] = int(said)
+        elif line.startswith("{"):
+            found |= _told(line)
+    return Answer(modules=modules, **found)
+
+
+def _told(line: str) -> dict[str, Any]:
+    """What Python said, or nothing: a sitecustomize may print, too."""
+    try:
+        told = parse_object(line)
+        wrong = told.get("wrong")
+        return {
+            "executable": str(told["python"]),
+            "has_torch": bool(told["torch"]),
+            "missing": tuple((int(n), str(name)) for n, name in told["missing"][:_MOST_IMPORTS]),
+            "wrong": (wrong[0], str(wrong[1])[:_MOST_CHARS]) if wrong else None,
+        }
+    except (JsonError, KeyError, TypeError, ValueError):
+        return {}
