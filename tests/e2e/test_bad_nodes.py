@@ -75,7 +75,10 @@ def test_what_failed_on_a_bad_node_goes_on_elsewhere(
 
 
 def test_a_job_that_an_overloaded_node_refuses_goes_on(hpcflow: Hpcflow, cluster: Cluster) -> None:
-    """slurmd answers after ``MessageTimeout``: Slurm gives the job up, and calls it CANCELLED."""
+    """slurmd answers after ``MessageTimeout``: Slurm gives the job up, and calls it CANCELLED.
+
+    On Slurm 26.05, slurmd's request for that may come too late. Slurm then restarts the job itself.
+    """
     config = hpcflow.write_config("sleeper.yaml", SLEEPER)
     frozen = [daemon.pid for daemon in cluster.slurmd.values() if daemon.pid]
     for pid in frozen:
@@ -87,15 +90,16 @@ def test_a_job_that_an_overloaded_node_refuses_goes_on(hpcflow: Hpcflow, cluster
     finally:
         for pid in frozen:
             os.kill(pid, signal.SIGCONT)
-    poll(lambda: "CANCELLED" in cluster.run(*refused.split()), 120, "it was never given up")
 
     def goes_on() -> bool:
         hpcflow("daemon", "--once")
         return bool(hpcflow.json("show", run["run_id"])["attempts"][-1]["state"] == "running")
 
-    poll(goes_on, 120, "the run did not go on")
+    poll(goes_on, 180, lambda: hpcflow("show", run["run_id"]).stdout + cluster.run("squeue"))
     first, second = hpcflow.json("show", run["run_id"])["attempts"]
-    assert (first["cause"], second["attempt"]) == ("launch_failed", 2)
+    assert second["attempt"] == 2
+    is_restarted = second["job_id"] == first["job_id"]
+    assert first["cause"] == ("node_fail" if is_restarted else "launch_failed")
     hpcflow("cancel", run["run_id"])
 
 
