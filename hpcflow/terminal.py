@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,9 +37,9 @@ __all__ = [
     "Passage",
     "Styled",
     "ask",
-    "cell",
     "echo",
     "echo_as_is",
+    "echo_block",
     "echo_json",
     "echo_lines",
     "echo_message",
@@ -49,6 +50,7 @@ __all__ = [
     "progress",
     "safe",
     "safe_lines",
+    "terminal_width",
 ]
 
 
@@ -64,6 +66,9 @@ class Styled:
 
 #: Only these characters can be unsafe. Megabytes of JSON have none of them.
 _MAYBE_UNSAFE: Final = re.compile("[^\n -~]")
+
+#: Of a terminal that does not say how wide it is.
+_USUAL_WIDTH: Final = 80
 
 #: The parts of a line.
 Line: TypeAlias = Sequence[str | Styled]
@@ -84,13 +89,15 @@ def echo(
     """
     said = ""
     for part in parts:
-        if isinstance(part, Styled):
-            text, style = part.text, (part.fg, part.bold, part.dim)
-        else:
-            text, style = part, (fg, bold, dim)
-        text = safe(text)
-        said += text if style == (None, None, None) else _style(text, *style)
+        said += _styled(part if isinstance(part, Styled) else Styled(part, fg, bold, dim))
     _print(said, nl=nl, err=err)
+
+
+def echo_block(lines: Iterable[Line]) -> None:
+    """Print lines, each of parts with their own style, at once."""
+    text = "\n".join("".join(map(_styled, line)) for line in lines)
+    if text:
+        _print(text, nl=True, err=False)
 
 
 def echo_lines(text: str, *, nl: bool = True, err: bool = False) -> None:
@@ -101,7 +108,7 @@ def echo_lines(text: str, *, nl: bool = True, err: bool = False) -> None:
 def echo_message(text: str, *below: str, fg: str | None = None, err: bool = False) -> None:
     """Print a message on one line, and each line of ``below`` indented under it."""
     said = "\n  ".join(map(safe, (text, *below)))
-    _print(said if fg is None else _style(said, fg, None, None), nl=True, err=err)
+    _print(_style(said, fg, None, None), nl=True, err=err)
 
 
 def echo_as_is(text: str) -> None:
@@ -156,16 +163,25 @@ class Passage:
         _print(safe_lines(_SEQUENCE.sub("", text)), nl=False, err=False)
 
 
+def terminal_width() -> int | None:
+    """Return how many characters a line of the terminal has; None where stdout is none.
+
+    What a pipe reads is searched, not looked at: its lines may be of any length.
+    """
+    if not sys.stdout.isatty():
+        return None
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said[:6]) > 0:
+        return int(said[:6])
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _USUAL_WIDTH
+    except (OSError, ValueError):
+        return _USUAL_WIDTH
+
+
 def make_console(*, err: bool = False, **options: Any) -> Console:
     """Return a rich console that escapes text and interprets no markup."""
     return _console_class()(stderr=err, markup=False, emoji=False, highlight=False, **options)
-
-
-def cell(text: str, style: str = "") -> Text:
-    """Return a table cell, on one line."""
-    from rich.text import Text
-
-    return Text(safe(text), style=style)
 
 
 def progress(*columns: ProgressColumn, err: bool = False, transient: bool = False) -> Progress:
@@ -246,7 +262,17 @@ def _show_traceback(
 _SEQUENCE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
+def _styled(part: str | Styled) -> str:
+    if isinstance(part, str):
+        return safe(part)
+    return _style(safe(part.text), part.fg, part.bold, part.dim)
+
+
 def _style(text: str, fg: str | None, bold: bool | None, dim: bool | None) -> str:
+    if os.environ.get("NO_COLOR"):
+        fg = None
+    if (fg, bold, dim) == (None, None, None):
+        return text
     return click.style(text, fg=fg, bold=bold, dim=dim)
 
 

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcflow.cli.columns import Column, print_table
 from hpcflow.cli.output import say_error
 from hpcflow.cli.session import warn
 from hpcflow.errors import SiteError, in_one_line, shell_word
 from hpcflow.runtime.safe_text import safe, safe_lines
-from hpcflow.terminal import Styled, cell, echo, echo_json, echo_lines, escaped, make_console
+from hpcflow.terminal import Styled, echo, echo_json, echo_lines, escaped
 
 PACKAGE = Path(__file__).resolve().parents[1] / "hpcflow"
 
@@ -214,33 +215,27 @@ def test_no_encoding_makes_it_fail(encoding: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding=encoding))
     echo("Zürich → 東京 \udcff", Styled("…", bold=True))
     echo_lines("a…\nb")
-    console = make_console(width=60)
-    from rich.table import Table
-
-    table = Table("…", "東京")
-    table.add_row(cell("→"), "\udcff\x9b")
-    console.print(table)
+    print_table([Column("…"), Column("東京")], [[Styled("→"), "\udcff\x9b"]])
     sys.stdout.flush()
     said = out.getvalue().decode(encoding)
     assert "\x1b" not in said and "\x9b" not in said
 
 
 @pytest.mark.parametrize("bad", HOSTILE.values(), ids=HOSTILE)
-def test_a_table_is_safe_and_its_columns_stand_below_each_other(bad: str) -> None:
-    from rich.table import Table
-
-    out = io.StringIO()
-    console = make_console(file=out, width=80)
-    table = Table("NAME", "x" + bad, box=None, pad_edge=False)
-    table.add_row(f"a{bad}b", "|")
-    table.add_row(cell(f"a{bad}c"), "|")
-    table.add_row("[red]no markup[/red]", "|")
-    console.print(table)
-    said = out.getvalue()
+def test_a_table_is_safe_and_its_columns_stand_below_each_other(
+    bad: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows: list[list[str | Styled]] = [
+        [f"a{bad}b", "|"],
+        [Styled(f"a{bad}c", fg="red"), "|"],
+        ["[red]no markup[/red]", "|"],
+    ]
+    print_table([Column("NAME"), Column("x" + bad)], rows)
+    said = capsys.readouterr().out
     assert not any(map(is_obeyed, said.replace("\n", "")))
     assert "[red]" in said
     lines = said.splitlines()
-    assert len({line.index("|") for line in lines[1:] if "|" in line}) == 1
+    assert len({line.index("|") for line in lines[1:]}) == 1
 
 
 SPEAKING = """

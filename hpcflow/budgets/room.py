@@ -12,7 +12,7 @@ from hpcflow.budgets.records import Terms, entry_line
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Standing
 from hpcflow.errors import BudgetError, shell_word
-from hpcflow.model.units import format_duration
+from hpcflow.model.units import counted, format_duration
 
 _CENT: Final = Decimal("0.01")
 
@@ -218,8 +218,9 @@ def warnings_of(budget: Budget, now: datetime, site: str | None = None) -> list[
         if used.unknown:
             hours = budget.used("gpu_hours", now).taken
             found.append(
-                f"budget {budget.scope}: {used.unknown} attempts have no price in {UNITS[unit]} "
-                f"and are counted in hours alone; all of its attempts take {hours:.2f} GPU hours"
+                f"budget {budget.scope}: {counted(used.unknown, 'attempt')} without a price in "
+                f"{UNITS[unit]}, counted in hours alone; all of its attempts take {hours:.2f} "
+                "GPU hours"
             )
     return found
 

@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.budgets.amounts import UNITS, Amounts, shown
 from hpcflow.budgets.room import warnings_of
+from hpcflow.cli.columns import Column, painted, print_table
 from hpcflow.cli.session import warn
-from hpcflow.terminal import cell, echo, make_console
+from hpcflow.model.units import counted
+from hpcflow.terminal import Styled, echo
 
 if TYPE_CHECKING:
     from hpcflow.budgets.records import Change
     from hpcflow.budgets.state import Budget
 
-_ANY_WIDTH: Final = 10_000
+_COLUMNS: Final = (
+    Column("BUDGET"),
+    Column("UNIT"),
+    Column("SPENT", is_number=True),
+    Column("COMMITTED", 2, is_number=True),
+    Column("LEFT", is_number=True),
+    Column("SOFT", 3, is_number=True),
+    Column("HARD", 1, is_number=True),
+    Column("PER", 1),
+)
 
 
 def as_values(budget: Budget, now: datetime) -> dict[str, Any]:
@@ -81,14 +92,7 @@ def _text(value: Decimal | None) -> str | None:
 
 def print_budgets(budgets: Sequence[Budget], now: datetime) -> None:
     """As a table: a line for each unit that is limited."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("BUDGET", overflow="fold")
-    table.add_column("UNIT", no_wrap=True)
-    for title in ("SPENT", "COMMITTED", "LEFT", "SOFT", "HARD"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("PER", no_wrap=True)
+    rows: list[list[Styled]] = []
     for budget in budgets:
         for unit, words in UNITS.items():
             limit, used = budget.limit(unit), budget.used(unit, now)
@@ -96,20 +100,17 @@ def print_budgets(budgets: Sequence[Budget], now: datetime) -> None:
                 continue
             left = None if limit.hard is None else limit.hard - used.taken
             is_soft = limit.soft is not None and used.taken > limit.soft
-            style = "red" if left is not None and left <= 0 else "yellow" if is_soft else ""
-            table.add_row(
-                cell(str(budget.scope)),
+            cells = (
+                str(budget.scope),
                 words,
                 f"{used.spent:.2f}{'?' if used.unknown else ''}",
                 f"{used.committed:.2f}",
                 *("" if each is None else f"{each:.2f}" for each in (left, limit.soft, limit.hard)),
                 "month" if budget.terms is not None and budget.terms.per_month else "",
-                style=style,
             )
-    console = make_console(soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _ANY_WIDTH  # what a pipe reads is searched, not looked at
-    console.print(table)
+            is_over = left is not None and left <= 0
+            rows.append(painted(cells, "red" if is_over else "yellow" if is_soft else None))
+    print_table(_COLUMNS, rows)
 
 
 def print_details(budget: Budget, now: datetime) -> None:
@@ -126,9 +127,8 @@ def print_details(budget: Budget, now: datetime) -> None:
         echo(f"spent before it was set on {budget.opened_at:%Y-%m-%d}: {before}")
     open_ones = budget.committed_to()
     if open_ones:
-        count = "1 attempt" if len(open_ones) == 1 else f"{len(open_ones)} attempts"
         echo()
-        echo(f"committed to {count} that wait or run:")
+        echo(f"committed to {counted(len(open_ones), 'attempt')} not over yet:")
     for entry in open_ones:
         so_far = f", about {words(entry.so_far(now))} so far" if entry.began_at else ""
         echo(
@@ -141,7 +141,8 @@ def print_details(budget: Budget, now: datetime) -> None:
         echo(f"  {change.at:%Y-%m-%d %H:%M:%S}  {change.by}  {_said(change)}")
     if budget.skipped:
         warn(
-            f"{budget.skipped} lines of its file say nothing: torn, damaged, or of a newer version"
+            f"{counted(budget.skipped, 'line')} of its file cannot be read: torn, damaged, or of a "
+            "newer version"
         )
 
 

@@ -13,11 +13,12 @@ import click
 
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.checkpoint_export import command as export_command
+from hpcflow.cli.columns import Column, print_table
 from hpcflow.cli.output import metric_text, print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import LedgerError
-from hpcflow.model.units import format_bytes
-from hpcflow.terminal import cell, echo, echo_as_is, escaped, make_console, progress
+from hpcflow.model.units import counted, format_bytes
+from hpcflow.terminal import echo, echo_as_is, escaped, progress
 
 if TYPE_CHECKING:
     from hpcflow.launch.checkpoints import Hidden, Pruned, Survey
@@ -208,35 +209,36 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
 
 
 def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
-    from rich.table import Table
-
-    console = make_console()
-    if not console.is_terminal:
-        console.width = 1000
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("TRAIN STEP", "EPOCH", "WRITTEN", "ATTEMPT", "SIZE", "STATE", "KEPT", "METRICS"):
-        is_wrapped = title in ("STATE", "KEPT", "METRICS")
-        table.add_column(title, no_wrap=not is_wrapped, overflow="fold", min_width=len("complete"))
-    for each in _shown(seen.found):
-        why = "; ".join(kept[each.train_step]) or "no: the next save or prune removes it"
-        table.add_row(
+    columns = (
+        Column("TRAIN STEP", is_number=True),
+        Column("EPOCH", 4, is_number=True),
+        Column("WRITTEN", 3),
+        Column("ATTEMPT", 5, is_number=True),
+        Column("SIZE", is_number=True),
+        Column("STATE", is_text=True),
+        Column("KEPT", 1, is_text=True),
+        Column("METRICS", 2, is_text=True),
+    )
+    rows = [
+        [
             str(each.train_step),
             "" if each.epoch is None else f"{each.epoch:g}",
             _time(each.created_at),
             "" if each.attempt is None else str(each.attempt),
             format_bytes(each.size_bytes),
-            cell(f"{each.state}: {each.why}" if each.why else each.state),
-            cell(why),
-            cell(metric_text(dict(each.metrics))),
-        )
+            f"{each.state}: {each.why}" if each.why else each.state,
+            "; ".join(kept[each.train_step]) or "no: the next save or prune removes it",
+            metric_text(dict(each.metrics)),
+        ]
+        for each in _shown(seen.found)
+    ]
     for hidden in seen.hidden[-_SHOWN:]:
         state = f"{hidden.state}: {hidden.why}" if hidden.why else hidden.state
         size = format_bytes(hidden.size_bytes)
-        table.add_row(str(hidden.train_step), "", "", "", size, cell(state), "", "")
-    console.print(table)
+        rows.append([str(hidden.train_step), "", "", "", size, state, "", ""])
+    print_table(columns, rows)
     total = _sum(seen.found) + _sum(seen.hidden)
-    words = f"{len(seen.found)} checkpoints" if len(seen.found) != 1 else "1 checkpoint"
-    echo(f"{words}, {format_bytes(total)}")
+    echo(f"{counted(len(seen.found), 'checkpoint')}, {format_bytes(total)}")
     if len(seen.found) > _SHOWN or len(seen.hidden) > _SHOWN:
         echo(f"shown: the newest {_SHOWN} and the incomplete ones; list all: --json")
 
@@ -250,18 +252,13 @@ def _shown(found: list[Found]) -> list[Found]:
 
 
 def _print_files(files: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table("file", "size", "sha256")
+    rows = []
     for name, entry in sorted(files.items()):
         facts = entry if isinstance(entry, dict) else {}
         size = facts.get("size_bytes")
-        table.add_row(
-            cell(name),
-            format_bytes(size) if isinstance(size, int) else "",
-            cell(str(facts.get("sha256", ""))[:16]),
-        )
-    make_console().print(table)
+        size_text = format_bytes(size) if isinstance(size, int) else ""
+        rows.append([name, size_text, str(facts.get("sha256", ""))])
+    print_table([Column("FILE"), Column("SIZE", is_number=True), Column("SHA256", 1)], rows)
 
 
 def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:

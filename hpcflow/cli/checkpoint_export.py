@@ -13,7 +13,7 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
-from hpcflow.model.units import format_bytes
+from hpcflow.model.units import counted, format_bytes
 from hpcflow.terminal import echo, progress
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def command(run: str, target: Path, train_step: int | None, best: bool, as_json:
         )
     else:
         echo(
-            f"train step {found.train_step} of {seen.run_id}: {len(files)} files, "
+            f"train step {found.train_step} of {seen.run_id}: {counted(len(files), 'file')}, "
             f"{format_bytes(size_bytes)}, copied to {target!s}"
         )
     return 0

@@ -12,7 +12,7 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_audit import audit_command
 from hpcflow.cli.cost_rows import kept, rows, running, since_option, until_option, window
 from hpcflow.cli.cost_showback import showback_command
-from hpcflow.cli.cost_table import as_csv, print_storage, print_table, storage_values, values
+from hpcflow.cli.cost_table import as_csv, print_report, print_storage, storage_values, values
 from hpcflow.cli.cost_wasted import wasted_command
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
@@ -109,7 +109,7 @@ def report_command(
     else:
         from hpcflow.costs.words import notes_of_keeping
 
-        print_table(found)
+        print_report(found)
         print_storage(storage)
         for note in notes_of_keeping(checkpoints):
             echo(note)

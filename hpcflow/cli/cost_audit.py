@@ -11,6 +11,7 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
+from hpcflow.model.units import counted
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -68,14 +69,14 @@ def _print(found: Audit) -> None:
     if found.helpers:
         hours = sum(job.hours for job in found.helpers)
         echo(
-            f"{len(found.helpers)} jobs of hpcflow itself, which belong to no run: {hours:.2f} "
-            "hours, in no bill"
+            f"{counted(len(found.helpers), 'job')} of hpcflow itself, of no run: "
+            f"{hours:.2f} hours, in no bill"
         )
     if found.uncheckable:
-        echo(f"{found.uncheckable} bills were not checked: no accounting told of their jobs")
+        echo(f"{counted(found.uncheckable, 'bill')} not checked: no accounting told of the jobs")
     agree = found.checked - len({(each.run_id, each.attempt) for each in found.differences})
     if found.checked or not found.uncheckable:
-        echo(f"{agree} of {found.checked} bills agree with accounting")
+        echo(f"{agree} of {counted(found.checked, 'bill')} agree with accounting")
 
 
 def _usd(job: Unknown) -> str:

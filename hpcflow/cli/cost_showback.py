@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcflow.cli.arguments import json_option
-from hpcflow.cli.columns import Row, print_columns
+from hpcflow.cli.columns import Column, painted, print_table
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
 from hpcflow.cli.cost_table import amounts, plain
 from hpcflow.cli.output import print_json
@@ -113,10 +113,11 @@ def _print(key: str, found: Sequence[Team]) -> None:
                 "" if share is None else percent(share, 1),
                 f"{line.wasted_usd:.2f}" if line.cost_usd is not None else "",
             ]
-            names = (team.name or "-", user)
-            rows.append(Row(names, numbers, is_bold=line is team.total))
-    numbers = ["RUNS", "GPU_H", "HOURS", "USD", "SHARE", "WASTED"]
-    print_columns((key.upper(), "USER"), numbers, rows)
+            cells = [team.name or "-", user, *numbers]
+            rows.append(painted(cells, bold=line is team.total or None))
+    ranks = {"RUNS": 4, "GPU_H": 0, "HOURS": 3, "USD": 0, "SHARE": 1, "WASTED": 2}
+    numbers_of = [Column(title, rank, is_number=True) for title, rank in ranks.items()]
+    print_table([Column(key.upper()), Column("USER"), *numbers_of], rows)
     in_hours = sorted({team.unit.name for team in found} - {"USD"})
     if in_hours:
         echo(f"shares are of the {' or '.join(in_hours)} where not all has a price in USD")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from hpcflow.cli.columns import Row, print_columns
-from hpcflow.terminal import echo, safe
+from hpcflow.cli.columns import Column, painted, print_table
+from hpcflow.terminal import Styled, echo, safe
 
 if TYPE_CHECKING:
     from hpcflow.costs.report import Line, Report
@@ -99,28 +99,31 @@ def print_storage(kept: StorageReport) -> None:
     if not kept.lines:
         return
 
-    def row(line: StorageLine, names: Sequence[str]) -> Row:
+    def row(line: StorageLine, names: Sequence[str]) -> list[Styled]:
         amounts = (line.gb_months, line.storage_usd, line.gb, line.egress_usd)
         numbers = [f"{float(amount):.2f}" for amount in amounts]
-        return Row(list(names), numbers, is_bold=line is kept.total)
+        return painted([*names, *numbers], bold=line is kept.total or None)
 
     rows = [row(line, [*(name or "-" for name in line.by), line.place]) for line in kept.lines]
     rows.append(row(kept.total, ["total", *[""] * len(kept.keys)]))
+    columns = [
+        *(Column(key.upper()) for key in (*kept.keys, "checkpoints in")),
+        Column("GB-MONTHS", 1, is_number=True),
+        Column("USD", is_number=True),
+        Column("GB FETCHED", 2, is_number=True),
+        Column("USD", is_number=True),
+    ]
     echo()
-    print_columns(
-        [key.upper() for key in (*kept.keys, "checkpoints in")],
-        ["GB-MONTHS", "USD", "GB FETCHED", "USD"],
-        rows,
-    )
+    print_table(columns, rows)
 
 
-def print_table(found: Report) -> None:
+def print_report(found: Report) -> None:
     """A report for a terminal."""
     from hpcflow.costs.words import notes, usd
 
     has_su = found.total.cost_su is not None
 
-    def row(line: Line, names: Sequence[str]) -> Row:
+    def row(line: Line, names: Sequence[str]) -> list[Styled]:
         su = [f"{line.cost_su:.2f}" if line.cost_su is not None else ""] if has_su else []
         numbers = [
             str(line.runs),
@@ -131,14 +134,20 @@ def print_table(found: Report) -> None:
             f"{line.wasted_usd:.2f}" if line.cost_usd is not None else "",
             f"{line.saved_usd:.2f}" if line.saved_usd else "",
         ]
-        return Row(list(names), numbers, is_bold=line is found.total)
+        return painted([*names, *numbers], bold=line is found.total or None)
 
     rows = [row(line, [name or "-" for name in line.by]) for line in found.lines]
     rows.append(row(found.total, ["total", *[""] * (len(found.keys) - 1)]))
-    print_columns(
-        [key.upper() for key in found.keys],
-        ["RUNS", "ATTEMPTS", "GPU_H", "USD", *(["SU"] if has_su else []), "WASTED", "SAVED"],
-        rows,
-    )
+    columns = [
+        *(Column(key.upper()) for key in found.keys),
+        Column("RUNS", 4, is_number=True),
+        Column("ATTEMPTS", 3, is_number=True),
+        Column("GPU_H", is_number=True),
+        Column("USD", is_number=True),
+        *([Column("SU", is_number=True)] if has_su else []),
+        Column("WASTED", 1, is_number=True),
+        Column("SAVED", 2, is_number=True),
+    ]
+    print_table(columns, rows)
     for note in notes(found.total):
         echo(note)

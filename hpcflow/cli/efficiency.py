@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcflow.cli.arguments import complete_run, json_option
+from hpcflow.cli.columns import Column, painted, print_table
 from hpcflow.cli.cost_rows import is_of_everyone, since_option
 from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError
 from hpcflow.model.units import format_bytes, format_duration
-from hpcflow.terminal import cell, echo, make_console, safe
+from hpcflow.terminal import echo, safe
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from hpcflow.ledger.used import UsedRow
     from hpcflow.model.measured import Measured
     from hpcflow.sites.schema import Partition, Site
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from hpcflow.storage.layout import RunDir
 
 _BY: Final = ("user", "project", "partition", "account")
-_WIDEST: Final = 200
 _MOST_NAMED: Final = 10
 
 
@@ -165,25 +163,18 @@ def _values(run_id: str, uses: list[Use], found: Advised) -> dict[str, Any]:
 
 
 def _print(run_id: str, uses: list[Use]) -> None:
-    from rich.table import Table
-
     echo(run_id, bold=True)
-    table = Table(box=None, pad_edge=False)
-    for title in ("ATTEMPT", "CAUSE"):
-        table.add_column(title, no_wrap=True)
-    for title in ("TIME", "CORES", "MEMORY", "GPUS", "BUSY", "GPU_MEM", "STEPS/S", "DATA_WAIT"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for use in uses:
-        cells = (str(use.attempt), use.cause or ("running" if use.is_running else ""))
-        table.add_row(*(cell(text) for text in (*cells, *_cells(use))))
-    _show(table)
+    ranks = {
+        **{"TIME": 0, "CORES": 3, "MEMORY": 2, "GPUS": 0, "BUSY": 1, "GPU_MEM": 4},
+        **{"STEPS/S": 6, "DATA_WAIT": 5},
+    }
+    numbers = [Column(title, rank, is_number=True) for title, rank in ranks.items()]
+    rows = [
+        [str(use.attempt), use.cause or ("running" if use.is_running else ""), *_cells(use)]
+        for use in uses
+    ]
+    print_table([Column("ATTEMPT"), Column("CAUSE"), *numbers], rows)
     echo("used/requested per node; ?: not known")
-
-
-def _show(table: Table) -> None:
-    """Whole, also where it is wider than the terminal: half of a number means nothing."""
-
-    make_console(soft_wrap=True, width=_WIDEST).print(table)
 
 
 def _cells(use: Use) -> list[str]:
@@ -264,15 +255,15 @@ def _line_values(key: str, line: Line) -> dict[str, Any]:
 
 
 def _print_lines(key: str, lines: list[Line], total: Line) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column(key.upper(), overflow="fold")
-    for title in ("RUNS", "ATTEMPTS", "SEEN", "GPU_H", "WASTED", "GPU", "CPU", "MEMORY", "TIME"):
-        table.add_column(title, justify="right", no_wrap=True)
+    ranks = {
+        **{"RUNS": 5, "ATTEMPTS": 6, "SEEN": 7, "GPU_H": 0, "WASTED": 0},
+        **{"GPU": 1, "CPU": 2, "MEMORY": 3, "TIME": 4},
+    }
+    numbers = [Column(title, rank, is_number=True) for title, rank in ranks.items()]
+    rows = []
     for line in [*lines, total]:
-        table.add_row(
-            cell("total" if line is total else line.by or "-"),
+        cells = (
+            "total" if line is total else line.by or "-",
             str(len(line.run_ids)),
             str(line.attempts),
             str(line.measured),
@@ -282,9 +273,9 @@ def _print_lines(key: str, lines: list[Line], total: Line) -> None:
             _share(line.cpu_hours_used, line.cpu_hours_had),
             _share(line.mem_gib_hours_used, line.mem_gib_hours_had),
             _share(line.limit_hours_used, line.limit_hours),
-            style="bold" if line is total else "",
         )
-    _show(table)
+        rows.append(painted(cells, bold=line is total or None))
+    print_table([Column(key.upper()), *numbers], rows)
     echo("used share of the requested amount; SEEN: attempts with measurements")
 
 

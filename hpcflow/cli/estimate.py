@@ -12,7 +12,7 @@ from hpcflow.cli.arguments import json_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError
-from hpcflow.model.units import format_bytes
+from hpcflow.model.units import counted, format_bytes
 from hpcflow.terminal import echo
 
 #: Words of :mod:`hpcflow.sizing.gpu_memory`, which is imported when it is needed.
@@ -126,7 +126,10 @@ def command(
         print_json({**named, "model": model, "gpu_types": gpu_types})
         return 0
     _print(parts, {name: (mb, found.fits(mb)) for name, mb in types.items()})
-    shape = f"{model.layers} layers of width {model.hidden} with {model.heads} heads"
+    shape = (
+        f"{counted(model.layers, 'layer')} of width {model.hidden} with "
+        f"{counted(model.heads, 'head')}"
+    )
     if batch is not None and (layers is None or hidden is None or heads is None):
         echo(f"assumed: {shape}; if that is wrong, set --layers, --hidden and --heads")
     echo("on top come CUDA, NCCL, fragmentation: a tenth of the GPU should stay free")

@@ -17,7 +17,7 @@ from hpcflow.model.state import RunState
 from hpcflow.model.units import format_duration
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
-from hpcflow.terminal import echo, progress, safe
+from hpcflow.terminal import echo, progress, safe, terminal_width
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -30,6 +30,7 @@ _POLL_S = 1.0
 _ASK_FIRST_S = 2.0
 _ASK_AT_MOST_S = 30.0
 _ASK_GROWTH = 1.25
+_BAR_CHARS = 20
 
 
 class View(Protocol):
@@ -159,7 +160,7 @@ def _view(*, live: bool) -> Iterator[View]:
         # Metric names are the program's, and would be read as markup.
         columns = (
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
+            BarColumn(_BAR_CHARS),
             TextColumn("{task.fields[info]}", markup=False),
         )
         with progress(*columns) as bar:
@@ -178,7 +179,7 @@ class _Lines:
         self._last = ""
 
     def update(self, run: RunView) -> None:
-        line = f"{run.state.value}  {_progress(run)}".rstrip()
+        line = f"{run.state.value}  {_steps(run)}  {metric_text(run.metrics)}".rstrip()
         if line != self._last:
             echo(line)
             self._last = line
@@ -193,12 +194,20 @@ class _Bar:
         self._first: tuple[float, int] | None = None
 
     def update(self, run: RunView) -> None:
+        state, steps = run.state.value, _steps(run)
+        room = (terminal_width() or 0) - _BAR_CHARS - 2
+        is_wide = len(run.run_id) + len(state) + len(steps) + 2 <= room
+        head = f"{run.run_id} {state}" if is_wide else state
+        info = steps
+        for part in (self._eta(run), safe(metric_text(run.metrics))):
+            if part and len(head) + len(info) + len(part) + 2 <= room:
+                info += f"  {part}"
         self._progress.update(
             self._task,
-            description=f"{run.run_id} {run.state.value}",
+            description=head,
             total=run.total_train_steps,
             completed=run.train_step or 0,
-            info=f"{_progress(run)}{self._eta(run)}",
+            info=info,
         )
 
     def _eta(self, run: RunView) -> str:
@@ -212,11 +221,11 @@ class _Bar:
         left = run.total_train_steps - run.train_step
         if done <= 0 or left <= 0:
             return ""
-        return f"  ETA {format_duration(left * (now - self._first[0]) / done)}"
+        return f"ETA {format_duration(left * (now - self._first[0]) / done)}"
 
 
-def _progress(run: RunView) -> str:
+def _steps(run: RunView) -> str:
     if run.train_step is None:
         return ""
     total = f"/{run.total_train_steps}" if run.total_train_steps else ""
-    return f"train step {run.train_step}{total}  {safe(metric_text(run.metrics))}".rstrip()
+    return f"train step {run.train_step}{total}"

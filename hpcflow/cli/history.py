@@ -12,8 +12,8 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.output import STATE_COLOURS, print_json
 from hpcflow.cli.session import Session
-from hpcflow.model.units import format_duration
-from hpcflow.terminal import echo, make_console, safe
+from hpcflow.model.units import counted, format_duration
+from hpcflow.terminal import echo, safe, terminal_width
 
 if TYPE_CHECKING:
     from hpcflow.requeue.history import Chapter, Entry, Story
@@ -87,16 +87,9 @@ def command(run: str, as_json: bool) -> int:
         is_ahead = view.next_at is not None and view.next_at > now
         until = f", not before {view.next_at:{_TIME}}" if is_ahead else ""
         echo(f"next: {view.next_action}{until}")
-    for line in timeline(story, now, _width()):
+    for line in timeline(story, now, terminal_width()):
         echo(line)
     return 0
-
-
-def _width() -> int | None:
-
-    console = make_console()
-    # What a pipe reads is searched, not looked at: each thing stands on one line.
-    return console.width if console.is_terminal else None
 
 
 def timeline(story: Story, now: datetime, width: int | None) -> list[str]:
@@ -119,7 +112,13 @@ def _wrapped(at: datetime | None, text: str, width: int | None) -> Iterator[str]
     lines = [text]
     if width is not None:
         room = max(20, width - _MARGIN)
-        lines = textwrap.wrap(text, room, subsequent_indent=indent, break_on_hyphens=False)
+        lines = textwrap.wrap(
+            text,
+            room,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
     time = f"{at:{_TIME}}" if at is not None else ""
     for line in lines:
         yield f"{time:<{_MARGIN}}{line}"
@@ -214,6 +213,6 @@ def _sum(jobs: Sequence[Chapter]) -> str:
     lost = [each.lost_train_steps for each in jobs if each.lost_train_steps is not None]
     return (
         f"in all: ran {format_duration(ran_s)}, waited {format_duration(waited_s)}"
-        + (f", lost {sum(lost)} train steps" if lost else "")
+        + (f", lost {counted(sum(lost), 'train step')}" if lost else "")
         + "; times are UTC"
     )

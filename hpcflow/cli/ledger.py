@@ -13,6 +13,7 @@ from hpcflow.cli.arguments import endpoint_option, json_option, plain_text
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError, SiteError, shell_word
+from hpcflow.model.units import counted
 from hpcflow.terminal import echo, progress
 
 
@@ -63,7 +64,7 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
     if as_json:
         print_json(summary)
     else:
-        echo(f"{summary.runs} runs, {summary.lines} lines")
+        echo(f"{counted(summary.runs, 'run')}, {counted(summary.lines, 'line')}")
     return 1 if summary.problems else 0
 
 
@@ -87,13 +88,13 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
     if as_json:
         print_json(found)
         return 1 if found.problems else 0
-    echo(f"{len(found.runs)} runs, {found.lines} lines")
+    echo(f"{counted(len(found.runs), 'run')}, {counted(found.lines, 'line')}")
     for ids, what in (
         (found.ahead, "of which the ledger has read more than the store has: they were kept"),
         (found.others, "of other people: they were left out"),
     ):
         if ids:
-            echo(f"{len(ids)} runs {what}")
+            echo(f"{counted(len(ids), 'run')} {what}")
     return 1 if found.problems else 0
 
 
@@ -146,7 +147,7 @@ def check_command(as_json: bool) -> int:
         if texts:
             echo(f"  → {next_action}", err=True)
     if not differences:
-        echo(f"{len(run_dirs)} runs: the ledger agrees with the files")
+        echo(f"{counted(len(run_dirs), 'run')}: the ledger agrees with the files")
     return 1 if differences else 0
 
 

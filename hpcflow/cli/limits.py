@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcflow.cli.arguments import json_option, site_option
+from hpcflow.cli.columns import Column, print_table
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import SchedulerUnavailable, Where
-from hpcflow.terminal import Styled, cell, echo, make_console
+from hpcflow.terminal import Styled, echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.table import Table
 
     from hpcflow.outlook.limits import AccountLine, PartitionLine, QosLine
     from hpcflow.schedulers.base import Scheduler
@@ -91,11 +90,10 @@ def _print(standing: Standing, partitions: Sequence[PartitionLine] | None) -> No
     from hpcflow.outlook.limits import account_lines, qos_lines
 
     accounts, qos = account_lines(standing), qos_lines(standing)
-    console = make_console(soft_wrap=True)
     if not accounts:
         echo(f"Slurm knows no account of {standing.user}; jobs need none where it enforces none")
     else:
-        console.print(_accounts(accounts))
+        _print_accounts(accounts)
     for line in accounts:
         if line.meaning:
             echo(line.meaning)
@@ -106,52 +104,58 @@ def _print(standing: Standing, partitions: Sequence[PartitionLine] | None) -> No
         _limits(f"account {line.account}{where}", line.limits)
     if qos:
         echo()
-        console.print(_qos(qos))
+        _print_qos(qos)
     for each in qos:
         _limits(f"QOS {each.name}", each.limits)
     for part in partitions or ():
         _limits(f"partition {part.name}, by its QOS {part.qos}", part.limits)
 
 
-def _accounts(lines: Sequence[AccountLine]) -> Table:
-    from rich.table import Table
-
+def _print_accounts(lines: Sequence[AccountLine]) -> None:
     from hpcflow.outlook.limits import in_use_words
 
-    table = Table(box=None, pad_edge=False)
-    for title in ("ACCOUNT", "FAIR SHARE", "QOS", "IN USE NOW"):
-        table.add_column(title, overflow="fold", justify="right" if "SHARE" in title else "left")
-    for line in lines:
-        only = f" ({line.partition})" if line.partition else ""
-        default = " (default)" if line.is_default else ""
-        table.add_row(
-            cell(f"{line.account}{only}{default}"),
+    columns = (
+        *(Column("ACCOUNT"), Column("FAIR SHARE", is_number=True)),
+        *(Column("QOS", 1, is_text=True), Column("IN USE NOW", is_text=True)),
+    )
+    rows = [
+        [
+            line.account
+            + (f" ({line.partition})" if line.partition else "")
+            + (" (default)" if line.is_default else ""),
             "?" if line.factor is None else f"{line.factor:.3f}",
-            cell(", ".join(line.qos)),
+            ", ".join(line.qos),
             in_use_words(line.in_use) or "nothing",
-        )
-    return table
+        ]
+        for line in lines
+    ]
+    print_table(columns, rows)
 
 
-def _qos(lines: Sequence[QosLine]) -> Table:
-    from rich.table import Table
-
+def _print_qos(lines: Sequence[QosLine]) -> None:
     from hpcflow.outlook.limits import in_use_words
 
-    table = Table(box=None, pad_edge=False)
-    for title in ("QOS", "PRIORITY", "COUNTS AS", "PREEMPTS", "FLAGS", "IN USE NOW"):
-        right = title in ("PRIORITY", "COUNTS AS")
-        table.add_column(title, overflow="fold", justify="right" if right else "left")
-    for line in lines:
-        table.add_row(
-            cell(line.name),
+    columns = (
+        *(
+            Column("QOS"),
+            Column("PRIORITY", is_number=True),
+            Column("COUNTS AS", 2, is_number=True),
+        ),
+        *(Column("PREEMPTS", 1, is_text=True), Column("FLAGS", 3, is_text=True)),
+        Column("IN USE NOW", is_text=True),
+    )
+    rows = [
+        [
+            line.name,
             str(line.priority),
             f"{line.usage_factor} x" if line.usage_factor else "?",
-            cell(", ".join(line.preempts) or "-"),
-            cell(", ".join(line.flags) or "-"),
+            ", ".join(line.preempts) or "-",
+            ", ".join(line.flags) or "-",
             in_use_words(line.in_use) or "nothing",
-        )
-    return table
+        ]
+        for line in lines
+    ]
+    print_table(columns, rows)
 
 
 def _limits(of: str, limits: Sequence[Limit] | None) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from hpcflow.cli.arguments import plain_text
-from hpcflow.cli.columns import shortened
+from hpcflow.cli.columns import Cell, Column, print_table
 from hpcflow.cli.output import STATE_COLOURS, metric_text, print_json, site_text
 from hpcflow.cli.session import Session
 from hpcflow.model.state import RunState
-from hpcflow.model.units import format_duration
-from hpcflow.terminal import cell, echo, make_console
+from hpcflow.model.units import counted, format_duration
+from hpcflow.terminal import Styled, echo
 
 if TYPE_CHECKING:
     from hpcflow.model.views import RunView
@@ -72,64 +72,43 @@ def _newest(find: Callable[..., list[RunView]]) -> tuple[list[RunView], bool]:
     return runs, max(len(found), len(own)) > _SHOWN
 
 
+#: The columns in their order; the rank says which a narrow terminal goes without first.
+_COLUMNS: Final = (
+    Column("RUN"),
+    Column("STATE"),
+    Column("CAUSE", 2),
+    Column("NEXT", 3),
+    Column("SITE", 7),
+    Column("JOB", 4),
+    Column("SIZE", 8),
+    Column("PROGRESS", 1),
+    Column("METRICS", 6),
+    Column("AGE", 5),
+)
+
+
 def _print(runs: list[RunView], now: datetime) -> None:
-    from rich.table import Table
-
-    console = make_console()
-    columns = _columns(runs, now)
-    # What a pipe reads is searched, not looked at: it gets everything on one line.
-    shown = _that_fit(columns, console.width) if console.is_terminal else list(columns)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in shown:
-        table.add_column(title, no_wrap=True, overflow="ignore")
-    for number, run in enumerate(runs):
-        cells = [cell(columns[title][number]) for title in shown]
-        cells[shown.index("STATE")].stylize(STATE_COLOURS[run.state.value])
-        table.add_row(*cells)
-    console.width = max(console.width, sum(_width(columns, title) for title in shown))
-    console.print(table)
+    has_next = any(run.next_action for run in runs)
+    columns = [column for column in _COLUMNS if has_next or column.title != "NEXT"]
+    values = [_values(run, now) for run in runs]
+    print_table(columns, [[row[column.title] for column in columns] for row in values])
 
 
-#: What is left out first when the terminal is narrow: the last of these.
-_BY_WORTH = ("RUN", "STATE", "PROGRESS", "CAUSE", "NEXT", "JOB", "AGE", "METRICS", "SITE", "SIZE")
-_GAP = 2
-
-
-def _columns(runs: list[RunView], now: datetime) -> dict[str, list[str]]:
-    """Title -> a cell for each run, in the order in which they stand."""
-    columns = {
-        "RUN": [run.run_id for run in runs],
-        "STATE": [run.state.value for run in runs],
-        "CAUSE": [run.cause.value if run.cause else "" for run in runs],
-        "NEXT": [next_text(run, now) for run in runs],
-        "SITE": [f"{site_text(run.site)}/{run.partition}" for run in runs],
-        "JOB": [run.job_id or "" for run in runs],
-        "SIZE": [f"{run.nodes}n" + (f" {run.gpus}g" if run.gpus else "") for run in runs],
-        "PROGRESS": [progress_text(run) for run in runs],
-        "METRICS": [metric_text(run.metrics) for run in runs],
-        "AGE": [format_duration((now - run.created_at).total_seconds()) for run in runs],
+def _values(run: RunView, now: datetime) -> dict[str, Cell]:
+    """Title -> cell."""
+    gpus = f", {counted(run.gpus, 'GPU')}" if run.gpus else ""
+    return {
+        "RUN": run.run_id,
+        "STATE": Styled(run.state.value, fg=STATE_COLOURS[run.state.value]),
+        "CAUSE": run.cause.value if run.cause else "",
+        "NEXT": next_text(run, now),
+        "SITE": f"{site_text(run.site)}/{run.partition}",
+        "JOB": run.job_id or "",
+        "SIZE": counted(run.nodes, "node") + gpus,
+        "PROGRESS": progress_text(run),
+        "METRICS": metric_text(run.metrics),
+        "AGE": format_duration((now - run.created_at).total_seconds()),
     }
-    if not any(columns["NEXT"]):
-        del columns["NEXT"]
-    return {title: [*map(shortened, cells)] for title, cells in columns.items()}
-
-
-def _width(columns: dict[str, list[str]], title: str) -> int:
-    return max(len(title), *(len(cell) for cell in columns[title])) + _GAP
-
-
-def _that_fit(columns: dict[str, list[str]], width: int) -> list[str]:
-    """The titles of the columns that fit side by side; RUN and STATE stay in any case."""
-    shown = {"RUN", "STATE"}
-    left = width - sum(_width(columns, title) for title in shown)
-    for title in _BY_WORTH[len(shown) :]:
-        if title not in columns:
-            continue
-        left -= _width(columns, title)
-        if left < 0:
-            break
-        shown.add(title)
-    return [title for title in columns if title in shown]
 
 
 def next_text(run: RunView, now: datetime) -> str:

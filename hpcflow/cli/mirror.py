@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from hpcflow.cli.arguments import complete_run, json_option
+from hpcflow.cli.columns import Column, print_table
 from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, NotFoundError
 from hpcflow.model.units import format_bytes, format_duration
-from hpcflow.terminal import cell, echo, make_console
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.mirror.passes import Done, Report
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hpcflow.storage.layout import RunDir
 
 _LEAST_URGENT: Final = 10
+_BAR_CHARS: Final = 20
 
 
 @click.group(
@@ -193,29 +195,38 @@ def _say_report(report: Report, *, as_json: bool) -> None:
 
 
 def _print_status(found: list[Status]) -> None:
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-
-    console = make_console()
-    if not console.is_terminal:
-        console.width = 1000
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("RUN", "NEWEST", "MIRRORED", "BEHIND", "TO GO", "", "WHY"):
-        table.add_column(title, no_wrap=title != "WHY")
-    for each in found:
-        done = each.size_bytes - each.to_go_bytes
-        share = 100 * done // each.size_bytes if each.size_bytes else 100
-        bar = ProgressBar(total=max(1, each.size_bytes), completed=done, width=20)
-        table.add_row(
+    columns = (
+        Column("RUN"),
+        Column("NEWEST", 2, is_number=True),
+        Column("MIRRORED", 3, is_number=True),
+        Column("BEHIND", is_number=True),
+        Column("TO GO", 1, is_number=True),
+        Column("DONE", 4),
+        Column("WHY", is_text=True),
+    )
+    rows = [
+        [
             each.run_id,
             "" if each.newest is None else str(each.newest),
             "" if each.mirrored is None else str(each.mirrored),
             format_duration(each.lag_s) if each.lag_s else "",
             format_bytes(each.to_go_bytes) if each.to_go_bytes else "",
-            bar if console.is_terminal and each.size_bytes else f"{share} %",
-            cell(each.problem or ("" if each.sending is None else "being sent")),
-        )
-    console.print(table)
+            _bar(each),
+            each.problem or ("" if each.sending is None else "being sent"),
+        ]
+        for each in found
+    ]
+    print_table(columns, rows)
+
+
+def _bar(status: Status) -> str:
+    """Return how much is in the store, as a bar and as a share."""
+    if not status.size_bytes:
+        return "100 %"
+    done = status.size_bytes - status.to_go_bytes
+    full = _BAR_CHARS * done // status.size_bytes
+    bar = "━" * full + "┄" * (_BAR_CHARS - full)
+    return f"{bar} {100 * done // status.size_bytes} %"
 
 
 @contextmanager

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import json_option, plain_text, site_option
+from hpcflow.cli.columns import Cell, Column, print_table
 from hpcflow.cli.output import print_json, site_text
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError, InputError, NotFoundError, Where, shell_word
 from hpcflow.model.units import format_duration
-from hpcflow.terminal import cell, echo, make_console
+from hpcflow.terminal import Styled, echo
 
 if TYPE_CHECKING:
     from hpcflow.model.state import Cause
@@ -172,25 +173,22 @@ def _names(session: Session, asked: str | None) -> set[str] | None:
 
 
 def _print(lines: list[_Line], now: datetime) -> None:
-    from rich.table import Table
-
-    console = make_console()
-    if not console.is_terminal:
-        console.width = 1000  # what a pipe reads is searched, not looked at
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("SITE", "NODE", "SCORE", "EXCLUDED", "LAST", "WHY"):
-        table.add_column(title, no_wrap=title != "WHY")
-    for line in lines:
-        excluded = cell(_excluded(line), style="red" if line.excluded_in else "")
-        table.add_row(
-            cell(site_text(line.site)),
+    columns = (
+        *(Column("SITE", 3), Column("NODE"), Column("SCORE", 2, is_number=True)),
+        *(Column("EXCLUDED"), Column("LAST", 1, is_number=True), Column("WHY", is_text=True)),
+    )
+    rows: list[list[Cell]] = [
+        [
+            site_text(line.site),
             line.node,
             f"{line.score:.2f}",
-            excluded,
+            Styled(_excluded(line), fg="red" if line.excluded_in else None),
             format_duration(max(0.0, (now - line.last_failure).total_seconds())),
-            cell(line.why),
-        )
-    console.print(table)
+            line.why,
+        ]
+        for line in lines
+    ]
+    print_table(columns, rows)
 
 
 def _excluded(line: _Line) -> str:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcflow.cli.arguments import config_argument, json_option, set_option, site_option
+from hpcflow.cli.columns import Column, painted, print_table
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import Where
-from hpcflow.model.units import format_duration
-from hpcflow.terminal import cell, echo, make_console
+from hpcflow.model.units import counted, format_duration
+from hpcflow.terminal import Styled, echo
 
 if TYPE_CHECKING:
     from hpcflow.launch.alternatives import Alternative
     from hpcflow.launch.choice import Ranked
     from hpcflow.launch.choosing import Place
 
-_ANY_WIDTH: Final = 10_000
 #: What starts within a minute of another starts at the same time.
 _SAME_S: Final = 60.0
 
@@ -114,33 +114,33 @@ def _text(amount: object) -> str | None:
 
 
 def _print(found: Sequence[Ranked]) -> None:
-    from rich.table import Table
+    columns = (
+        *(Column("PARTITION"), Column("ACCOUNT", 2), Column("GPUS", 1)),
+        Column(found[0].unit.upper(), is_number=True),
+        Column("STARTS", is_number=True),
+        Column("DONE", 3, is_number=True),
+        Column("FAIR SHARE", 6, is_number=True),
+        Column("SCORE", 5, is_number=True),
+        Column("WHY", 4, is_text=True),
+    )
+    print_table(columns, [_cells(ranked, found) for ranked in found])
 
-    table = Table(box=None, pad_edge=False)
-    for title in ("PARTITION", "ACCOUNT", "GPUS"):
-        table.add_column(title, overflow="fold")
-    for title in (found[0].unit.upper(), "STARTS", "DONE", "FAIR SHARE", "SCORE"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("WHY", overflow="fold")
-    for number, ranked in enumerate(found):
-        each, place = ranked.candidate, ranked.candidate.placement
-        gpus = place.nodes * place.gpus_per_node
-        table.add_row(
-            cell(place.partition),
-            cell(each.account or "-"),
-            f"{gpus} {place.gpu_type or ''}".strip() if gpus else "-",
-            "?" if ranked.cost is None else f"{ranked.cost:.2f}",
-            _in(each.waits_s),
-            _in(None if each.waits_s is None else each.waits_s + each.runs_s),
-            "?" if each.fair_share is None else f"{each.fair_share:.2f}",
-            f"{ranked.score:.2f}",
-            cell(_why(ranked, found)),
-            style="bold" if number == 0 else "",
-        )
-    console = make_console()
-    if not console.is_terminal:
-        console.width = _ANY_WIDTH  # what a pipe reads is searched, not looked at
-    console.print(table)
+
+def _cells(ranked: Ranked, found: Sequence[Ranked]) -> list[Styled]:
+    each, place = ranked.candidate, ranked.candidate.placement
+    gpus = place.nodes * place.gpus_per_node
+    cells = (
+        place.partition,
+        each.account or "-",
+        f"{gpus} {place.gpu_type or ''}".strip() if gpus else "-",
+        "?" if ranked.cost is None else f"{ranked.cost:.2f}",
+        _in(each.waits_s),
+        _in(None if each.waits_s is None else each.waits_s + each.runs_s),
+        "?" if each.fair_share is None else f"{each.fair_share:.2f}",
+        f"{ranked.score:.2f}",
+        _why(ranked, found),
+    )
+    return painted(cells, bold=ranked is found[0] or None)
 
 
 def _in(seconds: float | None) -> str:
@@ -162,8 +162,7 @@ def _why(ranked: Ranked, found: Sequence[Ranked]) -> str:
     if each.waits_s is not None and each.waits_s == min(starts) < max(starts) - _SAME_S:
         said.append("starts first")
     if each.start is not None and each.start.jobs_ahead:
-        jobs = "1 job" if each.start.jobs_ahead == 1 else f"{each.start.jobs_ahead} jobs"
-        said.append(f"{jobs} ahead in the queue")
+        said.append(f"{counted(each.start.jobs_ahead, 'job')} ahead in the queue")
     if each.start is not None and each.start.limit is not None:
         said.append(f"waits for a full limit: {each.start.limit}")
     if each.placement.options.preemptible:

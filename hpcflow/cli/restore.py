@@ -22,7 +22,7 @@ from hpcflow.cli.arguments import (
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError, NotFoundError, StorageError, Where, shell_word
-from hpcflow.model.units import format_bytes
+from hpcflow.model.units import counted, format_bytes
 from hpcflow.terminal import echo, progress, safe
 
 if TYPE_CHECKING:
@@ -225,7 +225,8 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
         warn(f"{name} differs from the mirror's copy; hpcflow kept the one on scratch")
     if outcome.refused:
         some = ", ".join(outcome.refused[:3])
-        warn(f"{len(outcome.refused)} objects were skipped: their names belong to no run: {some}")
+        names = counted(len(outcome.refused), "object")
+        warn(f"skipped {names} with names that belong to no run: {some}")
     if outcome.is_nothing:
         echo(f"{outcome.run_id}: nothing is missing in {outcome.run_dir.path}")
         if outcome.is_unknown:
@@ -233,7 +234,7 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
         return
     steps = ", ".join(str(step) for step in sorted(outcome.checkpoints))
     what = f"checkpoint {steps}" if steps else "no checkpoint"
-    files = f"{outcome.files} small file{'' if outcome.files == 1 else 's'}"
+    files = counted(outcome.files, "small file")
     echo(f"{outcome.run_id}: {what} and {files} from {outcome.url}")
     echo(f"  {outcome.run_dir.path}")
     if is_move or outcome.is_unknown:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcflow.cli.arguments import json_option
+from hpcflow.cli.columns import Cell, Column, print_table
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.model.units import format_bytes, format_duration
-from hpcflow.terminal import cell, echo, make_console, progress
+from hpcflow.model.units import counted, format_bytes, format_duration
+from hpcflow.terminal import Styled, echo, progress
 
 if TYPE_CHECKING:
     from hpcflow.launch.scratch import Disk, OnScratch, Scratch
@@ -104,15 +105,15 @@ def _print_disk(disk: Disk) -> None:
     space = disk.space
     kind = f"  {space.kind}" if space.kind else ""
     echo(f"{space.path!s}{kind}", bold=True)
-    runs = "1 run" if disk.runs == 1 else f"{disk.runs} runs"
+    takes = "1 run of yours takes" if disk.runs == 1 else f"{disk.runs} runs of yours take"
     echo(
         f"  {format_bytes(space.free_bytes)} of {format_bytes(space.total_bytes)} free; "
-        f"{runs} of yours take {format_bytes(disk.size_bytes)}"
+        f"{takes} {format_bytes(disk.size_bytes)}"
     )
     for quota in space.quotas:
         echo(f"  quota of {quota.whose}: {_quota(quota)}")
     if disk.purge_days is not None:
-        echo(f"  purged after {disk.purge_days} days without access")
+        echo(f"  purged after {counted(disk.purge_days, 'day')} without access")
 
 
 def _quota(quota: Quota) -> str:
@@ -121,48 +122,49 @@ def _quota(quota: Quota) -> str:
     if limits and quota.left_bytes is not None:
         text += f" of {format_bytes(min(limits))}, {format_bytes(quota.left_bytes)} left"
     if quota.limit_files is not None:
-        text += f"; {quota.used_files} of {quota.limit_files} files"
+        text += f"; {quota.used_files} of {counted(quota.limit_files, 'file')}"
     return text
 
 
 def _print_runs(runs: list[OnScratch], now: datetime) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("RUN", "SIZE", "CHECKPOINTS", "NEWEST", "NOT MIRRORED", "PURGED"):
-        table.add_column(title, no_wrap=True, overflow="ignore")
-    for run in runs:
-        when, colour = _purged(run.purged_at, now)
-        table.add_row(
+    columns = (
+        Column("RUN"),
+        Column("SIZE", is_number=True),
+        Column("CHECKPOINTS", 3, is_number=True),
+        Column("NEWEST", 2, is_number=True),
+        Column("NOT MIRRORED", 1),
+        Column("PURGED"),
+    )
+    rows = [
+        [
             run.run_id,
             format_bytes(run.size_bytes),
             str(len(run.checkpoints)),
             "" if run.newest is None else str(run.newest),
             _not_mirrored(run),
-            cell(when, style=colour),
-        )
-    console = make_console()
-    if not console.is_terminal:
-        console.width = 200  # what a pipe reads is searched, not looked at
-    console.print(table)
+            _purged(run.purged_at, now),
+        ]
+        for run in runs
+    ]
+    print_table(columns, rows)
 
 
 def _not_mirrored(run: OnScratch) -> str:
     if not run.not_mirrored:
         return ""
-    text = "1 of them" if len(run.not_mirrored) == 1 else f"{len(run.not_mirrored)} of them"
+    text = f"{len(run.not_mirrored)} of them"
     return f"{text}, the newest too" if run.newest in run.not_mirrored else text
 
 
-def _purged(at: datetime | None, now: datetime) -> tuple[str, str]:
-    """When, in words, and in which colour."""
+def _purged(at: datetime | None, now: datetime) -> Cell:
+    """When, in words."""
     if at is None:
-        return "", ""
+        return ""
     left_s = (at - now).total_seconds()
     if left_s <= 0:
-        return f"any moment (since {at:%Y-%m-%d})", "red"
-    colour = "yellow" if left_s < 3 * 86400 else ""
-    return f"in {format_duration(left_s)} ({at:%Y-%m-%d})", colour
+        return Styled(f"any moment (since {at:%Y-%m-%d})", fg="red")
+    words = f"in {format_duration(left_s)} ({at:%Y-%m-%d})"
+    return Styled(words, fg="yellow") if left_s < 3 * 86400 else words
 
 
 def _progress(run_dirs: Iterable[RunDir]) -> Iterator[RunDir]:

@@ -7,27 +7,29 @@ from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.columns import Column, print_table
 from hpcflow.cli.failure import next_text, say_failure
 from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, site_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.model.state import RunState
-from hpcflow.model.units import format_bytes, format_duration
+from hpcflow.model.units import counted, format_bytes, format_duration
 from hpcflow.storage.checkpoints import is_complete
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
-from hpcflow.terminal import cell, echo, make_console
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from hpcflow.budgets.amounts import Amounts
     from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
+
+#: Checkpoints that are listed.
+_SHOWN: Final = 10
 
 
 @click.command("show", short_help="Show one run: attempts, checkpoints, metrics.")
@@ -105,7 +107,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
     lines = {
         "project": run.project,
         "site": f"{site_text(run.site)}, partition {run.partition}",
-        "resources": f"{_count(run.nodes, 'node')}, {_count(run.gpus, 'GPU')}"
+        "resources": f"{counted(run.nodes, 'node')}, {counted(run.gpus, 'GPU')}"
         + (f" ({run.gpu_type})" if run.gpu_type else ""),
         "command": " ".join(detail.command),
         "progress": progress,
@@ -121,11 +123,12 @@ def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
     say_failure(detail)
     if run.save_error is not None:
         warn(_unsaved(run, detail.checkpoints))
-    console = make_console()
     if detail.attempts:
-        console.print(_attempts(detail.attempts))
+        echo()
+        _print_attempts(detail.attempts)
     if detail.checkpoints:
-        console.print(_checkpoints(RunDir(Path(run.run_dir)), detail.checkpoints))
+        echo()
+        _print_checkpoints(RunDir(Path(run.run_dir)), detail.checkpoints)
 
 
 def cost_text(detail: RunDetail, unbilled: Amounts | None) -> str:
@@ -164,29 +167,32 @@ def _unsaved(run: RunView, checkpoints: list[CheckpointView]) -> str:
     return text
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
-def _attempts(attempts: list[AttemptView]) -> Table:
-    from rich.table import Table
-
-    table = Table("attempt", "job", "state", "cause", "nodes", "started", "ran", "exit")
-    for attempt in attempts:
-        ran = ""
-        if attempt.started_at and attempt.ended_at:
-            ran = format_duration((attempt.ended_at - attempt.started_at).total_seconds())
-        table.add_row(
+def _print_attempts(attempts: list[AttemptView]) -> None:
+    columns = (
+        *(Column("ATTEMPT", is_number=True), Column("JOB"), Column("STATE"), Column("CAUSE")),
+        *(Column("NODES", 4, is_text=True), Column("STARTED", 3), Column("RAN", 1, is_number=True)),
+        Column("EXIT", 2, is_number=True),
+    )
+    rows = [
+        [
             str(attempt.attempt),
             attempt.job_id or "",
-            cell(attempt.raw_state or attempt.state.value),
-            cell(attempt.cause.value if attempt.cause else attempt.reason or ""),
-            cell(",".join(attempt.nodes)),
-            f"{attempt.started_at:%Y-%m-%d %H:%M:%S}" if attempt.started_at else "",
-            ran,
+            attempt.raw_state or attempt.state.value,
+            attempt.cause.value if attempt.cause else attempt.reason or "",
+            ", ".join(attempt.nodes),
+            _when(attempt.started_at),
+            _ran(attempt),
             "" if attempt.exit_code is None else str(attempt.exit_code),
-        )
-    return table
+        ]
+        for attempt in attempts
+    ]
+    print_table(columns, rows)
+
+
+def _ran(attempt: AttemptView) -> str:
+    if not attempt.started_at or not attempt.ended_at:
+        return ""
+    return format_duration((attempt.ended_at - attempt.started_at).total_seconds())
 
 
 def _mirror(detail: RunDetail) -> str:
@@ -200,27 +206,29 @@ def _mirror(detail: RunDetail) -> str:
     return f"{there}; train step {lag.newest} is to follow (behind since {_when(lag.behind_since)})"
 
 
-def _checkpoints(run_dir: RunDir, checkpoints: list[CheckpointView]) -> Table:
-    from rich.table import Table
-
-    is_mirrored = any(each.mirrored_at is not None for each in checkpoints)
-    titles = ["checkpoint", "attempt", "size", "written", "metrics"]
-    if is_mirrored:
-        titles.insert(4, "mirrored")
-    table = Table(*titles)
-    for checkpoint in checkpoints[-10:]:
-        table.add_row(
-            f"{checkpoint.train_step}{' (best)' if checkpoint.is_best else ''}"
-            f"{_lacks(run_dir, checkpoint.path)}",
-            str(checkpoint.attempt),
-            format_bytes(checkpoint.size_bytes),
-            _when(checkpoint.created_at),
-            *([_when(checkpoint.mirrored_at)] if is_mirrored else []),
-            cell(metric_text(checkpoint.metrics)),
+def _print_checkpoints(run_dir: RunDir, checkpoints: list[CheckpointView]) -> None:
+    columns = (
+        *(Column("CHECKPOINT"), Column("ATTEMPT", 3, is_number=True)),
+        *(Column("SIZE", is_number=True), Column("WRITTEN", 1), Column("MIRRORED", 2)),
+        Column("METRICS", 1, is_text=True),
+    )
+    rows = [
+        [
+            f"{each.train_step}{' (best)' if each.is_best else ''}{_lacks(run_dir, each.path)}",
+            str(each.attempt),
+            format_bytes(each.size_bytes),
+            _when(each.created_at),
+            _when(each.mirrored_at),
+            metric_text(each.metrics),
+        ]
+        for each in checkpoints[-_SHOWN:]
+    ]
+    print_table(columns, rows)
+    if len(checkpoints) > _SHOWN:
+        echo(
+            f"the last {_SHOWN} of {len(checkpoints)}; "
+            f"all: hpcflow checkpoint ls {checkpoints[0].run_id}"
         )
-    if len(checkpoints) > 10:
-        table.caption = f"the last 10 of {len(checkpoints)}"
-    return table
 
 
 def _when(moment: datetime | None) -> str:

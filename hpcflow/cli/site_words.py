@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from hpcflow.model.units import write_duration, write_memory
+from hpcflow.model.units import counted, write_duration, write_memory
 from hpcflow.sites.schema import GpuDialect, Partition, SchedulerKind, Site
 from hpcflow.terminal import safe
 
@@ -68,7 +68,7 @@ def _scheduler(site: Site) -> str:
 def _scratch(site: Site) -> str:
     scratch, words = site.scratch, [site.scratch.path]
     if scratch.purge_days:
-        words.append(f"purged after {scratch.purge_days} days")
+        words.append(f"purged after {counted(scratch.purge_days, 'day')}")
     return ", ".join([*words, *([scratch.filesystem] if scratch.filesystem else [])])
 
 
@@ -111,12 +111,12 @@ def _nodes(options: Partition) -> Iterator[str]:
     elif options.nodes_max:
         yield f"{options.nodes_min} to {options.nodes_max} nodes"
     elif options.nodes_min > 1:
-        yield f"at least {options.nodes_min} nodes"
+        yield f"at least {counted(options.nodes_min, 'node')}"
 
 
 def _times(options: Partition) -> Iterator[str]:
     limits = [
-        f"{_duration(each.time_limit_max_min)} up to {each.nodes_max} nodes"
+        f"{_duration(each.time_limit_max_min)} up to {counted(each.nodes_max, 'node')}"
         for each in options.time_limit_bins
     ]
     if options.time_limit_max_min:

@@ -20,6 +20,7 @@ from hpcflow.cli.sweep_objective import OfFunction, function_options, loaded_fun
 from hpcflow.cli.sweep_plot import plot_command
 from hpcflow.cli.sweep_words import report_lines
 from hpcflow.errors import InputError, StorageError, Where
+from hpcflow.model.units import counted
 from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def start_command(
         print_json({"sweep_id": sweep_dir.sweep_id, "first_round": jsonable(report)})
     else:
         echo(sweep_dir.sweep_id, bold=True)
-        echo(f"  sent           {len(report.sent)} trials")
+        echo(f"  sent           {counted(len(report.sent), 'trial')}")
         echo(f"  look           hpcflow sweep status {sweep_dir.sweep_id}")
         if (what := hint(session)) is not None:
             echo(f"  to continue    {what}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hpcflow.cli.arguments import json_option
+from hpcflow.cli.columns import Cell, Column, print_table
 from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_argument import sweep_argument
@@ -27,9 +28,20 @@ from hpcflow.terminal import Styled, echo, echo_as_is
 
 if TYPE_CHECKING:
     from hpcflow.storage.sweeps import SweepDir
-    from hpcflow.sweeps.view import SweepView
+    from hpcflow.sweeps.view import SweepView, TrialView
 
 _log = logging.getLogger(__name__)
+
+_SWEEPS: Final = (
+    Column("SWEEP"),
+    Column("STATE"),
+    Column("TRIALS", 1, is_number=True),
+    Column("RUNNING", 4, is_number=True),
+    Column("BEST", 2),
+    Column("GPU_H", 5, is_number=True),
+    Column("USD", 3, is_number=True),
+    Column("AGE", 6, is_number=True),
+)
 
 
 @click.command("ls")
@@ -50,20 +62,7 @@ def ls_command(show_all: bool, as_json: bool) -> int:
     elif not views:
         echo("no sweep is under way; all: hpcflow sweep ls --all")
     else:
-        rows = [
-            [
-                view.sweep_id,
-                view.state,
-                _count(view),
-                str(view.running),
-                _best_text(view),
-                f"{view.gpu_hours:.4g}",
-                view.cost_usd or "",
-                format_duration((now - view.created_at).total_seconds()),
-            ]
-            for view in views
-        ]
-        _table(["SWEEP", "STATE", "TRIALS", "RUNNING", "BEST", "GPU_H", "USD", "AGE"], rows)
+        _print_sweeps(views, now)
     return 0
 
 
@@ -116,21 +115,7 @@ def trials_command(sweep: str, state: str | None, as_json: bool) -> int:
     if as_json:
         print_json(trials)
         return 0
-    names = list(dict.fromkeys(name for trial in trials for name in trial.params))
-    goals = list(view.goals)
-    rows = [
-        [
-            str(trial.trial),
-            trial.state,
-            *(value_text(trial.params.get(name, "")) for name in names),
-            *(goal_text(trial, goal) for goal in goals),
-            "" if trial.at is None else str(trial.at),
-            "" if trial.seconds is None else format_duration(trial.seconds),
-            trial.why or "",
-        ]
-        for trial in trials
-    ]
-    _table(["TRIAL", "STATE", *names, *goals, "AT", "TOOK", "WHY"], rows)
+    _print_trials(trials, list(view.goals))
     return 0
 
 
@@ -205,13 +190,42 @@ def _best_text(view: SweepView) -> str:
     return values_text(view.best[0].values) if len(view.best) == 1 else f"{len(view.best)} trials"
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [
-        max(len(title), *(len(row[index]) for row in rows)) if rows else len(title)
-        for index, title in enumerate(titles)
+def _print_sweeps(views: Sequence[SweepView], now: datetime) -> None:
+    rows: list[list[Cell]] = [
+        [
+            view.sweep_id,
+            Styled(view.state, fg=COLOURS.get(view.state)),
+            _count(view),
+            str(view.running),
+            _best_text(view),
+            f"{view.gpu_hours:.4g}",
+            view.cost_usd or "",
+            format_duration((now - view.created_at).total_seconds()),
+        ]
+        for view in views
     ]
-    echo("  ".join(t.ljust(w) for t, w in zip(titles, widths, strict=True)).rstrip(), bold=True)
-    for row in rows:
-        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        state = Styled(padded[1], fg=COLOURS.get(row[1]))
-        echo(f"{padded[0]}  ", state, f"  {'  '.join(padded[2:])}".rstrip())
+    print_table(_SWEEPS, rows)
+
+
+def _print_trials(trials: Sequence[TrialView], goals: Sequence[str]) -> None:
+    names = list(dict.fromkeys(name for trial in trials for name in trial.params))
+    columns = [
+        *(Column("TRIAL", is_number=True), Column("STATE")),
+        *(Column(name, 4) for name in names),
+        *map(Column, goals),
+        *(Column("AT", 2, is_number=True), Column("TOOK", 3, is_number=True)),
+        Column("WHY", 1, is_text=True),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            str(trial.trial),
+            Styled(trial.state, fg=COLOURS.get(trial.state)),
+            *(value_text(trial.params.get(name, "")) for name in names),
+            *(goal_text(trial, goal) for goal in goals),
+            "" if trial.at is None else str(trial.at),
+            "" if trial.seconds is None else format_duration(trial.seconds),
+            trial.why or "",
+        ]
+        for trial in trials
+    ]
+    print_table(columns, rows)

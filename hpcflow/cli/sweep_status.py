@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.cli.session import Session
-from hpcflow.model.units import format_duration
+from hpcflow.model.units import counted, format_duration
 from hpcflow.terminal import Line, Styled
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def status_lines(view: SweepView, now: datetime) -> list[Line]:
 
 def _bar(ended: int, running: int, most: int | None) -> str:
     if not most:
-        return f"{ended} trials have ended"
+        return f"{counted(ended, 'trial')} ended"
     done = min(_BAR_CHARS, _BAR_CHARS * ended // most)
     begun = min(_BAR_CHARS - done, -(-_BAR_CHARS * running // most))
     bar = "█" * done + "▒" * begun + "·" * (_BAR_CHARS - done - begun)

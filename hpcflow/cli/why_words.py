@@ -7,13 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import shell_word
-from hpcflow.model.units import format_duration
+from hpcflow.model.units import counted, format_duration
 from hpcflow.outlook.bounds import (
     amount_words,
     limit_words,
     minutes_words,
     nodes_misfit,
-    nodes_words,
     shortage_words,
 )
 from hpcflow.schedulers.slurm.reasons import Kind
@@ -69,8 +68,8 @@ def better_words(better: Alternative, run_id: str) -> str:
         "partition": f"in partition {better.value}",
         "account": f"with account {better.value}",
         "qos": f"with QOS {better.value}",
-        "nodes": f"with {nodes_words(better.value)}" if better.key == "nodes" else "",
-        "gpus_per_node": f"with {better.value} GPU{'' if better.value == 1 else 's'} per node",
+        "nodes": f"with {counted(better.value, 'node')}" if better.key == "nodes" else "",
+        "gpus_per_node": f"with {counted(better.value, 'GPU')} per node",
     }.get(better.key) or f"with a time limit of {minutes_words(better.value)}"
     words = f"{with_it} it would start {when}"
     if better.sooner_s is not None:
@@ -88,7 +87,7 @@ def _job(wait: Wait, now: datetime) -> str:
         waited = format_duration((now - job.eligible_at).total_seconds())
         since = f", could start for {waited}"
     limit = "" if job.time_limit_min is None else f", {minutes_words(job.time_limit_min)}"
-    nodes = "" if job.nodes is None else f", {job.nodes} node{'' if job.nodes == 1 else 's'}"
+    nodes = "" if job.nodes is None else f", {counted(job.nodes, 'node')}"
     must = f" ({', '.join(job.required_nodes)} and no other)" if job.required_nodes else ""
     account = "" if job.account is None else f", account {job.account}"
     qos = "" if job.qos is None else f", QOS {job.qos}"
@@ -155,7 +154,7 @@ def _partition(partition: PartitionInfo, job: WaitingJob) -> str:
 def _obstacle(obstacle: Obstacle, now: datetime) -> str:
     each = obstacle.reservation
     what = "maintenance" if each.is_maintenance else "reservation"
-    nodes = f"{len(each.nodes)} nodes"
+    nodes = counted(len(each.nodes), "node")
     if obstacle.takes_all:
         nodes = "all nodes that it could have"
     elif obstacle.nodes is not None:

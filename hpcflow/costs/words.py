@@ -7,6 +7,7 @@ from typing import Final
 
 from hpcflow.costs.keeping import Keeping
 from hpcflow.costs.report import Line
+from hpcflow.model.units import counted
 
 #: The numbers of a report, for people who see nothing but a page. docs/costs.md says the same, and
 #: more.
@@ -42,15 +43,15 @@ MEANINGS: Final = (
 def notes(total: Line) -> list[str]:
     """What is not certain about a sum."""
     return [
-        f"{count} of {total.attempts} attempts {said}"
+        f"{count} of {counted(total.attempts, 'attempt')} {said}"
         for count, said in (
             (
                 total.unpriced,
                 "without a price in their site's file: counted in hours, not in money",
             ),
             (total.estimated, "not in accounting: by what their jobs said (~)"),
-            (total.unbilled, "have ended just now, and have no bill yet (~)"),
-            (total.running, "run, and are counted by their time so far (~)"),
+            (total.unbilled, "ended just now, without a bill so far (~)"),
+            (total.running, "running: counted by the time so far (~)"),
         )
         if count
     ]

@@ -146,3 +146,8 @@ def format_bytes(size_bytes: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def counted(number: int, word: str) -> str:
+    """``1 run``, ``2 runs``: for people."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -32,6 +32,7 @@ from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.from_store import own_attempts, own_bills
 from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
+from hpcflow.model.units import counted
 from hpcflow.observe.adopting import adopted, standby_of
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
@@ -212,9 +213,9 @@ class _Look:
             known = set(self._ledger.projects(user=self._user))
             found.sort(key=lambda each: each.name not in known)
             self._problems.append(
-                f"budgets: {more} files in {folder} were not read: hpcflow reads those of your "
-                f"runs and {_MOST_OTHERS} others; find the files of no project, and remove them: "
-                f"ls -lt {shell_word(folder)}"
+                f"budgets: {counted(more, 'file')} in {folder} not read: hpcflow reads "
+                f"those of your runs and {_MOST_OTHERS} others; find the files of no project, "
+                f"and remove them: ls -lt {shell_word(folder)}"
             )
         return found[:_MOST_OTHERS]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpcflow.model.units import counted
 from hpcflow.schedulers.slurm.reason_limits import NamedLimit
 from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import PartitionInfo
@@ -126,10 +127,10 @@ def nodes_misfit(partition: PartitionInfo, job: WaitingJob) -> str | None:
     most = partition.nodes_per_job
     if job.nodes > most:
         verb = "allows" if partition.job_nodes_max == most else "has"
-        return f"partition {partition.name} {verb} at most {nodes_words(most)}"
+        return f"partition {partition.name} {verb} at most {counted(most, 'node')}"
     fewest = partition.job_nodes_min or 1
     if job.nodes < fewest:
-        return f"partition {partition.name} allows no less than {nodes_words(fewest)}"
+        return f"partition {partition.name} allows no less than {counted(fewest, 'node')}"
     return None
 
 
@@ -139,11 +140,6 @@ def nodes_that_fit(partition: PartitionInfo, job: WaitingJob) -> int | None:
     if job.nodes is None or nodes_misfit(partition, job) is None:
         return None
     return min(partition.nodes_per_job, max(job.nodes, partition.job_nodes_min or 1))
-
-
-def nodes_words(count: int) -> str:
-    """``1 node``, ``2 nodes``."""
-    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def excess_words(limit: Limit, wants: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpcflow.model.units import counted
 from hpcflow.outlook.bounds import qos_limits
 from hpcflow.outlook.shares import share_words
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
@@ -105,7 +106,7 @@ def in_use_words(in_use: dict[str, int]) -> str:
     """``4 jobs, 4 nodes, 32 CPUs, 16 GPUs``; empty for nothing."""
     names = {JOBS: "job", "node": "node", "cpu": "CPU", "gres/gpu": "GPU"}
     counts = [(names[key], in_use[key]) for key in _SHOWN if in_use.get(key)]
-    return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts)
+    return ", ".join(counted(count, name) for name, count in counts)
 
 
 def _account(association: Association, standing: Standing) -> AccountLine:

@@ -32,6 +32,7 @@ from typing import Final
 
 from hpcflow.ledger.ends import End
 from hpcflow.model.state import Cause
+from hpcflow.model.units import counted
 
 #: A person who is told of a bad node sees to it within a working day or so.
 HALF_LIFE: Final = timedelta(days=1)
@@ -104,9 +105,9 @@ class Standing:
     def why(self) -> str:
         """The verdict and its reason, in words."""
         causes = ", ".join(cause.value for cause in self.causes)
-        said = f"{_count(self.failures, 'failure')} of {_count(len(self.runs), 'run')} ({causes})"
+        said = f"{counted(self.failures, 'failure')} of {counted(len(self.runs), 'run')} ({causes})"
         if self.ran_well:
-            said += f", {_count(self.ran_well, 'attempt')} ran well since"
+            said += f", {counted(self.ran_well, 'attempt')} ran well since"
         if self.is_bad:
             return said
         if len(self.runs) < RUNS_AGAINST:
@@ -323,7 +324,3 @@ def _own(ends: Iterable[End], forgiven: Mapping[str, datetime], now: datetime) -
         and now - end.ended_at < HALF_LIFE
         and end.ended_at > forgiven.get(end.nodes[0], datetime.min.replace(tzinfo=timezone.utc))
     }
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "s")

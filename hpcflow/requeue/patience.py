@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from hpcflow.ledger.rhythm import Rhythm
-from hpcflow.model.units import format_duration
+from hpcflow.model.units import counted, format_duration
 
 #: A validation or a save that took so long once may take so many times as long the next time.
 LONGEST_FACTOR: Final = 3
@@ -182,7 +182,8 @@ def _doubled(allowed: Patience, watched: Watched) -> Patience:
     if not watched.stalls:
         return allowed
     times = 2 ** min(watched.stalls, MOST_DOUBLINGS)
-    why = f"{allowed.why}; {times} times that, for it has stalled {watched.stalls} times before"
+    before = counted(watched.stalls, "time")
+    why = f"{allowed.why}; {times} times that, for it has stalled {before} before"
     return Patience(times * allowed.seconds, allowed.rule, why)
 
 

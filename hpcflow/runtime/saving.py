@@ -294,7 +294,8 @@ class Saving:
         if not is_by_as_many:
             if self._ranks.rank == 0:
                 warn(
-                    f"saved by {saved_by} ranks, resumed by {self._ranks.world_size}: training "
+                    f"saved by {saved_by} rank{'s' * (saved_by != 1)}, resumed by "
+                    f"{self._ranks.world_size}: training "
                     "goes on from there, but its random numbers are others"
                 )
             own = None

@@ -7,7 +7,7 @@ from typing import Final
 
 from hpcflow.model.execution import Framework, Launcher, Resources
 from hpcflow.model.spec import RunSpec
-from hpcflow.model.units import format_duration, format_minutes
+from hpcflow.model.units import counted, format_duration, format_minutes
 from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.schema import Partition, Site
 
@@ -84,7 +84,11 @@ def time_limit(resources: Resources, site: Site, name: str) -> int | None:
         default = options.time_limit_default_min or longest
         return default if default is None or longest is None else min(default, longest)
     if longest is not None and asked > longest:
-        size = "" if longest == options.time_limit_max_min else f" to {resources.nodes} nodes"
+        size = (
+            ""
+            if longest == options.time_limit_max_min
+            else f" to {counted(resources.nodes, 'node')}"
+        )
         raise Complaint(
             "resources.time_limit",
             f"{format_duration(asked * 60)}, and partition {name} allows{size} "

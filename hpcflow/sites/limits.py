@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from hpcflow.errors import shell_word
 from hpcflow.model.execution import Resources
+from hpcflow.model.units import counted
 from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.schema import SchedulerKind, Site
 
@@ -26,19 +27,19 @@ def check_nodes(resources: Resources, site: Site, name: str) -> None:
     if options.nodes_max is not None and nodes > options.nodes_max:
         raise Complaint(
             "resources.nodes",
-            f"{nodes} nodes, and partition {name} allows at most {options.nodes_max}",
+            f"{counted(nodes, 'node')}, and partition {name} allows at most {options.nodes_max}",
             f"ask for {options.nodes_max} or fewer",
         )
     if nodes < options.nodes_min:
         raise Complaint(
             "resources.nodes",
-            f"{_count(nodes, 'node')}, and partition {name} wants at least {options.nodes_min}",
+            f"{counted(nodes, 'node')}, and partition {name} wants at least {options.nodes_min}",
             f"ask for {options.nodes_min} or more, or for another partition",
         )
     if resources.gpus_per_node > options.gpus_per_node:
         raise Complaint(
             "resources.gpus_per_node",
-            f"{resources.gpus_per_node} GPUs per node, and a node of partition {name} "
+            f"{counted(resources.gpus_per_node, 'GPU')} per node, and a node of partition {name} "
             f"has {options.gpus_per_node or 'none'}",
             f"ask for {options.gpus_per_node} or fewer"
             if options.gpus_per_node
@@ -63,7 +64,7 @@ def check_machine(
         most = options.cpus_per_node // ranks_per_node
         raise Complaint(
             "resources.cpus_per_task" if resources.cpus_per_task else "resources.tasks_per_node",
-            f"{_count(ranks_per_node, 'rank')} × {_count(cpus_per_task, 'CPU core')}, "
+            f"{counted(ranks_per_node, 'rank')} × {counted(cpus_per_task, 'CPU core')}, "
             f"and a node of partition {name} has {options.cpus_per_node}",
             f"set resources.cpus_per_task={most}" if most else "ask for fewer ranks on a node",
         )
@@ -104,10 +105,6 @@ def check_required(given: Mapping[str, object], site: Site) -> None:
                 f"site {site.name} needs it and the run names none",
                 f"add it to the config, or say --set resources.{key}=…",
             )
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _memory(size_mb: int) -> str:

@@ -16,6 +16,7 @@ from typing import Final
 
 from hpcflow.clock import CONFIRMED_AFTER
 from hpcflow.model.sweep import Budget
+from hpcflow.model.units import counted
 from hpcflow.sweeps.state import SweepProgress, TrialState
 
 #: So many trials must have come to their end before the next is judged by them. Those that were
@@ -136,7 +137,7 @@ def room(
     if budget.trials is not None:
         left = budget.trials - sum(not trial.is_void for trial in progress.trials)
         if left <= 0:
-            return Room(0, f"it has its {budget.trials} trials")
+            return Room(0, f"it has its {counted(budget.trials, 'trial')}")
         free = min(free, left)
     for name, limit, unit in _limits(budget):
         used, one = _used(progress, rate, name, taken or {})

@@ -524,7 +524,7 @@ def test_however_many_files_there_are_a_look_reads_those_of_own_runs_and_so_many
     assert len({each for each in reads if each.name.startswith("a")}) == 2
     (warning,) = (each for each in said if "were not read" in each)
     folder = desk.budgets.path / "project"
-    assert f"budgets: 11 files in {folder} were not read" in warning
+    assert f"budgets: 11 files in {folder} not read" in warning
     assert warning.endswith(f"remove them: ls -lt {folder}")
     assert desk.lines()[-1]["record"] == "began"
     assert Scope("project", "asked") not in reads

@@ -215,7 +215,7 @@ def test_what_has_no_price_is_counted_in_hours_and_never_as_nothing(mine: Desk) 
     assert "cannot be held to it" in error, "it takes no GPU hours, which says nothing of its price"
     mine.say("budget", "set", "project:vision", "--hard", "none", "--soft", "8")
     warned = mine.error("run", config(mine), *free, "--wait", code=0)
-    assert "1 attempts have no price in USD and are counted in hours alone" in warned
+    assert "1 attempt without a price in USD, counted in hours alone" in warned
     assert usd(mine)["unknown"] == 1
     mine.say("budget", "set", "project:vision", "--hard", "8")
     error = mine.error("run", config(mine), "--set", "resources.time_limit=11m")

@@ -163,7 +163,7 @@ def test_what_runs_is_counted_by_its_time_so_far(desk: Desk) -> None:
     assert (shown["cost_usd"], shown["state"]) == (None, "running")
     assert float(shown["unbilled_so_far"]["cost_usd"]) > 1
     assert "about" in desk.say("show", "long")
-    assert "1 of 1 attempts run, and are counted by their time so far" in desk.say("cost", "report")
+    assert "1 of 1 attempt running: counted by the time so far" in desk.say("cost", "report")
     assert desk.json("cost", "report", "--project", "other")["lines"] == []
     desk.say("cancel", started["run_id"])
     poll(lambda: line()["running"] == 0 and not line()["unbilled"], 120, lambda: desk.say("ls"))
@@ -213,7 +213,7 @@ def test_nobody_can_audit_what_no_accounting_knows(billed: Desk) -> None:
     assert set(found) == {"differences", "unknown", "helpers", "problems"}
     assert not any(found.values())
     said = billed.say("cost", "audit")
-    assert said.strip() == "2 bills were not checked: no accounting told of their jobs"
+    assert said.strip() == "2 bills not checked: no accounting told of the jobs"
 
 
 def test_names_that_a_spreadsheet_would_execute_are_texts(desk: Desk) -> None:

@@ -177,7 +177,7 @@ def test_an_estimate_names_the_gpus_that_would_do(desk: Desk, site: str) -> None
     assert "l4 with 24.0 GiB would hold these" in said, "which is not all that it must hold"
     assert "would do" not in said
     tiny = ("--parameters", "1", "--layers", "100", "--batch", "1", "--sequence", "1")
-    assert "assumed: 100 layers of width 1 with 1 heads" in desk.say("estimate", *tiny)
+    assert "assumed: 100 layers of width 1 with 1 head" in desk.say("estimate", *tiny)
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,12 @@ journal, events, log and checkpoints of an own run are as a stranger's bucket co
 
 from __future__ import annotations
 
-import fcntl
-import io
 import json
 import os
-import pty
 import re
 import sqlite3
-import struct
 import subprocess
 import sys
-import termios
-import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +22,7 @@ from hpcflow.cli.main import COMMANDS, main
 from hpcflow.ledger.rows import PartRow
 from hpcflow.terminal import escaped
 from tests.cli.desk import Desk
+from tests.cli.terminal import Terminal
 from tests.cli.trained import Trained
 from tests.test_terminal import is_obeyed
 
@@ -119,40 +114,6 @@ LINES: list[tuple[str, ...]] = [
 
 #: What these print has lines of its own, and a pipe gets it byte by byte.
 PASSED_ON = ("logs", "render")
-
-
-class Terminal:
-    """A real terminal of 160 columns, at which ``hpcflow`` is typed."""
-
-    def type(self, *args: str) -> str:
-        """What it shows."""
-        main_end, worker = pty.openpty()
-        fcntl.ioctl(worker, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
-        shown = bytearray()
-
-        def read() -> None:
-            while True:
-                try:
-                    shown.extend(os.read(main_end, 65536))
-                except OSError:  # noqa: PERF203 - the other end is closed
-                    return
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        old = sys.stdout, sys.stderr
-        sys.stdout = io.TextIOWrapper(io.FileIO(worker, "w", closefd=False), write_through=True)
-        sys.stderr = sys.stdout
-        try:
-            code = main(list(args))
-        finally:
-            sys.stdout.flush()
-            sys.stdout, sys.stderr = old
-            os.close(worker)
-            reader.join()
-            os.close(main_end)
-        text = shown.decode()
-        assert code in (0, 1, 2), text
-        return text
 
 
 def require_harmless(shown: str, *, has_lines: bool = False) -> None:

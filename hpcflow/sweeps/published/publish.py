@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+from hpcflow.model.units import counted
 from hpcflow.settings import Settings
 from hpcflow.storage.sweeps import SweepDir
 from hpcflow.sweeps.published.faults import warning_for
@@ -46,7 +47,8 @@ def publish(
         left = bring_up_to_date(database, url, schema, sweep_id, progress, wholly=wholly)
         if left:
             done, most = len(progress.trials) - left, len(progress.trials)
-            return f"the study in {database} has {done} of {most} trials; more with the next round"
+            known = f"{done} of {counted(most, 'trial')}"
+            return f"the study in {database} has {known}; more with the next round"
         remember(sweep_dir.published, progress, shown, file)
     except Exception as error:  # a study that nobody can look at must never stop a sweep
         return warning_for(settings, error)
