@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from hpcflow.cli.failure import say_failure
-from hpcflow.cli.output import detail_json, jsonable, metric_text, print_json
+from hpcflow.cli.output import detail_json, jsonable, metric_text, print_json, state_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.derive import STANDBY_DUE
@@ -138,9 +138,8 @@ def is_still(run: RunView) -> bool:
 
 def _say(detail: RunDetail, *, can_go_on: bool) -> None:
     run = detail.run
-    cause = f" ({run.cause.value})" if run.cause else ""
     colour = "green" if run.state is RunState.COMPLETED else "red"
-    echo(f"{run.run_id}: {run.state.value}{cause}", fg=colour, nl=False)
+    echo(f"{run.run_id}: {state_text(run)}", fg=colour, nl=False)
     echo(f"  {metric_text(run.metrics)}" if run.metrics else "")
     say_failure(detail)
     if run.state is not RunState.COMPLETED and can_go_on:

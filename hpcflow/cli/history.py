@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.output import STATE_COLOURS, print_json
+from hpcflow.cli.output import STATE_COLOURS, print_json, state_text, state_word
 from hpcflow.cli.session import Session
 from hpcflow.model.units import counted, format_duration
 from hpcflow.terminal import echo, safe, terminal_width
@@ -80,9 +80,8 @@ def command(run: str, as_json: bool) -> int:
         )
         return 0
     now = session.clock.now()
-    cause = f" ({view.cause.value})" if view.cause and view.cause.value != view.state.value else ""
     echo(run_id, bold=True, nl=False)
-    echo(f"  {view.state.value}{cause}", fg=STATE_COLOURS.get(view.state.value))
+    echo(f"  {state_text(view)}", fg=STATE_COLOURS[state_word(view)])
     if view.next_action:
         is_ahead = view.next_at is not None and view.next_at > now
         until = f", not before {view.next_at:{_TIME}}" if is_ahead else ""

@@ -11,7 +11,14 @@ import click
 
 from hpcflow.cli.arguments import plain_text
 from hpcflow.cli.columns import Cell, Column, print_table
-from hpcflow.cli.output import STATE_COLOURS, metric_text, print_json, site_text
+from hpcflow.cli.output import (
+    STATE_COLOURS,
+    cause_word,
+    metric_text,
+    print_json,
+    site_text,
+    state_word,
+)
 from hpcflow.cli.session import Session
 from hpcflow.model.state import RunState
 from hpcflow.model.units import counted, format_duration
@@ -99,8 +106,8 @@ def _values(run: RunView, now: datetime) -> dict[str, Cell]:
     gpus = f", {counted(run.gpus, 'GPU')}" if run.gpus else ""
     return {
         "RUN": run.run_id,
-        "STATE": Styled(run.state.value, fg=STATE_COLOURS[run.state.value]),
-        "CAUSE": run.cause.value if run.cause else "",
+        "STATE": Styled(state_word(run), fg=STATE_COLOURS[state_word(run)]),
+        "CAUSE": cause_word(run),
         "NEXT": next_text(run, now),
         "SITE": f"{site_text(run.site)}/{run.partition}",
         "JOB": run.job_id or "",

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from hpcflow.clock import to_text
 from hpcflow.errors import HpcflowError, Where
+from hpcflow.model.state import Cause, RunState
 from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo, echo_json, echo_message, safe
 
 if TYPE_CHECKING:
-    from hpcflow.model.views import RunDetail
+    from hpcflow.model.views import RunDetail, RunView
 
 STATE_COLOURS = {
     "created": "white",
@@ -26,7 +27,26 @@ STATE_COLOURS = {
     "completed": "green",
     "failed": "red",
     "cancelled": "bright_black",
+    "pruned": "magenta",
 }
+
+
+def state_word(run: RunView) -> str:
+    """Where a run stands, for people: a trial that its sweep has pruned is pruned."""
+    if run.state is RunState.CANCELLED and run.cause is Cause.PRUNED:
+        return run.cause.value
+    return run.state.value
+
+
+def cause_word(run: RunView) -> str:
+    """Why its last attempt ended, where the state does not say that."""
+    return "" if run.cause is None or run.cause.value == state_word(run) else run.cause.value
+
+
+def state_text(run: RunView) -> str:
+    """``waiting (preempted)``."""
+    cause = cause_word(run)
+    return f"{state_word(run)} ({cause})" if cause else state_word(run)
 
 
 def jsonable(value: Any) -> Any:

@@ -14,7 +14,15 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.columns import Column, print_table
 from hpcflow.cli.failure import next_text, say_failure
-from hpcflow.cli.output import STATE_COLOURS, detail_json, metric_text, print_json, site_text
+from hpcflow.cli.output import (
+    STATE_COLOURS,
+    detail_json,
+    metric_text,
+    print_json,
+    site_text,
+    state_text,
+    state_word,
+)
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.model.state import RunState
@@ -97,9 +105,8 @@ def _unbilled(session: Session, detail: RunDetail) -> Amounts | None:
 def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
 
     run = detail.run
-    cause = f" ({run.cause.value})" if run.cause else ""
     echo(run.run_id, bold=True, nl=False)
-    echo(f"  {run.state.value}{cause}", fg=STATE_COLOURS.get(run.state.value))
+    echo(f"  {state_text(run)}", fg=STATE_COLOURS[state_word(run)])
     progress = ""
     if run.train_step is not None:
         total = f" of {run.total_train_steps}" if run.total_train_steps else ""

@@ -20,6 +20,7 @@ from hpcflow.ledger.rhythm import SIGNS, add_sign, begin
 from hpcflow.ledger.rows import BY_JOB, BY_PERSON, CheckpointRow, MirroredRow
 from hpcflow.model.events import finite, finite_metrics, may_be_record, parse_event
 from hpcflow.model.measured import kept_of
+from hpcflow.model.state import Cause
 from hpcflow.runtime.reading import parse_object
 
 #: More names than anybody looks at; a job that makes up names without end is cut off here.
@@ -99,12 +100,15 @@ def _fold_run(fold: RunFold, said: dict[str, Any]) -> None:
     if kind == "cancel_requested":
         journal["cancel_requested_at"] = said["at"]
         journal.pop("resumed_at", None)
+        journal.pop("is_pruned", None)
+        if said.get("signal") == "pruned":
+            journal["is_pruned"] = True
     elif kind in ("resumed", "released"):
         last = max((n for n, each in fold.attempts.items() if not _is_void(each)), default=0)
         # What is released while it runs has not ended yet: that end is still to be judged.
         is_over = last == 0 or "ended" in fold.attempts[last].journal
         if kind == "resumed":
-            journal.pop("cancel_requested_at", None)
+            _forget_cancel(journal)
         if kind == "resumed" or (is_over and "cancel_requested_at" not in journal):
             journal["resumed_at"] = said["at"]
         for what in ("held_at", "decided", "delays"):
@@ -115,7 +119,7 @@ def _fold_run(fold: RunFold, said: dict[str, Any]) -> None:
     elif kind == "held":
         journal["held_at"] = said["at"]
         if said.get("why"):  # of a restore: it ends earlier requests, as in model/requests.py
-            journal.pop("cancel_requested_at", None)
+            _forget_cancel(journal)
             journal.pop("decided", None)
         if "standby" in journal:  # it was given up first, and may be in the queue still
             journal["standby"] = {**journal["standby"], "is_given_up": True}
@@ -133,6 +137,11 @@ def _fold_run(fold: RunFold, said: dict[str, Any]) -> None:
                     fold.changed_attempts.add(number)
     elif kind == "checkpoint_removed":
         _put(fold, _removed(fold.run_id, said, said["made_in"], BY_PERSON))
+
+
+def _forget_cancel(journal: dict[str, Any]) -> None:
+    journal.pop("cancel_requested_at", None)
+    journal.pop("is_pruned", None)
 
 
 def _fold_standby(journal: dict[str, Any], says: dict[str, Any]) -> None:
@@ -176,8 +185,10 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
         }
     else:
         attempt.journal[kind] = said
-        if kind == "ended":  # it may have made more
-            fold.journal.pop("restored", None)
+        if kind == "ended":
+            fold.journal.pop("restored", None)  # it may have made more
+            if said["cause"] == Cause.CANCELLED.value and fold.journal.get("is_pruned"):
+                said["cause"] = Cause.PRUNED.value
         if kind == "submitted":  # found after all
             attempt.journal.pop("refused", None)
             attempt.journal.pop("withdrawn", None)

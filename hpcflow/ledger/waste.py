@@ -18,6 +18,8 @@ class Waste:
         startup_s: until its program trained.
         lost_s: after its last checkpoint, if it did not complete: that has to be done again.
         unsaved_s: all of an attempt that did not complete and left no checkpoint.
+
+    A trial that was pruned has shown what it should, and nothing of it has to be done again.
     """
 
     startup_s: float = 0.0
@@ -45,7 +47,8 @@ def waste_of(bill: dict[str, Any], cause: str | None, report: dict[str, Any]) ->
     if begin is None or end is None or not elapsed_s:
         return Waste()
     trained_at = _moment(report.get("trained_at"))
-    kept_to = end if cause == Cause.COMPLETED.value else _moment(report.get("saved_at"))
+    is_done = cause in (Cause.COMPLETED.value, Cause.PRUNED.value)
+    kept_to = end if is_done else _moment(report.get("saved_at"))
     if kept_to is None:
         return Waste(unsaved_s=elapsed_s)
     until_training_s = (trained_at - begin).total_seconds() if trained_at else 0.0

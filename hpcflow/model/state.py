@@ -53,6 +53,7 @@ class Cause(str, Enum):
     OUT_OF_MEMORY = "out_of_memory"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    PRUNED = "pruned"  # cancelled by its sweep, whose pruner gave the trial up
     STALLED = "stalled"
     LAUNCH_FAILED = "launch_failed"
     REQUEUED = "requeued"  # Slurm or an admin restarted its job under the same id: the next attempt
@@ -165,7 +166,7 @@ def run_state_after(cause: Cause) -> RunState:
     """Where the run stands once its last attempt has ended for ``cause``, until someone resumes."""
     if cause is Cause.COMPLETED:
         return RunState.COMPLETED
-    if cause is Cause.CANCELLED:
+    if cause in (Cause.CANCELLED, Cause.PRUNED):
         return RunState.CANCELLED
     if cause in (Cause.FAILED, Cause.OUT_OF_MEMORY, Cause.LAUNCH_FAILED):
         return RunState.FAILED

@@ -29,6 +29,8 @@ from hpcflow.model.state import Cause
 
 _REQUESTS: Final = (Held, Released, Resumed, CancelRequested)
 _NEVER_A_JOB: Final = (Refused, Withdrawn)
+#: Attempts that have not ended, or after which nothing is to be done again.
+_NOTHING_LOST: Final = (None, Cause.COMPLETED.value, Cause.PRUNED.value)
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def _chapter(row: AttemptRow, before: Chapter | None) -> Chapter:
     began, reached = report.get("began_at"), report.get("train_step")
     saved: int | None = report.get("saved")
     lost = None
-    if reached is not None and row.cause not in (None, Cause.COMPLETED.value):
+    if reached is not None and row.cause not in _NOTHING_LOST:
         lost = max(0, reached - max(began or 0, saved or 0))
     trained_at = from_text(report["trained_at"]) if "trained_at" in report else None
     return Chapter(

@@ -251,7 +251,8 @@ def _cancelled(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     if facts.is_cancelled:
         return Decision(Action.NONE, "cancelled", "hpcflow cancel was requested")
     last = facts.last
-    if last is not None and last.cause is Cause.CANCELLED and last.number >= facts.counted_from:
+    ended = (Cause.CANCELLED, Cause.PRUNED)
+    if last is not None and last.cause in ended and last.number >= facts.counted_from:
         return Decision(Action.NONE, "cancelled", f"attempt {last.number} was cancelled by hand")
     return None
 

@@ -134,6 +134,12 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         Action.NONE,
         "cancelled",
     ),
+    Example(
+        "a trial that its sweep has pruned",
+        _run(_ended(Cause.PRUNED), is_cancelled=True),
+        Action.NONE,
+        "cancelled",
+    ),
     Example("`scancel` by hand", _run(_ended(Cause.CANCELLED)), Action.NONE, "cancelled"),
     Example(
         "`scancel` by hand, then `hpcflow release`",

@@ -258,4 +258,6 @@ def test_a_pruned_trial_leaves_at_once_and_saves_nothing_more(hpcflow: Hpcflow) 
     assert [trial["state"] for trial in trials] == ["pruned", "pruned"]
     for trial in trials:
         shown = hpcflow.json("show", trial["runs"][0])
-        assert (shown["state"], shown["checkpoints"]) == ("cancelled", [])
+        assert (shown["state"], shown["cause"]) == ("cancelled", "pruned")
+        assert shown["checkpoints"] == []
+        assert f"{trial['runs'][0]}  pruned " in hpcflow("ls", "--all").stdout

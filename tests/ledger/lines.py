@@ -71,8 +71,8 @@ def ended(attempt: int, cause: Cause, minutes: float = 0, **more: Any) -> bytes:
     return text(Ended(at=at(minutes), attempt=attempt, cause=cause, **words))
 
 
-def cancel_requested(minutes: float = 0) -> bytes:
-    return text(CancelRequested(at=at(minutes), by="ada"))
+def cancel_requested(minutes: float = 0, **more: Any) -> bytes:
+    return text(CancelRequested(at=at(minutes), by="ada", **more))
 
 
 def resumed(minutes: float = 0) -> bytes:

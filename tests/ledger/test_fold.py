@@ -168,6 +168,21 @@ def test_a_cancelled_run_stays_cancelled_whatever_its_last_end_was() -> None:
     assert (row.state, row.completed_at) == ("cancelled", at(4))
 
 
+def test_a_trial_that_its_sweep_has_pruned_is_pruned_not_cancelled() -> None:
+    pruned = cancel_requested(3, signal="pruned")
+    story = Story().journal(intended(1), submitted(1), pruned)
+    row = story.journal(ended(1, Cause.CANCELLED, minutes=4)).row()
+    assert (row.state, row.cause, story.attempts()[0].cause) == ("cancelled", "pruned", "pruned")
+
+    again = story.journal(resumed(5), intended(2, 5), submitted(2, 5), cancel_requested(6))
+    row = again.journal(ended(2, Cause.CANCELLED, minutes=7)).row()
+    assert (row.state, row.cause) == ("cancelled", "cancelled"), "a person has cancelled it"
+
+    finished = Story().journal(intended(1), submitted(1), pruned, ended(1, Cause.COMPLETED))
+    row = finished.row()
+    assert (row.state, row.cause) == ("completed", "completed")
+
+
 def test_a_run_that_finished_before_the_cancel_is_completed() -> None:
     story = Story().journal(intended(1), submitted(1), cancel_requested(3))
     assert story.journal(ended(1, Cause.COMPLETED, 4)).state == "completed"

@@ -31,6 +31,7 @@ def said(**minutes: float) -> dict[str, Any]:
         ("preempted", said(trained_at=5, saved_at=50), Waste(startup_s=300, lost_s=600)),
         ("preempted", said(trained_at=5), Waste(unsaved_s=3600)),
         ("failed", {}, Waste(unsaved_s=3600)),
+        ("pruned", said(trained_at=5), Waste(startup_s=300)),  # it has shown what it should
         ("timeout", said(trained_at=5, saved_at=60), Waste(startup_s=300)),
         # Clocks of nodes differ.
         ("preempted", said(trained_at=-1, saved_at=61), Waste()),

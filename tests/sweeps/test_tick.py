@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.model.state import RunState
+from hpcflow.model.state import Cause, RunState
 from hpcflow.model.sweep_records import StopRequested
 from hpcflow.storage import journal
 from hpcflow.storage.sweeps import append
@@ -164,7 +164,8 @@ def test_what_is_not_promising_is_ended_and_saves_nothing_more(desk: Searched) -
     trial = desk.trial(2)
     assert trial.values == [0.1], "what it reports later changes nothing"
     assert trial.is_closed
-    assert desk.state(trial.current_runs[0])[0] is RunState.CANCELLED
+    run = desk.seen(trial.current_runs[0]).run
+    assert (run.state, run.cause) == (RunState.CANCELLED, Cause.PRUNED)
     records = [r for r in journal.read(desk.run_dir(2)) if r.record == "cancel_requested"]
     assert [r.why for r in records] == ["trial 2 of its sweep: pruned, at percent 20"]
 
