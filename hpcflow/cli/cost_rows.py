@@ -23,7 +23,7 @@ _MOST_NAMED: Final = 5
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
 
-def _moment(_ctx: click.Context, param: click.Parameter, value: str | None) -> object:
+def ago_or_day(_ctx: click.Context, param: click.Parameter, value: str | None) -> object:
     """``30d`` for so long ago, or a day in UTC: ``2026-07-01``."""
     if value is None:
         return None
@@ -40,10 +40,10 @@ def _moment(_ctx: click.Context, param: click.Parameter, value: str | None) -> o
 
 
 since_option = click.option(
-    "--since", callback=_moment, metavar="AGO|DAY", help="What ended since: 30d, or 2026-07-01."
+    "--since", callback=ago_or_day, metavar="AGO|DAY", help="What ended since: 30d, or 2026-07-01."
 )
 until_option = click.option(
-    "--until", callback=_moment, metavar="AGO|DAY", help="What ended before."
+    "--until", callback=ago_or_day, metavar="AGO|DAY", help="What ended before."
 )
 
 

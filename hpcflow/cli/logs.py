@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,15 +22,17 @@ from hpcflow.terminal import Passage, echo
 #: A log is looked at every second, the scheduler every tenth time.
 _POLL_S = 1.0
 _POLLS_PER_REFRESH = 10
+_BLOCK_BYTES = 1 << 16
 
 
 @click.command("logs", short_help="Print what a run printed.")
 @run_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the attempt has ended.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N lines alone.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the paths of the logs as JSON.")
-def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
-    """Print what RUN printed: the log of its last attempt.
+def command(run: str, follow: bool, tail: int | None, attempt: int | None, as_json: bool) -> int:
+    """Print what RUN printed: the log of its last attempt, in which all ranks write.
 
     On a terminal, colours and control characters are removed. A pipe or a file gets every byte.
     """
@@ -47,8 +50,8 @@ def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
     number = attempt or _last(run_dir, numbers)
     log = run_dir.attempt(number).log
     if follow:
-        _follow(session, run_dir.path.name, number, log)
-    elif (file := _opened(log)) is not None:
+        _follow(session, run_dir.path.name, number, log, tail)
+    elif (file := _opened(log, tail)) is not None:
         with file:
             passage = Passage()
             _copy(file, passage)
@@ -58,18 +61,40 @@ def command(run: str, follow: bool, attempt: int | None, as_json: bool) -> int:
     return 0
 
 
-def _opened(log: Path) -> BinaryIO | None:
-    """Open the log; None if it does not exist yet.
+def _opened(log: Path, tail: int | None) -> BinaryIO | None:
+    """Open the log, where its last ``tail`` lines begin; None if it does not exist yet.
 
     Raises:
         StorageError: the log cannot be read, or is not a regular file of this user.
     """
     try:
-        return open_file(log)
+        file = open_file(log)
+        if tail is not None:
+            file.seek(_begin_of_last(file, tail))
+        return file
     except FileNotFoundError:
         return None
     except OSError as error:
         raise storage_error("read", log, error) from error
+
+
+def _begin_of_last(file: BinaryIO, lines: int) -> int:
+    """Return the offset at which the last ``lines`` lines of a file begin."""
+    begin = end = file.seek(0, os.SEEK_END)
+    if not lines:
+        return end
+    while begin:
+        size = min(_BLOCK_BYTES, begin)
+        begin -= size
+        file.seek(begin)
+        block = file.read(size)
+        # The end of the last line begins no line.
+        position = len(block) - (begin + size == end and block.endswith(b"\n"))
+        while (position := block.rfind(b"\n", 0, position)) >= 0:
+            lines -= 1
+            if not lines:
+                return begin + position + 1
+    return 0
 
 
 def _last(run_dir: RunDir, numbers: list[int]) -> int:
@@ -83,7 +108,7 @@ def _last(run_dir: RunDir, numbers: list[int]) -> int:
     return last.number if last.standby is not None and last.number in numbers else numbers[-1]
 
 
-def _follow(session: Session, run_id: str, number: int, log: Path) -> None:
+def _follow(session: Session, run_id: str, number: int, log: Path, tail: int | None) -> None:
     """Print the log as it grows; the end is looked for first, so that nothing is missed."""
     file: BinaryIO | None = None
     passage, polls = Passage(), 0
@@ -92,7 +117,7 @@ def _follow(session: Session, run_id: str, number: int, log: Path) -> None:
             if polls % _POLLS_PER_REFRESH == 0:
                 session.refresh()
             over = _is_over(session, run_id, number)
-            file = file or _opened(log)
+            file = file or _opened(log, tail)
             if file is not None:
                 _copy(file, passage)
             if over:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hpcflow.cli.arguments import plain_text
 from hpcflow.cli.columns import Cell, Column, print_table
+from hpcflow.cli.cost_rows import ago_or_day
 from hpcflow.cli.output import (
     STATE_COLOURS,
     cause_word,
@@ -27,12 +29,23 @@ from hpcflow.terminal import Styled, echo
 if TYPE_CHECKING:
     from hpcflow.model.views import RunView
 
-#: What fits a screen; `--all` shows the rest.
+#: What fits a screen.
 _SHOWN = 30
 
 
+#: `--sort` -> what the runs are sorted by; those without it come last.
+_SORTS: Final[dict[str, Callable[[RunView], Any]]] = {
+    "created": lambda run: -run.created_at.timestamp(),
+    "name": lambda run: run.name,
+    "user": lambda run: run.user,
+    "state": lambda run: list(RunState).index(run.state),
+    "gpu-hours": lambda run: -(run.gpu_hours or 0.0),
+    "cost": lambda run: -Decimal(run.cost_usd or 0),
+}
+
+
 @click.command("ls", short_help="List runs.")
-@click.option("--all", "show_all", is_flag=True, help="All runs, not only the newest.")
+@click.option("--all", "show_all", is_flag=True, help="All runs, trials of sweeps among them.")
 @click.option(
     "--state",
     "states",
@@ -40,43 +53,90 @@ _SHOWN = 30
     type=click.Choice([state.value for state in RunState]),
     help="Only runs in this state. May be given several times.",
 )
+@click.option("--user", callback=plain_text, help="Only runs of this user.")
 @click.option("--project", callback=plain_text, help="Only runs of this project.")
+@click.option("--sweep", callback=plain_text, help="Only trials of this sweep: its id or name.")
+@click.option("--name", callback=plain_text, help="Only runs of this name.")
 @click.option("--tag", callback=plain_text, help="Only runs with this tag.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, all runs.")
+@click.option(
+    "--since", callback=ago_or_day, metavar="AGO|DAY", help="Created since: 30d, or 2026-07-01."
+)
+@click.option(
+    "--sort",
+    type=click.Choice(list(_SORTS)),
+    default="created",
+    show_default=True,
+    help="By what; the newest or the largest first.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N. Default: 30.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: all runs, or the first N.")
 def command(
-    show_all: bool, states: tuple[str, ...], project: str | None, tag: str | None, as_json: bool
+    show_all: bool,
+    states: tuple[str, ...],
+    sort: str,
+    limit: int | None,
+    as_json: bool,
+    since: datetime | timedelta | None,
+    **filters: Any,
 ) -> int:
-    """List runs, the newest first."""
+    """List runs, the newest first. Trials of sweeps are listed with --all or --sweep, and in JSON.
+
+    \b
+    hpcflow ls --user ada --since 7d --sort gpu-hours --limit 10
+    hpcflow ls --sweep lr-search --state failed
+    """
     session = Session()
     session.refresh()
+    now = session.clock.now()
     find = partial(
         session.ledger.runs,
         states=[RunState(state) for state in states] or None,
-        project=project,
-        tag=tag,
+        since=now - since if isinstance(since, timedelta) else since,
+        **filters,
     )
-    runs, has_more = (find(everyone=True), False) if show_all or as_json else _newest(find)
+    has_all = show_all or as_json
+    if not has_all and filters["sweep"] is None:
+        has_trials = bool(find(everyone=True, has_sweep=True, limit=1))
+        find = partial(find, has_sweep=False)
+    else:
+        has_trials = False
+    most = limit or (None if has_all else _SHOWN)
+    runs, has_more = _some(find, sort, most)
     if as_json:
         print_json(runs)
         return 0
-    if not runs:
-        echo("no runs" + (" like that" if states or project or tag else " yet"))
-        return 0
-    _print(runs, session.clock.now())
-    if has_more:
-        echo(f"the newest {_SHOWN}; all of them: hpcflow ls --all")
+    if runs:
+        _print(runs, now)
+    else:
+        is_filtered = states or since or any(filters.values())
+        echo("no runs" + (" like that" if is_filtered else " yet"))
+    if has_more and limit is None:
+        first = "newest" if sort == "created" else "first"
+        echo(f"the {first} {_SHOWN}; all of them: hpcflow ls --all")
+    if has_trials:
+        echo("without trials of sweeps; list them: hpcflow sweep ls, hpcflow ls --sweep SWEEP")
     return 0
 
 
-def _newest(find: Callable[..., list[RunView]]) -> tuple[list[RunView], bool]:
+def _some(
+    find: Callable[..., list[RunView]], sort: str, most: int | None
+) -> tuple[list[RunView], bool]:
+    """Return the first runs, and whether there are more."""
+    if sort == "created" and most is not None:
+        return _newest(find, most)
+    runs = sorted(find(everyone=True), key=_SORTS[sort])
+    return runs[:most], most is not None and len(runs) > most
+
+
+def _newest(find: Callable[..., list[RunView]], most: int) -> tuple[list[RunView], bool]:
     """Return the newest runs, the user's own always among them, and whether there are more.
 
     Rows of other roles, damaged or with a time in the future, may be all of the newest.
     """
-    found, own = find(limit=_SHOWN + 1, everyone=True), find(limit=_SHOWN + 1)
-    by_id = {run.run_id: run for run in (*found[:_SHOWN], *own[:_SHOWN])}
+    found, own = find(limit=most + 1, everyone=True), find(limit=most + 1)
+    by_id = {run.run_id: run for run in (*found[:most], *own[:most])}
     runs = sorted(by_id.values(), key=lambda run: run.created_at, reverse=True)
-    return runs, max(len(found), len(own)) > _SHOWN
+    return runs, max(len(found), len(own)) > most
 
 
 #: The columns in their order; the rank says which a narrow terminal goes without first.
@@ -85,12 +145,13 @@ _COLUMNS: Final = (
     Column("STATE"),
     Column("CAUSE", 2),
     Column("NEXT", 3),
-    Column("SITE", 7),
-    Column("JOB", 4),
-    Column("SIZE", 8),
+    Column("USER", 4),
+    Column("SITE", 8),
+    Column("JOB", 5),
+    Column("SIZE", 9),
     Column("PROGRESS", 1),
-    Column("METRICS", 6),
-    Column("AGE", 5),
+    Column("METRICS", 7),
+    Column("AGE", 6),
 )
 
 
@@ -109,6 +170,7 @@ def _values(run: RunView, now: datetime) -> dict[str, Cell]:
         "STATE": Styled(state_word(run), fg=STATE_COLOURS[state_word(run)]),
         "CAUSE": cause_word(run),
         "NEXT": next_text(run, now),
+        "USER": run.user,
         "SITE": f"{site_text(run.site)}/{run.partition}",
         "JOB": run.job_id or "",
         "SIZE": counted(run.nodes, "node") + gpus,

@@ -17,6 +17,7 @@ from typing import Final
 
 import click
 
+from hpcflow import __version__
 from hpcflow.child_exit_codes import keep_exit_codes
 from hpcflow.errors import HpcflowError
 from hpcflow.terminal import echo, echo_json, echo_lines, escape_stderr, safe
@@ -113,6 +114,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Begin with: hpcflow site show; then hpcflow run CONFIG --dry-run",
 )
+@click.version_option(__version__, prog_name="hpcflow", message="%(prog)s %(version)s")
 def cli() -> None:
     """Training runs that survive a Slurm cluster.
 

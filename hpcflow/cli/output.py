@@ -16,6 +16,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo, echo_json, echo_message, safe
 
 if TYPE_CHECKING:
+    from hpcflow.model.run import Provenance
     from hpcflow.model.views import RunDetail, RunView
 
 STATE_COLOURS = {
@@ -34,7 +35,7 @@ STATE_COLOURS = {
 def state_word(run: RunView) -> str:
     """Where a run stands, for people: a trial that its sweep has pruned is pruned."""
     if run.state is RunState.CANCELLED and run.cause is Cause.PRUNED:
-        return run.cause.value
+        return "pruned"
     return run.state.value
 
 
@@ -96,11 +97,25 @@ def say_error(error: HpcflowError) -> None:
     echo_message(*map(redact, error.parts()), err=True)
 
 
-def detail_json(detail: RunDetail) -> dict[str, Any]:
+def provenance_of(detail: RunDetail) -> Provenance | None:
+    """Where a run came from; None where its run directory is gone."""
+    from hpcflow.storage.rundir import read_run
+
+    try:
+        return read_run(RunDir(Path(detail.run.run_dir))).provenance
+    except HpcflowError:
+        return None
+
+
+def detail_json(detail: RunDetail, *, is_here: bool = True) -> dict[str, Any]:
     """A run with its attempts and checkpoints, as ``show --json`` prints it.
 
     The ledger knows checkpoints that were complete once; a purge, or their owner, may have taken
     them since.
+
+    Args:
+        is_here: whether its run directory may be opened: False for one of which a shared ledger
+            tells.
     """
     from hpcflow.cli.failure import failure_of
     from hpcflow.storage.checkpoints import is_complete
@@ -110,11 +125,19 @@ def detail_json(detail: RunDetail) -> dict[str, Any]:
     run["number_of_attempts"] = run.pop("attempts")
     run_dir = RunDir(Path(detail.run.run_dir))
     checkpoints = [
-        {**jsonable(checkpoint), "complete": is_complete(run_dir, checkpoint.path)}
+        {
+            **jsonable(checkpoint),
+            "complete": is_complete(run_dir, checkpoint.path) if is_here else None,
+        }
         for checkpoint in detail.checkpoints
     ]
+    provenance = provenance_of(detail) if is_here else None
     return {
         **run,
+        "params": jsonable(detail.params),
+        "overrides": provenance and provenance.overrides,
+        "commit": provenance and provenance.git_commit,
+        "has_uncommitted_changes": provenance and provenance.git_dirty,
         "resources": detail.resources,
         "command": detail.command,
         "image": detail.image,

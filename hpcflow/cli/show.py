@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import re
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
@@ -19,12 +21,13 @@ from hpcflow.cli.output import (
     detail_json,
     metric_text,
     print_json,
+    provenance_of,
     site_text,
     state_text,
     state_word,
 )
 from hpcflow.cli.session import Session, warn
-from hpcflow.errors import HpcflowError, StorageError
+from hpcflow.errors import HpcflowError, NotFoundError, StorageError
 from hpcflow.model.state import RunState
 from hpcflow.model.units import counted, format_bytes, format_duration
 from hpcflow.storage.checkpoints import is_complete
@@ -34,8 +37,11 @@ from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.budgets.amounts import Amounts
+    from hpcflow.model.run import Provenance
     from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
 
+#: What can be the name or the id of a run, or its beginning.
+_WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 #: Checkpoints that are listed.
 _SHOWN: Final = 10
 
@@ -47,10 +53,14 @@ def command(run: str, as_json: bool) -> int:
     """Show RUN: where it stands, its attempts, checkpoints and metrics.
 
     If its last attempt failed, it also shows the error, and the last lines of the log.
-    A name that several runs have means the newest of them.
+    A name that several runs have means the newest of them. Of a run of another user, or of another
+    HPCFLOW_HOME, it shows what the ledger knows.
     """
     session = Session()
-    run_id = session.run_dir(run, newest=True).path.name
+    try:
+        run_id = session.run_dir(run, newest=True).path.name
+    except NotFoundError as error:
+        return _show_shared(session, run, error, as_json=as_json)
     session.refresh()
     detail = session.detail(run_id)
     unbilled = _unbilled(session, detail)
@@ -63,6 +73,23 @@ def command(run: str, as_json: bool) -> int:
         _warn_of_room(session, RunDir(Path(detail.run.run_dir)))
     if detail.run.state is RunState.RUNNING and detail.run.gpus:
         _warn_of_idle_gpus(session, run_id)
+    return 0
+
+
+def _show_shared(session: Session, text: str, error: NotFoundError, *, as_json: bool) -> int:
+    """Show a run that no link in this home leads to, as far as the ledger knows it; nothing of its
+    run directory is opened.
+
+    Raises:
+        NotFoundError: the ledger does not know it either.
+    """
+    detail = session.ledger.shared_run(text) if _WORD.fullmatch(text) else None
+    if detail is None:
+        raise error
+    if as_json:
+        print_json({**detail_json(detail, is_here=False), "unbilled_so_far": None})
+    else:
+        _print(detail, None, is_here=False)
     return 0
 
 
@@ -102,9 +129,9 @@ def _unbilled(session: Session, detail: RunDetail) -> Amounts | None:
         return None
 
 
-def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
-
-    run = detail.run
+def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True) -> None:
+    run, run_dir = detail.run, RunDir(Path(detail.run.run_dir))
+    provenance = provenance_of(detail) if is_here else None
     echo(run.run_id, bold=True, nl=False)
     echo(f"  {state_text(run)}", fg=STATE_COLOURS[state_word(run)])
     progress = ""
@@ -112,17 +139,23 @@ def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
         total = f" of {run.total_train_steps}" if run.total_train_steps else ""
         progress = f"train step {run.train_step}{total}"
     lines = {
+        "user": run.user + ("" if is_here else ", as the ledger knows it: no run of this home"),
         "project": run.project,
+        "sweep": run.parent_sweep or "",
+        "tags": ", ".join(run.tags),
         "site": f"{site_text(run.site)}, partition {run.partition}",
         "resources": f"{counted(run.nodes, 'node')}, {counted(run.gpus, 'GPU')}"
         + (f" ({run.gpu_type})" if run.gpu_type else ""),
         "command": " ".join(detail.command),
+        "params": "  ".join(f"{name}={_value(value)}" for name, value in detail.params.items()),
+        "overrides": "  ".join(provenance.overrides) if provenance else "",
+        "commit": _commit(provenance),
         "progress": progress,
         "metrics": metric_text(run.metrics),
         "next": next_text(detail),
         "mirror": _mirror(detail),
         "cost": cost_text(detail, unbilled),
-        "run directory": run.run_dir + (" (gone)" if is_gone(RunDir(Path(run.run_dir))) else ""),
+        "run directory": run.run_dir + (" (gone)" if is_here and is_gone(run_dir) else ""),
     }
     for key, value in lines.items():
         if value:
@@ -135,7 +168,17 @@ def _print(detail: RunDetail, unbilled: Amounts | None) -> None:
         _print_attempts(detail.attempts)
     if detail.checkpoints:
         echo()
-        _print_checkpoints(RunDir(Path(run.run_dir)), detail.checkpoints)
+        _print_checkpoints(run_dir if is_here else None, detail.checkpoints)
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _commit(provenance: Provenance | None) -> str:
+    if provenance is None or provenance.git_commit is None:
+        return ""
+    return provenance.git_commit + (", and uncommitted changes" if provenance.git_dirty else "")
 
 
 def cost_text(detail: RunDetail, unbilled: Amounts | None) -> str:
@@ -213,7 +256,7 @@ def _mirror(detail: RunDetail) -> str:
     return f"{there}; train step {lag.newest} is to follow (behind since {_when(lag.behind_since)})"
 
 
-def _print_checkpoints(run_dir: RunDir, checkpoints: list[CheckpointView]) -> None:
+def _print_checkpoints(run_dir: RunDir | None, checkpoints: list[CheckpointView]) -> None:
     columns = (
         *(Column("CHECKPOINT"), Column("ATTEMPT", 3, is_number=True)),
         *(Column("SIZE", is_number=True), Column("WRITTEN", 1), Column("MIRRORED", 2)),
@@ -242,8 +285,8 @@ def _when(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
-def _lacks(run_dir: RunDir, path: str) -> str:
+def _lacks(run_dir: RunDir | None, path: str) -> str:
     """What is said of a checkpoint that was complete once, and is not any more."""
-    if is_complete(run_dir, path):
+    if run_dir is None or is_complete(run_dir, path):
         return ""
     return " (incomplete)" if (run_dir.path / path).is_dir() else " (gone)"

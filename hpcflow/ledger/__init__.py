@@ -4,7 +4,7 @@
 ``rows.py``         the rows as plain values: what is folded, written and read
 ``fold.py``         journal record or event -> what is known of a run. Pure
 ``derive.py``       what is known of a run -> its rows. Pure
-``store.py``        :class:`~hpcflow.ledger.store.Ledger`: the only writer; ``queries.py`` reads
+``store.py``        :class:`~hpcflow.ledger.store.Ledger`: the only writer; ``*queries.py`` read
 ``connection.py``   SQL over sqlite3 and psycopg
 ``tables.py``       the tables (sqlmodel), for migrations and for users who query with an ORM
 ``upgrade.py``      creating and migrating a database (alembic), ``migrations/``

@@ -5,34 +5,25 @@ In a shared ledger a query reads the rows of this role, unless ``everyone`` is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from enum import Enum
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from hpcflow.clock import to_text
-from hpcflow.errors import NotFoundError
-from hpcflow.ledger.clauses import among, marks, without_spoofed
-from hpcflow.ledger.codec import columns, decode_all, decode_sound, selected
+from hpcflow.ledger.clauses import among, marks
+from hpcflow.ledger.codec import columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import (
-    ROWS,
     AttemptRow,
-    CheckpointRow,
     DueBill,
     HowFar,
-    MirroredRow,
-    MirrorLagRow,
     RunningRow,
     RunRow,
 )
+from hpcflow.ledger.run_queries import ATTEMPT, attempt_view, columns_of, select
 from hpcflow.model import lost_journal
-from hpcflow.model.state import AttemptState, Cause, RunState
-from hpcflow.model.views import AttemptView, CheckpointView, LiveRun, MirrorLag, RunDetail, RunView
-
-View = TypeVar("View")
+from hpcflow.model.state import AttemptState, RunState
+from hpcflow.model.views import AttemptView, LiveRun
 
 #: How long after the last journal record lines of a run may still come to light: a job that is
 #: being cleared away, and file systems that show another machine's writes late.
@@ -50,20 +41,9 @@ _BILLS_OF_RUN: Final = 50
 PURGED_RULE: Final = "its run directory is gone"
 
 
-def _columns_of(view: type) -> tuple[str, ...]:
-    """The columns that a view is made of, in its order. `user` alone is a function in SQL."""
-    return tuple("user_name" if name == "user" else name for name in columns(view))
-
-
 _ATTEMPT_KNOWN: Final = ("run_id", "attempt", "rule")
 _OFFSET: Final = ("run_id", "path", "offset_bytes")
-_RUN: Final = _columns_of(RunView)
-_LIVE_RUN: Final = _columns_of(LiveRun)
-_ATTEMPT: Final = columns(AttemptView)
-#: Without what another table says.
-_CHECKPOINT: Final = columns(CheckpointView)[:-1]
-_LAG: Final = columns(MirrorLag)
-_TABLES: Final[dict[str, type]] = {**ROWS, "mirror_lag": MirrorLagRow}
+_LIVE_RUN: Final = columns_of(LiveRun)
 #: A user who sees so many need not see more.
 _MOST_TOLD: Final = 10
 #: By name, for an index finds what is asked for, and not what is not.
@@ -76,93 +56,18 @@ _OF_USER: Final = (
 )
 
 
-def runs(
-    connection: Connection,
-    *,
-    limit: int | None,
-    states: Iterable[RunState] | None,
-    project: str | None,
-    user: str | None,
-    tag: str | None,
-    everyone: bool,
-) -> list[RunView]:
-    """Runs, newest first."""
-    where = [f"1 = 1{without_spoofed(connection, 'run', everyone=everyone)}"]
-    values: list[object] = []
-    if states is not None:
-        wanted = [RunState(state).value for state in states]
-        where.append(f"state IN ({marks(wanted)})" if wanted else "1 = 0")
-        values += wanted
-    for column, value in (("project", project), ("user_name", user)):
-        if value is not None:
-            where.append(f"{column} = ?")
-            values.append(value)
-    if tag is not None:  # tags are names, so one in quotes is found in the JSON as it stands
-        find = "instr(tags, ?)" if connection.is_sqlite else "strpos(CAST(tags AS TEXT), ?)"
-        where.append(f"{find} > 0")
-        values.append(f'"{tag}"')
-    any_number = limit is None
-    kind = connection.url.kind
-    what = selected(kind, RunRow, _RUN, everyone=everyone, any_number=any_number)
-    sql = f"SELECT {what} FROM run WHERE {' AND '.join(where)} ORDER BY created_at DESC, run_id"  # noqa: S608 - our names, and marks
-    if limit is not None:
-        sql += " LIMIT ?"
-        values.append(limit)
-    with connection.transaction(write=False, everyone=everyone):
-        found = connection.rows(sql, values)
-    return decode_sound(RunRow, _RUN, found, _run_view, connection.left_out)
-
-
-def run(connection: Connection, run_id: str) -> RunDetail:
-    """Return one run with all that belongs to it.
-
-    Commands act on what it says, so it reads no row of another role.
-    """
-    names, of_run = (*_RUN, "resources", "command", "image"), "run_id = ?"
-    with connection.transaction(write=False):
-        select = partial(_select, connection, values=[run_id])
-        found = select("run", names, of_run)
-        tried = select("attempt", _ATTEMPT, f"{of_run} ORDER BY attempt")
-        saved = select(
-            "checkpoint",
-            _CHECKPOINT,
-            f"{of_run} AND removed IS NULL ORDER BY train_step, created_at, path",
-        )
-        sent = select("mirrored", ("path", "at"), f"{of_run} AND state = 'mirrored'")
-        behind = select("mirror_lag", _LAG, of_run)
-    details = decode_all(
-        RunRow,
-        names,
-        found,
-        lambda *values: RunDetail(_run_view(*values[:-3]), *values[-3:]),
-    )
-    if not details:
-        raise NotFoundError(
-            f"the ledger has no run {run_id}", next_action="list them: hpcflow ls --all"
-        )
-    (detail,) = details
-    detail.attempts.extend(decode_all(AttemptRow, _ATTEMPT, tried, _attempt_view))
-    there = dict(decode_all(MirroredRow, ("path", "at"), sent, lambda path, at: (path, at)))
-    detail.checkpoints.extend(
-        replace(each, mirrored_at=there.get(each.path))
-        for each in decode_all(CheckpointRow, _CHECKPOINT, saved, CheckpointView)
-    )
-    lags = decode_all(MirrorLagRow, _LAG, behind, MirrorLag)
-    return replace(detail, mirror=lags[0]) if lags else detail
-
-
 def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, AttemptView]]:
     """A user's attempts that are neither ended nor withdrawn, with their runs."""
     is_live = f"state IN ({marks(_LIVE)})"
     with connection.transaction(write=False):
         where = f"{is_live} AND {_OF_USER} ORDER BY run_id, attempt"
-        live = _select(connection, "attempt", _ATTEMPT, where, [*_LIVE, user])
+        live = select(connection, "attempt", ATTEMPT, where, [*_LIVE, user])
         found = _runs_with(connection, _LIVE_RUN, is_live, _LIVE, user)
     left_out = connection.left_out
     by_id = {
         view.run_id: view for view in decode_sound(RunRow, _LIVE_RUN, found, LiveRun, left_out)
     }
-    attempts = decode_sound(AttemptRow, _ATTEMPT, live, _attempt_view, left_out)
+    attempts = decode_sound(AttemptRow, ATTEMPT, live, attempt_view, left_out)
     return [(by_id[each.run_id], each) for each in attempts if each.run_id in by_id]
 
 
@@ -175,7 +80,7 @@ def running(connection: Connection, user: str) -> list[RunningRow]:
     does_run, states = "state = ?", [AttemptState.RUNNING.value]
     where = f"{does_run} AND {_OF_USER} ORDER BY run_id, attempt"
     with connection.transaction(write=False):
-        attempts = _select(connection, "attempt", names, where, [*states, user])
+        attempts = select(connection, "attempt", names, where, [*states, user])
         found = _runs_with(connection, of_run_names, does_run, states, user)
     by_id = _by_id(connection, of_run_names, found)
     rows = decode_sound(AttemptRow, names, attempts, _as_it_is, connection.left_out)
@@ -191,7 +96,7 @@ def owners(
     for is_one, ids in among(run_ids):
         with connection.transaction(write=False, everyone=everyone):
             found.update(
-                _select(connection, "run", names, f"run_id {is_one}", ids, everyone=everyone)
+                select(connection, "run", names, f"run_id {is_one}", ids, everyone=everyone)
             )
     return found
 
@@ -216,7 +121,7 @@ def unsent(connection: Connection, user: str | None) -> list[tuple[str, str]]:
     """Id and run directory of every run, or of every one of this user, that never had a job."""
     names = ("run_id", "run_dir")
     where, values = ("", []) if user is None else (" AND user_name = ?", [user])
-    found = _select(connection, "run", names, f"job_id IS NULL{where}", values)
+    found = select(connection, "run", names, f"job_id IS NULL{where}", values)
     return decode_sound(RunRow, names, found, _as_it_is, connection.left_out)
 
 
@@ -242,8 +147,8 @@ def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]
     found: dict[str, HowFar] = {}
     for is_one, ids in among(run_ids):
         with connection.transaction(write=False):
-            attempts = _select(connection, "attempt", _ATTEMPT_KNOWN, f"run_id {is_one}", ids)
-            sources = _select(connection, "source", _OFFSET, f"run_id {is_one}", ids)
+            attempts = select(connection, "attempt", _ATTEMPT_KNOWN, f"run_id {is_one}", ids)
+            sources = select(connection, "source", _OFFSET, f"run_id {is_one}", ids)
         purged = set()
         for run_id, path, offset_bytes in sources:
             found.setdefault(run_id, HowFar()).offsets[path] = offset_bytes
@@ -347,7 +252,7 @@ def of_others(connection: Connection, user: str) -> dict[str, str]:
     over = (RunState.COMPLETED.value, RunState.CANCELLED.value)
     states = [each.value for each in RunState if each.value not in over]
     where = f"state IN ({marks(states)}) AND user_name <> ?"
-    return dict(_select(connection, "run", names, where, [*states, user]))
+    return dict(select(connection, "run", names, where, [*states, user]))
 
 
 def due(connection: Connection, now: datetime, action: str, user: str) -> list[str]:
@@ -380,7 +285,7 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     ahead = to_text(now)
     wanted = [ahead, *values, user, _BILLS_OF_RUN, ahead, limit]
     with connection.transaction(write=False):
-        rows = _select(connection, "attempt", names, where, wanted)
+        rows = select(connection, "attempt", names, where, wanted)
         found = _runs_with(connection, of_run_names, is_due, values, user) if rows else []
     by_id = _by_id(connection, of_run_names, found)
     return [
@@ -435,51 +340,9 @@ def _runs_with(
     """A user's runs that have such an attempt."""
     inner = f"SELECT run_id FROM attempt WHERE {of_attempt}"  # noqa: S608 - our names, and marks
     where = f"user_name = ? AND run_id IN ({inner})"
-    return _select(connection, "run", names, where, [user, *values])
+    return select(connection, "run", names, where, [user, *values])
 
 
 def _ids(connection: Connection, where: str, values: Sequence[object]) -> list[str]:
     """The ids of the runs for which this holds."""
-    return [run_id for (run_id,) in _select(connection, "run", ("run_id",), where, values)]
-
-
-def _select(
-    connection: Connection,
-    table: str,
-    names: tuple[str, ...],
-    where: str,
-    values: Sequence[object],
-    *,
-    everyone: bool = False,
-) -> list[Any]:
-    what = selected(connection.url.kind, _TABLES[table], names, everyone=everyone)
-    sql = f"SELECT {what} FROM {table} WHERE {where}"  # noqa: S608 - our names, and marks
-    return connection.rows(sql, values)
-
-
-def _run_view(*values: Any) -> RunView:
-    return _RUN_WITH_WORDS(values)
-
-
-def _attempt_view(*values: Any) -> AttemptView:
-    return _ATTEMPT_WITH_WORDS(values)
-
-
-def _with_words(
-    make: Callable[..., View], names: tuple[str, ...], state: type[Enum]
-) -> Callable[[Sequence[Any]], View]:
-    """Makes views whose state and cause are enumerations again."""
-    at, why = names.index("state"), names.index("cause")
-    states = {each.value: each for each in state}
-
-    def view(values: Sequence[Any]) -> View:
-        words = list(values)
-        words[at] = states.get(words[at]) or state(words[at])
-        words[why] = words[why] and Cause(words[why])
-        return make(*words)
-
-    return view
-
-
-_RUN_WITH_WORDS: Final = _with_words(RunView, _RUN, RunState)
-_ATTEMPT_WITH_WORDS: Final = _with_words(AttemptView, _ATTEMPT, AttemptState)
+    return [run_id for (run_id,) in select(connection, "run", ("run_id",), where, values)]

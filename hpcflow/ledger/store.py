@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from hpcflow.errors import LedgerError, LedgerValueError
-from hpcflow.ledger import cost_report, queries, spending
+from hpcflow.ledger import cost_report, queries, run_queries, spending
 from hpcflow.ledger.clauses import among, without_spoofed
 from hpcflow.ledger.codec import DamagedError, columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection, damaged
@@ -120,19 +120,33 @@ class Ledger:
         project: str | None = None,
         user: str | None = None,
         tag: str | None = None,
+        name: str | None = None,
+        sweep: str | None = None,
+        has_sweep: bool | None = None,
+        since: datetime | None = None,
         everyone: bool = False,
     ) -> list[RunView]:
-        """The runs that fit, newest first."""
+        """The runs that fit, newest first; of a ``sweep``, by its id or name; trials of any sweep
+        alone, or none of them, by ``has_sweep``."""
         with self._reading() as connection:
-            return queries.runs(
+            return run_queries.runs(
                 connection,
                 limit=limit,
                 states=states,
                 project=project,
                 user=user,
                 tag=tag,
+                name=name,
+                sweep=sweep,
+                has_sweep=has_sweep,
+                since=since,
                 everyone=everyone,
             )
+
+    def shared_run(self, text: str) -> RunDetail | None:
+        """The run of anybody that an id, a name or a beginning means; None if there is none."""
+        with self._reading() as connection:
+            return run_queries.shared_run(connection, text)
 
     def run(self, run_id: str) -> RunDetail:
         """One run, with all that belongs to it.
@@ -141,7 +155,7 @@ class Ledger:
             NotFoundError: the ledger does not know it.
         """
         with self._reading() as connection:
-            return queries.run(connection, run_id)
+            return run_queries.run(connection, run_id)
 
     def live_attempts(self, *, user: str) -> list[tuple[LiveRun, AttemptView]]:
         """The user's attempts that are neither ended nor withdrawn, with their runs."""

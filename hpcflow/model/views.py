@@ -126,6 +126,7 @@ class RunDetail:
     resources: dict[str, Any]
     command: list[str]
     image: str | None
+    params: dict[str, Any]
     attempts: list[AttemptView] = field(default_factory=list)
     checkpoints: list[CheckpointView] = field(default_factory=list)
     mirror: MirrorLag | None = None

@@ -26,7 +26,7 @@ NUMBERS: Final = [
     "5000",
 ]
 #: Of no terminal, but of what people can read: the widest table of honest numbers.
-WIDEST: Final = 132
+WIDEST: Final = 160
 
 
 @pytest.fixture

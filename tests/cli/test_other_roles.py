@@ -42,6 +42,38 @@ def test_however_many_rows_eve_writes_adas_newest_runs_are_listed(
     assert listed.stdout.count(run_dir.path.name) == 1
 
 
+def test_show_tells_of_eves_run_and_of_no_attempt_that_she_writes_for_adas(
+    server: SharedServer,
+    database: str,
+    run_dir: RunDir,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home.chmod(0o700)
+    monkeypatch.setenv("HPCFLOW_LEDGER", server.url(database, server.ada))
+    theirs = "theirs-20260101-abcdefgh"
+    new_id = f"'{theirs}'"
+    run = copied("run", run_id=new_id, name="'theirs'", user_name="'eve'")
+    attempt, checkpoint = (copied(table, run_id=new_id) for table in ("attempt", "checkpoint"))
+    server.as_eve(database, run, attempt, checkpoint)
+    of_ada = f" WHERE run_id <> '{theirs}'"
+    server.as_eve(database, copied("run", name="'spoofed'") + of_ada)
+    server.as_eve(database, copied("attempt", attempt="attempt + 90") + of_ada)
+
+    def show(text: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hpcflow.cli.main", "show", text]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    for text in (theirs, "theirs"):
+        shown = show(text)
+        assert shown.stdout.startswith(f"{theirs}  running"), shown.stderr
+        assert "eve, as the ledger knows it: no run of this home" in shown.stdout
+        assert " 101 " in shown.stdout, "the job of her attempt"
+    ours = show(run_dir.path.name)
+    assert "91" not in ours.stdout.split("ATTEMPT")[1], ours.stdout + ours.stderr
+    assert show("spoofed").returncode == 2
+
+
 @pytest.mark.usefixtures("run_dir")
 def test_whose_site_files_are_named_is_asked_once(
     server: SharedServer, database: str, home: Path, monkeypatch: pytest.MonkeyPatch
