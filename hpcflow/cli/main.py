@@ -35,6 +35,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "show": ("hpcflow.cli.show", "Show one run: attempts, checkpoints, metrics."),
     "why": ("hpcflow.cli.why", "Tell why a run waits, and what to try next."),
     "logs": ("hpcflow.cli.logs", "Print what a run printed."),
+    "ssh": ("hpcflow.cli.ssh", "Open a shell inside the running job of a run."),
+    "tensorboard": ("hpcflow.cli.tensorboard", "Start TensorBoard on the logs of runs."),
     "wait": ("hpcflow.cli.wait", "Wait until no attempt of a run is pending or running."),
     "cancel": ("hpcflow.cli.cancel", "Stop runs for good."),
     "resume": ("hpcflow.cli.resume", "Send a run again, from its last checkpoint."),

@@ -1,0 +1,42 @@
+"""A shell inside a running job: the srun command that opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpcflow.errors import SchedulerUnavailable
+from hpcflow.schedulers.slurm.run_command import ask
+
+
+def shell_argv(job_id: str, node: str, chdir: Path, *, on_terminal: bool) -> list[str]:
+    """Return the srun command for a shell on a node of a running job.
+
+    ``--overlap`` shares all of the job's CPUs, memory and GPUs with the step that trains.
+
+    Raises:
+        SchedulerUnavailable: the queue does not answer, or does not know the job any more.
+    """
+    return [
+        "srun",
+        f"--jobid={_plain_id(job_id)}",
+        "--overlap",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--nodelist={node}",
+        f"--chdir={chdir}",
+        *(["--pty"] if on_terminal else []),
+        "bash",
+        "-l",
+    ]
+
+
+def _plain_id(job_id: str) -> str:
+    """Return the number of a job: ``srun --jobid`` takes no ``123_4`` of an array task."""
+    if job_id.isdecimal():
+        return job_id
+    said = ask(["squeue", "--noheader", "--format=%A", f"--jobs={job_id}"]).split()
+    if len(said) != 1 or not said[0].isdecimal():
+        raise SchedulerUnavailable(
+            f"the queue knows no job {job_id}", next_action="look again: hpcflow ls"
+        )
+    return said[0]
