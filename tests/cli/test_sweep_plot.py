@@ -64,7 +64,7 @@ def test_the_figures_are_in_a_folder_named_after_the_sweep(
         "left out",
         "  importances           it needs 10 complete trials, and there are 5",
     ]
-    assert len(list(folder.iterdir())) == 8
+    assert len(list(folder.iterdir())) == 9, "and the script of the pages"
 
 
 def test_a_script_gets_the_paths_and_the_reasons(desk: Desk, sweep: SweepDir) -> None:

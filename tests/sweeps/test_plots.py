@@ -7,6 +7,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -78,21 +79,44 @@ def test_a_sweep_is_drawn_from_its_journal(weird_tmp_path: Path) -> None:
     assert [each.figure for each in plots.figures] == OF_ONE
     assert plots.left_out == []
     assert {path.name for path in folder.iterdir()} == {
-        f"{name}.{kind}" for name in OF_ONE for kind in ("png", "html")
+        *(f"{name}.{kind}" for name in OF_ONE for kind in ("png", "html")),
+        "plotly.min.js",
     }
     for each in plots.figures:
         assert each.png is not None
         assert colours(each.png) > 20, f"{each.figure} is no empty picture"
 
 
-def test_a_page_has_all_it_needs_inside(tmp_path: Path) -> None:
+def test_pages_share_one_script_and_name_the_sweep(tmp_path: Path) -> None:
     for each in draw(progress_of(spec_of(), 20), tmp_path).figures:
         assert each.html is not None
         inside = links(each.html)
-        assert inside.found == [], "nothing is fetched"
+        assert inside.found == ["script plotly.min.js"], "nothing else is fetched"
         assert inside.scripts >= 2
-        assert each.html.stat().st_size > 4_000_000, "plotly.js is in it"
-        assert "accuracy" in each.html.read_text(encoding="utf-8")
+        assert each.html.stat().st_size < 200_000
+        text = each.html.read_text(encoding="utf-8")
+        assert "accuracy" in text
+        assert "digits-1" in text
+        assert '<meta name="color-scheme" content="light dark" />' in text
+    assert (tmp_path / "plotly.min.js").stat().st_size > 4_000_000
+
+
+def test_pruned_trials_are_shown_and_told_apart() -> None:
+    progress = progress_of(spec_of(), 20)
+    pruned = [t.number for t in progress.trials if t.state is TrialState.PRUNED]
+    figures = found(progress)
+    assert list(figures["history"].pruned) == pruned
+    assert None not in figures["history"].pruned.values()
+    assert b'"name":"pruned"' in page(figures["history"])
+    lines = page(figures["intermediate_values"]).decode()
+    assert lines.count('"dash":"dot"') == len(pruned)
+    assert all(f"Trial{number} (pruned)" in lines for number in pruned)
+    for name in ("history", "intermediate_values"):
+        unmarked = replace(figures[name], pruned={})
+        assert picture(figures[name]) != picture(unmarked)
+    several = found(progress_of(spec_of(ACCURACY, SECONDS), 20))
+    assert None not in several["history-accuracy"].pruned.values()
+    assert set(several["history-seconds"].pruned.values()) == {None}, "it is not reported"
 
 
 def test_what_trials_have_reported_is_told_in_the_words_of_the_sweep(tmp_path: Path) -> None:
@@ -222,7 +246,7 @@ def test_names_of_choices_are_neither_formulas_nor_html(tmp_path: Path) -> None:
     assert len(plots.figures) == len(OF_ONE)
     for each in plots.figures:
         assert each.html is not None
-        assert links(each.html).found == []
+        assert links(each.html).found == ["script plotly.min.js"]
 
 
 def test_a_thousand_trials_are_thinned_and_the_best_stays() -> None:
@@ -316,11 +340,11 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_full_leaves_the_old_page(tmp_path: Path) -> None:
     (tmp_path / "history.html").write_text("old")
-    with files_of_at_most(1_000_000), pytest.raises(StorageError, match="cannot write"):
+    with files_of_at_most(100), pytest.raises(StorageError, match="cannot write"):
         draw(progress_of(spec_of(), 5), tmp_path)
     assert (tmp_path / "history.html").read_text() == "old"
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"history.html", "history.png"}, "no half file is left"
+    assert left == {"history.html"}, "no half file is left"
 
 
 @contextmanager

@@ -36,6 +36,20 @@ def test_a_figure_is_drawn_and_nothing_complains(browser: Browser, folder: Path,
     assert "<title>owned" not in seen.dom
 
 
+def test_it_follows_the_scheme_of_the_browser(
+    browser: Browser, folder: Path, tmp_path: Path
+) -> None:
+    page = folder / "history-accuracy.html"
+    corners = {}
+    for dark in (False, True):
+        to = tmp_path / f"{dark}.png"
+        seen = imread(browser.picture(page, to, width=1000, height=700, dark=dark))
+        corners[dark] = float(seen[2, 2, :3].mean())
+        ink = abs(seen[:, :, :3] - 0x7A / 255).max(axis=2) < 0.02
+        assert ink.sum() > 100, "its text is there in both"
+    assert corners[False] > 0.9 > 0.2 > corners[True]
+
+
 def test_it_can_be_seen(browser: Browser, folder: Path, tmp_path: Path) -> None:
     page = folder / "history-accuracy.html"
     seen = imread(browser.picture(page, tmp_path / "seen.png", width=1000, height=700))

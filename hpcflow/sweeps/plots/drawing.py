@@ -1,5 +1,9 @@
 """One figure as the bytes of a picture, and of a page that needs no network.
 
+Colours are those of Okabe and Ito, which colour-blind people tell apart. A page has no background
+of its own, and text that can be read in a light and in a dark scheme. Pruned trials are grey or
+dotted.
+
 Optuna draws. Around it: no display, no trace in matplotlib's global state, and the same picture
 wherever it is drawn, whatever the user's own settings of matplotlib are.
 """
@@ -29,6 +33,16 @@ _MOST_PIXELS: Final = 30_000
 _AXIS_INCHES: Final = 1.8
 _SLICE_INCHES: Final = 3.6
 _COLOURS: Final = 20
+#: The palette of Okabe and Ito, without black.
+_PALETTE: Final = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
+    *("#56B4E9", "#E69F00", "#F0E442"),
+)
+#: Of text: enough contrast on white and on black.
+_INK: Final = "#7a7a7a"
+_PRUNED: Final = "pruned"
+#: The one script of all pages of a folder.
+SCRIPT: Final = "plotly.min.js"
 #: Characters of the name of a choice that find room beside an axis.
 _ROOM_CHARS: Final = 16
 
@@ -88,8 +102,15 @@ def _canvas() -> Iterator[None]:
                     plt.switch_backend(backend)
 
 
+def script() -> bytes:
+    """Return what all pages need beside them, as :data:`SCRIPT`."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs()).encode()
+
+
 def page(figure: Figure) -> bytes:
-    """The figure as HTML, with all that it needs inside."""
+    """The figure as HTML, which reads its script from the same folder."""
     with suppress(ImportError, ValueError):  # Optuna imports it where it is there
         import_matplotlib()
     import optuna.visualization as drawn
@@ -98,10 +119,45 @@ def page(figure: Figure) -> bytes:
         found: Any = getattr(drawn, figure.function)(figure.study, **figure.options)
         if figure.labels is not None:
             found.update_layout(xaxis_title=figure.labels[0], yaxis_title=figure.labels[1])
+        _style(found, figure)
         text: str = found.to_html(
-            include_plotlyjs=True, div_id=figure.name, config={"displaylogo": False}
+            include_plotlyjs="directory", div_id=figure.name, config={"displaylogo": False}
         )
-    return text.encode("utf-8", "replace")
+    head = '<head><meta name="color-scheme" content="light dark" />'
+    return text.replace("<head>", head, 1).encode("utf-8", "replace")
+
+
+def _style(found: Any, figure: Figure) -> None:
+    """Name the sweep, mark pruned trials, and take colours that everybody can tell apart."""
+    found.update_layout(
+        title_text=f"{found.layout.title.text}<br><sup>{figure.sweep_id}</sup>",
+        colorway=_PALETTE,
+    )
+    if figure.function != "plot_parallel_coordinate":  # whose lines have no other background
+        found.update_layout(paper_bgcolor="rgba(0,0,0,0)", font_color=_INK)
+    if figure.function == "plot_optimization_history":
+        points = _with_values(figure)
+        found.add_scatter(
+            x=list(points),
+            y=list(points.values()),
+            mode="markers",
+            name=_PRUNED,
+            marker={"color": "#999999", "symbol": "x"},
+        )
+    elif figure.function == "plot_intermediate_values":
+        for line in found.data:
+            if _trial_of(line.name) in figure.pruned:
+                line.update(line={"dash": "dot"}, name=f"{line.name} ({_PRUNED})")
+
+
+def _with_values(figure: Figure) -> dict[int, float]:
+    return {number: value for number, value in figure.pruned.items() if value is not None}
+
+
+def _trial_of(label: str) -> int | None:
+    """Return the number of a trial from Optuna's label of its line, ``Trial7``."""
+    number = label.removeprefix("Trial").strip()
+    return int(number) if number.isdecimal() else None
 
 
 def _finish(picture: Picture, figure: Figure) -> None:
@@ -113,7 +169,9 @@ def _finish(picture: Picture, figure: Figure) -> None:
     for each in picture.axes:
         _without_formulas(each)
     if figure.function == "plot_intermediate_values":
-        _tell_lines_apart(picture)
+        _tell_lines_apart(picture, figure)
+    elif figure.function == "plot_optimization_history":
+        _mark_pruned(axes, figure)
     elif figure.function == "plot_parallel_coordinate":
         _spread_axes(picture)
     elif figure.function == "plot_slice":
@@ -122,16 +180,36 @@ def _finish(picture: Picture, figure: Figure) -> None:
             _slant(each)
     elif figure.function == "plot_pareto_front" and axes.name == "3d":
         picture.set_size_inches(9, 8)
+    if title := picture.get_suptitle():
+        picture.suptitle(f"{title}\n{figure.sweep_id}")
+    else:
+        axes.set_title(f"{axes.get_title()}\n{figure.sweep_id}")
 
 
-def _tell_lines_apart(picture: Picture) -> None:
-    """Optuna has twenty colours, and the last for all others; and a legend for hundreds of lines
-    that would be higher than the picture."""
+def _mark_pruned(axes: Axes, figure: Figure) -> None:
+    points = _with_values(figure)
+    if points:
+        axes.scatter(
+            list(points), list(points.values()), marker="x", color="#777777", label=_PRUNED
+        )
+        axes.legend(bbox_to_anchor=(1.05, 1.0), loc="upper left")
+
+
+def _tell_lines_apart(picture: Picture, figure: Figure) -> None:
+    """Dotted are the trials that were pruned. Optuna has twenty colours, and the last for all
+    others; and a legend for hundreds of lines that would be higher than the picture."""
     from matplotlib import colormaps
 
     axes = picture.axes[0]
     lines = axes.get_lines()
     legend = axes.get_legend()
+    for index, line in enumerate(lines):
+        line.set_color(_PALETTE[index % len(_PALETTE)])
+        if _trial_of(str(line.get_label())) in figure.pruned:
+            line.set_linestyle(":")
+            line.set_label(f"{line.get_label()} ({_PRUNED})")
+    if legend is not None and len(lines) <= _COLOURS:
+        axes.legend(bbox_to_anchor=(1.05, 1.0), loc="upper left")
     if len(lines) <= _COLOURS or legend is None:
         return
     legend.remove()
@@ -139,7 +217,7 @@ def _tell_lines_apart(picture: Picture) -> None:
         line.set_color(colormaps["viridis"](index / len(lines)))
         line.set_alpha(0.4)
         line.set_marker("")
-    axes.set_title("Intermediate Values Plot (dark: the first trials)")
+    axes.set_title("Intermediate Values Plot (dark: the first trials, dotted: pruned)")
 
 
 def _without_formulas(axes: Axes) -> None:

@@ -8,7 +8,7 @@ drawn of all together.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from hpcflow.model.pruner import Per
 from hpcflow.model.sweep import Objective
 from hpcflow.sweeps.plots.curves import study_of_curves
 from hpcflow.sweeps.state import SweepProgress
+from hpcflow.sweeps.state import TrialState as Ended
 from hpcflow.sweeps.study import Study
 
 #: Complete trials without which importances are chance.
@@ -46,6 +47,8 @@ class Figure:
         function: which of Optuna's draws it; there is one for pictures and one for pages.
         labels: of both axes, where Optuna's own say too little.
         note: what is not in it.
+        sweep_id: for the title.
+        pruned: trial -> the value at which it was pruned; None where it has none.
     """
 
     name: str
@@ -54,6 +57,8 @@ class Figure:
     options: dict[str, Any] = field(default_factory=dict)
     labels: tuple[str, str] | None = None
     note: str | None = None
+    sweep_id: str = ""
+    pruned: Mapping[int, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,9 @@ def figures_of(sweep_id: str, progress: SweepProgress) -> list[Figure | LeftOut]
     if progress.is_several:
         found.append(_pareto_front(progress, whole))
     found.append(_intermediate_values(progress))
-    return found
+    return [
+        replace(each, sweep_id=sweep_id) if isinstance(each, Figure) else each for each in found
+    ]
 
 
 def _of_goal(
@@ -91,7 +98,13 @@ def _of_goal(
     named: dict[str, Any] = {"target_name": goal.metric}
     some = {**named, "params": shown}
     important = {**named, "params": seen, "evaluator": _evaluator(len(done))}
-    history = Figure(f"history{behind}", "plot_optimization_history", study, named)
+    history = Figure(
+        f"history{behind}",
+        "plot_optimization_history",
+        study,
+        named,
+        pruned=_pruned(progress, goal),
+    )
     parallel = Figure(f"parallel_coordinates{behind}", "plot_parallel_coordinate", study, some)
     slices = Figure(f"slices{behind}", "plot_slice", study, some)
     importances = Figure(f"importances{behind}", "plot_param_importances", study, important)
@@ -106,6 +119,19 @@ def _of_goal(
         _unless(_too_few(done, 2), replace(slices, note=note)),
         _unless(no_other or _too_few(done, _ENOUGH) or _all_the_same(done), importances),
     ]
+
+
+def _pruned(progress: SweepProgress, goal: Objective) -> dict[int, float | None]:
+    """Trial -> the value at which it was pruned, or the last that it reported of the first goal."""
+    index = progress.spec.goals.index(goal)
+    found: dict[int, float | None] = {}
+    for trial in progress.trials:
+        if trial.state is Ended.PRUNED:
+            points: list[float | None] = [None]
+            points += [] if index else [v for v in trial.points().values() if v is not None]
+            said = trial.values or []
+            found[trial.number] = said[index] if index < len(said) else points[-1]
+    return found
 
 
 def _unless(why: str | None, figure: Figure) -> Figure | LeftOut:
@@ -177,6 +203,7 @@ def _intermediate_values(progress: SweepProgress) -> Figure | LeftOut:
         study,
         labels=(far, metric),
         note=left if shown < number else None,
+        pruned={each.number: None for each in progress.trials if each.state is Ended.PRUNED},
     )
 
 

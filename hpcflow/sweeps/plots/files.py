@@ -1,4 +1,4 @@
-"""All figures of a sweep, in a folder: each a PNG file and an HTML file."""
+"""All figures of a sweep, in a folder: each a PNG file and an HTML file; and the pages' script."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from hpcflow.errors import InputError, Where
 from hpcflow.storage.files import storage_error
 from hpcflow.sweeps.plots.drawing import (
     INSTALL,
+    SCRIPT,
     has_pages,
     has_pictures,
     page,
     picture,
+    script,
 )
 from hpcflow.sweeps.plots.figures import Figure, LeftOut, figures_of
 from hpcflow.sweeps.state import SweepProgress
@@ -65,6 +67,8 @@ def write_plots(sweep_id: str, progress: SweepProgress, folder: Path) -> Plots:
             next_action=f"see how far it is: hpcflow sweep status {sweep_id}",
         )
     plotted = [_write(figure, folder) for figure in figures]
+    if has_pages():
+        _put(folder / SCRIPT, script())
     return Plots(sweep_id, folder, plotted, left)
 
 
