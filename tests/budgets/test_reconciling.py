@@ -522,7 +522,7 @@ def test_however_many_files_there_are_a_look_reads_those_of_own_runs_and_so_many
     with bounded():
         said = desk.look()
     assert len({each for each in reads if each.name.startswith("a")}) == 2
-    (warning,) = (each for each in said if "were not read" in each)
+    (warning,) = (each for each in said if "not read: hpcflow reads" in each)
     folder = desk.budgets.path / "project"
     assert f"budgets: 11 files in {folder} not read" in warning
     assert warning.endswith(f"remove them: ls -lt {folder}")
