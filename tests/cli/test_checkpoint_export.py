@@ -43,7 +43,7 @@ def test_the_newest_the_best_or_the_one_that_is_named_is_copied(
 def test_it_says_what_it_has_done(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained.desk.folder)
     said = trained.desk.say("checkpoint", "export", "digits", "model")
-    assert said == f"train step 300 of {trained.run_id}: 1 files, 800 B, copied to model\n"
+    assert said == f"train step 300 of {trained.run_id}: 1 file, 800 B, copied to model\n"
     assert (trained.desk.folder / "model" / "model.pt").exists()
 
 
