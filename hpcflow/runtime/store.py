@@ -14,7 +14,6 @@ ranks do together is in :mod:`hpcflow.runtime.saving`.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from hpcflow.runtime import quota, room
 from hpcflow.runtime.files import (
     Written,
     names_in,
+    opened_folder,
     random_bits,
     random_word,
     remove_tree,
@@ -181,8 +181,7 @@ class CheckpointStore:
         path = self.path(train_step)
         self.check(path, NOTHING)
         # Should another take its place meanwhile, this folder has another name then.
-        folder = os.open(str(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
+        with opened_folder(path) as folder:
             manifest = read_manifest(path)
             if manifest.get("run_id") != run_id:
                 raise CheckpointError("its manifest is of another run")
@@ -192,20 +191,18 @@ class CheckpointStore:
                 changed["attempt"] = attempt
             if changed != manifest:
                 self._replace_manifest(folder, train_step, manifest_bytes(changed), require_right)
-        finally:
-            os.close(folder)
         return self.check(path, NOTHING)
 
     def _replace_manifest(
-        self, folder: int, train_step: int, data: bytes, require_right: Callable[[], None]
+        self, folder: Path, train_step: int, data: bytes, require_right: Callable[[], None]
     ) -> None:
         parse_manifest(data)
         staged = self.stage(train_step, random_bits(62), len(data))
         try:
             write_new(staged / NAME, data)
             require_right()
-            os.rename(str(staged / NAME), NAME, dst_dir_fd=folder)
-            sync(self.path(train_step))
+            (staged / NAME).rename(folder / NAME)
+            sync(folder)
         finally:
             remove_tree(staged)
 

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 SLEEPS = """
 name: sleeps
 command: [sleep, "600"]
-launch: {framework: none, launcher: none}
+launch: {framework: none, launcher: srun}
 resources: {nodes: 2, time_limit: 10m}
 """
 

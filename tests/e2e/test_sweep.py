@@ -203,7 +203,7 @@ def test_trials_by_cron_while_others_preempt_them_and_rounds_are_killed(
     assert told == pytest.approx(seconds_by_sacct(hpcflow.user, trials), abs=1.0)
     hpcflow("sweep", "plot", "digits", "--output", str(hpcflow.home.parent / "plots"))
     names = {path.name for path in (hpcflow.home.parent / "plots").iterdir()}
-    assert {path.suffix for path in map(Path, names)} == {".png", ".html"}
+    assert {path.suffix for path in map(Path, names)} == {".png", ".html", ".js"}
     poll(lambda: crontab(hpcflow.user, "-l") == FOREIGN, 240, lambda: still_there(hpcflow))
     crontab(hpcflow.user, "-r")
 

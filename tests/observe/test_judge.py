@@ -134,7 +134,7 @@ def test_the_table(end: End) -> None:
 
 
 def test_every_cause_and_every_word_for_an_end_stands_in_the_table() -> None:
-    assert {end.cause for end in ENDS} == {*Cause} - {Cause.REQUEUED}, "see test_restart.py"
+    assert {end.cause for end in ENDS} == {*Cause} - {Cause.REQUEUED, Cause.PRUNED}
     words = {normalize_raw_state(end.raw_state) for end in ENDS if end.raw_state is not None}
     ends = {word for word, state in SLURM_STATES.items() if state is AttemptState.ENDED}
     assert words == ends

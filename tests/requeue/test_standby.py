@@ -373,7 +373,7 @@ def test_what_would_stop_after_a_preemption_has_no_standby(example: Any) -> None
     """The attempt that runs now is not over, whatever the ones before it were."""
     facts = example.facts
     running = replace(facts.attempts[-1], number=facts.attempts[-1].number + 1, cause=None)
-    running = replace(running, stage=type(running.stage)("open"), checkpoint=10**6)
+    running = replace(running, stage=type(running.stage)("open"), checkpoint=10**6, crash=None)
     facts = replace(facts, attempts=[*facts.attempts, running], was_stopped=False)
     facts = replace(facts, is_purged=False, only_mirrored=None)  # it makes checkpoints there
     decision = after_preemption(facts, example.policy, NOW)
