@@ -400,6 +400,7 @@ class _Watch:
         now_is = self._follow(written, attempt, job, is_older=is_older)
         # Without accounting, only the job's own last word may end what the queue has forgotten.
         is_told = job is not None or self._accounting.answered(attempt.job_id)
+        is_told |= attempt.raw_state == "CANCELLED"  # by the queue, which has forgotten it since
         if now_is is not None and (is_told or now_is.exit_code is not None):
             records = with_log_digest(written.run_dir, self._records(written, now_is, job))
             # Before the records are journaled: a process that is killed in between comes to the

@@ -23,6 +23,8 @@ _ROUNDING: Final = timedelta(seconds=1)
 _CANCELLED_BY_ROOT: Final = "CANCELLED by 0"
 #: slurmdbd records who cancelled a job within this time of answering.
 _ACCOUNTING_DELAY: Final = timedelta(minutes=3)
+#: Longer than that, accounting is not waited for: a site may have none that works.
+_LONGEST_OUTAGE: Final = timedelta(hours=12)
 
 
 def may_never_have_started(run_dir: RunDir, attempt: AttemptView, job: JobInfo) -> bool:
@@ -93,7 +95,10 @@ def may_still_be_told(cancelled: Observed | None, now: datetime, *, is_answered:
         cancelled: the first record that says that it was cancelled; None if there is none yet.
         is_answered: whether accounting answers.
     """
-    return not is_answered or cancelled is None or now - cancelled.at < _ACCOUNTING_DELAY
+    if cancelled is None:
+        return True
+    longest = _ACCOUNTING_DELAY if is_answered else _LONGEST_OUTAGE
+    return timedelta(0) <= now - cancelled.at < longest
 
 
 def _ends(past: Sequence[JobInfo], job: JobInfo) -> list[JobInfo]:

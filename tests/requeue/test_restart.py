@@ -635,6 +635,26 @@ def test_accounting_may_be_away_for_hours_when_a_prolog_fails(desk: Watched, by:
 
 
 @pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_accounting_that_never_answers_does_not_hold_a_cancelled_job_for_ever(
+    desk: Watched, is_asked: bool
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.slurm.end(launched.job_id, "CANCELLED by 1000")
+    desk.slurm.is_accounting_down = True
+    desk.look()
+    for _ in range(1 if is_asked else 11):
+        desk.clock.advance(3600)
+        assert causes(desk.seen(launched.run_id)) == [None]
+    if is_asked:
+        desk.cancel(RunDir(launched.run_dir))
+    desk.clock.advance(3600)
+    assert desk.tick().sent == {}
+    assert causes(desk.seen(launched.run_id)) == [Cause.CANCELLED]
+
+
+@pytest.mark.usefixtures("as_user")
 def test_a_clock_that_is_ahead_does_not_shorten_the_wait_for_accounting(desk: Watched) -> None:
     launched = desk.launch()
     desk.look()
