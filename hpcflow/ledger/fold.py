@@ -12,7 +12,7 @@ Accumulators hold JSON values only, for they are stored in the rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from hpcflow.clock import from_text, to_text
@@ -368,19 +368,8 @@ def _fold_checkpoint_removed(
 def _removed(run_id: str, said: dict[str, Any], attempt: int, by: str) -> CheckpointRow:
     """What stays of a checkpoint that was removed; from this line alone, for that of its making
     may be read before, after, or never."""
-    path, train_step = _checkpoint_of(said)
-    return CheckpointRow(
-        run_id=run_id,
-        path=path,
-        attempt=attempt,
-        train_step=train_step,
-        epoch=None,
-        size_bytes=_count(said.get("size_bytes")) or 0,
-        metrics={},
-        is_best=False,
-        created_at=from_text(_time(said["at"])),
-        removed=by,
-    )
+    row = _made(run_id, said, attempt, _time(said["at"]))
+    return replace(row, epoch=None, metrics={}, removed=by)
 
 
 def _put(fold: RunFold, row: CheckpointRow) -> None:

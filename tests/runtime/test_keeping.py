@@ -18,6 +18,7 @@ from hpcflow.runtime.keeping import Keeper, find, half_removed
 from hpcflow.runtime.manifest import verify
 from hpcflow.runtime.rule import Rule
 from hpcflow.runtime.rule import judge as rule_judge
+from tests.runtime.another_language import in_another_language
 from tests.runtime.harness import RunFolder, context, die_at_call, run, start
 from tests.runtime.kept import (
     RUN_ID,
@@ -79,16 +80,7 @@ def test_a_rule_that_makes_no_sense_is_said_before_anything_is_trained(folder: R
 def test_a_program_in_another_language_has_its_old_ones_removed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "root").write_text("1.4")
-    for name, value in (
-        ("RUN_ID", RUN_ID),
-        ("RUN_DIR", tmp_path),
-        ("CHECKPOINT_DIR", tmp_path / "checkpoints"),
-        ("EVENTS", tmp_path / "events.jsonl"),
-        ("CHECKPOINT_KEEP", '{"last": 1, "best": 1, "metric": "root"}'),
-    ):
-        monkeypatch.setenv(f"HPCFLOW_{name}", str(value))
+    in_another_language(tmp_path, monkeypatch, metric="root")
     for train_step, root in (("1", "root=3"), ("2", "root=1"), ("3", "root=2"), ("4", "root=nan")):
         said = ["checkpoint", str(tmp_path / "state"), "--train-step", train_step, root]
         assert main(said) == 0

@@ -15,8 +15,9 @@ from hpcflow.runtime.late_metrics import add_metrics
 from hpcflow.runtime.manifest import read_manifest, verify
 from hpcflow.runtime.rule import Rule
 from hpcflow.runtime.store import CheckpointStore
+from tests.runtime.another_language import in_another_language
 from tests.runtime.harness import RunFolder, context, die_at_call, run
-from tests.runtime.kept import RUN_ID, changed_manifest, claimed, job_in, save, there
+from tests.runtime.kept import changed_manifest, claimed, job_in, save, there
 from tests.runtime.validated import BATCHES, LAST, LOSSES, val_loss_at, write_script
 
 EVERY = "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"
@@ -222,16 +223,7 @@ def test_so_many_metrics_that_none_could_read_them_are_left_out(
 def test_a_program_in_another_language_reports_late_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "root").write_text("1.4")
-    for name, value in (
-        ("RUN_ID", RUN_ID),
-        ("RUN_DIR", tmp_path),
-        ("CHECKPOINT_DIR", tmp_path / "checkpoints"),
-        ("EVENTS", tmp_path / "events.jsonl"),
-        ("CHECKPOINT_KEEP", '{"last": 1, "best": 1, "metric": "error"}'),
-    ):
-        monkeypatch.setenv(f"HPCFLOW_{name}", str(value))
+    in_another_language(tmp_path, monkeypatch, metric="error")
 
     def say(command: str, train_step: int, *said: str) -> None:
         folder = [str(tmp_path / "state")] if command == "checkpoint" else []
