@@ -183,7 +183,7 @@ def _is_seen(plan: Plan, path: Path) -> bool:
     """Whether jobs see what is at ``path`` here: it is on a file system that they need anyway. If
     that is the root file system, below the same top directory."""
     place = _place(path)
-    needed = (plan.run.working_dir, plan.run.run_dir, os.path.expanduser("~"))  # noqa: PTH111
+    needed = (plan.run.working_dir, plan.run.run_dir, os.path.expanduser("~"))  # noqa: PTH111 - Path raises without a home
     return place is not None and place in {_place(Path(each)) for each in needed}
 
 
