@@ -269,9 +269,9 @@ def _styled(part: str | Styled) -> str:
 
 
 def _style(text: str, fg: str | None, bold: bool | None, dim: bool | None) -> str:
-    if os.environ.get("NO_COLOR"):
+    if fg is not None and os.environ.get("NO_COLOR"):
         fg = None
-    if (fg, bold, dim) == (None, None, None):
+    if fg is None and bold is None and dim is None:
         return text
     return click.style(text, fg=fg, bold=bold, dim=dim)
 

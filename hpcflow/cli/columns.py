@@ -82,7 +82,9 @@ def painted(
 
 def _whole(cell: Cell) -> Cell:
     """Return a cell as it is shown: without unsafe characters, of limited length."""
-    return _styled_as(cell, safe(_shortened(_text(cell))))
+    text = _text(cell)
+    shown = safe(_shortened(text))
+    return cell if shown == text else _styled_as(cell, shown)
 
 
 def _styled_as(cell: Cell, text: str) -> Cell:
@@ -154,21 +156,24 @@ def _lines(
     columns: Sequence[Column], row: Sequence[Cell], widths: dict[int, int]
 ) -> Iterator[Line]:
     """Yield the lines of a row; several where a text is wrapped."""
-    texts = {
+    wrapped = {
         index: _wrapped(_text(row[index]), wide)
-        if columns[index].is_text and _width(_text(row[index])) > wide
-        else [_text(row[index])]
         for index, wide in widths.items()
+        if columns[index].is_text and _width(_text(row[index])) > wide
     }
-    for number in range(max(map(len, texts.values()))):
+    for number in range(max(map(len, wrapped.values()), default=1)):
         line: list[str | Styled] = []
         gap = ""
         for index, wide in widths.items():
-            text = texts[index][number] if number < len(texts[index]) else ""
+            cell = row[index]
+            if index in wrapped or number:
+                lines = wrapped.get(index, [])
+                cell = _styled_as(cell, lines[number] if number < len(lines) else "")
+            text = _text(cell)
             blank = " " * (wide - _width(text))
             before, after = (blank, "") if columns[index].is_number else ("", blank)
             if text:
-                line += [gap + before, _styled_as(row[index], text)]
+                line += [gap + before, cell]
                 gap = after + _GAP
             else:
                 gap += before + after + _GAP

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from hpcflow.cli.columns import Column, painted, print_table
+from hpcflow.cli.columns import Cell, Column, painted, print_table
 from hpcflow.terminal import Styled, echo, safe
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def print_report(found: Report) -> None:
 
     has_su = found.total.cost_su is not None
 
-    def row(line: Line, names: Sequence[str]) -> list[Styled]:
+    def row(line: Line, names: Sequence[str]) -> Sequence[Cell]:
         su = [f"{line.cost_su:.2f}" if line.cost_su is not None else ""] if has_su else []
         numbers = [
             str(line.runs),
@@ -134,7 +134,8 @@ def print_report(found: Report) -> None:
             f"{line.wasted_usd:.2f}" if line.cost_usd is not None else "",
             f"{line.saved_usd:.2f}" if line.saved_usd else "",
         ]
-        return painted([*names, *numbers], bold=line is found.total or None)
+        cells = [*names, *numbers]
+        return painted(cells, bold=True) if line is found.total else cells
 
     rows = [row(line, [name or "-" for name in line.by]) for line in found.lines]
     rows.append(row(found.total, ["total", *[""] * (len(found.keys) - 1)]))

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from hpcflow.ledger.connection import Connection
+from hpcflow.model.state import AttemptState
 
+#: The states of attempts that are neither ended nor withdrawn. By name, for an index finds what is
+#: asked for, and not what is not.
+LIVE: Final = tuple(
+    each.value for each in AttemptState if each not in (AttemptState.ENDED, AttemptState.WITHDRAWN)
+)
 #: Parameters of one statement. SQLite before 3.32 takes 999.
 _MOST_MARKS: Final = 900
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from hpcflow.clock import to_text
-from hpcflow.ledger.clauses import among, marks
+from hpcflow.ledger.clauses import LIVE, among, marks
 from hpcflow.ledger.codec import columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import (
@@ -46,10 +46,6 @@ _OFFSET: Final = ("run_id", "path", "offset_bytes")
 _LIVE_RUN: Final = columns_of(LiveRun)
 #: A user who sees so many need not see more.
 _MOST_TOLD: Final = 10
-#: By name, for an index finds what is asked for, and not what is not.
-_LIVE: Final = tuple(
-    each.value for each in AttemptState if each not in (AttemptState.ENDED, AttemptState.WITHDRAWN)
-)
 #: Attempt by attempt, for there are far more runs than live ones.
 _OF_USER: Final = (
     "EXISTS (SELECT 1 FROM run WHERE run.run_id = attempt.run_id AND run.user_name = ?)"
@@ -58,11 +54,11 @@ _OF_USER: Final = (
 
 def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, AttemptView]]:
     """A user's attempts that are neither ended nor withdrawn, with their runs."""
-    is_live = f"state IN ({marks(_LIVE)})"
+    is_live = f"state IN ({marks(LIVE)})"
     with connection.transaction(write=False):
         where = f"{is_live} AND {_OF_USER} ORDER BY run_id, attempt"
-        live = select(connection, "attempt", ATTEMPT, where, [*_LIVE, user])
-        found = _runs_with(connection, _LIVE_RUN, is_live, _LIVE, user)
+        live = select(connection, "attempt", ATTEMPT, where, [*LIVE, user])
+        found = _runs_with(connection, _LIVE_RUN, is_live, LIVE, user)
     left_out = connection.left_out
     by_id = {
         view.run_id: view for view in decode_sound(RunRow, _LIVE_RUN, found, LiveRun, left_out)

@@ -6,21 +6,20 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from hpcflow.ledger.clauses import among, without_spoofed
+from hpcflow.ledger.clauses import LIVE, among, marks, without_spoofed
 from hpcflow.ledger.codec import decode_sound, selected
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import AttemptRow, RunRow, SpendingRow
-from hpcflow.model.state import AttemptState, RunState
+from hpcflow.model.state import RunState
 
-_OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 _FINAL: Final = (RunState.COMPLETED.value, RunState.CANCELLED.value)
 _UNSETTLED: Final = (
-    "user_name = ? AND (state NOT IN (?, ?) OR run_id IN "
-    "(SELECT run_id FROM attempt WHERE state NOT IN (?, ?) OR bill_due_at IS NOT NULL))"
+    "user_name = ? AND (state NOT IN (?, ?) OR run_id IN "  # noqa: S608 - our words
+    f"(SELECT run_id FROM attempt WHERE state IN ({marks(LIVE)}) OR bill_due_at IS NOT NULL))"
 )
 _UNDER_WAY: Final = (
-    "user_name = ? AND run_id IN "
-    "(SELECT run_id FROM attempt WHERE state NOT IN (?, ?) AND started_at IS NOT NULL)"
+    "user_name = ? AND run_id IN "  # noqa: S608 - our words
+    f"(SELECT run_id FROM attempt WHERE state IN ({marks(LIVE)}) AND started_at IS NOT NULL)"
 )
 _ATTEMPT: Final = (
     *("run_id", "attempt", "state", "job_id", "submitted_at", "started_at", "ended_at"),
@@ -56,7 +55,7 @@ def sites_unsettled(connection: Connection, user: str) -> list[str]:
     """The sites of the runs of which :func:`unsettled` tells."""
     site = selected(connection.url.kind, RunRow, ("site",))
     sql = f"SELECT DISTINCT {site} FROM run WHERE {_UNSETTLED} ORDER BY 1"  # noqa: S608 - our words
-    return [site for (site,) in connection.rows(sql, [user, *_FINAL, *_OVER])]
+    return [site for (site,) in connection.rows(sql, [user, *_FINAL, *LIVE])]
 
 
 def projects(connection: Connection, user: str) -> list[str]:
@@ -69,12 +68,12 @@ def projects(connection: Connection, user: str) -> list[str]:
 def unsettled(connection: Connection, user: str) -> list[SpendingRow]:
     """All attempts of a user's runs that may go on, or of which one is under way or has a bill to
     come."""
-    return _found(connection, _UNSETTLED, [user, *_FINAL, *_OVER])
+    return _found(connection, _UNSETTLED, [user, *_FINAL, *LIVE])
 
 
 def under_way(connection: Connection, user: str) -> list[SpendingRow]:
     """All attempts of a user's runs of which one has begun and not ended."""
-    return _found(connection, _UNDER_WAY, [user, *_OVER])
+    return _found(connection, _UNDER_WAY, [user, *LIVE])
 
 
 def _found(
