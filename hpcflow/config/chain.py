@@ -10,7 +10,7 @@ from typing import Final
 from hpcflow.config.merge import merge, without_nulls
 from hpcflow.config.paths import absolute, with_absolute_paths
 from hpcflow.documents import Document, Place, read_document
-from hpcflow.errors import SpecError, Where
+from hpcflow.errors import SpecError, Where, shell_word
 from hpcflow.model.scalars import printable, shown
 
 MAX_FILES: Final = 16
@@ -48,11 +48,12 @@ def _require_no_program(path: Path) -> None:
     if key is None:
         return
     name = json.dumps(printable(path.name), ensure_ascii=False)  # in YAML, too, it is that text
+    config = shell_word(path.with_name("config.yaml"))  # a path in it is relative to its folder
     raise SpecError(
-        "this is a program, and a run begins with a config, which names it",
+        "this is a program; hpcflow needs a config that names it",
         where=Where(file=printable(str(path))),
-        next_action="write this line to config.yaml: "
-        f"{{name: my-first-run, {key.format(name)}}}; then: hpcflow run config.yaml --dry-run",
+        next_action=f"write this line to {config}: {{name: my-first-run, {key.format(name)}}}; "
+        f"then: hpcflow run {config} --dry-run",
     )
 
 

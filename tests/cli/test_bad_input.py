@@ -129,16 +129,19 @@ def test_a_value_for_the_program_belongs_under_params(
     assert f"'params.{name.replace('-', '_')}'" in refused(capsys)
 
 
-@pytest.mark.parametrize("name", ["train.py", "it's mine.py", "train.sh"])
+@pytest.mark.parametrize("name", ["train.py", "it's mine.py", "train.sh", "below/train.py"])
 def test_a_program_in_place_of_a_config_is_told_its_config(
     desk: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
+    (desk / name).parent.mkdir(exist_ok=True)
     (desk / name).write_text("import torch\nprint('trained')\n")
     assert main(["run", name]) == 2
-    told = re.search(r"config.yaml: (.*); then:", capsys.readouterr().err)
+    told = re.search(
+        r"write this line to (.*config.yaml): (.*); then: hpcflow (.*)\n", capsys.readouterr().err
+    )
     assert told is not None
-    (desk / "config.yaml").write_text(told[1])
-    assert main(["run", "config.yaml", "--dry-run"]) == 0
+    (desk / told[1]).write_text(told[2])
+    assert main(told[3].split()) == 0
 
 
 def test_an_unknown_site_names_the_nearest(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
