@@ -69,7 +69,8 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> No
         if index not in shown and _has_values(table, index)
     ]
     if room is not None and hidden:
-        said = f"hidden, as this terminal is narrow: {', '.join(hidden)}; show all: | less -S"
+        names = ", ".join(hidden)
+        said = f"hidden because the terminal is narrow: {names}; to show all, append: | less -S"
         echo_block([Styled(line, dim=True)] for line in _wrapped(said, room))
 
 

@@ -69,11 +69,11 @@ def _print(found: Audit) -> None:
     if found.helpers:
         hours = sum(job.hours for job in found.helpers)
         echo(
-            f"{counted(len(found.helpers), 'job')} of hpcflow itself, of no run: "
+            f"{counted(len(found.helpers), 'job')} of hpcflow itself, without a run: "
             f"{hours:.2f} hours, in no bill"
         )
     if found.uncheckable:
-        echo(f"{counted(found.uncheckable, 'bill')} not checked: no accounting told of the jobs")
+        echo(f"{counted(found.uncheckable, 'bill')} not checked: no accounting record to compare")
     agree = found.checked - len({(each.run_id, each.attempt) for each in found.differences})
     if found.checked or not found.uncheckable:
         echo(f"{agree} of {counted(found.checked, 'bill')} agree with accounting")

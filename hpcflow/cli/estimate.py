@@ -45,7 +45,7 @@ _count: Final = click.IntRange(1, 10**7)
 )  # fmt: skip
 @click.option(
     "--optimizer", type=click.Choice(_OPTIMIZERS), default="adamw", show_default=True,
-    help="What it keeps for each parameter: adamw and adam two values, adam8bit two of a byte "
+    help="Values that it keeps for each parameter: adamw and adam two, adam8bit two of one byte "
     "each, sgd-momentum one, sgd none.",
 )  # fmt: skip
 @click.option(
@@ -61,7 +61,7 @@ _count: Final = click.IntRange(1, 10**7)
 )  # fmt: skip
 @click.option(
     "--tensor-parallel", type=_count, default=1, show_default=True,
-    help="GPUs that share each layer; they are some of --gpus.",
+    help="GPUs that share each layer. --gpus includes them.",
 )  # fmt: skip
 @click.option("--layers", type=_count, help="If not given: as large models have it.")
 @click.option("--hidden", type=_count, help="Width of a layer. If not given: the same.")

@@ -45,7 +45,7 @@ _SORTS: Final[dict[str, Callable[[RunView], Any]]] = {
 
 
 @click.command("ls", short_help="List runs.")
-@click.option("--all", "show_all", is_flag=True, help="All runs, trials of sweeps among them.")
+@click.option("--all", "show_all", is_flag=True, help="All runs, including trials of sweeps.")
 @click.option(
     "--state",
     "states",
@@ -59,17 +59,25 @@ _SORTS: Final[dict[str, Callable[[RunView], Any]]] = {
 @click.option("--name", callback=plain_text, help="Only runs of this name.")
 @click.option("--tag", callback=plain_text, help="Only runs with this tag.")
 @click.option(
-    "--since", callback=ago_or_day, metavar="AGO|DAY", help="Created since: 30d, or 2026-07-01."
+    "--since",
+    callback=ago_or_day,
+    metavar="AGO|DAY",
+    help="Only runs created since then: 30d, or 2026-07-01.",
 )
 @click.option(
     "--sort",
     type=click.Choice(list(_SORTS)),
     default="created",
     show_default=True,
-    help="By what; the newest or the largest first.",
+    help="Sort by this: created, gpu-hours and cost in descending order.",
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N. Default: 30.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: all runs, or the first N.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="At most N runs. Default: 30; with --all or --json, no limit.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, including trials of sweeps.")
 def command(
     show_all: bool,
     states: tuple[str, ...],
@@ -79,7 +87,7 @@ def command(
     since: datetime | timedelta | None,
     **filters: Any,
 ) -> int:
-    """List runs, the newest first. Trials of sweeps are listed with --all or --sweep, and in JSON.
+    """List runs, the newest first. Trials of sweeps need --all, --sweep or --json.
 
     \b
     hpcflow ls --user ada --since 7d --sort gpu-hours --limit 10
@@ -109,12 +117,15 @@ def command(
         _print(runs, now)
     else:
         is_filtered = states or since or any(filters.values())
-        echo("no runs" + (" like that" if is_filtered else " yet"))
+        echo("no runs" + (" that match" if is_filtered else " yet"))
     if has_more and limit is None:
         first = "newest" if sort == "created" else "first"
-        echo(f"the {first} {_SHOWN}; all of them: hpcflow ls --all")
+        echo(f"shown: the {first} {_SHOWN}; show more: --limit N, or --all")
     if has_trials:
-        echo("without trials of sweeps; list them: hpcflow sweep ls, hpcflow ls --sweep SWEEP")
+        echo(
+            "trials of sweeps are not shown; list them: hpcflow ls --sweep SWEEP; list sweeps: "
+            "hpcflow sweep ls --all"
+        )
     return 0
 
 

@@ -53,7 +53,7 @@ def command(run: str, as_json: bool) -> int:
     """Show RUN: where it stands, its attempts, checkpoints and metrics.
 
     If its last attempt failed, it also shows the error, and the last lines of the log.
-    A name that several runs have means the newest of them. Of a run of another user, or of another
+    A name that several runs have means the newest of them. For a run of another user, or of another
     HPCFLOW_HOME, it shows what the ledger knows.
     """
     session = Session()
@@ -139,7 +139,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True)
         total = f" of {run.total_train_steps}" if run.total_train_steps else ""
         progress = f"train step {run.train_step}{total}"
     lines = {
-        "user": run.user + ("" if is_here else ", as the ledger knows it: no run of this home"),
+        "user": run.user + ("" if is_here else " (from the ledger: no run of this HPCFLOW_HOME)"),
         "project": run.project,
         "sweep": run.parent_sweep or "",
         "tags": ", ".join(run.tags),
@@ -178,7 +178,7 @@ def _value(value: object) -> str:
 def _commit(provenance: Provenance | None) -> str:
     if provenance is None or provenance.git_commit is None:
         return ""
-    return provenance.git_commit + (", and uncommitted changes" if provenance.git_dirty else "")
+    return provenance.git_commit + (", with uncommitted changes" if provenance.git_dirty else "")
 
 
 def cost_text(detail: RunDetail, unbilled: Amounts | None) -> str:

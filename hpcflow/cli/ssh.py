@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @click.command("ssh", short_help="Open a shell inside the running job of a run.")
 @run_argument
-@click.option("--node", callback=plain_text, help="On this node of the job. Default: the first.")
+@click.option("--node", callback=plain_text, help="Node of the job. Default: the first.")
 def command(run: str, node: str | None) -> int:
     """Open a shell on a node of the running job of RUN, in its run directory.
 
-    It is a step of the job (`srun --overlap`): it sees the job's GPUs, takes nothing from the
-    training, and ends with the job. Without a terminal, bash reads its commands from stdin.
+    The shell is a step of the job (`srun --overlap`): it shares the job's CPUs, memory and GPUs
+    with the training, and ends with the job. Without a terminal, bash reads commands from stdin.
     """
     from hpcflow.schedulers.slurm.run_command import clean_environment
     from hpcflow.schedulers.slurm.shell import shell_argv
@@ -37,7 +37,7 @@ def command(run: str, node: str | None) -> int:
     attempt = _running(detail.attempts, run_dir.path.name)
     if session.site(detail.run.site).scheduler != "slurm":
         raise InputError(
-            f"run {run_dir.path.name} runs on this machine, not in a job of Slurm",
+            f"run {run_dir.path.name} runs on this machine, not in a Slurm job",
             next_action=f"look into its directory: cd {run_dir.path}",
         )
     if node is not None and node not in attempt.nodes:
@@ -49,7 +49,7 @@ def command(run: str, node: str | None) -> int:
     program = shutil.which("srun")
     if program is None:
         raise SchedulerUnavailable(
-            "there is no srun on the PATH", next_action="load the site's Slurm module"
+            "srun is not on PATH", next_action="load the site's Slurm module"
         )
     argv = shell_argv(
         str(attempt.job_id), node or attempt.nodes[0], run_dir.path, on_terminal=sys.stdin.isatty()

@@ -31,9 +31,9 @@ _MAX_PATH_BYTES: Final = 107
 def command(runs: tuple[str, ...]) -> int:
     """Start TensorBoard on the logs of each RUN, until Ctrl-C.
 
-    It prints the ssh command that makes it visible in the browser of your own machine. TensorBoard
-    knows no password, and everybody on a login node can connect to its ports. So this one opens no
-    port: it listens on a Unix socket in a directory of mode 0700, to which ssh forwards.
+    It prints the ssh command that forwards TensorBoard to the browser of your own machine.
+    TensorBoard has no password, and every user of a login node can connect to its ports. So this
+    command opens no port: TensorBoard listens on a Unix socket in a directory of mode 0700.
     """
     session = Session()
     found = [session.run_dir(text, newest=True) for text in dict.fromkeys(runs)]

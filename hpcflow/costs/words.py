@@ -49,8 +49,8 @@ def notes(total: Line) -> list[str]:
                 total.unpriced,
                 "without a price in their site's file: counted in hours, not in money",
             ),
-            (total.estimated, "not in accounting: by what their jobs said (~)"),
-            (total.unbilled, "ended just now, without a bill so far (~)"),
+            (total.estimated, "not in accounting: estimated from what their jobs reported (~)"),
+            (total.unbilled, "ended just now: not billed yet (~)"),
             (total.running, "running: counted by the time so far (~)"),
         )
         if count

@@ -35,7 +35,7 @@ def unknown_key(model: type[BaseModel], path: KeyPath) -> str:
     if near := nearest(plain, list(elsewhere)):
         return f"{message}; did you mean {near!r}? {_belongs(near, elsewhere[near])}"
     if len(path) == 1 and "params" in known:
-        message = f"{message}; a value for the program is 'params.{plain}'"
+        message = f"{message}; for a parameter of your program, use 'params.{plain}'"
     return f"{message}; known here: {', '.join(known)}"
 
 

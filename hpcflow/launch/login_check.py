@@ -155,9 +155,9 @@ def _venv(plan: Plan, venv: Path) -> Iterator[Finding]:
         yield Finding(key, f"{venv} is not a virtual environment", name, _is_seen(plan, venv))
     elif not _exists(python := venv / "bin/python3"):
         target = Path(os.path.realpath(python))
-        leads = f" leads to {target}, which" if python.is_symlink() else ""
+        leads = f" points to {target}, which" if python.is_symlink() else ""
         again = f"create the environment again: {make} --clear"
-        yield Finding(key, f"{python}{leads} is not there", again, _is_seen(plan, target))
+        yield Finding(key, f"{python}{leads} does not exist", again, _is_seen(plan, target))
 
 
 def _missing(
@@ -207,8 +207,8 @@ def _environment(
         return
     answer = ask(question, settings.environ, int(clock.monotonic() / 60))
     if answer is None:
-        late = f"not checked: this login node did not set it up within {PATIENCE_S:g} s"
-        yield Finding(("environment",), late, "nothing to do", False)
+        late = f"not checked: the shell that sets it up did not finish within {PATIENCE_S:g} s"
+        yield Finding(("environment",), late, "the run can be submitted unchecked", False)
         return
     problems = list(_modules(plan, question, answer))
     yield from problems
@@ -255,8 +255,8 @@ def _question(plan: Plan, program: _Program, settings: Settings) -> Question | N
 def _modules(plan: Plan, question: Question, answer: Answer) -> Iterator[Finding]:
     key: KeyPath = ("environment", "modules")
     if not answer.has_module:
-        see = "see what it needs: docs/site_reference.md, modules.init"
-        yield Finding(key, "there is no command module on this login node", see, False)
+        see = "name the script that defines it in the site file: modules.init"
+        yield Finding(key, "this login node has no command `module`", see, False)
     of_site = len(plan.site.modules.load)
     for index, exists in answer.modules.items():
         name, is_own = question.modules[index], index >= of_site
@@ -273,8 +273,8 @@ def _modules(plan: Plan, question: Question, answer: Answer) -> Iterator[Finding
 def _conda(question: Question, answer: Answer) -> Iterator[Finding]:
     key: KeyPath = ("environment", "conda")
     if answer.conda == "none":
-        load = "load the module that has it: environment.modules"
-        yield Finding(key, "there is no command conda on this login node", load, False)
+        load = "name the module that has it in environment.modules"
+        yield Finding(key, "this login node has no command `conda`", load, False)
     elif answer.conda is not None:
         see = "see what there is: conda env list"
         yield Finding(key, f"conda cannot activate the environment {question.conda}", see)
@@ -288,7 +288,7 @@ def _python(plan: Plan, program: _Program, question: Question, answer: Answer) -
         see = "make sure that the compute nodes have it"
         yield Finding(("command", 0), f"{program.name} is not on PATH here", see, False)
     if not answer.has_python:
-        name = "name an environment: environment.venv, conda or modules"
+        name = "name an environment: environment.venv, environment.conda or environment.modules"
         yield Finding(key, f"{question.python} is not on PATH here", name, False)
     elif answer.exit_code:
         word = shell_word(f"{question.venv}/bin/python3" if question.venv else question.python)
@@ -320,9 +320,7 @@ def _key_of_python(plan: Plan) -> tuple[KeyPath, str]:
     if named:
         return ("environment", named[0]), ""
     environment = plan.run.spec.environment
-    default = (
-        "" if not (environment.venv or environment.conda) else ", the environment in use here,"
-    )
+    default = " of the environment in use here" if environment.venv or environment.conda else ""
     return ("environment", "venv"), default
 
 
@@ -338,6 +336,6 @@ def _script(program: _Program, answer: Answer) -> Iterator[Finding]:
         yield Finding(
             key,
             f"{path}:{line} imports {name}, which {answer.executable} does not find",
-            "install it, if the script does not find it in another way",
+            "install it, unless the script extends sys.path",
             is_certain=False,
         )

@@ -128,7 +128,7 @@ def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> list[str]:
         error.where = plan.document.located(error.where)
         raise
     except SchedulerError as error:
-        return [f"the job was not tested: {in_one_line(error)}"]
+        return [f"the scheduler did not check the job: {in_one_line(error)}"]
     return []
 
 

@@ -49,9 +49,9 @@ class Retry(Section):
     )
     failures: Budget = Field(
         3,
-        description="Times after the program failed. A program that crashes twice in a row, each "
-        "time within two minutes and before its first train step, with the same last lines, is not "
-        "sent a third time.",
+        description="Times after the program failed. hpcflow does not resubmit a program that "
+        "crashes twice in a row, each time within two minutes and before its first train step, "
+        "with the same last lines.",
         examples=[0],
     )
     stalls: Budget = Field(

@@ -23,7 +23,8 @@ also for an error: `{"error": {…}}`, with the message, the file, line and key 
 what to do next. Warnings and errors for people go to stderr.
 
 RUN is a run's id (`digits-20260101-abcdefgh`), the beginning of one id only, or a name. Of several
-runs that have the name, `show`, `logs` and `wait` take the newest; `cancel` and `resume` refuse.
+runs that have the name, commands that only look, such as `show`, `logs` and `ssh`, take the newest;
+`cancel` and `resume` refuse.
 """
 
 _EXIT_CODES: Final = (

@@ -96,37 +96,39 @@ The last one wins over the ones before it, and all win over the files.
 
 ## What is checked before a submission
 
-`hpcflow run` (also with `--dry-run`), `hpcflow sweep start` and `hpcflow.submit` look on the login
-node for what the job will need, as the job script does: they load the modules, activate the
-environment and start its Python. They import nothing. This takes a tenth of a second, plus the time
-of the modules and of conda. After 10 seconds hpcflow submits unchecked, and says so.
+`hpcflow run` (also with `--dry-run`), `hpcflow sweep start` and `hpcflow.submit` check on the login
+node what the job will need. A shell loads the modules, activates the environment and starts its
+Python, as the job script does. It does not run your program, and imports none of its packages. This
+takes a tenth of a second, plus the time of the modules and of conda. If the shell does not finish
+within 10 seconds, hpcflow warns and submits without this check.
 
 hpcflow refuses, with file, line and key,
 
-- a path that is not there, on a file system that the job needs anyway: that of the config's folder,
-  of scratch or of your home; if that is the root file system, below the same top directory. Paths
-  are `environment.venv`, `conda` with a `/`, an image file, the sources of mounts, and a program or
-  a Python script in `command`;
-- a Python of the environment that fails, or that has no torch, if the launcher is `torchrun`;
-- a module of `environment.modules` that `module is-avail` does not know, in the order in which jobs
-  load them;
+- a missing path on a file system that the job needs anyway: the one of the config's folder, of
+  scratch or of your home. If that is the root file system, only paths below the same top
+  directory count. Paths are `environment.venv`, `conda` with a `/`, an image file, the sources of
+  mounts, and a program or a Python script in `command`;
+- a Python of the environment that fails, or that has no torch if the launcher is `torchrun`;
+- a module of `environment.modules` that `module is-avail` does not know, after the modules before
+  it are loaded;
 - a conda environment that conda cannot activate;
 - a script that does not compile with the Python of the environment;
-- with `--dry-run`, what `sbatch --test-only` refuses, such as an account. Without it, `sbatch`
-  itself refuses that.
+- with `--dry-run`, a job that `sbatch --test-only` refuses, for example because of its account.
+  Without `--dry-run`, `sbatch` itself refuses it.
 
-It warns of
+hpcflow warns of
 
-- a path that is not there elsewhere, such as on a node's own disk;
+- a missing path on another file system, such as a node's own disk;
 - a Python that this machine cannot execute, and a program that is not on PATH here;
-- a module that exists and cannot be loaded here, or that the site file loads, and of a login node
-  without `module` or conda. Then it also only warns of what Python does not find;
-- a package that the script imports at its top and that Python does not find: the script may extend
-  `sys.path`.
+- a module that exists but cannot be loaded here, a missing module that the site file loads, and a
+  login node without `module` or conda. Then hpcflow also only warns of what Python does not find;
+- a package that the script imports at its top level and that Python does not find: the script may
+  extend `sys.path`.
 
-Inside a container hpcflow does not look. If login nodes have other modules, file systems or CPUs
-than compute nodes, set `login_nodes_differ: true` in the site file: then all of it is a warning. So
-it is with job templates of your own, which may set up another environment.
+hpcflow does not look inside containers. If login nodes have other modules, file systems or CPUs
+than compute nodes, set `login_nodes_differ: true` in the site file: then hpcflow only warns of what
+the login node lacks. It also only warns if you have job templates of your own
+(`$HPCFLOW_HOME/templates`), because they may set up another environment.
 
 ## In an editor
 

@@ -183,7 +183,7 @@ def _doubled(allowed: Patience, watched: Watched) -> Patience:
         return allowed
     times = 2 ** min(watched.stalls, MOST_DOUBLINGS)
     before = counted(watched.stalls, "time")
-    why = f"{allowed.why}; {times} times that, for it has stalled {before} before"
+    why = f"{allowed.why}; {times} times that, because it stalled {before} before"
     return Patience(times * allowed.seconds, allowed.rule, why)
 
 

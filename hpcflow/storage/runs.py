@@ -246,7 +246,7 @@ def find_run(home: Home, text: str, *, newest: bool = False) -> RunDir:
     if several := named or _by_age(home, begin):
         raise NotFoundError(
             f"{text!r} can be any of {len(several)} runs: {_some(several)}",
-            next_action=f"name one by its id, the newest is {several[0]}; all: hpcflow ls",
+            next_action=f"name one by its id, the newest is {several[0]}; all: hpcflow ls --all",
         )
     near = difflib.get_close_matches(text[:200], [*ids, *map(name_of, ids)], n=3)
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""

@@ -213,7 +213,7 @@ def test_nobody_can_audit_what_no_accounting_knows(billed: Desk) -> None:
     assert set(found) == {"differences", "unknown", "helpers", "problems"}
     assert not any(found.values())
     said = billed.say("cost", "audit")
-    assert said.strip() == "2 bills not checked: no accounting told of the jobs"
+    assert said.strip() == "2 bills not checked: no accounting record to compare"
 
 
 def test_names_that_a_spreadsheet_would_execute_are_texts(desk: Desk) -> None:

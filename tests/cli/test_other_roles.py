@@ -67,7 +67,7 @@ def test_show_tells_of_eves_run_and_of_no_attempt_that_she_writes_for_adas(
     for text in (theirs, "theirs"):
         shown = show(text)
         assert shown.stdout.startswith(f"{theirs}  running"), shown.stderr
-        assert "eve, as the ledger knows it: no run of this home" in shown.stdout
+        assert "eve (from the ledger: no run of this HPCFLOW_HOME)" in shown.stdout
         assert " 101 " in shown.stdout, "the job of her attempt"
     ours = show(run_dir.path.name)
     assert "91" not in ours.stdout.split("ATTEMPT")[1], ours.stdout + ours.stderr

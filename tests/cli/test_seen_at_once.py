@@ -102,7 +102,7 @@ def test_ls_finds_by_user_project_sweep_name_time_and_sorts(desk: Desk, home: Pa
     assert listed(desk, "--sort", "cost")[0] == "run-b"
     assert listed(desk, "--sort", "state")[-1] == "run-b"
     assert [each["name"] for each in desk.json("ls", "--limit", "1")] == ["run-c"]
-    assert desk.say("ls", "--user", "nobody-of-this-name") == "no runs like that\n"
+    assert desk.say("ls", "--user", "nobody-of-this-name") == "no runs that match\n"
     assert "expected so long ago" in desk.error("ls", "--since", "soon")
 
 
@@ -111,7 +111,7 @@ def test_trials_are_listed_when_asked_for(desk: Desk, home: Path) -> None:
     trial = copy(home, own, "run-trial-20260101-abcdefgh", parent_sweep=SWEEP)
 
     assert listed(desk) == ["run-own"]
-    assert "without trials of sweeps; list them: hpcflow sweep ls" in desk.say("ls")
+    assert "not shown; list them: hpcflow ls --sweep SWEEP" in desk.say("ls")
     assert sorted(listed(desk, "--all")) == ["run-own", "run-trial"]
     assert listed(desk, "--sweep", SWEEP) == listed(desk, "--sweep", "lr-search") == ["run-trial"]
     assert listed(desk, "--sweep", "lr_search") == listed(desk, "--sweep", "lr") == []
@@ -129,7 +129,7 @@ def test_a_run_of_another_user_is_shown_as_the_ledger_has_it(desk: Desk, home: P
     for text in (theirs, "theirs", "theirs-2026"):
         shown = desk.say("show", text)
         assert shown.startswith(f"{theirs}  completed\n")
-        assert "  user           eve, as the ledger knows it: no run of this home\n" in shown
+        assert "  user           eve (from the ledger: no run of this HPCFLOW_HOME)\n" in shown
         assert "400" in shown, "its checkpoint"
         assert "gone" not in shown, "nobody has looked into a directory of eve's"
     said = desk.json("show", theirs)

@@ -17,7 +17,7 @@ exit 0
 """
 
 
-def test_the_shell_is_a_step_of_the_job_that_takes_nothing_from_it() -> None:
+def test_the_shell_is_a_step_that_shares_what_the_job_has() -> None:
     argv = shell_argv("4711", "node03", Path("/scratch/a b"), on_terminal=True)
     assert argv == [
         *("srun", "--jobid=4711", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=node03"),
@@ -33,7 +33,7 @@ def test_an_array_task_is_named_by_its_own_number(
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert "--jobid=107" in shell_argv("100_7", "n1", Path("/"), on_terminal=False)
-    with pytest.raises(SchedulerUnavailable, match="the queue knows no job 100_8"):
+    with pytest.raises(SchedulerUnavailable, match="Slurm has no pending or running job 100_8"):
         shell_argv("100_8", "n1", Path("/"), on_terminal=False)
 
 
@@ -45,7 +45,7 @@ def test_a_run_without_a_job_of_slurm_has_no_shell(desk: Desk) -> None:
 
     running = Trained(desk, "sleep 300")
     said = desk.error("ssh", running.run_id)
-    assert "runs on this machine, not in a job of Slurm" in said
+    assert "runs on this machine, not in a Slurm job" in said
     assert f"cd {running.dir.path}" in said
     desk.say("cancel", running.run_id)
     desk.json("wait", running.run_id, code=1)

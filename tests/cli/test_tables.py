@@ -165,7 +165,7 @@ def require_whole(shown: str, columns: Sequence[Column], long: list[str], width:
     lines = text.splitlines()
     for line in lines:
         assert len(line) <= width or " " not in line.strip(), (line, text)
-    hidden = text.partition("hidden, as")[2].replace("\n", " ")
+    hidden = text.partition("hidden because")[2].replace("\n", " ")
     said = {word for value in long for word in value.split()}
     for column, value in zip(columns, long, strict=True):
         in_a_line = [each for each in lines if value in each]
@@ -174,7 +174,7 @@ def require_whole(shown: str, columns: Sequence[Column], long: list[str], width:
         for number in re.findall(r"[0-9.]+ (?:GiB|x|GPUs|CPUs|nodes|failures|h)\b", value):
             assert column.title in hidden or any(number in line for line in lines), (number, text)
         said |= set(column.title.split())
-    words = set(text.partition("hidden, as")[0].split())
+    words = set(text.partition("hidden because")[0].split())
     assert words <= {*said, "-"}, (words - said, text)
 
 
@@ -218,6 +218,6 @@ def test_what_real_commands_show_has_no_word_that_a_pipe_does_not_get(
         piped = set(desk.say(*command).split())
         shown = Terminal(width).type(*command).rpartition("\x1b[2K")[2]  # after a progress bar
         shown = re.sub(r"\x1b\[[0-9;]*m", "", shown)
-        words = set(re.split(r"\s+", shown.partition("hidden, as")[0].strip()))
+        words = set(re.split(r"\s+", shown.partition("hidden because")[0].strip()))
         clocks = {word for word in words - piped if re.fullmatch(r"\d+[smh]", word)}
         assert words - piped - clocks <= {"→", "warning:"}, (command, words - piped, shown)

@@ -191,7 +191,7 @@ def test_the_environment_in_use_is_checked_where_the_config_names_none(
 ) -> None:
     node.environ["VIRTUAL_ENV"] = str(venv)
     said = node.refusal("script: train.py\nlaunch: {launcher: torchrun}")
-    assert "HERE/env/bin/python3, the environment in use here, has none" in said
+    assert "HERE/env/bin/python3 of the environment in use here has none" in said
 
 
 def test_a_python_that_fails_is_refused_and_one_for_other_cpus_warned_of(
@@ -211,10 +211,10 @@ def test_a_python_that_fails_is_refused_and_one_for_other_cpus_warned_of(
     python.unlink()
     python.symlink_to("/no/such/python3")
     (said,) = node.warnings(config)
-    assert "env/bin/python3 leads to /no/such/python3, which is not there" in said
+    assert "env/bin/python3 points to /no/such/python3, which does not exist" in said
     python.unlink()
     python.symlink_to(node.folder / "gone")
-    assert "leads to HERE/gone, which is not there" in node.refusal(config)
+    assert "points to HERE/gone, which does not exist" in node.refusal(config)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_conda_environment_is_activated_as_in_the_job(node: LoginNode) -> None
     assert "environment.conda: conda cannot activate the environment trian" in said
     node.environ["PATH"] = "/usr/bin:/bin"
     (said,) = node.warnings(config % "train")
-    assert "there is no command conda on this login node" in said
+    assert "this login node has no command `conda`" in said
 
 
 def test_a_program_that_is_not_on_path_here_is_warned_of(node: LoginNode) -> None:
@@ -301,7 +301,7 @@ def test_a_login_node_that_is_too_slow_holds_nothing_up(
     monkeypatch.setattr(login_shell, "PATIENCE_S", 0.3)
     (venv / "bin/activate").write_text("sleep 600\n")
     (said,) = node.warnings(SCRIPT + "environment: {venv: env}")
-    assert "environment: not checked: this login node did not set it up within " in said
+    assert "environment: not checked: the shell that sets it up did not finish within " in said
 
 
 def test_whatever_an_environment_prints_is_no_answer(node: LoginNode, venv: Path) -> None:
