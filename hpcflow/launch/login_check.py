@@ -36,6 +36,8 @@ _PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 #: The exit code of a shell for a file that it cannot execute; those above are for other reasons
 #: that lie outside of the program.
 _NOT_EXECUTED: Final = 126
+#: What a new login shell has before it reads any file.
+_KEPT: Final = frozenset({"HOME", "LOGNAME", "SHELL", "USER"})
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,13 @@ def _place(path: Path) -> tuple[int, str] | None:
     return (device, nearest.parts[1]) if len(nearest.parts) > 1 else None
 
 
+def _is_shared(plan: Plan, executable: Path) -> bool:
+    """Whether a Python is no part of this machine's system: compute nodes may have another version
+    of that, with other packages."""
+    real = Path(os.path.realpath(executable))
+    return real.stat().st_dev != Path("/").stat().st_dev or _is_seen(plan, real)
+
+
 def _environment(
     plan: Plan, program: _Program, settings: Settings, clock: Clock
 ) -> Iterator[Finding]:
@@ -205,11 +214,24 @@ def _environment(
     question = _question(plan, program, settings)
     if question is None:
         return
-    answer = ask(question, settings.environ, int(clock.monotonic() / 60))
+    minute = int(clock.monotonic() / 60)
+    answer = ask(question, settings.environ, minute)
     if answer is None:
         late = f"not checked: the shell that sets it up did not finish within {PATIENCE_S:g} s"
         yield Finding(("environment",), late, "the run can be submitted unchecked", False)
         return
+    found = list(_found(plan, program, question, answer))
+    if any(each.is_certain for each in found) and plan.site.dialect.export:
+        # Jobs do not inherit what this shell has loaded, purged or set.
+        new_shell = {name: settings.environ[name] for name in _KEPT & settings.environ.keys()}
+        again = ask(question, {**new_shell, "PATH": os.defpath}, minute)
+        there = _found(plan, program, question, again) if again is not None else ()
+        wrong = {each.key for each in there}
+        found = [replace(each, is_certain=each.is_certain and each.key in wrong) for each in found]
+    yield from found
+
+
+def _found(plan: Plan, program: _Program, question: Question, answer: Answer) -> Iterator[Finding]:
     problems = list(_modules(plan, question, answer))
     yield from problems
     found = [*_conda(question, answer), *_python(plan, program, question, answer)]
@@ -290,25 +312,28 @@ def _python(plan: Plan, program: _Program, question: Question, answer: Answer) -
     if not answer.has_python:
         name = "name an environment: environment.venv, environment.conda or environment.modules"
         yield Finding(key, f"{question.python} is not on PATH here", name, False)
-    elif answer.exit_code:
+    elif answer.exit_code is not None:
         word = shell_word(f"{question.venv}/bin/python3" if question.venv else question.python)
         starts = answer.exit_code < _NOT_EXECUTED
+        is_named = question.venv is not None or question.conda is not None
         what = "fails" if starts else "cannot be executed on this login node"
         yield Finding(
             key,
             f"{question.python}{whose} {what} (exit code {answer.exit_code})",
             f"see why: {word} -c pass",
-            starts,
+            starts and is_named,
         )
-    elif answer.exit_code == 0 and answer.executable is not None:
+    elif answer.executable is not None:
+        is_same = answer.has_own_packages or _is_shared(plan, Path(answer.executable))
         if not answer.has_torch:
             install = f"{shell_word(answer.executable)} -m pip install torch"
             yield Finding(
                 key,
                 f"the launcher torchrun needs torch, and {answer.executable}{whose} has none",
                 f"install it: {install}; or name another environment: environment.venv",
+                is_same,
             )
-        yield from _script(program, answer)
+        yield from _script(program, answer, is_same=is_same)
 
 
 def _key_of_python(plan: Plan) -> tuple[KeyPath, str]:
@@ -324,14 +349,15 @@ def _key_of_python(plan: Plan) -> tuple[KeyPath, str]:
     return ("environment", "venv"), default
 
 
-def _script(program: _Program, answer: Answer) -> Iterator[Finding]:
+def _script(program: _Program, answer: Answer, *, is_same: bool) -> Iterator[Finding]:
     if program.script is None:
         return
     path, key = program.script
     if answer.wrong is not None:
         line, message = answer.wrong
         place = f"{path}:{line}" if line else str(path)
-        yield Finding(key, f"{place} does not compile: {message}", "correct the script")
+        what = f"{place} does not compile with {answer.executable}: {message}"
+        yield Finding(key, what, "correct the script", is_same)
     for line, name in answer.missing:
         yield Finding(
             key,

@@ -26,7 +26,7 @@ _MOST_CHARS: Final = 300
 
 #: Runs in the Python of the environment, which may be an old one.
 _LOOK_AROUND: Final = """
-import ast, json, os, sys
+import ast, glob, json, os, site, sys
 from importlib.util import find_spec
 def is_there(name):
     try:
@@ -39,24 +39,33 @@ if sys.path[:1] == [""]:
     sys.path[:1] = [os.path.dirname(script)] if script else []
 has_torch = is_there("torch") if asked["torch"] else True
 told = {"python": sys.executable, "torch": has_torch, "missing": []}
-if script:
+libraries = glob.glob(os.path.join(glob.escape(sys.prefix), "lib", "python3*"))
+is_venv = sys.prefix != sys.base_prefix and not site.ENABLE_USER_SITE
+told["own_packages"] = is_venv and len(libraries) == 1
+def look_at(script):
+    with open(script, "rb") as file:
+        text = file.read()
+    if bytes(1) in text:
+        return  # an archive, which Python executes, too
     try:
-        with open(script, "rb") as file:
-            text = file.read()
         compile(text, script, "exec", dont_inherit=True)
-        for node in ast.parse(text, script).body:
-            names = []
-            if isinstance(node, ast.Import):
-                names = [each.name for each in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names = [node.module]
-            for name in {each.split(".")[0] for each in names} - {"hpcflow"}:
-                if not is_there(name):
-                    told["missing"].append([node.lineno, name])
-    except (SyntaxError, ValueError) as error:
-        told["wrong"] = [getattr(error, "lineno", None), getattr(error, "msg", None) or str(error)]
-    except Exception:
-        pass  # it cannot be read here, or is nested too deeply: nobody knows
+    except SyntaxError as error:
+        told["wrong"] = [error.lineno, error.msg]
+        return
+    for node in ast.parse(text, script).body:
+        names = []
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        for name in {each.split(".")[0] for each in names} - {"hpcflow"}:
+            if not is_there(name):
+                told["missing"].append([node.lineno, name])
+try:
+    if script:
+        look_at(script)
+except Exception:
+    pass  # it cannot be read here, or is nested too deeply: nobody knows
 print(json.dumps(told))
 """
 
@@ -98,8 +107,10 @@ class Answer:
         conda: ``none`` without a command ``conda``, ``failed`` if it could not activate the
             environment.
         has_program, has_python: whether they are on PATH.
-        exit_code: of Python; None if it was not started.
-        executable: the path of Python.
+        exit_code: of Python, if it fails.
+        executable: the path of Python; None if it is too old to look around.
+        has_own_packages: whether Python takes packages of the virtual environment alone, and this
+            has those of one version.
         has_torch: whether Python finds torch, if that was asked.
         missing: line and name of what the script imports and Python does not find.
         wrong: line and message of what does not compile.
@@ -112,6 +123,7 @@ class Answer:
     has_python: bool = True
     exit_code: int | None = None
     executable: str | None = None
+    has_own_packages: bool = False
     has_torch: bool = True
     missing: tuple[tuple[int, str], ...] = ()
     wrong: tuple[int | None, str] | None = None
@@ -119,7 +131,7 @@ class Answer:
     @property
     def is_good(self) -> bool:
         """Whether nothing is missing."""
-        return replace(self, executable=None, exit_code=self.exit_code or None) == Answer()
+        return replace(self, executable=None, has_own_packages=False) == Answer()
 
 
 #: The good answers of this process: it may send a thousand runs.
@@ -172,8 +184,8 @@ def _lines(question: Question) -> Iterator[str]:
     if question.python is not None:
         asked = json.dumps({"script": question.script, "torch": question.torch})
         yield f"if command -v {question.python}; then"
-        yield f"  {question.python} -c {sh(_LOOK_AROUND)} {sh(asked)} >&3"
-        yield '  echo "exited $?" >&3'
+        yield f"  {question.python} -c {sh(_LOOK_AROUND)} {sh(asked)} >&3 ||"
+        yield f'    {question.python} -c pass || echo "exited $?" >&3'
         yield "else echo python none >&3; fi"
     yield "echo done >&3"
 
@@ -223,6 +235,7 @@ def _told(line: str) -> dict[str, Any]:
         wrong = told.get("wrong")
         return {
             "executable": str(told["python"]),
+            "has_own_packages": bool(told["own_packages"]),
             "has_torch": bool(told["torch"]),
             "missing": tuple((int(n), str(name)) for n, name in told["missing"][:_MOST_IMPORTS]),
             "wrong": (wrong[0], str(wrong[1])[:_MOST_CHARS]) if wrong else None,

@@ -123,7 +123,11 @@ hpcflow warns of
 - a module that exists but cannot be loaded here, a missing module that the site file loads, and a
   login node without `module` or conda. Then hpcflow also only warns of what Python does not find;
 - a package that the script imports at its top level and that Python does not find: the script may
-  extend `sys.path`.
+  extend `sys.path`;
+- what a Python of the system, such as `/usr/bin/python3`, lacks or cannot compile: compute nodes
+  may have another version. In a virtual environment all packages are of one version;
+- what is missing in your shell alone, such as after `module purge`: a job starts with a new
+  environment, so hpcflow asks a new shell before it refuses.
 
 hpcflow does not look inside containers. If login nodes have other modules, file systems or CPUs
 than compute nodes, set `login_nodes_differ: true` in the site file: then hpcflow only warns of what

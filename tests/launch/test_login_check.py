@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -30,6 +31,8 @@ module() {
   esac
 }
 """
+#: A part of this machine, and not of the file system of the tests.
+SYSTEM_PYTHON = Path("/usr/bin/python3")
 CONDA = """#!/bin/sh
 echo 'conda() { [ "$2" = train ]; }'
 """
@@ -220,14 +223,94 @@ def test_a_python_that_fails_is_refused_and_one_for_other_cpus_warned_of(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x = 1\nprint((x\n", "HERE/train.py:2 does not compile: '(' was never closed"),
-        ("return 1\n", "HERE/train.py:1 does not compile: 'return' outside function"),
-        ("\0", "HERE/train.py does not compile: source code string cannot contain null bytes"),
+        (
+            "x = 1\nprint((x\n",
+            ":2 does not compile with HERE/env/bin/python3: '(' was never closed",
+        ),
+        ("return 1\n", ":1 does not compile with HERE/env/bin/python3: 'return' outside function"),
     ],
 )
-def test_a_script_that_does_not_compile_is_refused(node: LoginNode, text: str, said: str) -> None:
+def test_a_script_that_does_not_compile_is_refused(
+    node: LoginNode, venv: Path, text: str, said: str
+) -> None:
     (node.folder / "train.py").write_text(text)
-    assert f"HERE/config.yaml:3, script: {said}" in node.refusal(SCRIPT)
+    config = SCRIPT + f"environment: {{venv: {venv}}}"
+    assert f"HERE/config.yaml:3, script: HERE/train.py{said}" in node.refusal(config)
+
+
+@pytest.mark.skipif(not SYSTEM_PYTHON.is_file(), reason="needs a Python of the system")
+@pytest.mark.parametrize("text", ["x = (\n", "import torch\n"])
+def test_a_python_of_the_system_may_be_another_one_on_compute_nodes(
+    node: LoginNode, text: str
+) -> None:
+    """Its version decides what compiles, and where its users' packages are."""
+    node.with_modules()
+    node.environ["PATH"] = "/usr/bin:/bin"
+    (node.folder / "train.py").write_text(text)
+    launch = "script: train.py\nenvironment: {modules: [gcc/13]}\nlaunch: {launcher: torchrun}\n"
+    said = "\n".join(node.warnings(launch))
+    assert "the launcher torchrun needs torch, and /usr/bin/python3 has none" in said
+    assert "train.py:1 " in said
+
+
+def test_a_virtual_environment_may_have_the_packages_of_another_version(
+    node: LoginNode, venv: Path
+) -> None:
+    """Its `python3` leads to that of the system, which is another one on compute nodes."""
+    config = f"script: train.py\nenvironment: {{venv: {venv}}}\nlaunch: {{launcher: torchrun}}\n"
+    node.refusal(config)
+    (venv / "lib/python3.99/site-packages").mkdir(parents=True)
+    (said,) = node.warnings(config)
+    assert "needs torch" in said
+
+
+def test_a_python_too_old_to_be_asked_is_only_started(node: LoginNode, venv: Path) -> None:
+    python = venv / "bin/python"
+    python.unlink()
+    python.write_text('#!/bin/sh\n[ "$1 $2" = "-c pass" ] || exit 1\n')
+    python.chmod(0o755)
+    config = (
+        f"command: [python, train.py]\nlaunch: {{framework: none}}\nenvironment: {{venv: {venv}}}"
+    )
+    assert node.warnings(config) == []
+
+
+def test_an_archive_that_python_executes_is_no_script_to_compile(node: LoginNode) -> None:
+    with ZipFile(node.folder / "train.py", "w") as archive:
+        archive.writestr("__main__.py", "print('trained')")
+    assert node.warnings(SCRIPT) == []
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX"])
+def test_a_name_that_the_locale_cannot_spell_is_not_judged(
+    node: LoginNode, venv: Path, locale: str
+) -> None:
+    folder = node.folder / "tren\N{LATIN SMALL LETTER E WITH ACUTE}"
+    folder.mkdir()
+    (folder / "train.py").touch()
+    node.config = folder / "config.yaml"
+    node.environ |= {"LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    assert node.warnings(SCRIPT + f"environment: {{venv: {venv}}}") == []
+
+
+def test_what_only_this_shell_has_set_or_purged_is_only_warned_of(
+    node: LoginNode, venv: Path
+) -> None:
+    """A job does not inherit it."""
+    node.environ["PYTHONWARNINGS"] = "error"
+    (node.folder / "train.py").write_text("x = '\\d'\n")
+    config = SCRIPT + f"environment: {{venv: {venv}, modules: [%s]}}"
+    (said,) = node.warnings(config % "")
+    assert "does not compile" in said
+    node.environ["PURGED"] = "yes"
+    node.with_modules()
+    module = node.folder / "modules.sh"
+    module.write_text('module() { [ "$2" = gcc/13 ] && [ -z "${PURGED-}" ]; }\n')
+    assert "there is no module gcc/13" in node.warnings(config % "gcc/13")[0]
+    assert "there is no module gcc/14" in node.refusal(config % "gcc/14")
+    dialect = node.site.dialect.model_copy(update={"export": False})
+    node.change_site(dialect=dialect)
+    assert "there is no module gcc/13" in node.refusal(config % "gcc/13")
 
 
 def test_imports_that_are_not_found_are_warned_of(node: LoginNode) -> None:
