@@ -46,6 +46,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
         known_attempts=session.known_attempts(run_dir),
         avoid=session.to_avoid(frozen),
         overrides=overrides,
+        warn=warn,
     )
     # Before the ledger is touched: one that hangs must not hide a job that was sent.
     if as_json and not (wait or follow):

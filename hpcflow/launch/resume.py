@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hpcflow.clock import Clock
-from hpcflow.errors import InputError
+from hpcflow.documents import Document, Place
+from hpcflow.errors import InputError, SpecError
 from hpcflow.launch import submission
 from hpcflow.launch.change import changed, freeze_anew
 from hpcflow.launch.jobs import (
@@ -15,7 +16,10 @@ from hpcflow.launch.jobs import (
     require_cluster,
     require_journal,
 )
+from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.next_attempt import NextAttempt
+from hpcflow.launch.next_placement import next_placement
+from hpcflow.launch.plan import Plan
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
 from hpcflow.launch.standby import discard, go_on_with_standby, without_standby
@@ -24,6 +28,7 @@ from hpcflow.model.from_store import own_mem_mb
 from hpcflow.model.journal import Resumed, Submitted
 from hpcflow.model.requests import is_cancelled
 from hpcflow.model.run import Run
+from hpcflow.model.spec import as_config
 from hpcflow.model.state import Cause
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
@@ -49,6 +54,7 @@ def resume(
     known_attempts: int = 0,
     avoid: Sequence[str] = (),
     overrides: Sequence[str] = (),
+    warn: Callable[[str], object] = lambda _: None,
 ) -> Launched:
     """Send the next attempt of a run whose last one is over, or was never sent.
 
@@ -59,9 +65,11 @@ def resume(
         known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
         avoid: nodes to keep away from.
         overrides: as for ``--set``, over what was frozen; from now on the run asks for this.
+        warn: is told what the job may not find.
 
     Raises:
-        InputError: an override is wrong; the run is completed, or a job of it is still alive.
+        SpecError: an override is wrong, or the job will not find something; nothing is changed.
+        InputError: the run is completed, or a job of it is still alive.
         BudgetError: a hard budget has no room; nothing is changed.
         StorageError: its journal is gone, and with it what became of its jobs.
         SchedulerError: it could not be sent; try again.
@@ -89,6 +97,7 @@ def resume(
                 f"run {run.run_id} is completed; there is nothing to go on with",
                 next_action="train it again as a new run: hpcflow run CONFIG",
             )
+        _check_on_login_node(wanted, site, settings, clock, warn)
         queue = scheduler.queue()
         mem_mb = own_mem_mb(records, last.intent)
         home = settings.home
@@ -134,6 +143,21 @@ def resume(
             freeze_anew(run_dir, wanted, overrides, settings=settings, clock=clock)
         _go_on(run_dir, settings, clock)
         return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
+
+
+def _check_on_login_node(
+    run: Run, site: Site, settings: Settings, clock: Clock, warn: Callable[[str], object]
+) -> None:
+    no_file = Document(None, as_config(run.spec), Place(None, None))
+    plan = Plan(run, site, next_placement(run, site, None), script="", document=no_file)
+    try:
+        messages = check_on_login_node(plan, settings, clock)
+    except SpecError as error:
+        other = f"name another: hpcflow resume {run.run_id} --set KEY=VALUE"
+        error.next_action = f"{error.next_action}; or {other}" if error.next_action else other
+        raise
+    for message in messages:
+        warn(message)
 
 
 def _launched(run: Run, run_dir: RunDir, job: Submitted) -> Launched:

@@ -82,7 +82,7 @@ def test_trials_that_would_all_crash_are_not_started(desk: Desk, sweep: Path) ->
     config.write_text(CONFIG)
     (desk.folder / "train.py").write_text("def train(:\n")
     said = desk.error("sweep", "start", str(sweep), "--dry-run")
-    assert f"{config}:2, script: {desk.folder / 'train.py'}:1 does not compile: " in said
+    assert f"{config}:2, script: {desk.folder / 'train.py'}:1 does not compile with " in said
     assert desk.json("sweep", "ls") == []
 
 

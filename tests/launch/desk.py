@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -72,6 +72,7 @@ class Desk:
         known_attempts: int = 0,
         avoid: Sequence[str] = (),
         overrides: Sequence[str] = (),
+        warn: Callable[[str], object] = lambda _: None,
     ) -> Launched:
         return resume(
             run_dir,
@@ -82,6 +83,7 @@ class Desk:
             known_attempts=known_attempts,
             avoid=avoid,
             overrides=overrides,
+            warn=warn,
         )
 
     def cancel(self, run_dir: RunDir) -> str | None:

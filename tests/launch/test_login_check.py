@@ -19,6 +19,7 @@ from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import rehearse
 from hpcflow.settings import load_settings
+from hpcflow.storage.layout import RunDir
 from tests.launch.desk import Desk
 
 #: Knows gcc, and torch-stack once gcc is loaded; gpu exists, and loads on compute nodes only.
@@ -400,6 +401,31 @@ def test_nothing_of_a_config_becomes_shell(node: LoginNode, words: Sequence[str]
     node.warnings(f'launch: {{framework: none}}\ncommand: ["{words[0]}"]')
     assert not Path("/x").exists()
     assert not (node.folder / "x").exists()
+
+
+def test_a_run_that_is_resumed_is_checked_again_before_anything_is_changed(
+    node: LoginNode, venv: Path
+) -> None:
+    script = node.folder / "train.py"
+    node.write(SCRIPT + f"environment: {{venv: {venv}}}\n")
+    node.plan()
+    launched = node.launch()
+    run_dir = RunDir(launched.run_dir)
+    node.slurm.end(launched.job_id, "FAILED")
+    node.look()
+    before = run_dir.journal.read_bytes()
+    script.write_text("x = (\n")
+    with pytest.raises(SpecError, match=r"script: .*train\.py:1 does not compile") as caught:
+        node.resume(run_dir, overrides=["resources.nodes=2"])
+    again = (
+        f"correct the script; or name another: hpcflow resume {run_dir.path.name} --set KEY=VALUE"
+    )
+    assert caught.value.next_action == again
+    assert run_dir.journal.read_bytes() == before
+    script.write_text("import no_such_package\n")
+    warnings: list[str] = []
+    assert node.resume(run_dir, warn=warnings.append).attempt == 2
+    assert "train.py:1 imports no_such_package" in warnings[0]
 
 
 def test_a_dry_run_asks_slurm_whether_it_would_take_the_job(
