@@ -14,6 +14,8 @@ each failure, or run everything but a training. Pure: what there is to weigh is 
   a program with a bug of its own excludes nothing for others. All runs of one user together speak
   no louder than that: the sixty trials of a sweep are sixty runs of one program.
 - A node is *bad* when :data:`RUNS_AGAINST` runs speak against it, together with :data:`BAD_FROM`.
+- A run itself keeps away from the node where its last attempt, alone there, failed so or before its
+  first train step. The second crash of a program is then on another node, if there is one.
 - What happened before a person said ``hpcflow nodes forgive NODE`` says nothing.
 """
 
@@ -121,7 +123,8 @@ class Evidence:
 
     Attributes:
         standings: site -> its nodes that have failed a run, the worst first.
-        own: run -> the node on which its last attempt, alone there, failed hard.
+        own: run -> the node that its next attempt keeps away from: the last one, alone there,
+            failed for a reason that can be the node's.
         seen: site -> partition -> how many nodes these attempts had there.
     """
 
@@ -310,7 +313,7 @@ def _standing(
 
 
 def _own(ends: Iterable[End], forgiven: Mapping[str, datetime], now: datetime) -> dict[str, str]:
-    """Run -> the one node on which its last attempt failed hard, not long ago."""
+    """Run -> the one node on which its last attempt failed, not long ago."""
     last: dict[str, End] = {}
     for end in ends:
         if end.run_id not in last or last[end.run_id].attempt < end.attempt:
@@ -318,7 +321,7 @@ def _own(ends: Iterable[End], forgiven: Mapping[str, datetime], now: datetime) -
     return {
         run_id: end.nodes[0]
         for run_id, end in last.items()
-        if end.cause in _HARD
+        if (end.cause in _HARD or (end.cause is Cause.FAILED and end.reached is None))
         and len(end.nodes) == 1
         and _NODE_NAME.fullmatch(end.nodes[0])
         and now - end.ended_at < HALF_LIFE

@@ -301,7 +301,10 @@ def _deadline(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
 
 
 def _same_crash(facts: Facts, _: Retry, __: datetime) -> Decision | None:
-    """A program that crashes twice at its start, alike, crashes a third time."""
+    """A program that crashes twice at its start, alike, crashes a third time.
+
+    The node is not the reason: see ``Evidence.own`` in :mod:`hpcflow.requeue.nodes`.
+    """
     ran = [each for each in facts.counted if each.has_run][-2:]
     if len(ran) < 2 or ran[0].crash is None or ran[0].crash != ran[1].crash:
         return None

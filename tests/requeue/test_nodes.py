@@ -501,7 +501,11 @@ def test_a_run_keeps_away_from_where_it_failed_last_though_nobody_else_does() ->
     assert to_avoid(weigh([own], NOW + HALF_LIFE), run, the_site()) == [], "a day later"
     later = ended(run.run_id, 2, "n1", Cause.PREEMPTED)
     assert to_avoid(weigh([own, later], NOW), run, the_site()) == []
-    for other in (Cause.FAILED, Cause.VANISHED, Cause.PREEMPTED):
+    for other in (Cause.VANISHED, Cause.PREEMPTED):
         assert to_avoid(weigh([replace(own, cause=other)], NOW), run, the_site()) == []
+    crashed = replace(own, cause=FAILED)
+    assert to_avoid(weigh([crashed], NOW), run, the_site()) == ["n3"]
+    trained = replace(crashed, reached=100)
+    assert to_avoid(weigh([trained], NOW), run, the_site()) == [], "the node does its work"
     assert to_avoid(weigh([replace(own, nodes=("n3", "n4"))], NOW), run, the_site()) == []
     assert to_avoid(weigh([own, *TWO], NOW), run, the_site()) == ["n2"], "the cap is one"

@@ -132,6 +132,15 @@ def test_a_program_that_crashes_twice_alike_is_not_sent_a_third_time(desk: Watch
     assert desk.tick().decisions[launched.run_id].rule == "backoff", "a person says: once more"
 
 
+def test_a_broken_node_alone_does_not_stop_a_run(desk: Watched) -> None:
+    launched = desk.launch()
+    run_dir = RunDir(launched.run_dir)
+    desk.slurm.start(launched.job_id, ["n2"])
+    crash(desk, run_dir, 1, "RuntimeError: No CUDA GPUs are available")
+    go_on(desk, launched.run_id)
+    assert "#SBATCH --exclude=n2\n" in run_dir.attempt(2).script.read_text()
+
+
 def test_crashes_that_differ_or_come_late_are_no_reason_to_stop(desk: Watched) -> None:
     launched = desk.launch()
     run_dir = RunDir(launched.run_dir)
