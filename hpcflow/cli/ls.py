@@ -110,6 +110,7 @@ def command(
         has_trials = False
     most = limit or (None if has_all else _SHOWN)
     runs, has_more = _some(find, sort, most)
+    runs = runs[:limit]
     if as_json:
         print_json(runs)
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -36,10 +37,13 @@ def test_however_many_rows_eve_writes_adas_newest_runs_are_listed(
     home.chmod(0o700)
     monkeypatch.setenv("HPCFLOW_LEDGER", server.url(database, server.ada))
     server.as_eve(database, copied("run", 40, run_id="'eve' || number", **ATTACKS[attack]))
-    listed = subprocess.run(
-        [sys.executable, "-m", "hpcflow.cli.main", "ls"], capture_output=True, text=True, check=True
-    )
-    assert listed.stdout.count(run_dir.path.name) == 1
+
+    def listed(*args: str) -> str:
+        command = [sys.executable, "-m", "hpcflow.cli.main", "ls", *args]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert listed().count(run_dir.path.name) == 1
+    assert len(json.loads(listed("--limit", "1", "--json"))) == 1, "no more than were asked for"
 
 
 def test_show_tells_of_eves_run_and_of_no_attempt_that_she_writes_for_adas(
