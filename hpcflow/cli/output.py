@@ -144,7 +144,7 @@ def detail_json(detail: RunDetail, *, is_here: bool = True) -> dict[str, Any]:
         "attempts": jsonable(detail.attempts),
         "checkpoints": checkpoints,
         "mirror": jsonable(detail.mirror),
-        "failure": jsonable(failure_of(detail)),
+        "failure": jsonable(failure_of(detail)) if is_here else None,
     }
 
 

@@ -152,7 +152,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True)
         "commit": _commit(provenance),
         "progress": progress,
         "metrics": metric_text(run.metrics),
-        "next": next_text(detail),
+        "next": next_text(detail) if is_here else run.next_action or "",
         "mirror": _mirror(detail),
         "cost": cost_text(detail, unbilled),
         "run directory": run.run_dir + (" (gone)" if is_here and is_gone(run_dir) else ""),
@@ -160,7 +160,8 @@ def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True)
     for key, value in lines.items():
         if value:
             echo(f"  {key:<14} {value}")
-    say_failure(detail)
+    if is_here:
+        say_failure(detail)
     if run.save_error is not None:
         warn(_unsaved(run, detail.checkpoints))
     if detail.attempts:

@@ -143,6 +143,17 @@ def test_a_run_of_another_user_is_shown_as_the_ledger_has_it(desk: Desk, home: P
     assert "no run" in desk.error("cancel", theirs), "it can be looked at alone"
 
 
+def test_nothing_is_opened_where_a_row_of_another_user_leads_to(desk: Desk, home: Path) -> None:
+    """It can name any folder: one that waits for a server, or one of mine."""
+    run_id = desk.json("run", desk.config("digits", "false"), "--wait", code=1)["run_id"]
+    mine = Path(desk.json("show", run_id)["run_dir"])
+    (mine / "attempts/0001/out.log").write_text("read\n")
+    assert desk.json("show", run_id)["failure"]["lines"] == ["read"]
+    theirs = copy(home, run_id, "theirs-20260101-abcdefgh", user_name="eve", run_dir=str(mine))
+    assert "read" not in desk.say("show", theirs)
+    assert desk.json("show", theirs)["failure"] is None
+
+
 def test_logs_begin_with_the_last_lines(desk: Desk) -> None:
     trained = Trained(desk)
     log = trained.dir.attempt(1).log
