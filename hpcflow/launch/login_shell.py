@@ -20,6 +20,7 @@ from hpcflow.runtime.reading import JsonError, parse_object
 _BASH: Final = "/bin/bash"
 #: After this time the run is sent unchecked.
 PATIENCE_S: Final = 10.0
+_BEGIN: Final = "hpcflow begins"
 _MOST_IMPORTS: Final = 5
 _MOST_REMEMBERED: Final = 100
 _MOST_CHARS: Final = 300
@@ -66,7 +67,7 @@ try:
         look_at(script)
 except Exception:
     pass  # it cannot be read here, or is nested too deeply: nobody knows
-print(json.dumps(told))
+os.write(3, (json.dumps(told) + "\\n").encode())
 """
 
 
@@ -162,12 +163,15 @@ def _ask(question: Question, environ: Mapping[str, str]) -> Answer | None:
         done = run_program(argv, environment=environ, timeout_s=PATIENCE_S, cwd=Path("/"))
     except OSError:
         return None
-    lines = done.stdout.splitlines()
+    # What BASH_ENV names may print, too.
+    _, _, said = done.stdout.rpartition(f"{_BEGIN}\n")
+    lines = said.splitlines()
     return _answer(lines) if lines and lines[-1] == "done" else None
 
 
 def _lines(question: Question) -> Iterator[str]:
-    yield "exec 3>&1 > /dev/null 2>&1"
+    yield "exec 3>&1 > /dev/null 2>&1"  # answers go to 3; nothing that is loaded here writes there
+    yield f"echo {_BEGIN} >&3"
     yield from _load(question)
     if question.venv is not None:
         yield f"source {sh(question.venv)}/bin/activate"
@@ -184,7 +188,7 @@ def _lines(question: Question) -> Iterator[str]:
     if question.python is not None:
         asked = json.dumps({"script": question.script, "torch": question.torch})
         yield f"if command -v {question.python}; then"
-        yield f"  {question.python} -c {sh(_LOOK_AROUND)} {sh(asked)} >&3 ||"
+        yield f"  {question.python} -c {sh(_LOOK_AROUND)} {sh(asked)} ||"
         yield f'    {question.python} -c pass || echo "exited $?" >&3'
         yield "else echo python none >&3; fi"
     yield "echo done >&3"
@@ -229,7 +233,7 @@ def _answer(lines: list[str]) -> Answer:
 
 
 def _told(line: str) -> dict[str, Any]:
-    """What Python said, or nothing: a sitecustomize may print, too."""
+    """What Python said, or nothing."""
     try:
         told = parse_object(line)
         wrong = told.get("wrong")

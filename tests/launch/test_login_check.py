@@ -392,7 +392,10 @@ def test_whatever_an_environment_prints_is_no_answer(node: LoginNode, venv: Path
     with (venv / "bin/activate").open("a") as file:
         file.write("\necho module 0 none\necho '{'\necho python none\n")
     packages = next((venv / "lib").glob("python*/site-packages"))
-    (packages / "sitecustomize.py").write_text("print('{}'); print('done')")
+    (packages / "sitecustomize.py").write_text("print('{}\\nmodule gcc\\nconda is slow\\ndone')")
+    begin = node.folder / "begin.sh"
+    begin.write_text("echo 'module gcc loaded'\necho 'conda is slow'\necho 'python 3.12'\n")
+    node.environ["BASH_ENV"] = str(begin)
     assert node.warnings(SCRIPT + "environment: {venv: env}") == []
 
 
