@@ -24,7 +24,6 @@ _MAX_BYTES: Final = 1 << 20
 _MAX_CHARS: Final = 500
 _LAST_LINES: Final = 10
 
-_HEADER: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'\s+File "(.+)", line ([0-9]+)(?:, in .*)?')
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.<>]*(?:: .*|:)?")
 #: What Python writes between the tracebacks of one failure.
@@ -34,6 +33,10 @@ _CHAINED: Final = (
 )
 #: ``[rank3]: `` of torch, ``[default3]:`` of torchrun, ``3: `` of srun.
 _RANK: Final = re.compile(r"\[(?:rank|default)([0-9]+)\]: ?|([0-9]+): ")
+#: A progress bar leaves its line open, and ends with ``]``.
+_HEADER: Final = re.compile(
+    rf"(?P<rank>{_RANK.pattern})?(?:.*\])?Traceback \(most recent call last\):"
+)
 #: srun names the tasks that failed; torchrun, the rank that failed first.
 _SRUN_TASK: Final = re.compile(r"srun: error: \S+: tasks? ([0-9]+)[0-9,-]*: Exited with .*")
 _ROOT_CAUSE: Final = re.compile(r"  rank +: ([0-9]+) \(local_rank: [0-9]+\)")
@@ -140,8 +143,8 @@ def _tracebacks(lines: Sequence[str]) -> list[_Traceback]:
     found: list[_Traceback] = []
     open_: dict[str, _Traceback] = {}
     for number, line in enumerate(lines):
-        prefix, is_header, _ = line.partition(_HEADER)
-        if is_header and (not prefix or _rank_of(prefix) is not None):
+        if header := _HEADER.fullmatch(line):
+            prefix = header["rank"] or ""
             open_[prefix] = _Traceback(prefix, [number], "", None)
             continue
         match = _RANK.match(line)

@@ -79,6 +79,17 @@ def test_of_ranks_that_are_not_marked_the_first_at_the_end_counts() -> None:
     assert of(IMPORT + other + SRUN).error == "ModuleNotFoundError: No module named 'timm'"
 
 
+@pytest.mark.parametrize("rank", ["", "[rank3]: ", "3: "])
+def test_a_progress_bar_may_stand_before_a_traceback_and_after_it(rank: str) -> None:
+    bar = "  0%|          | 0/10 [00:00<?, ?it/s]"
+    text = "".join(f"{rank}{line}\n" for line in f"{bar}{IMPORT}{bar}".splitlines())
+    failure = of(text)
+    assert failure.error == "ModuleNotFoundError: No module named 'timm'"
+    assert (failure.at, failure.rank) == ("/home/ada/train.py:3", 3 if rank else None)
+    group = of(f"  + Exception Group {IMPORT.replace('ModuleNotFoundError', '  | Error')}{SRUN}")
+    assert group.error is None, "only what is understood is the error"
+
+
 def test_without_a_traceback_there_are_the_last_lines() -> None:
     failure = of(20 * "more\n" + f"hpcflow: there is no virtual environment /x\n{SRUN}")
     assert (failure.error, failure.at) == (None, None)
