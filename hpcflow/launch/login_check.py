@@ -31,6 +31,7 @@ from hpcflow.launch.plan import Plan
 from hpcflow.model.execution import Launcher
 from hpcflow.rendering.arguments import filled_in, program_argv
 from hpcflow.settings import Settings
+from hpcflow.sites.schema import SchedulerKind
 
 _PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 #: The exit code of a shell for a file that it cannot execute; those above are for other reasons
@@ -201,8 +202,10 @@ def _place(path: Path) -> tuple[int, str] | None:
 
 
 def _is_shared(plan: Plan, executable: Path) -> bool:
-    """Whether a Python is no part of this machine's system: compute nodes may have another version
-    of that, with other packages."""
+    """Whether jobs get this very Python. That of the system may be of another version on compute
+    nodes, with other packages."""
+    if plan.site.scheduler is SchedulerKind.LOCAL:
+        return True
     real = Path(os.path.realpath(executable))
     return real.stat().st_dev != Path("/").stat().st_dev or _is_seen(plan, real)
 

@@ -19,6 +19,7 @@ from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import rehearse
 from hpcflow.settings import load_settings
+from hpcflow.sites.schema import SchedulerKind
 from hpcflow.storage.layout import RunDir
 from tests.launch.desk import Desk
 
@@ -252,6 +253,8 @@ def test_a_python_of_the_system_may_be_another_one_on_compute_nodes(
     said = "\n".join(node.warnings(launch))
     assert "the launcher torchrun needs torch, and /usr/bin/python3 has none" in said
     assert "train.py:1 " in said
+    node.change_site(scheduler=SchedulerKind.LOCAL)  # jobs run here
+    assert "/usr/bin/python3 has none" in node.refusal(launch)
 
 
 def test_a_virtual_environment_may_have_the_packages_of_another_version(
