@@ -157,7 +157,7 @@ def _tracebacks(lines: Sequence[str]) -> list[_Traceback]:
             traceback.numbers.append(number)
             if frame := _FRAME.fullmatch(rest):
                 traceback.at = f"{frame[1]}:{frame[2]}"
-        elif _ERROR.fullmatch(rest):
+        elif _ERROR.fullmatch(rest) and not _OF_LAUNCHERS.fullmatch(rest):
             traceback.numbers.append(number)
             traceback.error = rest.strip()
             del open_[prefix]

@@ -90,6 +90,14 @@ def test_a_progress_bar_may_stand_before_a_traceback_and_after_it(rank: str) -> 
     assert group.error is None, "only what is understood is the error"
 
 
+@pytest.mark.parametrize("line", SRUN.splitlines())
+def test_what_srun_writes_into_a_traceback_is_not_its_error(line: str) -> None:
+    """All tasks write to one log; the first of them may have ended before."""
+    *frames, error = IMPORT.splitlines()
+    failure = of("\n".join([*frames, line, error]))
+    assert (failure.error, failure.at) == (error, "/home/ada/train.py:3")
+
+
 def test_without_a_traceback_there_are_the_last_lines() -> None:
     failure = of(20 * "more\n" + f"hpcflow: there is no virtual environment /x\n{SRUN}")
     assert (failure.error, failure.at) == (None, None)
