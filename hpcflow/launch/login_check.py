@@ -283,6 +283,7 @@ def _modules(plan: Plan, question: Question, answer: Answer) -> Iterator[Finding
         see = "name the script that defines it in the site file: modules.init"
         yield Finding(key, "this login node has no command `module`", see, False)
     of_site = len(plan.site.modules.load)
+    may_be_hidden = False  # by one that only jobs can load, which brings others
     for index, exists in answer.modules.items():
         name, is_own = question.modules[index], index >= of_site
         at = (*key, index - of_site) if is_own else key
@@ -292,7 +293,9 @@ def _modules(plan: Plan, question: Question, answer: Answer) -> Iterator[Finding
             yield Finding(at, f"module {name}{whose} cannot be loaded here", see, False)
         else:
             see = f"see what there is: module avail {shell_word(name.partition('/')[0])}"
-            yield Finding(at, f"there is no module {name}{whose}", see, is_own)
+            is_certain = is_own and not may_be_hidden
+            yield Finding(at, f"there is no module {name}{whose}", see, is_certain)
+        may_be_hidden = may_be_hidden or exists or not is_own
 
 
 def _conda(question: Question, answer: Answer) -> Iterator[Finding]:

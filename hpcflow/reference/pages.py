@@ -120,8 +120,9 @@ hpcflow warns of
 
 - a missing path on another file system, such as a node's own disk;
 - a Python that this machine cannot execute, and a program that is not on PATH here;
-- a module that exists but cannot be loaded here, a missing module that the site file loads, and a
-  login node without `module` or conda. Then hpcflow also only warns of what Python does not find;
+- a module that exists but cannot be loaded here, the modules after it, a missing module that the
+  site file loads, and a login node without `module` or conda. Then hpcflow also only warns of what
+  Python does not find;
 - a package that the script imports at its top level and that Python does not find: the script may
   extend `sys.path`;
 - what a Python of the system, such as `/usr/bin/python3`, lacks or cannot compile: compute nodes

@@ -344,6 +344,10 @@ def test_modules_are_looked_for_in_the_order_in_which_jobs_load_them(node: Login
     assert said.endswith("→ see what there is: module avail cuda")
     (said,) = node.warnings(config % "gpu/1")
     assert "module gpu/1 cannot be loaded here" in said
+    hidden = config % "gpu/1\n    - of-gpu/3"
+    assert "there is no module of-gpu/3" in node.warnings(hidden)[1], (
+        "on compute nodes, gpu/1 may bring it"
+    )
 
 
 def test_what_a_site_itself_loads_is_not_the_users_to_correct(node: LoginNode) -> None:
