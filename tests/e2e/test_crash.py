@@ -22,6 +22,16 @@ if os.environ["RANK"] == "1":
     import no_such_module
 time.sleep(200)
 """
+#: The first node that executes it is the broken one.
+ONE_BROKEN_NODE = """\
+import os
+from pathlib import Path
+node, broken = os.environ["SLURMD_NODENAME"], Path(os.environ["HPCFLOW_RUN_DIR"], "broken")
+if not broken.exists():
+    broken.write_text(node)
+if broken.read_text() == node:
+    raise RuntimeError("No CUDA GPUs are available")
+"""
 ERROR = "ModuleNotFoundError: No module named 'no_such_module'"
 
 
@@ -48,6 +58,22 @@ def test_it_is_not_sent_a_third_time_and_the_rank_that_failed_is_shown(
     assert failure["rank"] == 1
     assert failure["lines"][-1] == ERROR, "without what the launchers write"
     assert f"  error          rank 1: {ERROR}\n" in hpcflow("show", "broken").stdout
+
+
+def test_a_program_that_crashes_on_one_broken_node_completes_on_another(hpcflow: Hpcflow) -> None:
+    hpcflow.write_config("train.py", ONE_BROKEN_NODE)
+    one_node = CONFIG.format(launcher="none").replace("nodes: 2", "nodes: 1, gpus_per_node: 0")
+    config = hpcflow.write_config("broken.yaml", one_node)
+    said = hpcflow("run", config, "--site", "devcluster", "--wait", check=False).stdout
+    assert "No CUDA GPUs are available" in said
+
+    def is_completed() -> bool:
+        hpcflow("daemon", "--once")
+        return bool(hpcflow.json("show", "broken")["state"] == "completed")
+
+    poll(is_completed, 300, lambda: hpcflow("show", "broken").stdout)
+    first, second = hpcflow.json("show", "broken")["attempts"]
+    assert first["nodes"] != second["nodes"]
 
 
 def test_what_slurm_would_refuse_is_refused_by_a_dry_run(hpcflow: Hpcflow) -> None:
