@@ -99,8 +99,8 @@ The last one wins over the ones before it, and all win over the files.
 `hpcflow run` (also with `--dry-run`), `hpcflow resume`, `hpcflow sweep start` and `hpcflow.submit`
 check on the login node what the job will need. A shell loads the modules, activates the environment
 and starts its Python, as the job script does. It does not run your program, and imports none of its
-packages. This takes a tenth of a second, plus the time of the modules and of conda. If the shell does
-not finish within 10 seconds, hpcflow warns and submits without this check.
+packages. This takes a tenth of a second, plus the time of the modules and of conda. If the shell
+does not finish within 10 seconds, hpcflow warns and submits without this check.
 
 hpcflow refuses, with file, line and key,
 
