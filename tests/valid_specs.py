@@ -67,6 +67,13 @@ _SECTIONS = {
         qos=WORDS,
         constraint=st.from_regex(r"[A-Za-z][A-Za-z0-9_&|*()\[\]-]{0,20}", fullmatch=True),
         exclude=st.from_regex(r"[a-z][a-z0-9\[\],-]{0,20}", fullmatch=True),
+        dependency=st.just("afterok:12:13_4,singleton"),
+        begin=st.just("now+2hours"),
+        nice=st.integers(0, 2_147_483_645),
+        sbatch=st.dictionaries(
+            st.sampled_from(["licenses", "mail-type", "x-new"]),
+            st.booleans().filter(bool) | st.integers(0, 9) | WORDS,
+        ),
     ),
     "launch": _some(
         framework=st.sampled_from(["pytorch", "tensorflow", "jax", "mpi", "none"]),

@@ -43,6 +43,7 @@ from hpcflow.schedulers.base import (
     WaitingJob,
 )
 from hpcflow.settings import Settings
+from hpcflow.sites.added import added_options
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.precedence import are_enforced
@@ -256,7 +257,7 @@ class Forecast:
 
     def _idle_now(self, job: WaitingJob, spec: RunSpec, placement: Placement) -> tuple[str, ...]:
         """Idle nodes on which a job there could start now; none where nobody can say."""
-        options = self._site.dialect.options
+        options = added_options(self._site, placement.options, spec.resources)
         if placement.constraint or spec.resources.exclude or _choose_nodes(options):
             return ()
         name = placement.slurm_partition
@@ -341,5 +342,5 @@ class Forecast:
 
 
 def _choose_nodes(options: Sequence[str]) -> bool:
-    """Whether a site adds options to each job that decide on which nodes it may run."""
+    """Whether options that are not hpcflow's own decide on which nodes a job may run."""
     return any(each.partition("=")[0] in _OF_NODES for each in options)

@@ -21,11 +21,13 @@ from hpcflow.model.kinds import (
     Module,
     Path,
     Section,
+    Text,
     Variable,
     Variables,
     Word,
     WrongKey,
 )
+from hpcflow.model.sbatch import SbatchOptions
 
 
 class Launcher(str, Enum):
@@ -142,6 +144,52 @@ class Resources(Section):
     ) = Field(
         None, description="Nodes to keep away from, as a Slurm host list.", examples=["n[1-3],n7"]
     )
+    dependency: (
+        Annotated[
+            str,
+            Matching(
+                r"[a-z]+(:[0-9_*+-]+)*([,?][a-z]+(:[0-9_*+-]+)*)*",
+                "not a dependency as sbatch takes it, such as afterok:1234",
+                1000,
+            ),
+            Kind("dependency"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Jobs that the first attempt waits for, as `sbatch --dependency` takes them.",
+        examples=["afterok:1234"],
+    )
+    begin: (
+        Annotated[
+            str,
+            Matching(
+                r"[A-Za-z0-9][A-Za-z0-9:+./-]*",
+                "not a time as sbatch takes it, such as now+2hours or 2026-12-24T20:00",
+            ),
+            Kind("time"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="When the first attempt may start, as `sbatch --begin` takes it.",
+        examples=["now+2hours"],
+    )
+    nice: (
+        Annotated[int, Field(strict=True, ge=0, le=2_147_483_645), Kind("whole number from 0")]
+        | None
+    ) = Field(
+        None,
+        description="By how much the priority of each attempt is lowered, as `sbatch --nice` "
+        "takes it.",
+        examples=[1000],
+    )
+    sbatch: SbatchOptions = Field(
+        default_factory=dict,
+        description="Other options of sbatch by their long names without the dashes; `true` for "
+        "one without a value. Those that hpcflow says itself are refused.",
+        examples=[{"reservation": "course", "mail-type": "FAIL,END"}],
+    )
 
     @property
     def ranks_per_node(self) -> int:
@@ -208,6 +256,13 @@ class Environment(Section):
         None,
         description="A conda environment: its name, or its folder (then with a `/`).",
         examples=["train"],
+    )
+    setup: list[Text] = Field(
+        default_factory=list,
+        description="Lines of bash that the job script runs after that, in the working directory "
+        "of the first node; what they export reaches the program on all nodes. An item that fails "
+        "fails the attempt. `variables` and `secrets` are set later.",
+        examples=[["source /opt/intel/setvars.sh", "ulimit -s unlimited"]],
     )
     container: Container | None = Field(
         None, description="A container to run in.", examples=[{"image": "./train.sif"}]

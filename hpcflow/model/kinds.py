@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -145,6 +146,29 @@ def without_nul(text: str) -> str:
     return text
 
 
+#: In a shell, what is not quoted; and names with blanks around them, which stay one word.
+_QUOTED: Final = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
+_OF_SHELL: Final = re.compile(r"[|&;<>()`\n]|\$[A-Za-z_{(]")
+_FILLED_IN: Final = re.compile(r"\{\{\s*([A-Za-z0-9_.]+)\s*\}\}")
+
+
+def _split(value: object) -> object:
+    """A text as the words that a shell would make of it; what only a shell can do is refused."""
+    if not isinstance(value, str):
+        return value
+    text = _FILLED_IN.sub(r"{{\1}}", value.strip())
+    if found := _OF_SHELL.search(_QUOTED.sub("", text)):
+        shown = "a line end" if found[0] == "\n" else repr(found[0])
+        raise ValueError(
+            f"{shown} is for a shell, and no shell runs this; write a script and name that, or put "
+            "it in quotes if the program is to get it"
+        )
+    try:
+        return shlex.split(text)
+    except ValueError as problem:
+        raise ValueError(f"cannot be split into words: {str(problem).lower()}") from None
+
+
 def _check_path(path: str) -> str:
     if path.startswith("-"):
         raise ValueError("begins with '-' and would be taken for an option; write ./ before it")
@@ -259,6 +283,15 @@ Text = Annotated[
     Kind("text"),
 ]
 Words = list[Text]
+#: Program and arguments.
+Command = Annotated[
+    Words,
+    BeforeValidator(_split),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "number"]}}]}
+    ),
+    Kind("command: text or list of text"),
+]
 _WORD: Final = Matching(
     r"[A-Za-z0-9_][A-Za-z0-9_.@:+-]*",
     "not one word: use letters, digits and _ . @ : + -, beginning with a letter, digit or _",

@@ -18,6 +18,7 @@ from hpcflow.model.adopt import Adopt
 from hpcflow.model.checkpointing import Checkpoint
 from hpcflow.model.execution import Environment, Launch, Resources
 from hpcflow.model.kinds import (
+    Command,
     Name,
     Params,
     Path,
@@ -41,11 +42,12 @@ class RunSpec(Section):
     project: Name = Field(
         "default", description="What the run belongs to; a folder on scratch.", examples=["vision"]
     )
-    command: Words | None = Field(
+    command: Command | None = Field(
         None,
         min_length=1,
-        description="Program and arguments, each an item of its own. It goes through no shell.",
-        examples=[["./simulate", "--threads", 8]],
+        description="Program and arguments: each an item of its own, or one text that is split as "
+        "a shell would. It goes through no shell.",
+        examples=["./simulate --threads 8"],
     )
     script: Path | None = Field(
         None,
@@ -65,6 +67,17 @@ class RunSpec(Section):
         "only then. In them `{{ resume.path }}` is filled in, too: the checkpoint, or, of one that "
         "was adopted, the file or folder as the program wrote it.",
         examples=[["--resume", "{{ resume.path }}"]],
+    )
+    before: list[Command] = Field(
+        default_factory=list,
+        description="Commands that each attempt runs first, one after the other, on its first "
+        "node: in the environment, but outside a container. If one fails, the attempt fails.",
+        examples=[["python3 unpack.py --to /tmp/data"]],
+    )
+    after: list[Command] = Field(
+        default_factory=list,
+        description="The same once the program has completed. If one fails, the attempt fails.",
+        examples=[["python3 evaluate.py"]],
     )
     params: Params = Field(
         default_factory=dict,
@@ -98,6 +111,10 @@ class RunSpec(Section):
             raise WrongKey("give either `script` or `command`, not both", "command")
         if self.command is not None and not self.command[0]:
             raise WrongKey("the program has no name", "command", 0)
+        for key, commands in (("before", self.before), ("after", self.after)):
+            for index, words in enumerate(commands):
+                if not words or not words[0]:
+                    raise WrongKey("a command without a program", key, index)
         return self
 
     @property

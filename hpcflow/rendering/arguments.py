@@ -15,7 +15,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from hpcflow.errors import SpecError, Where
 from hpcflow.model.run import Run
@@ -40,6 +40,19 @@ def program_argv(run: Run) -> list[str]:
     return program + [
         filled_in(word, run, f"args[{index}]") for index, word in enumerate(spec.args)
     ]
+
+
+def commands(run: Run, key: Literal["before", "after"]) -> tuple[tuple[str, ...], ...]:
+    """The words of each command that an attempt runs before or after the program.
+
+    Raises:
+        SpecError: as for :func:`program_argv`.
+    """
+    given: list[list[str]] = getattr(run.spec, key)
+    return tuple(
+        tuple(filled_in(word, run, f"{key}[{index}][{place}]") for place, word in enumerate(words))
+        for index, words in enumerate(given)
+    )
 
 
 def resume_argv(run: Run) -> list[tuple[str, ...]]:

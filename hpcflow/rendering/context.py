@@ -12,9 +12,10 @@ from hpcflow.errors import InputError, SpecError, Where
 from hpcflow.model.execution import Launcher
 from hpcflow.model.run import Run
 from hpcflow.model.state import RESUBMIT_EXIT_CODE
-from hpcflow.rendering.arguments import as_text, filled_in, program_argv, resume_argv
+from hpcflow.rendering.arguments import as_text, commands, filled_in, program_argv, resume_argv
 from hpcflow.rendering.containers import JobContainer, container_of
 from hpcflow.rendering.directives import directives, kept_variables, notice_s
+from hpcflow.sites.added import added_options
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import SchedulerKind, Site
 
@@ -58,6 +59,7 @@ class Job:
         argv: the words of the program, not quoted yet.
         resume_argv: those that follow when there is a checkpoint, each in parts with the path of
             the checkpoint between them.
+        before, after: commands on the first node, each as words.
         adopt: how checkpoints look that the program writes by itself, as JSON; None where it does
             not.
         is_slurm: False where jobs run on this machine.
@@ -82,6 +84,8 @@ class Job:
     kept_variables: tuple[str, ...]
     argv: tuple[str, ...]
     resume_argv: tuple[tuple[str, ...], ...]
+    before: tuple[tuple[str, ...], ...]
+    after: tuple[tuple[str, ...], ...]
     adopt: str | None
     is_slurm: bool
     opens_log: bool
@@ -146,9 +150,13 @@ def make_job(
     return Job(
         attempt=attempt,
         directives=tuple(options),
-        kept_variables=tuple(kept_variables(site, options)),
+        kept_variables=tuple(
+            kept_variables(added_options(site, placement.options, run.spec.resources), options)
+        ),
         argv=tuple(program_argv(run)),
         resume_argv=tuple(resume_argv(run)),
+        before=commands(run, "before"),
+        after=commands(run, "after"),
         adopt=_adopt(run),
         is_slurm=is_slurm,
         opens_log=opens_log,

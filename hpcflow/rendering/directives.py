@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hpcflow.model.ids import job_name
 from hpcflow.model.run import Run
 from hpcflow.model.units import format_minutes
+from hpcflow.sites.added import added_options
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import GpuDialect, Site
 
@@ -19,6 +20,7 @@ NO_LOG: Final = "--output=/dev/null"
 
 #: Those of our own options that srun takes for its defaults through a variable.
 _ALSO_FOR_SRUN: Final = frozenset({"ntasks-per-node", "cpus-per-task", "gpus-per-node", "mem"})
+_GRES: Final = "--gres="
 _OTHER_NAMES: Final = {"SLURM_MEM": "SLURM_MEM_PER_NODE"}
 
 
@@ -35,8 +37,8 @@ def directives(
 ) -> list[str]:
     """Every option, one an item, such as ``--nodes=2``.
 
-    The site's own options stand first, for sbatch lets the later one win: what the run asks for,
-    and what hpcflow itself depends on, is never taken back by a site file.
+    Other options than hpcflow's own stand first, those of the run last, for sbatch lets the later
+    one win: what hpcflow itself depends on is never taken back.
 
     Args:
         tasks_per_node: Slurm's tasks, not the ranks: one for torchrun.
@@ -44,20 +46,25 @@ def directives(
         excluded: nodes to keep away from, beside those that the run, or else the site, names.
         waits_for: id of the job whose end is to be waited for.
     """
-    found: list[str] = list(site.dialect.options)
+    resources = run.spec.resources
+    added = added_options(site, placement.options, resources)
+    found = [option for option in added if not option.startswith(_GRES)]
     placed = {
         "account": placement.account,
         "partition": placement.slurm_partition,
         "qos": placement.qos,
         "constraint": placement.constraint,
-        "exclude": _exclude(run, site, excluded),
+        "exclude": _exclude(run, added, excluded),
         "nodes": placement.nodes,
         "ntasks-per-node": tasks_per_node,
         "cpus-per-task": placement.cpus_per_task * placement.ranks_per_node // tasks_per_node,
-        **_gpus(site, placement),
+        **_gres(added, _gpus(site, placement)),
         "mem": f"{placement.mem_mb}M" if placement.mem_mb and site.dialect.mem else None,
         "time": format_minutes(placement.time_limit_min) if placement.time_limit_min else None,
+        "nice": resources.nice,
     }
+    if attempt == 1:  # what a later one would wait for is over, and Slurm may have forgotten it
+        placed |= {"dependency": resources.dependency, "begin": resources.begin}
     found += [f"--{name}={value}" for name, value in placed.items() if value is not None]
     found += [
         f"--job-name={job_name(run.run_id, attempt)}",
@@ -92,13 +99,16 @@ def notice_before_s(asked_s: int, time_limit_min: int | None) -> int:
     return max(1, min(asked_s, time_limit_min * 60 // 4))
 
 
-def kept_variables(site: Site, options: list[str]) -> list[str]:
+def kept_variables(added: Sequence[str], options: Sequence[str]) -> list[str]:
     """The ``SLURM_*`` variables that sbatch itself sets in the job because of ``options``.
 
     srun takes them for its own defaults, so they are to be kept. The same ones may leak from the
     submitting shell, but then sbatch has put the job's own values over them.
+
+    Args:
+        added: those of ``options`` that are not hpcflow's own.
     """
-    theirs = {_name(option) for option in site.dialect.options}
+    theirs = {_name(option) for option in added}
     kept = {_name(option) for option in options} & (theirs | _ALSO_FOR_SRUN)
     variables = {f"SLURM_{name.upper().replace('-', '_')}" for name in kept}
     return sorted({_OTHER_NAMES.get(each, each) for each in variables})
@@ -108,15 +118,23 @@ def _name(option: str) -> str:
     return option[2:].partition("=")[0]
 
 
-def _exclude(run: Run, site: Site, excluded: Sequence[str]) -> str | None:
+def _exclude(run: Run, added: Sequence[str], excluded: Sequence[str]) -> str | None:
     """One list of all, for a second ``--exclude`` would take the first one back."""
     named = run.spec.resources.exclude
     if not excluded:
         return named
     if named is None:
-        options = (option.partition("=") for option in site.dialect.options)
+        options = (option.partition("=") for option in added)
         named = next((hosts for name, _, hosts in options if name == "--exclude"), None)
     return ",".join([*([named] if named else []), *excluded])
+
+
+def _gres(added: Sequence[str], gpus: Mapping[str, str]) -> dict[str, str]:
+    """One list of all generic resources, for a second ``--gres`` would take the first one back."""
+    others = [option.removeprefix(_GRES) for option in added if option.startswith(_GRES)]
+    if not others:
+        return dict(gpus)
+    return {**gpus, "gres": ",".join([*([gpus["gres"]] if "gres" in gpus else []), others[-1]])}
 
 
 def _gpus(site: Site, placement: Placement) -> dict[str, str]:

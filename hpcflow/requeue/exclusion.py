@@ -9,6 +9,7 @@ from typing import Final
 from hpcflow.model.run import Run
 from hpcflow.requeue.nodes import BAD_FROM, Evidence, Standing
 from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.sites.added import added_options
 from hpcflow.sites.schema import Partition, SchedulerKind, Site
 
 #: How much of a partition may be excluded where its size is known, and how many nodes where not.
@@ -79,10 +80,13 @@ def choose(standings: Iterable[Standing], most: int, partition: str) -> list[str
     return sorted(each.node for each in bad[:most])
 
 
-def excludes(site: Site) -> bool:
-    """Whether nodes are excluded there at all: not on one machine, and not where the site's own
-    options ask for nodes by name."""
-    options = [option[2:].partition("=")[0] for option in site.dialect.options]
+def excludes(site: Site, run: Run | None = None) -> bool:
+    """Whether nodes are excluded there at all: not on one machine, and not where options of the
+    site, or of this run and its partition, ask for nodes by name."""
+    added = site.dialect.options
+    if run is not None:
+        added = added_options(site, site.partitions.get(run.partition), run.spec.resources)
+    options = [option[2:].partition("=")[0] for option in added]
     named = any("nodelist".startswith(name) or "nodefile".startswith(name) for name in options)
     return site.scheduler is SchedulerKind.SLURM and not named
 
@@ -105,7 +109,7 @@ def to_avoid(evidence: Evidence, run: Run, site: Site) -> list[str]:
 
     None where the user has said otherwise.
     """
-    if not run.spec.retry.avoid_bad_nodes or not excludes(site):
+    if not run.spec.retry.avoid_bad_nodes or not excludes(site, run):
         return []
     try:
         already = set(expand(run.spec.resources.exclude or ""))

@@ -82,8 +82,15 @@ def check_refused_words(resources: Resources, site: Site) -> None:
     """What this site's sbatch may not be told.
 
     Raises:
-        Complaint: ``mem`` where ``--mem`` is refused.
+        Complaint: ``mem`` where ``--mem`` is refused; what a job waits for where nothing waits.
     """
+    for key in ("dependency", "begin"):
+        if getattr(resources, key) is not None and site.scheduler is SchedulerKind.LOCAL:
+            raise Complaint(
+                f"resources.{key}",
+                f"site {site.name} is this one machine, where jobs start at once",
+                "leave it out, or name a cluster: --site NAME",
+            )
     if resources.mem_mb is not None and not site.dialect.mem:
         raise Complaint(
             "resources.mem",

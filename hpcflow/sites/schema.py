@@ -34,19 +34,12 @@ from hpcflow.model.kinds import (
     Word,
     WrongKey,
 )
+from hpcflow.model.sbatch import DEPENDED_ON, SbatchOptions
 from hpcflow.sites.prices import Price
 from hpcflow.sites.store_price import ScratchPrice, StorePrice
 from hpcflow.sites.weights import Weights
 
-#: Options that would make another thing of a job than the one that hpcflow watches: several jobs,
-#: no job, one that never starts, one whose log, environment, name or end is elsewhere.
-_NOT_FOR_SBATCH: Final = frozenset({
-    "array", "wrap", "test-only", "help", "usage", "version", "wait", "hold", "dependency",
-    "begin", "chdir", "input", "output", "error", "open-mode", "export", "export-file",
-    "get-user-env", "job-name", "requeue", "no-requeue", "signal", "clusters", "uid", "gid",
-    "ignore-pbs", "parsable",
-})  # fmt: skip
-#: The same of the one job step that a script starts.
+#: Options that would make another thing of the one job step that a script starts.
 _NOT_FOR_SRUN: Final = frozenset({
     "multi-prog", "test-only", "help", "usage", "version", "input", "output", "error", "export",
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "kill-on-bad-exit", "no-kill", "wait",
@@ -72,7 +65,7 @@ _OPTION: Final = Matching(
     "not an option in its long form, such as --hint=nomultithread",
 )
 #: An option as it stands after ``#SBATCH``, such as ``--network=disable_rdzv_get``.
-Option = Annotated[str, _OPTION, _without(_NOT_FOR_SBATCH), Kind("sbatch option")]
+Option = Annotated[str, _OPTION, _without(DEPENDED_ON), Kind("sbatch option")]
 SrunOption = Annotated[str, _OPTION, _without(_NOT_FOR_SRUN), Kind("srun option")]
 Features = Annotated[
     str,
@@ -186,6 +179,11 @@ class Partition(Section):
     )
     qos: Word | None = Field(None, description="QOS that belongs to it.")
     constraint: Features | None = Field(None, description="Constraint it needs.")
+    sbatch: SbatchOptions = Field(
+        default_factory=dict,
+        description="Options of sbatch that every job here gets, as `resources.sbatch` of a "
+        "config. A config's own go over them.",
+    )
     auto: bool = Field(True, description="Whether `partition: auto` may choose it.")
     price: Price | None = Field(None, description="What it costs; unknown if absent.")
 

@@ -81,6 +81,22 @@ def changed(old: str, new: str) -> str:
             changed("nodes: 1", "gpus_per_node: 5"),
             ["config.yaml:4", "resources.gpus_per_node", "5", "4"],
         ),
+        (
+            changed("nodes: 1", "sbatch: {reservation: x, mem: 1G}"),
+            ["config.yaml:4", "resources.sbatch.mem", "resources.mem"],
+        ),
+        (
+            changed("nodes: 1", "sbatch: {--licenses: matlab}"),
+            ["config.yaml:4", "resources.sbatch", "without its dashes"],
+        ),
+        (
+            changed("script: train.py", "command: ./train | tee log"),
+            ["config.yaml:2", "command", "'|'", "no shell runs this"],
+        ),
+        (
+            changed("script: train.py", "command: 'true'\nbefore: [./a, '']"),
+            ["config.yaml:3", "before[1]", "without a program"],
+        ),
         (changed("train.py", "trian.py"), ["config.yaml:2", "script", "trian.py"]),
         ("name: [unclosed\n", ["config.yaml"]),
         ("", ["config.yaml", "empty"]),

@@ -98,3 +98,54 @@ def test_a_script_is_run_by_python_and_its_output_is_seen_at_once() -> None:
 )
 def test_one_rank_per_gpu_unless_told_otherwise(resources: dict[str, int], ranks: int) -> None:
     assert Resources(**resources).ranks_per_node == ranks
+
+
+def command_of(text: str) -> list[str] | None:
+    return spec_of({"name": "a", "command": text}).command
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("python3 train.py --lr 0.1", ["python3", "train.py", "--lr", "0.1"]),
+        ("./run 'two words' \"it's\" a\\ b", ["./run", "two words", "it's", "a b"]),
+        ("./run {{ params.lr }} --x={{run.id}}", ["./run", "{{params.lr}}", "--x={{run.id}}"]),
+        ("./run '|' \"a > b\" 'a;b'", ["./run", "|", "a > b", "a;b"]),
+        ("./run '$HOME' \\$HOME *.txt #1", ["./run", "$HOME", "$HOME", "*.txt", "#1"]),
+        ("  ./run\t'' ", ["./run", ""]),
+        ("./run --cost=5$ 100%", ["./run", "--cost=5$", "100%"]),
+    ],
+)
+def test_a_command_may_be_one_text_that_is_split_as_a_shell_would(
+    text: str, words: list[str]
+) -> None:
+    assert command_of(text) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("./a | ./b", "'|'"),
+        ("./a && ./b", "'&'"),
+        ("./a; ./b", "';'"),
+        ("./a > out", "'>'"),
+        ("./a $HOME/x", "'$H'"),
+        ("./a ${X}", "'${'"),
+        ("./a $(date)", "'$('"),
+        ("./a `date`", "'`'"),
+        ("./a\n./b", "a line end"),
+        ("./a 'unclosed", "no closing quotation"),
+        ("./a \\", "no escaped character"),
+    ],
+)
+def test_a_command_that_only_a_shell_can_run_is_refused(text: str, shown: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        command_of(text)
+    assert shown in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "''"])
+def test_a_command_has_a_program(text: str) -> None:
+    for config in ({"command": text}, {"command": "true", "before": [text]}):
+        with pytest.raises(ValidationError):
+            spec_of({"name": "a", **config})

@@ -157,3 +157,39 @@ def test_only_what_our_own_options_set_of_slurms_variables_is_kept() -> None:
     for name in ("GPUS_PER_NODE", "HINT", "MEM_PER_NODE", "CPUS_PER_TASK", "NTASKS_PER_NODE"):
         assert f"    SLURM_{name}) ;;" in script
     assert "SLURM_PARTITION" not in script
+
+
+def test_other_options_of_the_run_win_over_those_of_its_partition_and_of_the_site() -> None:
+    gpu = a_site().partitions["gpu"].model_dump(by_alias=True)
+    gpu["sbatch"] = {"licenses": "matlab", "reservation": "partition", "spread-job": True}
+    site = a_site(partitions={"gpu": gpu}, dialect={"options": ["--licenses=site", "--hint=site"]})
+    options = of_resources(site, sbatch={"reservation": "run", "mail-type": "END,FAIL", "tmp": 5})
+    own = options.index("--nodes=1")
+    assert options.index("--licenses=site") < options.index("--licenses=matlab")
+    added = {"--hint=site", "--licenses=matlab", "--reservation=run", "--spread-job", "--tmp=5"}
+    assert {*added, "--mail-type=END,FAIL"} <= set(options[:own]), "hpcflow's own come last"
+    assert "--reservation=partition" not in options
+
+
+def test_srun_keeps_what_the_run_adds() -> None:
+    spec = a_spec(resources={**FOUR_GPUS, "sbatch": {"hint": "nomultithread"}})
+    assert "SLURM_HINT" in script_of(a_run(spec), a_site())
+
+
+@pytest.mark.parametrize(
+    ("dialect", "asked"),
+    [("gres", "gpu:a100:4,nvme:1"), ("gpus-per-node", "nvme:1"), ("implied", "nvme:1")],
+)
+def test_other_generic_resources_take_no_gpus_away(dialect: str, asked: str) -> None:
+    options = of_resources(a_site(dialect={"gpus": dialect}), sbatch={"gres": "nvme:1"})
+    assert [option for option in options if option.startswith("--gres")] == [f"--gres={asked}"]
+
+
+def test_only_the_first_attempt_waits_for_other_jobs_and_a_time() -> None:
+    """Slurm forgets jobs, and refuses a dependency on one that it does not know."""
+    spec = a_spec(resources={"dependency": "afterok:12", "begin": "now+1hour", "nice": 100})
+    once = {"--dependency=afterok:12", "--begin=now+1hour"}
+    assert {*once, "--nice=100"} <= set(header(spec, a_site()))
+    again = set(header(spec, a_site(), attempt=2))
+    assert "--nice=100" in again
+    assert not once & again

@@ -232,3 +232,66 @@ def test_a_notice_that_comes_too_early_waits_for_the_program(bench: Bench) -> No
     job.send_signal(signal.SIGUSR2)
     fifo.write_text("go\n")
     assert job.wait(120) == 0, bench.log()
+
+
+def test_commands_run_before_the_program_and_after_it(bench: Bench) -> None:
+    """In turn, with the variables of the program and the names filled in."""
+    say = "sh -c 'echo \"$@\" $OWN $HPCFLOW_ATTEMPT >> said' sh"
+    written(
+        bench,
+        "sh",
+        "-c",
+        "echo program >> said",
+        before=[f"{say} first", ["sh", "-c", "echo second {{ params.lr }} >> said"]],
+        after=[f"{say} third", f"{say} fourth"],
+        params={"lr": 0.1},
+        environment={"variables": {"OWN": "own"}},
+    )
+    assert bench.execute() == 0, bench.log()
+    said = (bench.work / "said").read_text().splitlines()
+    assert said == ["first own 1", "second 0.1", "program", "third own 1", "fourth own 1"]
+
+
+def test_what_fails_before_the_program_is_the_end_of_the_attempt(bench: Bench) -> None:
+    before = ["true", "sh -c 'exit 7'", "touch next"]
+    written(bench, "touch", "ran", before=before, after=["touch after"])
+    assert bench.execute() == 7
+    assert "hpcflow: this command has failed with exit code 7: sh -c exit 7" in bench.log()
+    assert bench.events()[-1]["exit_code"] == 7
+    assert not [*bench.work.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "exit 3",
+        "exit 75",
+        ': > "$HPCFLOW_ATTEMPT_DIR/resubmit"',
+        'while [ ! -e "$HPCFLOW_NOTICE" ]; do kill -s USR2 "$(cat job)"; sleep 0.05; done',
+    ],
+)
+def test_nothing_runs_after_a_program_that_has_not_completed(bench: Bench, program: str) -> None:
+    written(bench, "sh", "-c", program, after=["touch after"])
+    job = bench.start()
+    (bench.work / "job").write_text(f"{job.pid}\n")
+    job.wait(120)
+    assert not (bench.work / "after").exists()
+
+
+def test_a_run_whose_last_command_fails_has_not_completed(bench: Bench) -> None:
+    written(bench, "true", after=["false", "touch after"])
+    assert bench.execute() == 1
+    assert not (bench.work / "after").exists()
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_notice_ends_no_command_beside_the_program(bench: Bench, where: str) -> None:
+    wait = "sh -c 'touch up; while [ ! -e go ]; do sleep 0.05; done; touch done'"
+    written(bench, "true", **{where: [wait]})
+    job = bench.start()
+    poll(lambda: (bench.work / "up").exists(), 120, bench.log)
+    job.send_signal(signal.SIGUSR2)
+    poll(lambda: bench.attempt.notice.exists(), 120, bench.log)
+    (bench.work / "go").touch()
+    assert job.wait(120) == 0
+    assert (bench.work / "done").exists()

@@ -424,3 +424,33 @@ def test_a_conda_two_folders_up_is_of_an_installation_that_others_share(
         os.chown(path, EVE if path.name == "env" else owner, -1)
     assert bench.execute() == 0, bench.log()
     assert f"conda activate {scratch}/ada/env\n" in bench.log()
+
+
+def test_lines_of_setup_are_run_by_the_job_and_what_they_export_is_kept(bench: Bench) -> None:
+    """After the environment, in the working directory; with quotes as they were written."""
+    (bench.work / "env.sh").write_text('export OF_FILE="$PWD"\n')
+    setup = [
+        "source ./env.sh",
+        'export WORDS="it\'s $(echo two) words"',
+        "if true; then\n  export BLOCK='a\nb'\nfi",
+        "ulimit -c 0",
+        '[ -z "$NOT_SET" ]',
+        "export OWN=setup",
+    ]
+    environment = {"setup": setup, "variables": {"OWN": "variables"}}
+    written(bench, sys.executable, str(RANK), str(bench.work), "0", environment=environment)
+    assert bench.execute() == 0, bench.log()
+    environ = json_of(bench.work / "none.json")["environ"]
+    assert environ["OF_FILE"] == str(bench.work)
+    assert environ["WORDS"] == "it's two words"
+    assert environ["BLOCK"] == "a\nb"
+    assert environ["OWN"] == "variables"
+
+
+@pytest.mark.parametrize("line", ["false", "source ./nowhere.sh", "if", "export A=1; (exit 3)"])
+def test_an_item_of_setup_that_fails_fails_the_attempt(bench: Bench, line: str) -> None:
+    written(bench, "touch", "ran", environment={"setup": ["true", line, "true"]})
+    assert bench.execute() == 1
+    assert "item 1 of environment.setup has failed" in bench.log()
+    assert bench.events()[-1]["exit_code"] == 1
+    assert not (bench.work / "ran").exists()
