@@ -9,7 +9,7 @@ A problem is refused if the job would meet it, too:
 
 What may only show that this machine is another one is a warning: a Python for other CPUs, a program
 that is not on PATH. With ``login_nodes_differ`` in the site file, or with the user's own templates,
-every problem is.
+every problem is. So is what ``environment.setup`` or ``before`` may bring: Python, program, script.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -137,6 +137,16 @@ def _paths(plan: Plan, program: _Program) -> Iterator[Finding]:
             source = Path(mount.partition(":")[0])
             yield from _missing(plan, (*key, "mounts", number), source, "mount source")
         return
+    yield from _uncertain(_program_files(plan, program), if_any=plan.run.spec.before)
+
+
+def _uncertain(findings: Iterator[Finding], *, if_any: Sequence[object]) -> Iterator[Finding]:
+    """Yield findings as warnings if something in the job may mend them."""
+    return (replace(each, is_certain=each.is_certain and not if_any) for each in findings)
+
+
+def _program_files(plan: Plan, program: _Program) -> Iterator[Finding]:
+    working_dir = plan.run.working_dir
     if "/" in program.name:
         path = Path(working_dir, program.name)
         yield from _missing(plan, ("command", 0), path, "program")
@@ -237,9 +247,10 @@ def _environment(
 def _found(plan: Plan, program: _Program, question: Question, answer: Answer) -> Iterator[Finding]:
     problems = list(_modules(plan, question, answer))
     yield from problems
-    found = [*_conda(question, answer), *_python(plan, program, question, answer)]
     # Without its modules, an environment may lack what it has in the job.
-    yield from (replace(each, is_certain=each.is_certain and not problems) for each in found)
+    yield from _uncertain(_conda(question, answer), if_any=problems)
+    later = [*problems, *plan.run.spec.environment.setup, *plan.run.spec.before]
+    yield from _uncertain(_python(plan, program, question, answer), if_any=later)
 
 
 def _question(plan: Plan, program: _Program, settings: Settings) -> Question | None:

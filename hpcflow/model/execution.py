@@ -157,7 +157,8 @@ class Resources(Section):
         | None
     ) = Field(
         None,
-        description="Jobs that the first attempt waits for, as `sbatch --dependency` takes them.",
+        description="Jobs that must end before the first attempt starts, as for "
+        "`sbatch --dependency`.",
         examples=["afterok:1234"],
     )
     begin: (
@@ -172,7 +173,7 @@ class Resources(Section):
         | None
     ) = Field(
         None,
-        description="When the first attempt may start, as `sbatch --begin` takes it.",
+        description="Earliest start of the first attempt, as for `sbatch --begin`.",
         examples=["now+2hours"],
     )
     nice: (
@@ -180,14 +181,13 @@ class Resources(Section):
         | None
     ) = Field(
         None,
-        description="By how much the priority of each attempt is lowered, as `sbatch --nice` "
-        "takes it.",
+        description="Lower the priority of each attempt by this much, as `sbatch --nice`.",
         examples=[1000],
     )
     sbatch: SbatchOptions = Field(
         default_factory=dict,
-        description="Other options of sbatch by their long names without the dashes; `true` for "
-        "one without a value. Those that hpcflow says itself are refused.",
+        description="Further options of sbatch, by their long names without dashes; `true` for "
+        "an option without a value. Options that hpcflow sets are refused.",
         examples=[{"reservation": "course", "mail-type": "FAIL,END"}],
     )
 
@@ -259,9 +259,10 @@ class Environment(Section):
     )
     setup: list[Text] = Field(
         default_factory=list,
-        description="Lines of bash that the job script runs after that, in the working directory "
-        "of the first node; what they export reaches the program on all nodes. An item that fails "
-        "fails the attempt. `variables` and `secrets` are set later.",
+        description="Lines of bash. The job script runs them in the working directory of the "
+        "first node, after modules, venv or conda are loaded. Exported variables reach the program "
+        "on all nodes; `variables` and `secrets` override them. An item that fails fails the "
+        "attempt.",
         examples=[["source /opt/intel/setvars.sh", "ulimit -s unlimited"]],
     )
     container: Container | None = Field(

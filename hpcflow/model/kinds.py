@@ -146,22 +146,22 @@ def without_nul(text: str) -> str:
     return text
 
 
-#: In a shell, what is not quoted; and names with blanks around them, which stay one word.
+#: What a shell takes literally, what it interprets elsewhere, and names that hpcflow fills in.
 _QUOTED: Final = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _OF_SHELL: Final = re.compile(r"[|&;<>()`\n]|\$[A-Za-z_{(]")
 _FILLED_IN: Final = re.compile(r"\{\{\s*([A-Za-z0-9_.]+)\s*\}\}")
 
 
 def _split(value: object) -> object:
-    """A text as the words that a shell would make of it; what only a shell can do is refused."""
+    """Return the words of a text, split like a shell command. Refuse what needs a shell."""
     if not isinstance(value, str):
         return value
     text = _FILLED_IN.sub(r"{{\1}}", value.strip())
     if found := _OF_SHELL.search(_QUOTED.sub("", text)):
         shown = "a line end" if found[0] == "\n" else repr(found[0])
         raise ValueError(
-            f"{shown} is for a shell, and no shell runs this; write a script and name that, or put "
-            "it in quotes if the program is to get it"
+            f"no shell runs a command, and {shown} needs one: put the line into a script, or quote "
+            "it to pass it to the program"
         )
     try:
         return shlex.split(text)

@@ -61,7 +61,7 @@ def _value(value: object) -> object:
     if value is True:
         return ""
     if value is False or value is None:
-        raise ValueError("leave the option out; `true` is for one that takes no value")
+        raise ValueError("`true` is for options without a value; to leave an option out, remove it")
     if isinstance(value, (int, float)):
         return number_as_text(value)
     return value
@@ -73,8 +73,8 @@ def _check(options: dict[str, str]) -> dict[str, str]:
         own = name if name in _OWN else next((each for each in _OWN if each.startswith(name)), None)
         if own is not None:
             key = _KEYS.get(own)
-            instead = f"write `{key}`" if key else "hpcflow depends on what it says"
-            raise WrongKey(f"hpcflow itself says --{own} to sbatch; {instead}", name)
+            instead = f"write `{key}`" if key else "no config can change it"
+            raise WrongKey(f"hpcflow sets --{own}; {instead}", name)
         if name == "gres" and "gpu" in value:
             raise WrongKey("write `resources.gpus_per_node` for GPUs", name)
     return options
@@ -82,11 +82,11 @@ def _check(options: dict[str, str]) -> dict[str, str]:
 
 _NAME: Final = Matching(
     r"[a-z][a-z0-9-]*",
-    "not the long name of an option of sbatch without its dashes, such as mail-type",
+    "not a long option of sbatch without its dashes, such as mail-type",
 )
 _VALUE: Final = Matching(
     r"[A-Za-z0-9_.,:+/&|*()\[\]%@=!-]*",
-    "not a value of an option as hpcflow passes it on: letters, digits and _.,:+/&|*()[]%@=!-",
+    "hpcflow passes only letters, digits and _.,:+/&|*()[]%@=!- to sbatch",
     1000,
 )
 #: The empty text stands for an option without a value.

@@ -45,8 +45,8 @@ class RunSpec(Section):
     command: Command | None = Field(
         None,
         min_length=1,
-        description="Program and arguments: each an item of its own, or one text that is split as "
-        "a shell would. It goes through no shell.",
+        description="Program and arguments, as a list or as one text that is split like a shell "
+        "command. No shell runs it.",
         examples=["./simulate --threads 8"],
     )
     script: Path | None = Field(
@@ -70,13 +70,14 @@ class RunSpec(Section):
     )
     before: list[Command] = Field(
         default_factory=list,
-        description="Commands that each attempt runs first, one after the other, on its first "
-        "node: in the environment, but outside a container. If one fails, the attempt fails.",
+        description="Commands that each attempt runs before the program, in order, on the first "
+        "node, in the environment but outside a container. A command that fails fails the attempt.",
         examples=[["python3 unpack.py --to /tmp/data"]],
     )
     after: list[Command] = Field(
         default_factory=list,
-        description="The same once the program has completed. If one fails, the attempt fails.",
+        description="Commands that an attempt runs in the same way after the program has "
+        "completed.",
         examples=[["python3 evaluate.py"]],
     )
     params: Params = Field(

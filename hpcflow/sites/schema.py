@@ -181,8 +181,8 @@ class Partition(Section):
     constraint: Features | None = Field(None, description="Constraint it needs.")
     sbatch: SbatchOptions = Field(
         default_factory=dict,
-        description="Options of sbatch that every job here gets, as `resources.sbatch` of a "
-        "config. A config's own go over them.",
+        description="Options of sbatch for every job in this partition, as `resources.sbatch` of "
+        "a config. The config's options override them.",
     )
     auto: bool = Field(True, description="Whether `partition: auto` may choose it.")
     price: Price | None = Field(None, description="What it costs; unknown if absent.")

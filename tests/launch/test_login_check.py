@@ -451,3 +451,32 @@ def test_a_dry_run_asks_slurm_whether_it_would_take_the_job(
     monkeypatch.setattr(node.slurm, "predicted_start", refuse)
     with pytest.raises(SubmissionRefused, match="Invalid account"):
         rehearse(node.plan(), settings=node.settings, clock=node.clock)
+
+
+@pytest.mark.parametrize(
+    ("config", "brings", "what"),
+    [
+        (
+            "launch: {framework: none}\ncommand: ./simulate --fast\n",
+            "before: [make simulate]",
+            "no program HERE/simulate",
+        ),
+        (
+            "launch: {framework: none}\ncommand: python3 made.py\n",
+            "before: [[cp, train.py, made.py]]",
+            "no script HERE/made.py",
+        ),
+        (
+            "script: train.py\nlaunch: {launcher: torchrun}\nenvironment:\n  venv: env\n",
+            "  setup: [pip install torch]",
+            "the launcher torchrun needs torch",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("venv")
+def test_what_the_job_may_bring_itself_is_warned_of(
+    node: LoginNode, config: str, brings: str, what: str
+) -> None:
+    assert what in node.refusal(config)
+    (warned,) = node.warnings(config + brings)
+    assert what in warned.replace(str(node.folder), "HERE")

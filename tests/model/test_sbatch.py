@@ -39,7 +39,7 @@ def test_values_are_written_as_sbatch_takes_them() -> None:
         ("priority", "resources.nice"),
         ("requeue", "retry"),
         ("wrap", "command"),
-        ("output", "hpcflow depends on"),
+        ("output", "hpcflow sets --output"),
     ],
 )
 def test_what_hpcflow_says_itself_is_refused_with_the_key_to_use(name: str, key: str) -> None:

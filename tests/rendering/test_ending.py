@@ -287,7 +287,12 @@ def test_a_run_whose_last_command_fails_has_not_completed(bench: Bench) -> None:
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_a_notice_ends_no_command_beside_the_program(bench: Bench, where: str) -> None:
     wait = "sh -c 'touch up; while [ ! -e go ]; do sleep 0.05; done; touch done'"
-    written(bench, "true", **{where: [wait]})
+    written(
+        bench,
+        "true",
+        before=[wait] if where == "before" else [],
+        after=[wait] if where == "after" else [],
+    )
     job = bench.start()
     poll(lambda: (bench.work / "up").exists(), 120, bench.log)
     job.send_signal(signal.SIGUSR2)

@@ -72,6 +72,14 @@ def cases() -> dict[str, Callable[[], str]]:
         Launcher.NONE,
         integrity=replace(AN_INTEGRITY_CHECK, opens_log=True),
     )
+    found["devcluster-commands.sbatch"] = partial(
+        _script,
+        resource_dir("site_configs") / "devcluster.yaml",
+        Launcher.SRUN,
+        environment={"setup": ["source 'it is.sh'", "if true; then\n  export A=1\nfi"]},
+        before=["./unpack --to 'a b'"],
+        after=[["./evaluate", "{{ params.lr }}"], "./report"],
+    )
     for runtime in ("apptainer", "pyxis"):
         found[f"devcluster-{runtime}.sbatch"] = partial(
             _script,
