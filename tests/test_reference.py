@@ -171,7 +171,7 @@ def test_an_editor_accepts_what_hpcflow_accepts(tmp_path: Path, text: str) -> No
         "name: a b\ncommand: [x]\n",
         "name: a..b\ncommand: [x]\n",
         "name: 3\ncommand: [x]\n",
-        "name: a\ncommand: x\n",
+        "name: a\ncommand: 3\n",
         "name: a\ncommand: []\n",
         HEAD + "comand: [x]\n",
         HEAD + "nodes: 3\n",
