@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
@@ -27,6 +28,38 @@ class Provenance(BaseModel):
     git_commit: str | None = None
     git_dirty: bool | None = None
     data: dict[str, str] = Field(default_factory=dict, description="Data set -> version.")
+
+
+class CodeSnapshot(BaseModel):
+    """The code that all attempts of a run execute; hpcflow.storage.code_snapshot has the files."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    digest: str = Field(pattern="^[0-9a-f]{64}$", description="Of all names, modes and bytes.")
+    root: str = Field(description="The folder that it is a copy of.")
+    folder: str = Field(".", description="The working directory, relative to the root.")
+    files: dict[str, str] = Field(
+        default_factory=dict,
+        description="A word of the program -> the file that it means, relative to the root.",
+    )
+    paths: list[str] = Field(
+        default_factory=list,
+        description="Folders with Python packages, relative to the root, for PYTHONPATH.",
+    )
+
+
+def short_digest(digest: str) -> str:
+    """Return the part of a digest that stands in file names."""
+    return digest[:20]
+
+
+def code_place(runs: Path, digest: str) -> Path:
+    """Return where a snapshot lies on scratch.
+
+    Args:
+        runs: the folder with all runs of a user.
+    """
+    return runs / ".code" / short_digest(digest)
 
 
 class Mirror(BaseModel):
@@ -81,12 +114,22 @@ class Run(BaseModel):
     )
     repeat: int | None = Field(None, ge=0, description="Which of the runs of that trial, from 0.")
     estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")
+    code: CodeSnapshot | None = Field(
+        None, description="None where each attempt reads the code as it is then."
+    )
     provenance: Provenance
 
     @property
     def place_id(self) -> str:
         """Whose the run's folder in a store is: two clusters may have the same paths."""
         return self.place or self.run_dir
+
+    @property
+    def code_dir(self) -> str | None:
+        """The folder of the snapshot's files on scratch; None without a snapshot."""
+        if self.code is None:
+            return None
+        return str(code_place(Path(self.run_dir).parents[1], self.code.digest) / "files")
 
     @field_validator("spec", mode="before")
     @classmethod

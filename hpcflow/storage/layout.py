@@ -29,9 +29,12 @@
       start/<train_step>/                      a checkpoint of another run that it begins from
       runtime/hpcflow/runtime/                 a copy of hpcflow.runtime, for PYTHONPATH
       code/                                    uncommitted changes to the user's code
+      code/<digest>.tar.gz                     the code that the run executes; hidden if it may
+                                               hold secrets
       artifacts/  tensorboard/
     <scratch>/hpcflow/<project>/.<run_id>.restore/   what is being fetched from its mirror
     <scratch>/hpcflow/.runtime/<digest>/       what the runtime/ of all runs are hard links to
+    <scratch>/hpcflow/.code/<digest>/          code that runs execute; see code_snapshot.py
 
     $HPCFLOW_HOME/  (~/.hpcflow)               0700
       config.yaml                              the user's settings: site, ledger

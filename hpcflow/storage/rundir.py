@@ -21,6 +21,7 @@ from hpcflow.runtime.reading import (
     parse_object,
     read_file,
 )
+from hpcflow.storage.code_snapshot import CodeTree, add_code, discard_code
 from hpcflow.storage.files import (
     FOLDER_MODE,
     existing_parent,
@@ -62,6 +63,7 @@ def create_run(
     home: Home,
     *,
     code: Mapping[str, bytes] | None = None,
+    snapshot: CodeTree | None = None,
     start: Path | None = None,
     trust: Trust = NO_TRUST,
 ) -> RunDir:
@@ -75,6 +77,7 @@ def create_run(
         run: what to freeze; ``run.run_dir`` says where.
         home: where the run will be found.
         code: files for ``code/``: relative name -> content.
+        snapshot: the code that ``run.code`` means.
         start: the checkpoint of another run that becomes ``run.begins_from``. Its files are linked,
             where that is possible, for they never change.
         trust: who may replace directories on the path, besides root and this user.
@@ -89,8 +92,12 @@ def create_run(
     try:
         make_folders(final.parent, undo, check=partial(_require_own, final, trust))
         _require_own(final, trust)
+        if snapshot is not None:
+            undo.append(partial(discard_code, final.parent.parent, snapshot))
         undo.append(partial(shutil.rmtree, half))
         _build(half, run, code or {}, undo)
+        if snapshot is not None:
+            add_code(RunDir(half).code, final.parent.parent, snapshot)
         if start is not None and run.begins_from is not None:
             link_tree(start, half / run.begins_from)
         fsync_folder(half)

@@ -131,7 +131,7 @@ def _sums_below(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
-                yield prefix + entry.name, _sum(entry.path)
+                yield prefix + entry.name, cached_sum(entry.path)
             elif entry.name != _COMPILED:
                 yield from _sums_below(entry.path, f"{prefix}{entry.name}/")
 
@@ -141,7 +141,12 @@ def _sums_below(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
 _SUMS: dict[tuple[int, int, int, int], str] = {}
 
 
-def _sum(path: str) -> str:
+def cached_sum(path: str) -> str:
+    """Return the checksum of a file that only this user can have written.
+
+    Raises:
+        OSError: as for :func:`runtime_sum`.
+    """
     status = os.lstat(path)
     key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     is_known = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and key in _SUMS
@@ -169,7 +174,7 @@ def _shared_copy(
         with suppress(FileExistsError):
             shared.mkdir(mode=FOLDER_MODE)
             undo.append(shared.rmdir)  # fails, as it must, once others use it
-        if not _is_closed(shared):  # else another user could choose what our jobs run
+        if not is_closed(shared):  # else another user could choose what our jobs run
             return None
         if not copy.is_dir():
             _make_shared_copy(copy, files, undo)
@@ -186,12 +191,13 @@ def _is_the_installed(copy: Path, _changed: int) -> bool:
     """
     files = _installed()[1]
     folders = {copy / name.rpartition("/")[0] for name in files}
-    return all(_is_closed(each) for each in folders) and all(
+    return all(is_closed(each) for each in folders) and all(
         read_file(copy / name) == data for name, data in files.items()
     )
 
 
-def _is_closed(folder: Path) -> bool:
+def is_closed(folder: Path) -> bool:
+    """Whether ``folder`` is a directory of this user in which no other user can write."""
     status = folder.lstat()
     is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
     return stat.S_ISDIR(status.st_mode) and is_ours
