@@ -79,7 +79,9 @@ def prepare(
         overrides=overrides,
         granted=granted_resources(config, overrides, the_site, read_allocation(environ)),
     )
-    run_dir = create_run(plan.run, settings.home, code=plan.code, trust=plan.trust)
+    run_dir = create_run(
+        plan.run, settings.home, code=plan.code, snapshot=plan.snapshot, trust=plan.trust
+    )
     attempt = run_dir.attempt(1)
     attempt.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_durably(attempt.script, plan.script.encode())

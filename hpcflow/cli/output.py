@@ -16,7 +16,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo, echo_json, echo_message, safe
 
 if TYPE_CHECKING:
-    from hpcflow.model.run import Provenance
+    from hpcflow.model.run import Run
     from hpcflow.model.views import RunDetail, RunView
 
 STATE_COLOURS = {
@@ -97,12 +97,12 @@ def say_error(error: HpcflowError) -> None:
     echo_message(*map(redact, error.parts()), err=True)
 
 
-def provenance_of(detail: RunDetail) -> Provenance | None:
-    """Where a run came from; None where its run directory is gone."""
+def frozen_run(detail: RunDetail) -> Run | None:
+    """Return what a run was frozen as; None if its run directory is gone."""
     from hpcflow.storage.rundir import read_run
 
     try:
-        return read_run(RunDir(Path(detail.run.run_dir))).provenance
+        return read_run(RunDir(Path(detail.run.run_dir)))
     except HpcflowError:
         return None
 
@@ -131,13 +131,15 @@ def detail_json(detail: RunDetail, *, is_here: bool = True) -> dict[str, Any]:
         }
         for checkpoint in detail.checkpoints
     ]
-    provenance = provenance_of(detail) if is_here else None
+    frozen = frozen_run(detail) if is_here else None
+    provenance = frozen.provenance if frozen else None
     return {
         **run,
         "params": jsonable(detail.params),
         "overrides": provenance and provenance.overrides,
         "commit": provenance and provenance.git_commit,
         "has_uncommitted_changes": provenance and provenance.git_dirty,
+        "code": frozen and frozen.code and {"digest": frozen.code.digest, "root": frozen.code.root},
         "resources": detail.resources,
         "command": detail.command,
         "image": detail.image,

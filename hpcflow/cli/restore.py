@@ -260,6 +260,7 @@ def _print_program(outcome: Outcome) -> None:
         ("command", " ".join(map(shell_word, [*run.spec.program, *run.spec.args]))),
         ("and to resume", " ".join(map(shell_word, run.spec.resume_args))),
         ("params", json.dumps(run.spec.params) if run.spec.params else None),
+        ("code", _code(run)),
         ("working dir", run.working_dir),
         ("modules", " ".join(environment.modules)),
         ("venv", environment.venv),
@@ -276,6 +277,18 @@ def _print_program(outcome: Outcome) -> None:
             echo(f"    {what}: {value}")
     next_action = f"check that this is what you want, then: hpcflow resume {outcome.run_id}"
     echo(f"  → {next_action}", err=True)
+
+
+def _code(run: Run) -> str | None:
+    """Return which files of the snapshot, which comes from the store, the program is."""
+    from hpcflow.model.run import short_digest
+
+    if run.code is None:
+        return None
+    files = ", ".join(f"{word} is {name} there" for word, name in sorted(run.code.files.items()))
+    paths = "".join(f", Python imports from {name} there" for name in run.code.paths)
+    archive = f"{run.run_dir}/code/{short_digest(run.code.digest)}.tar.gz"
+    return f"the snapshot in {archive}: {files or 'named by no word of the command'}{paths}"
 
 
 def _other_sections(run: Run) -> Iterator[tuple[str, str]]:

@@ -19,9 +19,9 @@ from hpcflow.cli.failure import next_text, say_failure
 from hpcflow.cli.output import (
     STATE_COLOURS,
     detail_json,
+    frozen_run,
     metric_text,
     print_json,
-    provenance_of,
     site_text,
     state_text,
     state_word,
@@ -37,7 +37,7 @@ from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.budgets.amounts import Amounts
-    from hpcflow.model.run import Provenance
+    from hpcflow.model.run import Provenance, Run
     from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
 
 #: What can be the name or the id of a run, or its beginning.
@@ -131,7 +131,8 @@ def _unbilled(session: Session, detail: RunDetail) -> Amounts | None:
 
 def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True) -> None:
     run, run_dir = detail.run, RunDir(Path(detail.run.run_dir))
-    provenance = provenance_of(detail) if is_here else None
+    frozen = frozen_run(detail) if is_here else None
+    provenance = frozen.provenance if frozen else None
     echo(run.run_id, bold=True, nl=False)
     echo(f"  {state_text(run)}", fg=STATE_COLOURS[state_word(run)])
     progress = ""
@@ -150,6 +151,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True)
         "params": "  ".join(f"{name}={_value(value)}" for name, value in detail.params.items()),
         "overrides": "  ".join(provenance.overrides) if provenance else "",
         "commit": _commit(provenance),
+        "code": _code(frozen) if frozen else "",
         "progress": progress,
         "metrics": metric_text(run.metrics),
         "next": next_text(detail) if is_here else run.next_action or "",
@@ -180,6 +182,14 @@ def _commit(provenance: Provenance | None) -> str:
     if provenance is None or provenance.git_commit is None:
         return ""
     return provenance.git_commit + (", with uncommitted changes" if provenance.git_dirty else "")
+
+
+def _code(run: Run) -> str:
+    from hpcflow.model.run import short_digest
+
+    if run.code is None:
+        return "read live by each attempt"
+    return f"snapshot {short_digest(run.code.digest)} of {run.code.root}"
 
 
 def cost_text(detail: RunDetail, unbilled: Amounts | None) -> str:

@@ -230,7 +230,9 @@ def _made(plan: Plan, settings: Settings) -> RunDir:
     """The directory of a run; made before, if its sender was killed, or Slurm was full."""
     run_dir = RunDir(Path(plan.run.run_dir))
     if not run_dir.path.exists():
-        return create_run(plan.run, settings.home, code=plan.code, trust=plan.trust)
+        return create_run(
+            plan.run, settings.home, code=plan.code, snapshot=plan.snapshot, trust=plan.trust
+        )
     if checked_runtime_sum(run_dir, plan.trust) != installed_sum():
         raise StorageError(
             f"{run_dir.runtime} is of another version of hpcflow",

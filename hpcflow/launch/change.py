@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hpcflow.clock import Clock
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, Where
 from hpcflow.launch.choosing import charged_to
+from hpcflow.launch.frozen_code import frozen_code, no_code, state_of
 from hpcflow.launch.places import variables
 from hpcflow.launch.price import estimate_cost_usd
+from hpcflow.launch.provenance import DIFF_FILE
 from hpcflow.model.journal import Changed
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
@@ -23,13 +26,25 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import frozen_files
 
 
-def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Settings) -> Run:
-    """``run`` with ``overrides`` over what it asks for; nothing is written.
+@dataclass(frozen=True)
+class Change:
+    """A run that asks for something else than before.
+
+    Attributes:
+        diff: what is not committed of its new code; None if its code is the one of before.
+    """
+
+    run: Run
+    diff: bytes | None = None
+
+
+def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Settings) -> Change:
+    """Return ``run`` with ``overrides`` over what it asks for; nothing is written.
 
     Raises:
         SpecError: an override is wrong, a file that the new spec names is missing or unsafe, or it
             does not fit the site any more.
-        InputError: it is about what a run is found by.
+        InputError: it is about what a run is found by, or no snapshot of its code can be taken.
     """
     spec = change_spec(run.spec, overrides, checks_files=True)
     for key in ("name", "project"):
@@ -52,20 +67,39 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
         update["mirror"] = mirror_of(
             spec, site, variables(settings), user=settings.user, account=placement.account
         )
-    return run.model_copy(update=update)
+    new = run.model_copy(update=update)
+    if spec.program == run.spec.program and not any(_names_code(each) for each in overrides):
+        return Change(new)
+    new, taken, warnings = frozen_code(new, excluded=no_code(run, settings))
+    if taken is None and warnings:
+        raise InputError(
+            warnings[0],
+            where=Where(key="--set code"),
+            next_action="correct that, or read the code live: --set code=live",
+        )
+    state = state_of(new, taken)
+    git = {"git_commit": state.commit, "git_dirty": state.is_dirty}
+    new = new.model_copy(update={"provenance": run.provenance.model_copy(update=git)})
+    return Change(new, state.diff or b"")
+
+
+def _names_code(override: str) -> bool:
+    return override.partition("=")[0].strip() == "code"
 
 
 def freeze_anew(
-    run_dir: RunDir, run: Run, overrides: Sequence[str], *, settings: Settings, clock: Clock
+    run_dir: RunDir, change: Change, overrides: Sequence[str], *, settings: Settings, clock: Clock
 ) -> None:
-    """Write ``run`` over what was frozen, and say so; the caller holds the run's submit lock.
+    """Write ``change`` over what was frozen, and say so; the caller holds the run's submit lock.
 
     In this order: a process that reads the record reads ``run.json`` again.
 
     Raises:
         StorageError: it could not be written.
     """
-    for name, data in frozen_files(run).items():
+    if change.diff is not None:
+        write_durably(run_dir.code / DIFF_FILE, change.diff)
+    for name, data in frozen_files(change.run).items():
         write_durably(run_dir.path / name, data)
     record = Changed(at=clock.now(), by=settings.user, overrides=list(overrides))
     journal.append(run_dir, record, begins=True)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import re
 import resource
+import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,10 @@ _MAX_DATA_BYTES: Final = 1 << 30
 _MAX_STACK_BYTES: Final = 16 << 20
 #: Before the difference, git names each changed file in a line.
 _MAX_NAMES_BYTES: Final = 1 << 20
+#: The limit of a list of all files in a work tree.
+_MAX_LIST_BYTES: Final = 16 << 20
+#: The limit of such a list without git.
+_MAX_WALKED: Final = 100_000
 #: Parts of a path that git never writes into an index.
 _NO_NAMES: Final = frozenset({b"", b".", b"..", b".git"})
 #: git uses one and removes old ones.
@@ -67,6 +73,10 @@ _ASKING: Final = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksP
 
 class GitError(Exception):
     """git did not answer; the text says why."""
+
+
+class TooManyFilesError(GitError):
+    """A work tree has more files than hpcflow lists."""
 
 
 @dataclass(frozen=True)
@@ -124,33 +134,7 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
     Raises:
         GitError: git failed.
     """
-    try:
-        temporary = temporary_folder()
-    except StorageError as error:
-        raise GitError(error.message) from error
-    with temporary as name:
-        ours = Path(name)
-        try:
-            for part in ("objects", "refs"):
-                (ours / part).mkdir()
-            (ours / "HEAD").write_text(f"{repository.commit}\n")
-            (ours / "config").write_text(_config(repository.settings))
-            for shared in islice(repository.git_dir.glob("sharedindex.*"), _MAX_SHARED_INDEXES):
-                (ours / shared.name).symlink_to(shared)
-        except OSError as error:
-            raise GitError(str(error)) from error
-        environment = _environment() | {
-            "HOME": name,
-            "XDG_CONFIG_HOME": name,
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_SYSTEM": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_DIR": name,
-            "GIT_WORK_TREE": str(repository.top),
-            "GIT_OBJECT_DIRECTORY": str(repository.objects),
-            "GIT_INDEX_FILE": str(repository.git_dir / "index"),
-        }
+    with _own_git_dir(repository) as environment:
         answer = _git(
             folder,
             *("--no-pager", "-c", "core.quotePath=false", *_threads(), "diff", "--patch-with-raw"),
@@ -168,6 +152,130 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
         if not _NO_NAMES.isdisjoint(path.strip(b'"').lower().split(b"/")):
             raise GitError(f"git's index names a file elsewhere: {path.decode(errors='replace')}")
     return diff[: max_bytes + 1]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The names in a work tree, relative to its top.
+
+    Attributes:
+        files: tracked and untracked files that git does not ignore. Some may be missing, and some
+            are folders that are repositories of their own, perhaps with a ``/`` at the end.
+        ignored: what git ignores; a folder that it ignores as a whole is one name. Of very many,
+            the first.
+    """
+
+    files: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def list_files(top: Path, repository: Repository | None) -> Listing:
+    """Return what lies in the folder ``top``: the work tree of ``repository``, or of none.
+
+    Without a repository, the files ``.gitignore`` hold all the same, if git is installed.
+
+    Raises:
+        TooManyFilesError: there are too many files.
+        GitError: git failed.
+    """
+    if shutil.which("git") is None and not any((each / ".git").exists() for each in _up(top)):
+        return Listing(tuple(islice(_walk(top), _MAX_WALKED)), ())
+    files = [each for each in _exclude_files(repository) if each.is_file()]
+    ignoring = ["--exclude-per-directory=.gitignore"]
+    ignoring += [f"--exclude-from={each}" for each in files]
+    found = []
+    with _own_git_dir(repository or _none(top)) as environment:
+        ignored = ("--others", "--ignored", "--directory")
+        for which in (("--cached", "--others"), ignored):
+            answer = _git(
+                top,
+                *("--no-pager", *_threads(), "ls-files", "-z", *which, *ignoring),
+                environment=environment,
+                max_bytes=_MAX_LIST_BYTES,
+            )
+            if len(answer) > _MAX_LIST_BYTES and which != ignored:
+                raise TooManyFilesError(f"there are too many files in {top}")
+            names = dict.fromkeys(answer.split(b"\0")[:-1])
+            for name in names:
+                if not _NO_NAMES.isdisjoint(name.rstrip(b"/").lower().split(b"/")):
+                    raise GitError(f"git's index names a file elsewhere: {os.fsdecode(name)}")
+            found.append(tuple(os.fsdecode(name) for name in names))
+    return Listing(*found)
+
+
+def _up(folder: Path) -> tuple[Path, ...]:
+    return (folder, *folder.parents)
+
+
+def _walk(top: Path) -> Iterator[str]:
+    """Yield the names of all files below ``top``, as git does."""
+    for folder, folders, names in os.walk(top):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in (*names, *links):
+            yield Path(folder, name).relative_to(top).as_posix()
+
+
+def _none(top: Path) -> Repository:
+    """Return an empty repository for a folder that is in none."""
+    return Repository("0" * 40, top / ".git", top, top, {})
+
+
+def _exclude_files(repository: Repository | None) -> Iterator[Path]:
+    """Yield the files with patterns that git would read, beside each ``.gitignore``."""
+    if repository is not None:
+        yield repository.objects.parent / "info/exclude"
+    yield _own_exclude_file(os.environ.get("HOME"), os.environ.get("XDG_CONFIG_HOME"))
+
+
+@lru_cache(maxsize=4)
+def _own_exclude_file(_home: str | None, settings: str | None) -> Path:
+    """Return the file with the patterns of this user."""
+    try:
+        answer = _git(
+            Path("/"),
+            *(*_ASKING, "config", "--global", "--type=path", "--get", "core.excludesFile"),
+            environment=_environment(),
+        )
+        return Path(os.fsdecode(answer).rstrip("\n"))
+    except GitError:  # the user has named none
+        return Path(settings or os.path.expanduser("~/.config"), "git/ignore")  # noqa: PTH111
+
+
+@contextmanager
+def _own_git_dir(repository: Repository) -> Iterator[dict[str, str]]:
+    """Yield an environment in which git works on ``repository`` with hpcflow's configuration.
+
+    Raises:
+        GitError: it cannot be made.
+    """
+    try:
+        temporary = temporary_folder()
+    except StorageError as error:
+        raise GitError(error.message) from error
+    with temporary as name:
+        ours = Path(name)
+        try:
+            for part in ("objects", "refs"):
+                (ours / part).mkdir()
+            (ours / "HEAD").write_text(f"{repository.commit}\n")
+            (ours / "config").write_text(_config(repository.settings))
+            for shared in islice(repository.git_dir.glob("sharedindex.*"), _MAX_SHARED_INDEXES):
+                (ours / shared.name).symlink_to(shared)
+        except OSError as error:
+            raise GitError(str(error)) from error
+        yield _environment() | {
+            "HOME": name,
+            "XDG_CONFIG_HOME": name,
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_SYSTEM": os.devnull,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_DIR": name,
+            "GIT_WORK_TREE": str(repository.top),
+            "GIT_OBJECT_DIRECTORY": str(repository.objects),
+            "GIT_INDEX_FILE": str(repository.git_dir / "index"),
+        }
 
 
 def _threads() -> tuple[str, ...]:

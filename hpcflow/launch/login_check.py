@@ -62,7 +62,11 @@ def check_on_login_node(plan: Plan, settings: Settings, clock: Clock) -> list[st
     Raises:
         SpecError: with everything that it will not find.
     """
-    program = _Program.of(plan)
+    code = plan.run.code
+    folders = () if code is None else tuple(str(Path(code.root, path)) for path in code.paths)
+    # The snapshot is not on scratch yet. What it was taken from a moment ago is the same.
+    plan = replace(plan, run=plan.run.model_copy(update={"code": None}))
+    program = _Program.of(plan, folders)
     findings = list(_paths(plan, program))
     if not findings:
         findings = list(_environment(plan, program, settings, clock))
@@ -90,14 +94,16 @@ class _Program:
         name: its first word.
         script: the Python script, and the key that names it.
         python: the name of the Python that is needed; None if none is.
+        folders: with its own Python packages.
     """
 
     name: str
     script: tuple[Path, KeyPath] | None
     python: str | None
+    folders: tuple[str, ...]
 
     @classmethod
-    def of(cls, plan: Plan) -> _Program:
+    def of(cls, plan: Plan, folders: tuple[str, ...]) -> _Program:
         spec, working_dir = plan.run.spec, plan.run.working_dir
         words = program_argv(plan.run)
         is_python = _PYTHON.fullmatch(PurePosixPath(words[0]).name) is not None
@@ -112,7 +118,7 @@ class _Program:
                 script = Path(working_dir, words[index]), key
         if plan.placement.launcher is Launcher.TORCHRUN:
             python = "python3"
-        return cls(words[0], script, python)
+        return cls(words[0], script, python, folders)
 
 
 def _paths(plan: Plan, program: _Program) -> Iterator[Finding]:
@@ -285,6 +291,7 @@ def _question(plan: Plan, program: _Program, settings: Settings) -> Question | N
         program.python,
         script,
         torch=plan.placement.launcher is Launcher.TORCHRUN,
+        python_path=program.folders,
     )
 
 

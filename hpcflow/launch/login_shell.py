@@ -85,6 +85,7 @@ class Question:
         python: the name of the Python to start; None for none.
         script: compiled by that Python.
         torch: whether that Python is to find torch.
+        python_path: folders that it looks into first.
     """
 
     modules: tuple[str, ...] = ()
@@ -96,6 +97,7 @@ class Question:
     python: str | None = None
     script: str | None = None
     torch: bool = False
+    python_path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,8 @@ def _lines(question: Question) -> Iterator[str]:
         yield f"conda activate {sh(question.conda)} || echo conda failed >&3"
     for name, value in question.variables:
         yield f"export {name}={sh(value)}"
+    if question.python_path:
+        yield f"export PYTHONPATH={sh(':'.join(question.python_path))}${{PYTHONPATH:+:$PYTHONPATH}}"
     if question.program is not None:
         yield f"command -v {sh(question.program)} || echo program none >&3"
     if question.python is not None:

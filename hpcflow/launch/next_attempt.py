@@ -8,6 +8,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import SubmissionRefused
 from hpcflow.launch import submission
 from hpcflow.launch.committing import Commitment, commitment_of
+from hpcflow.launch.frozen_code import no_code, renew_code
 from hpcflow.launch.mtbf import mtbf_of
 from hpcflow.launch.next_placement import next_placement
 from hpcflow.launch.places import template_dirs, trust_on
@@ -41,7 +42,8 @@ class NextAttempt:
     Raises:
         SpecError: the run does not fit its site any more.
         ScratchError: another user could replace a directory on the path to the run directory.
-        StorageError: its ``runtime/`` cannot be read, or another user owns a file in it.
+        StorageError: its ``runtime/`` cannot be read, or another user owns a file in it; or its
+            code snapshot is lost.
         ValueError: the id of the job to be waited for is none of Slurm's.
     """
 
@@ -66,6 +68,7 @@ class NextAttempt:
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
         self._mtbf_s = mtbf_of(run, settings, clock.now())
         trust = trust_on(site, settings, self._placement.account)
+        renew_code(run_dir, run, excluded=no_code(run, settings))
         self._integrity = make_integrity_check(
             run_dir.path, trust, checked_runtime_sum(run_dir, trust)
         )

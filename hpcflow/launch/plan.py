@@ -17,6 +17,7 @@ from hpcflow.config import load_spec
 from hpcflow.documents import Document
 from hpcflow.errors import SpecError
 from hpcflow.launch.choosing import Chooser, charged_to
+from hpcflow.launch.frozen_code import frozen_code, no_code, state_of
 from hpcflow.launch.mtbf import mtbf_of
 from hpcflow.launch.places import (
     require_plain,
@@ -26,7 +27,8 @@ from hpcflow.launch.places import (
     variables,
 )
 from hpcflow.launch.price import estimate_cost_usd
-from hpcflow.launch.provenance import code_state, provenance
+from hpcflow.launch.provenance import DIFF_FILE, CodeState, provenance
+from hpcflow.launch.snapshot import Taken
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
@@ -39,6 +41,7 @@ from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
+from hpcflow.storage.code_snapshot import CodeTree
 from hpcflow.storage.runtime_copy import installed_sum
 
 
@@ -49,6 +52,7 @@ class Plan:
     Attributes:
         document: where each key of the config stands, for what Slurm may have to say about one.
         code: file name -> content, kept in the run directory's ``code/``.
+        taken: the snapshot of the program's code; None where it is read live.
         script: the job script of attempt 1.
         start: a checkpoint of another run that it goes on from.
         warnings: warnings about what is recorded and what is not.
@@ -61,9 +65,15 @@ class Plan:
     script: str
     document: Document
     code: Mapping[str, bytes] = field(default_factory=dict)
+    taken: Taken | None = None
     start: Path | None = None
     warnings: tuple[str, ...] = ()
     trust: Trust = NO_TRUST
+
+    @property
+    def snapshot(self) -> CodeTree | None:
+        """The files of the program's code; None where it is read live."""
+        return self.taken.tree if self.taken is not None else None
 
 
 def make_plan(
@@ -139,6 +149,7 @@ def plan_spec(
     is_granted: bool = False,
     of_sweep: OfSweep | None = None,
     chooser: Chooser | None = None,
+    taken: Taken | None = None,
 ) -> Plan:
     """The same for a spec that was read already.
 
@@ -146,6 +157,7 @@ def plan_spec(
         document: where its keys stand; in a file without lines where it was frozen.
         working_dir: where its program starts.
         config: the file that it is from.
+        taken: the snapshot of its code; None for one of now, if it asks for any.
 
     Raises:
         SpecError: it is wrong for this site.
@@ -165,7 +177,6 @@ def plan_spec(
     else:
         run_id, umask = of_sweep.run_id, of_sweep.umask
     start = of_sweep.start if of_sweep else None
-    state = code_state(working_dir)
     run_dir = run_dir_on(site, settings, placement, spec.project, run_id)
     require_plain(run_dir, working_dir)
     trust = trust_on(site, settings, placement.account)
@@ -188,9 +199,12 @@ def plan_spec(
         repeat=of_sweep.repeat if of_sweep else None,
         begins_from=f"start/{start.name}" if start else None,
         estimated_cost_usd=estimate_cost_usd(placement, created_at),
-        provenance=provenance(config, overrides, state),
+        provenance=provenance(config, overrides, CodeState()),
     )
     try:
+        run, taken, about_code = frozen_code(run, excluded=no_code(run, settings), taken=taken)
+        state = state_of(run, taken)
+        run = run.model_copy(update={"provenance": provenance(config, overrides, state)})
         script = render_job(
             run,
             site,
@@ -205,9 +219,9 @@ def plan_spec(
     except SpecError as error:
         error.where = document.located(error.where)
         raise
-    warnings = (*state.warnings, *_possible_secrets(document))
-    code = {"uncommitted.diff": state.diff} if state.diff else {}
-    return Plan(run, site, placement, script, document, code, start, warnings, trust)
+    warnings = (*state.warnings, *about_code, *_possible_secrets(document))
+    code = {DIFF_FILE: state.diff} if state.diff else {}
+    return Plan(run, site, placement, script, document, code, taken, start, warnings, trust)
 
 
 def _possible_secrets(document: Document) -> Iterator[str]:

@@ -20,6 +20,8 @@ from hpcflow.model.secret import redact
 
 #: A larger difference is data that somebody forgot to ignore; the commit is recorded all the same.
 MAX_DIFF_BYTES = 1 << 20
+#: The file with the difference in the run directory's ``code/``.
+DIFF_FILE: Final = "uncommitted.diff"
 
 
 #: git's message about a repository of another user.
@@ -42,15 +44,17 @@ class CodeState:
 
 
 @lru_cache(maxsize=64)
-def code_state(folder: Path) -> CodeState:
+def code_state(folder: Path, _digest: str | None = None) -> CodeState:
     """The commit checked out in ``folder``, and the difference of tracked files from it.
 
-    Asked once a process and folder: a thousand runs sent by one program are of one state.
+    Asked once a process, folder and digest of its code: a thousand runs sent by one program are of
+    one state.
     """
     try:
         repository = find_repository(folder)
     except GitError as error:
-        return CodeState(warnings=(_unknown_commit(folder, error),))
+        told = f"the git commit of {folder} is not recorded: {why_no_git(folder, error)}"
+        return CodeState(warnings=(told,))
     if repository is None:
         return CodeState()
     try:
@@ -65,15 +69,15 @@ def code_state(folder: Path) -> CodeState:
     return CodeState(repository.commit, bool(diff), recorded.diff or None, warnings)
 
 
-def _unknown_commit(folder: Path, error: GitError) -> str:
-    told = f"the git commit of {folder} is not recorded: {error}"
+def why_no_git(folder: Path, error: GitError) -> str:
+    """Return why git did not answer in ``folder``, and what to do if that is about its owner."""
     if "dubious ownership" not in str(error):
-        return told
+        return str(error)
     named = _REPOSITORY.search(str(error))
     repository = named[1] if named else folder
     return (
-        f"the git commit of {folder} is not recorded: the repository belongs to another user; "
-        f"if you trust it: git config --global --add safe.directory {shell_word(repository)}"
+        "the repository belongs to another user; if you trust it: "
+        f"git config --global --add safe.directory {shell_word(repository)}"
     )
 
 

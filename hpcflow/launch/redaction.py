@@ -24,7 +24,7 @@ _SECRET_FILES: Final = re.compile(
     re.IGNORECASE,
 )
 #: In these files a value without quotes is an expression.
-_SOURCES: Final = re.compile(
+SOURCES: Final = re.compile(
     r".*\.(?:py|pyi|pyx|ipynb|js|jsx|ts|tsx|c|cc|cpp|cu|cuh|h|hpp|rs|go|java|kt|scala|jl|r|rb|pl"
     r"|lua|swift|m|md|rst|html|tex)",
     re.IGNORECASE,
@@ -37,6 +37,11 @@ _LEFT_OUT: Final = (
     "# hpcflow leaves out what has changed here: the file's name is that of secrets\n"
 )
 _MAX_NAMED: Final = 5
+
+
+def is_secret_file(path: str) -> bool:
+    """Whether a file, or a folder on the path to it, has a name that only secrets have."""
+    return any(_SECRET_FILES.fullmatch(part) for part in path.split("/"))
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def _section(text: str) -> tuple[str, list[str]]:
     if first < 0:
         return text, []
     # A line's mark is not part of its text: `-hf_…` is a token that was removed.
-    spans = secrets_in(_MARK.sub(" ", text), bare=_SOURCES.fullmatch(name) is None)
+    spans = secrets_in(_MARK.sub(" ", text), bare=SOURCES.fullmatch(name) is None)
     return _replaced(text, [span for span in spans if span[0] > first], shown)
 
 

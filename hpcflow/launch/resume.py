@@ -8,7 +8,7 @@ from hpcflow.clock import Clock
 from hpcflow.documents import Document, Place
 from hpcflow.errors import InputError, SpecError
 from hpcflow.launch import submission
-from hpcflow.launch.change import changed, freeze_anew
+from hpcflow.launch.change import Change, changed, freeze_anew
 from hpcflow.launch.jobs import (
     LOCK_WAIT_S,
     alive_jobs,
@@ -76,7 +76,8 @@ def resume(
     """
     run = read_run(run_dir)
     require_cluster(site, scheduler)
-    wanted = changed(run, overrides, site=site, settings=settings) if overrides else run
+    change = changed(run, overrides, site=site, settings=settings) if overrides else Change(run)
+    wanted = change.run
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
         if found is not None:
@@ -140,7 +141,7 @@ def resume(
         attempt.require_room(clock)  # before anything is changed
         if overrides:
             mark_unread(settings.home, run_dir)
-            freeze_anew(run_dir, wanted, overrides, settings=settings, clock=clock)
+            freeze_anew(run_dir, change, overrides, settings=settings, clock=clock)
         _go_on(run_dir, settings, clock)
         return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
 

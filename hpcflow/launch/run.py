@@ -144,7 +144,14 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     """
     run = plan.run
     require_cluster(plan.site, scheduler)
-    run_dir = create_run(run, settings.home, code=plan.code, start=plan.start, trust=plan.trust)
+    run_dir = create_run(
+        run,
+        settings.home,
+        code=plan.code,
+        snapshot=plan.snapshot,
+        start=plan.start,
+        trust=plan.trust,
+    )
     try:
         submitted = _send_first(plan, run_dir, settings, scheduler, clock)
     except (SubmissionRefused, ScratchError, BudgetError) as error:

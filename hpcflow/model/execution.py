@@ -38,6 +38,13 @@ class Launcher(str, Enum):
     NONE = "none"  # the command itself, once, on the first node
 
 
+class CodeMode(str, Enum):
+    """Which state of the code an attempt executes."""
+
+    SNAPSHOT = "snapshot"  # that of the run's creation
+    LIVE = "live"  # that of the attempt's start
+
+
 class Framework(str, Enum):
     """Whose environment variables the ranks find each other by."""
 
@@ -233,7 +240,7 @@ class Container(Section):
     mounts: list[Mount] = Field(
         default_factory=list,
         description="`SOURCE:TARGET[:ro]`. The run directory, the working directory and the "
-        "script's folder are always mounted.",
+        "folder of the program's code are always mounted.",
         examples=[["/data/imagenet:/data:ro"]],
     )
 

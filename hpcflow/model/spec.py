@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from hpcflow.model.adopt import Adopt
 from hpcflow.model.checkpointing import Checkpoint
-from hpcflow.model.execution import Environment, Launch, Resources
+from hpcflow.model.execution import CodeMode, Environment, Launch, Resources
 from hpcflow.model.kinds import (
     Command,
     Name,
@@ -55,10 +55,17 @@ class RunSpec(Section):
         "environment's python3. A run has either a script or a command.",
         examples=["train.py"],
     )
+    code: CodeMode = Field(
+        CodeMode.SNAPSHOT,
+        description="`snapshot`: all attempts execute the code as it was when the run was created. "
+        "`live`: each attempt reads the code as it is then. "
+        "[code.md](code.md) tells more.",
+        examples=["live"],
+    )
     args: Words = Field(
         default_factory=list,
-        description="Arguments of the script or command. `{{ params.NAME }}`, `{{ run.id }}` and "
-        "`{{ run.dir }}` are filled in; put such an item in quotes.",
+        description="Arguments of the script or command. `{{ params.NAME }}`, `{{ run.id }}`, "
+        "`{{ run.dir }}` and `{{ run.code }}` are filled in; put such an item in quotes.",
         examples=[["--lr", "{{ params.lr }}"]],
     )
     resume_args: Words = Field(

@@ -25,7 +25,7 @@ from pydantic import (
 from hpcflow.clock import to_text
 from hpcflow.model.bounds import AttemptOrNone, Count
 from hpcflow.model.moment import Moment
-from hpcflow.model.run import Provenance
+from hpcflow.model.run import CodeSnapshot, Provenance
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.sweep import SweepSpec
 from hpcflow.runtime.reading import parse_json
@@ -79,6 +79,9 @@ class Sweep(BaseModel):
     umask: str = Field(pattern="^0[0-7]{3}$", description="Of the programs of all its trials.")
     said: dict[str, Any] = Field(description="The sweep's YAML, as it was read.")
     base: RunSpec = Field(description="The run that every trial is, but for name and params.")
+    code: CodeSnapshot | None = Field(
+        None, description="That all trials execute; None where each attempt reads it as it is then."
+    )
     provenance: Provenance
 
     @property

@@ -1,9 +1,9 @@
 """The program's words: ``command`` or ``script`` with ``args``, their ``{{ … }}`` filled in.
 
 So are those of its environment variables. A word may hold ``{{ params.NAME }}`` (and below a
-mapping ``{{ params.NAME.KEY }}``), ``{{ run.id }}``, ``{{ run.name }}`` and ``{{ run.dir }}``:
-names and dots, nothing else. There are no expressions, so there is nothing to escape from, and what
-is filled in is not looked at again.
+mapping ``{{ params.NAME.KEY }}``), ``{{ run.id }}``, ``{{ run.name }}``, ``{{ run.dir }}`` and
+``{{ run.code }}``: names and dots, nothing else. There are no expressions, so there is nothing to
+escape from, and what is filled in is not looked at again.
 
 ``{{ resume.path }}`` is known to nobody before the job has started. A word of ``resume_args`` that
 holds it comes in parts, between which the job script puts the path.
@@ -14,12 +14,22 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, Final, Literal
 
 from hpcflow.errors import SpecError, Where
 from hpcflow.model.run import Run
 
+#: Begins a word in ``Run.code.files`` that is the name of a Python module.
+MODULE: Final = "-m "
+_PYTHON: Final = re.compile(r"python[0-9.]*")
+#: What ``python -m MODULE`` does, but with a folder that is given instead of the working directory.
+_RUN_MODULE: Final = (
+    "import sys; sys.path[:1] = [sys.argv.pop(1)] + [p for p in sys.path[:1] if p]; "
+    "from runpy import run_module; "
+    'sys.argv[:2] = sys.argv[1:2]; run_module(sys.argv[0], run_name="__main__", alter_sys=True)'
+)
 #: Of very many names, only the first are compared with one that is not there.
 _COMPARED: Final = 200
 _RESUME_PATH: Final = re.compile(r"\{\{\s*resume\.path\s*\}\}", re.ASCII)
@@ -31,6 +41,15 @@ def program_argv(run: Run) -> list[str]:
 
     Raises:
         SpecError: a word asks for a name that does not exist, or for more than a name.
+    """
+    return _of_snapshot(program_words(run), run)
+
+
+def program_words(run: Run) -> list[str]:
+    """The same without the snapshot of its code: the files as the config names them.
+
+    Raises:
+        SpecError: as for :func:`program_argv`.
     """
     spec = run.spec
     program = [
@@ -53,6 +72,34 @@ def commands(run: Run, key: Literal["before", "after"]) -> tuple[tuple[str, ...]
         tuple(filled_in(word, run, f"{key}[{index}][{place}]") for place, word in enumerate(words))
         for index, words in enumerate(given)
     )
+
+
+def code_folder(run: Run) -> str:
+    """The working directory as the code snapshot has it; without one, the directory itself."""
+    if run.code is None or run.code_dir is None:
+        return run.working_dir
+    return str(PurePosixPath(run.code_dir, run.code.folder))
+
+
+def _of_snapshot(words: list[str], run: Run) -> list[str]:
+    """``words`` with the files of the program as the snapshot has them."""
+    if run.code is None or run.code_dir is None:
+        return words
+    files = {word: str(PurePosixPath(run.code_dir, name)) for word, name in run.code.files.items()}
+    found: list[str] = []
+    for index, word in enumerate(words):
+        if f"{MODULE}{word}" in files and is_python_module(words, index):
+            found[-1:] = ["-c", _RUN_MODULE, code_folder(run), word]
+        else:  # FILE, FILE:FUNCTION, FOLDER:FOLDER
+            found.append(":".join(files.get(part, part) for part in word.split(":")))
+    return found
+
+
+def is_python_module(words: Sequence[str], index: int) -> bool:
+    """Whether Python executes ``words[index]`` as a module: ``python -u -m MODULE``."""
+    before = words[:index]
+    is_python = bool(before) and _PYTHON.fullmatch(PurePosixPath(before[0]).name) is not None
+    return is_python and before[-1] == "-m" and all(word.startswith("-") for word in before[1:])
 
 
 def resume_argv(run: Run) -> list[tuple[str, ...]]:
@@ -80,7 +127,12 @@ def filled_in(text: str, run: Run, key: str) -> str:
     """
     names = {
         "params": run.spec.params,
-        "run": {"id": run.run_id, "name": run.spec.name, "dir": run.run_dir},
+        "run": {
+            "id": run.run_id,
+            "name": run.spec.name,
+            "dir": run.run_dir,
+            "code": code_folder(run),
+        },
     }
     return _fill_in(text, names, Where(file=run.provenance.config_path, key=key))
 

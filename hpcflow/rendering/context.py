@@ -12,7 +12,14 @@ from hpcflow.errors import InputError, SpecError, Where
 from hpcflow.model.execution import Launcher
 from hpcflow.model.run import Run
 from hpcflow.model.state import RESUBMIT_EXIT_CODE
-from hpcflow.rendering.arguments import as_text, commands, filled_in, program_argv, resume_argv
+from hpcflow.rendering.arguments import (
+    as_text,
+    code_folder,
+    commands,
+    filled_in,
+    program_argv,
+    resume_argv,
+)
 from hpcflow.rendering.containers import JobContainer, container_of
 from hpcflow.rendering.directives import directives, kept_variables, notice_s
 from hpcflow.sites.added import added_options
@@ -59,6 +66,8 @@ class Job:
         argv: the words of the program, not quoted yet.
         resume_argv: those that follow when there is a checkpoint, each in parts with the path of
             the checkpoint between them.
+        code_folder: the working directory as the program's code has it.
+        code_paths: folders of the code snapshot for PYTHONPATH.
         before, after: commands on the first node, each as words.
         adopt: how checkpoints look that the program writes by itself, as JSON; None where it does
             not.
@@ -84,6 +93,8 @@ class Job:
     kept_variables: tuple[str, ...]
     argv: tuple[str, ...]
     resume_argv: tuple[tuple[str, ...], ...]
+    code_folder: str
+    code_paths: tuple[str, ...]
     before: tuple[tuple[str, ...], ...]
     after: tuple[tuple[str, ...], ...]
     adopt: str | None
@@ -155,6 +166,8 @@ def make_job(
         ),
         argv=tuple(program_argv(run)),
         resume_argv=tuple(resume_argv(run)),
+        code_folder=code_folder(run),
+        code_paths=_code_paths(run),
         before=commands(run, "before"),
         after=commands(run, "after"),
         adopt=_adopt(run),
@@ -192,6 +205,12 @@ def _of_trial(run: Run) -> dict[str, str]:
         for name, value in values.items()
         if len(text := as_text(value)) <= _MOST_CHARS
     }
+
+
+def _code_paths(run: Run) -> tuple[str, ...]:
+    if run.code is None or run.code_dir is None:
+        return ()
+    return tuple(str(PurePosixPath(run.code_dir, path)) for path in run.code.paths)
 
 
 def _conda(run: Run) -> str | None:

@@ -180,7 +180,7 @@ def missing_environment(run: Run) -> list[str]:
     named = {
         "environment.venv": environment.venv,
         "environment.conda": environment.conda if "/" in (environment.conda or "") else None,
-        "script": run.spec.script,
+        "script": run.spec.script if run.code is None else None,
         **{f"environment.secrets.{name}": path for name, path in environment.secrets.items()},
     }
     return [

@@ -11,12 +11,13 @@ from hpcflow.clock import Clock
 from hpcflow.documents import Document, Place
 from hpcflow.launch.plan import plan_spec
 from hpcflow.launch.run import Launched, launch
+from hpcflow.model.execution import CodeMode
 from hpcflow.model.spec import RunSpec, as_yaml_config
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage.sweeps import SweepDir
-from hpcflow.sweeps.trials import trial_spec
+from hpcflow.sweeps.trials import code_of, trial_spec
 from hpcflow.sweeps.view import look
 
 
@@ -46,10 +47,13 @@ def run_best(
         HpcflowError: as for :func:`hpcflow.launch.run.launch`.
     """
     sweep, _ = look(sweep_dir)
+    spec = _spec(sweep_dir, trial)
+    if sweep.code is None:
+        spec = spec.model_copy(update={"code": CodeMode.LIVE})
     site = find_site(sweep.site)
     file = sweep.provenance.config_path
     plan = plan_spec(
-        _spec(sweep_dir, trial),
+        spec,
         settings=settings,
         clock=clock,
         site=site,
@@ -57,6 +61,7 @@ def run_best(
         document=Document(Path(file) if file else None, {}, Place(file, None)),
         working_dir=Path(sweep.working_dir),
         config=Path(file) if file else None,
+        taken=code_of(sweep, settings),
     )
     return launch(plan, settings=settings, scheduler=connect(sweep.site), clock=clock)
 

@@ -15,7 +15,7 @@ from hpcflow.errors import InputError, SpecError, Where
 from hpcflow.launch.choosing import make_chooser
 from hpcflow.launch.connecting import reference
 from hpcflow.launch.plan import Plan, own_umask, with_default_environment
-from hpcflow.launch.provenance import code_state, provenance
+from hpcflow.launch.provenance import CodeState, provenance
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import FORMAT
@@ -27,6 +27,7 @@ from hpcflow.model.sweep_records import Sweep
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
+from hpcflow.storage.code_snapshot import archive_name, pack
 from hpcflow.storage.sweeps import (
     DamagedSweepError,
     SweepDir,
@@ -99,11 +100,17 @@ def plan_sweep(
         umask=own_umask(),
         said=loaded.document.data,
         base=with_default_environment(placed, settings.environ),
-        provenance=provenance(Path(spec.base), overrides, code_state(base.base_dir)),
+        provenance=provenance(Path(spec.base), overrides, CodeState()),
     )
-    runs = TrialRuns(sweep, settings=settings, clock=clock, site=site, scheduler=scheduler)
+    runs = TrialRuns(
+        sweep, settings=settings, clock=clock, site=site, scheduler=scheduler, is_new=True
+    )
     examples = _examples(spec.space)
     plans = [_built(runs, sweep, params, loaded) for params in examples]
+    run = plans[0].run
+    git = {key: getattr(run.provenance, key) for key in ("git_commit", "git_dirty")}
+    seen = sweep.provenance.model_copy(update=git)
+    sweep = sweep.model_copy(update={"code": run.code, "provenance": seen})
     _require_price(sweep, runs, loaded)
     return SweepPlan(sweep, loaded, plans[0], examples[0])
 
@@ -121,7 +128,9 @@ def start_sweep(
         StorageError: the home cannot be written.
     """
     _require_new(plan.sweep, settings)
-    return create_sweep(plan.sweep, settings.home, files)
+    code = plan.example.snapshot
+    archive = {} if code is None else {archive_name(code): pack(code)}
+    return create_sweep(plan.sweep, settings.home, {**(files or {}), **archive})
 
 
 def _placed(

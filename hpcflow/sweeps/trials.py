@@ -19,6 +19,7 @@ from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import require_cluster
 from hpcflow.launch.price import hourly_usd
 from hpcflow.ledger.rows import AttemptRow, Known
+from hpcflow.model.execution import CodeMode
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Changed, Submitted
 from hpcflow.model.requests import is_cancelled, is_held
@@ -32,6 +33,7 @@ from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.checkpoints import newest_complete
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.rundir import link_run, read_run
@@ -44,6 +46,7 @@ from hpcflow.sweeps.state import Trial
 if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
     from hpcflow.launch.run import Launched
+    from hpcflow.launch.snapshot import Taken
 
 #: Fewer make no array.
 _FEWEST: Final = 2
@@ -80,8 +83,37 @@ def trial_spec(sweep: Sweep, trial: int, params: Mapping[str, Any], repeat: int)
     return thaw(data)
 
 
+def code_of(sweep: Sweep, settings: Settings) -> Taken | None:
+    """Return the snapshot that all trials of a sweep execute; None without one.
+
+    Raises:
+        StorageError: it is lost.
+    """
+    if sweep.code is None:
+        return None
+    from hpcflow.launch.provenance import CodeState
+    from hpcflow.launch.snapshot import Taken
+    from hpcflow.storage.code_snapshot import read_archive
+
+    folder = settings.home.sweeps / sweep.sweep_id
+    try:
+        tree = read_archive(folder, sweep.code.digest)
+    except OSError as error:
+        raise storage_error("read the code snapshot in", folder, error) from error
+    if tree is None:
+        raise StorageError(
+            f"the code snapshot in {folder} is missing or damaged",
+            next_action=f"stop the sweep: hpcflow sweep stop {sweep.sweep_id}; then start it again",
+        )
+    state = CodeState(sweep.provenance.git_commit, sweep.provenance.git_dirty)
+    return Taken(tree, Path(sweep.code.root), state=state)
+
+
 class TrialRuns:
     """Makes, sends and ends the runs of one sweep.
+
+    Args:
+        is_new: the sweep has no snapshot of its code yet: each plan takes one.
 
     Raises:
         InputError: this is not the cluster of the sweep.
@@ -96,9 +128,10 @@ class TrialRuns:
         site: Site,
         scheduler: Scheduler,
         lock: HeldLock | None = None,
+        is_new: bool = False,
     ) -> None:
         require_cluster(site, scheduler)
-        self._lock = lock
+        self._lock, self._is_new = lock, is_new
         self._sweep, self._settings, self._clock = sweep, settings, clock
         self._site, self._scheduler = site, scheduler
 
@@ -117,6 +150,7 @@ class TrialRuns:
 
         Raises:
             SpecError: the run does not fit its site any more.
+            StorageError: the snapshot of the code is lost.
         """
         from hpcflow.launch.plan import OfSweep, plan_spec
 
@@ -128,6 +162,8 @@ class TrialRuns:
             raise SpecError(
                 f"trial {trial} makes no run: {error}", next_action="correct `space`"
             ) from None
+        if sweep.code is None and not self._is_new:
+            spec = spec.model_copy(update={"code": CodeMode.LIVE})
         return plan_spec(
             spec,
             settings=self._settings,
@@ -138,7 +174,12 @@ class TrialRuns:
             working_dir=Path(sweep.working_dir),
             config=Path(file) if file else None,
             of_sweep=OfSweep(sweep.sweep_id, run_id, trial, repeat, sweep.umask, start),
+            taken=self._taken,
         )
+
+    @cached_property
+    def _taken(self) -> Taken | None:
+        return code_of(self._sweep, self._settings)
 
     def send(
         self, trial: Trial, repeat: int, run_id: str, *, source: str | None = None

@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from hpcflow.launch import git as asked
+from hpcflow.launch import snapshot
 from hpcflow.launch.provenance import MAX_DIFF_BYTES, code_state
+from hpcflow.launch.snapshot import take
 from tests.cli.desk import Desk
 
 #: Keys whose value is a program, a file that git reads as configuration, or where it looks.
@@ -404,3 +406,176 @@ def test_no_place_for_a_temporary_directory_is_a_warning(
     monkeypatch.setattr(tempfile, "tempdir", None)
     (warning,) = code_state(repository).warnings
     assert "not recorded: no temporary file can be made: No usable temporary" in warning
+
+
+# --- all files of a work tree -------------------------------------------------------------------
+
+
+def names_in(folder: Path) -> set[str]:
+    """The names that belong to the code, ignored ones in brackets."""
+    listing = asked.list_files(folder, asked.find_repository(folder))
+    return {*listing.files, *(f"({name})" for name in listing.ignored)}
+
+
+def test_all_files_are_listed_but_for_those_that_are_ignored(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / ".gitignore").write_text("*.log\ndata/\n")
+    (repository / "data").mkdir()
+    for name in ("data/one.csv", "new.py", "b.log", "sub/excluded.txt", "ours.txt"):
+        (repository / name).write_text("x\n")
+    (repository / ".git/info/exclude").write_text("excluded.txt\n")
+    (tmp_path / "settings/git").mkdir(parents=True)
+    (tmp_path / "settings/git/ignore").write_text("ours.txt\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    (repository / "c.txt").unlink()
+    files = {"a.py", "b.bin", "sub/d.py", "new.py", ".gitignore", "c.txt"}
+    ignored = {"(data/)", "(b.log)", "(sub/excluded.txt)", "(ours.txt)"}
+    assert names_in(repository) == files | ignored
+
+
+def test_a_folder_without_a_repository_is_listed_alike(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "b.log").touch()
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    assert names_in(tmp_path) == {"train.py", ".gitignore", "(b.log)"}
+
+
+def test_listing_executes_nothing_that_a_repository_names(repository: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+    set_traps(repository, marker)
+    names_in(repository)
+    take(repository, is_mirrored=True)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("nested", ["submodule", "untracked"])
+def test_a_repository_in_the_work_tree_is_a_part_of_the_code_and_executes_nothing(
+    repository: Path, tmp_path: Path, nested: str
+) -> None:
+    inner = repository / "inner"
+    inner.mkdir()
+    git(inner, "init", "-q")
+    (inner / "model.py").write_text("one\n")
+    git(inner, "add", ".")
+    git(inner, "commit", "-qm", "first")
+    (inner / "new.py").write_text("two\n")
+    if nested == "submodule":
+        git(repository, "add", "inner")
+        git(repository, "commit", "-qm", "second")
+    marker = tmp_path / "executed"
+    set_traps(inner, marker)
+    files = take(repository, is_mirrored=False).tree.files
+    assert files["inner/model.py"].data == b"one\n"
+    assert files["inner/new.py"].data == b"two\n"
+    assert not any(".git/" in name for name in files)
+    assert not marker.exists()
+
+
+def test_a_file_behind_a_link_and_one_that_cannot_be_a_file_are_no_code(
+    repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/d.py").write_text("secret\n")
+    (repository / "sub/d.py").unlink()
+    (repository / "sub").rmdir()
+    (repository / "sub").symlink_to(tmp_path / "private")  # the index has sub/d.py
+    os.mkfifo(repository / "pipe")
+    for name in ("a\nb", "a\\b", "-"):  # the last is what sha256sum calls its input
+        (repository / name).touch()
+    (repository / "inner").symlink_to("a.py")
+    tree = take(repository, is_mirrored=False).tree
+    assert set(tree.files) == {"a.py", "b.bin", "c.txt"}
+    assert tree.links == {"sub": str(tmp_path / "private"), "inner": "a.py"}
+
+
+@pytest.mark.parametrize("target", ["{top}/a.py", "../../{name}/a.py", "../a.py", "{alias}/a.py"])
+def test_a_link_within_the_work_tree_leads_to_the_copy_however_it_is_written(
+    repository: Path, tmp_path: Path, target: str
+) -> None:
+    alias = tmp_path / "alias"
+    alias.symlink_to(repository)
+    named = target.format(top=repository, name=repository.name, alias=alias)
+    (repository / "sub/link.py").symlink_to(named)
+    taken = take(repository, is_mirrored=False)
+    assert taken.tree.links == {"sub/link.py": "../a.py"}
+    assert "sub/link.py" in taken.names
+
+
+def test_links_to_what_git_ignores_have_a_limit_that_is_told(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "_MAX_LINKS", 2)
+    (repository / ".gitignore").write_text("*.log\n*.so\n")
+    for name in ("a.log", "b.log", "c.log", "x.so", "y.so"):
+        (repository / name).touch()
+    taken = take(repository, is_mirrored=False)
+    assert (set(taken.tree.links), taken.warnings) == ({"x.so", "y.so"}, ())
+    (repository / "z.so").touch()
+    taken = take(repository, is_mirrored=False)
+    assert set(taken.tree.links) == {"x.so", "y.so"}
+    assert "has no links to 1 file that git ignores" in taken.warnings[0]
+
+
+def test_the_code_of_a_linked_and_of_a_sparse_work_tree_is_what_is_on_disk(
+    repository: Path, tmp_path: Path
+) -> None:
+    (repository / ".git/info/exclude").write_text("excluded.txt\n")
+    git(repository, "config", "core.autocrlf", "true")
+    git(repository, "worktree", "add", "-q", "--detach", str(tmp_path / "linked"))
+    linked = tmp_path / "linked"
+    (linked / "a.py").write_bytes(b"one\r\n")
+    for name in ("new.py", "excluded.txt"):
+        (linked / name).touch()
+    tree = take(linked, is_mirrored=False).tree
+    assert set(tree.files) == {"a.py", "b.bin", "c.txt", "new.py", "sub/d.py"}
+    assert tree.files["a.py"].data == b"one\r\n"
+    assert set(tree.links) == {"excluded.txt"}
+    git(repository, "sparse-checkout", "set", "--cone", "--sparse-index", "nothing")
+    assert set(take(repository, is_mirrored=False).tree.files) == {"a.py", "b.bin", "c.txt"}
+
+
+def test_an_index_that_names_a_file_elsewhere_is_refused_by_the_snapshot(
+    repository: Path,
+) -> None:
+    index = repository / ".git/index"
+    data = index.read_bytes().replace(b"sub/d.py", b"../d.pyx")
+    content = data[:-20]
+    index.write_bytes(content + hashlib.sha1(content, usedforsecurity=False).digest())
+    with pytest.raises(asked.GitError):
+        names_in(repository)
+
+
+@pytest.mark.parametrize("is_repository", [False, True])
+def test_where_git_is_not_installed_a_plain_folder_is_read_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_repository: bool
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/train.py").touch()
+    (tmp_path / "data").symlink_to("/data")
+    if is_repository:
+        git(tmp_path, "init", "-q")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if is_repository:  # what it ignores cannot be told
+        with pytest.raises(asked.GitError, match="cannot be started"):
+            take(tmp_path, is_mirrored=False)
+    else:
+        tree = take(tmp_path, is_mirrored=False).tree
+        assert (set(tree.files), tree.links) == ({"lib/train.py"}, {"data": "/data"})
+
+
+@pytest.mark.usefixtures("home")
+def test_a_repository_that_git_refuses_lets_the_code_be_read_live(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCFLOW_SITE", "local")
+    desk = Desk(tmp_path, capfd)
+    (desk.folder / "train.py").write_text("print(1)\n")
+    config = desk.folder / "run.yaml"
+    config.write_text("name: small\nscript: train.py\nlaunch: {framework: none, launcher: none}\n")
+
+    def refused(*_: object) -> None:
+        raise asked.GitError("git did not answer within 10 s")
+
+    monkeypatch.setattr("hpcflow.launch.snapshot.list_files", refused)
+    assert "as it is then: git did not answer" in desk.error("run", str(config), "--wait", code=0)

@@ -329,6 +329,36 @@ def test_imports_that_are_not_found_are_warned_of(node: LoginNode) -> None:
     assert not list(node.folder.rglob("__pycache__")), "nothing is written"
 
 
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_of_a_code_snapshot_what_it_is_taken_from_is_looked_at(
+    node: LoginNode, *, is_repository: bool
+) -> None:
+    """It is not on scratch before the run is created."""
+    if is_repository:
+        subprocess.run(["git", "init", "-q", str(node.folder)], check=True)
+    (node.folder / "src/package").mkdir(parents=True)
+    (node.folder / "src/package/__init__.py").touch()
+    (node.folder / "pyproject.toml").touch()
+    (node.folder / "train.py").write_text("import package\n")
+    (node.folder / "begin.sh").write_text("#!/bin/sh\n")
+    (node.folder / "begin.sh").chmod(0o755)
+    launch = "launch: {framework: none}\n"
+    for program in (
+        SCRIPT,
+        launch + "command: [python3, -u, train.py]",
+        launch + "command: [python3]\nargs: [train.py]",
+        launch + "command: [python3, '{{ run.code }}/train.py']",
+        launch + "command: [./begin.sh]",
+    ):
+        assert node.warnings(program) == []
+    (node.folder / "other.py").write_text("import package\nimport no_such_package\n")
+    (said,) = node.warnings(launch + "command: [python3, other.py]")
+    assert f"{node.folder}/other.py:2 imports no_such_package" in said
+    (node.folder / "train.py").unlink()
+    said = node.refusal(launch + "command: [python3, '{{ run.code }}/train.py']")
+    assert "command[1]: there is no script HERE/train.py" in said
+
+
 def test_a_script_that_python_cannot_look_at_is_not_judged(node: LoginNode) -> None:
     (node.folder / "train.py").write_text("x = " + "-" * 100_000 + "1\n")
     node.environ["PYTHONSAFEPATH"] = "1"

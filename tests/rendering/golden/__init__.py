@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.model.execution import Launcher
+from hpcflow.model.run import CodeSnapshot
 from hpcflow.rendering.context import Standby
 from hpcflow.rendering.integrity import IntegrityCheck
 from hpcflow.resources import resource_dir
@@ -57,6 +58,24 @@ def cases() -> dict[str, Callable[[], str]]:
         resource_dir("site_configs") / "devcluster.yaml",
         Launcher.NONE,
         standby=Standby(1, "4711"),
+    )
+    found["devcluster-snapshot.sbatch"] = partial(
+        _script,
+        resource_dir("site_configs") / "devcluster.yaml",
+        Launcher.TORCHRUN,
+        code_snapshot=CodeSnapshot(
+            digest="0123456789abcdef" * 4,
+            root="/home/ada/project",
+            files={"-m it's.train": "it's/train.py"},
+            paths=["src"],
+        ),
+        script=None,
+        command=["python3", "-u", "-m", "it's.train"],
+        args=["{{ run.code }}/conf.yaml"],
+        environment={
+            "container": {"image": "/images/train.sif"},
+            "variables": {"NCCL_DEBUG": "WARN"},
+        },
     )
     for name, options in (("begin", {}), ("begin-adopt", {"adopt": {"pattern": "step-*"}})):
         found[f"devcluster-{name}.sbatch"] = partial(
@@ -104,6 +123,7 @@ def _script(
     standby: Standby | None = None,
     begins_from: str | None = None,
     integrity: IntegrityCheck = AN_INTEGRITY_CHECK,
+    code_snapshot: CodeSnapshot | None = None,
     **changes: Any,
 ) -> str:
     site = load_site(str(path), search=[])
@@ -119,7 +139,7 @@ def _script(
         }
     )
     return script_of(
-        a_run(spec, begins_from=begins_from),
+        a_run(spec, begins_from=begins_from, code=code_snapshot),
         site,
         attempt=2,
         resume_from="checkpoints/000100",

@@ -1,0 +1,452 @@
+"""A run executes the code of its creation, whatever becomes of the files that it was taken from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcflow.launch.git import GitError
+from tests.cli.desk import Desk
+from tests.cli.test_secrets import TOKEN
+from tests.cli.test_sweep_command import sweep, until_over
+from tests.launch.test_git import git
+
+__all__ = ["sweep"]  # a fixture
+
+#: A program that says which code it is, and fails until a file is there.
+PROGRAM = """
+import os, sys
+from helper import CODE
+print("code", CODE, "in", os.getcwd(), *sys.argv[1:], flush=True)
+sys.exit(0 if os.path.exists("mended") else 1)
+"""
+LAUNCH = "launch: {framework: none, launcher: none}\n"
+#: How a config names the program: a script, a command in each of its forms.
+WAYS = {
+    "script": "script: train.py\n",
+    "script below": "script: lib/train.py\n",
+    "command": f"command: [{sys.executable}, -u, train.py]\n",
+    "absolute": f"command: [{sys.executable}, {{here}}, some, words]\n",
+    "module": f"command: [{sys.executable}, -u, -m, package.train, some, words]\n",
+    "package": f"command: [{sys.executable}, -m, package]\n",
+    "shell script": "command: [bash, train.sh]\n",
+    "executable": "command: [./train.sh]\n",
+    "arguments": f"command: [{sys.executable}, -u]\nargs: [train.py, some, words]\n",
+    "module in arguments": f"command: [{sys.executable}]\nargs: [-m, package.train]\n",
+    "absolute link": "script: linked.py\n",
+    "on PYTHONPATH": "script: bin/begin.py\nenvironment: {variables: {PYTHONPATH: '.:..'}}\n",
+    "installed": f"command: [{sys.executable}, -c, 'import editable.train']\n",
+}
+
+
+def write(folder: Path, code: str) -> None:
+    """Put the program into ``folder``, in each of its forms."""
+    for below in ("", "lib", "package", "src/editable"):
+        (folder / below).mkdir(parents=True, exist_ok=True)
+        (folder / below / "helper.py").write_text(f"CODE = {code!r}\n")
+        (folder / below / "train.py").write_text(PROGRAM)
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin/begin.py").write_text("import package.train\n")
+    if not (folder / "linked.py").is_symlink():
+        (folder / "linked.py").symlink_to(folder / "train.py")
+    for package in (folder / "package", folder / "src/editable"):
+        (package / "__init__.py").touch()
+        text = PROGRAM.replace("from helper", "from .helper")
+        (package / "train.py").write_text(text)
+        (package / "__main__.py").write_text(text)
+    (folder / "train.sh").write_text(
+        f'#!/bin/bash\necho shell {code}\nexec {sys.executable} "$HPCFLOW_CODE/train.py"\n'
+    )
+    (folder / "train.sh").chmod(0o755)
+    (folder / "pyproject.toml").write_text("")
+
+
+@pytest.fixture
+def config(desk: Desk) -> Callable[..., str]:
+    """Write the program, and a config that names it; the path of the config."""
+
+    def make(program: str = WAYS["script"], **more: str) -> str:
+        write(desk.folder, "first")
+        path = desk.folder / "run.yaml"
+        said = program.replace("{here}", json.dumps(str(desk.folder / "train.py")))
+        more_text = "".join(f"{key}: {value}\n" for key, value in more.items())
+        path.write_text(f"name: frozen\n{said}{LAUNCH}{more_text}")
+        return str(path)
+
+    return make
+
+
+def log_of(run: dict[str, Any], attempt: int) -> str:
+    return (Path(run["run_dir"]) / f"attempts/{attempt:04d}/out.log").read_text()
+
+
+def place_of(run: dict[str, Any]) -> Path:
+    (place,) = (Path(run["run_dir"]).parents[1] / ".code").iterdir()
+    return place
+
+
+@pytest.mark.parametrize("is_repository", [True, False], ids=["git", "no git"])
+@pytest.mark.parametrize("way", WAYS)
+def test_code_that_is_edited_between_two_attempts_changes_nothing(
+    desk: Desk, config: Callable[..., str], way: str, *, is_repository: bool
+) -> None:
+    path = config(WAYS[way])
+    if is_repository:
+        git(desk.folder, "init", "-q")
+        git(desk.folder, "add", "train.py", "helper.py")
+        git(desk.folder, "commit", "-qm", "first")
+    elif way == "installed":
+        return  # nothing names a file
+    run = desk.json("run", path, "--wait", code=1)
+    assert "code first" in log_of(run, 1)
+    write(desk.folder, "second")
+    (desk.folder / "mended").touch()
+    assert desk.json("resume", "frozen", "--wait")["state"] == "completed"
+    said = log_of(run, 2)
+    assert "code first" in said
+    assert "second" not in said
+    assert f"in {desk.folder}" in said, "the working directory stays"
+
+
+def test_a_run_goes_on_when_its_code_is_deleted(desk: Desk, config: Callable[..., str]) -> None:
+    run = desk.json("run", config(), "--wait", code=1)
+    for path in (desk.folder / "train.py", desk.folder / "helper.py"):
+        path.unlink()
+    (desk.folder / "mended").touch()
+    desk.json("resume", "frozen", "--wait")
+    assert "code first" in log_of(run, 2)
+
+
+def test_live_code_is_read_by_each_attempt(desk: Desk, config: Callable[..., str]) -> None:
+    run = desk.json("run", config(code="live"), "--wait", code=1)
+    assert not (Path(run["run_dir"]).parents[1] / ".code").exists()
+    write(desk.folder, "second")
+    (desk.folder / "mended").touch()
+    desk.json("resume", "frozen", "--wait")
+    assert "code second" in log_of(run, 2)
+
+
+@pytest.mark.parametrize("code", ["snapshot", "live"])
+def test_a_person_can_let_a_run_go_on_with_the_code_of_now(
+    desk: Desk, config: Callable[..., str], code: str
+) -> None:
+    run = desk.json("run", config(), "--wait", code=1)
+    write(desk.folder, "second")
+    (desk.folder / "mended").touch()
+    desk.json("resume", "frozen", "--set", f"code={code}", "--wait")
+    assert "code second" in log_of(run, 2)
+
+
+def test_the_code_of_now_is_told_with_its_commit(desk: Desk, config: Callable[..., str]) -> None:
+    def commit() -> str:
+        git(desk.folder, "add", ".")
+        git(desk.folder, "commit", "-qm", "a state")
+        return git(desk.folder, "rev-parse", "HEAD").strip()
+
+    path = config()
+    git(desk.folder, "init", "-q")
+    first = commit()
+    (desk.folder / "helper.py").write_text("CODE = 'first, but for a line'\n")
+    run = desk.json("run", path, "--wait", code=1)
+    seen = desk.json("show", "frozen")
+    assert (seen["commit"], seen["has_uncommitted_changes"]) == (first, True)
+    assert seen["code"] == {"digest": seen["code"]["digest"], "root": str(desk.folder)}
+    assert place_of(run).name == seen["code"]["digest"][:20]
+    assert f"  code           snapshot {place_of(run).name} of " in desk.say("show", "frozen")
+    diff = Path(run["run_dir"]) / "code/uncommitted.diff"
+    assert b"but for a line" in diff.read_bytes()
+    write(desk.folder, "second")
+    second = commit()
+    desk.json("resume", "frozen", "--set", "code=snapshot", "--wait", code=1)
+    now = desk.json("show", "frozen")
+    assert (now["commit"], now["has_uncommitted_changes"]) == (second, False)
+    assert now["code"]["digest"] != seen["code"]["digest"]
+    assert diff.read_bytes() == b""
+    desk.json("resume", "frozen", "--set", "code=live", "--wait", code=1)
+    assert desk.json("show", "frozen")["code"] is None
+    assert "  code           read live by each attempt" in desk.say("show", "frozen")
+
+
+def test_who_asks_for_a_new_snapshot_is_told_if_there_can_be_none(
+    desk: Desk, config: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.json("run", config(), "--wait", code=1)
+
+    def refused(*_: object) -> None:
+        raise GitError("git did not answer within 10 s")
+
+    monkeypatch.setattr("hpcflow.launch.snapshot.list_files", refused)
+    said = desk.error("resume", "frozen", "--set", "code=snapshot")
+    assert "git did not answer within 10 s" in said
+    assert "--set code=live" in said
+    assert len(desk.json("show", "frozen")["attempts"]) == 1
+
+
+def test_runs_of_the_same_code_share_it_and_other_code_does_not_change_it(
+    desk: Desk, config: Callable[..., str]
+) -> None:
+    path = config()
+    first, second = (desk.json("run", path, "--wait", code=1) for _ in range(2))
+    place = place_of(first)
+    archives = [next(Path(run["run_dir"], "code").glob("*.tar.gz")) for run in (first, second)]
+    assert archives[0].stat().st_nlink == 3
+    assert all(each.samefile(place / f"{place.name}.tar.gz") for each in archives)
+    write(desk.folder, "second")
+    third = desk.json("run", path, "--wait", code=1)
+    assert "code second" in log_of(third, 1)
+    assert (place / "files/helper.py").read_text() == "CODE = 'first'\n"
+
+
+def test_the_snapshot_is_for_its_user_alone_and_cannot_be_written(
+    desk: Desk, config: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # root could write them
+    place = place_of(desk.json("run", config(), "--wait", code=1))
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+    for path in (place / "files").rglob("*"):
+        assert path.stat().st_mode & 0o277 == 0, path
+        assert "__pycache__" not in path.parts
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing file", "missing", "another file"])
+def test_a_damaged_snapshot_is_made_again_before_the_next_attempt(
+    desk: Desk, config: Callable[..., str], damage: str
+) -> None:
+    run = desk.json("run", config(), "--wait", code=1)
+    place = place_of(run)
+    (place / "files").chmod(0o700)
+    file = place / "files/helper.py"
+    if damage == "changed":
+        file.chmod(0o600)
+        file.write_text("CODE = 'other'\n")
+    elif damage == "missing file":
+        file.unlink()
+    elif damage == "another file":
+        (place / "index").write_bytes(b"")
+    else:
+        shutil.rmtree(place)
+    write(desk.folder, "second")
+    (desk.folder / "mended").touch()
+    desk.json("resume", "frozen", "--wait")
+    assert "code first" in log_of(run, 2)
+
+
+def test_a_lost_archive_is_made_again_from_code_that_has_not_changed(
+    desk: Desk, config: Callable[..., str]
+) -> None:
+    run = desk.json("run", config(), "--wait", code=1)
+    shutil.rmtree(place_of(run))
+    shutil.rmtree(Path(run["run_dir"]) / "code")
+    (desk.folder / "mended").touch()  # an untracked file: it is another snapshot
+    error = desk.json("resume", "frozen", code=1)["error"]
+    assert "scratch has lost the code snapshot" in error["message"]
+    assert "--set code=snapshot" in error["next_action"]
+    (desk.folder / "mended").unlink()
+    desk.json("resume", "frozen", "--wait", code=1)
+    assert "code first" in log_of(run, 2)
+
+
+def test_a_snapshot_that_was_changed_while_the_job_waited_is_not_executed(
+    desk: Desk, config: Callable[..., str]
+) -> None:
+    run = desk.json("run", config(), "--wait", code=1)
+    place = place_of(run)
+    (place / "files").chmod(0o700)
+    (place / "files/helper.py").chmod(0o600)
+    (place / "files/helper.py").write_text("CODE = 'other'\n")
+    script = Path(run["run_dir"]) / "attempts/0001/job.sbatch"
+    again = script.read_text().replace("hpcflow_be 1", "hpcflow_be 2")
+    folder = Path(run["run_dir"]) / "attempts/0002"
+    folder.mkdir()
+    (folder / "job.sbatch").write_text(again)
+    assert subprocess.run(["bash", folder / "job.sbatch"], timeout=60).returncode == 1
+    said = (folder / "out.log").read_text()
+    assert "was removed or changed after this job was submitted" in said
+    assert "code other" not in said
+
+
+def test_what_git_ignores_is_found_beside_the_program(
+    desk: Desk, config: Callable[..., str]
+) -> None:
+    path = config()
+    (desk.folder / ".gitignore").write_text("data/\n*.so\n*.log\n")
+    (desk.folder / "data").mkdir()
+    (desk.folder / "data/one.csv").write_text("1\n")
+    for name in (".env", "native.so", "old.log"):
+        (desk.folder / name).write_text("x\n")
+    text = "from pathlib import Path\nhere = Path(__file__).resolve().parent\n"
+    text += "print((here / 'data/one.csv').read_text(), (here / '.env').read_text())\n"
+    (desk.folder / "train.py").write_text(text)
+    run = desk.json("run", path, "--wait")
+    assert "1\n x\n" in log_of(run, 1)
+    files = place_of(run) / "files"
+    assert {each.name for each in files.iterdir() if each.is_symlink()} == {
+        "linked.py",
+        "data",
+        ".env",
+        "native.so",
+    }
+
+
+def test_too_much_is_refused_with_the_largest_files_and_the_way_out(
+    desk: Desk, config: Callable[..., str]
+) -> None:
+    path = config()
+    with (desk.folder / "weights.bin").open("wb") as file:
+        file.truncate(101 << 20)
+    said = desk.error("run", path)
+    assert f"{desk.folder}/run.yaml, code: the code in " in said
+    assert "The largest: weights.bin (101.0 MiB)" in said
+    assert ".gitignore" in said
+    assert "code: live" in said
+    assert not desk.json("ls")
+    (desk.folder / ".gitignore").write_text("*.bin\n")
+    desk.json("run", path, "--wait", code=1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("snapshot.MAX_FILES", "Most are in: many (30), "), ("git._MAX_LIST_BYTES", "far more than")],
+)
+def test_too_many_files_are_refused_with_the_folder_that_has_most(
+    desk: Desk,
+    config: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    said: str,
+) -> None:
+    path = config()
+    (desk.folder / "many").mkdir()
+    for number in range(30):
+        (desk.folder / f"many/{number}.txt").touch()
+    monkeypatch.setattr(f"hpcflow.launch.{limit}", 40)
+    told = desk.error("run", path)
+    assert said in told
+    assert "code: live" in told
+    assert not desk.json("ls")
+
+
+def test_the_home_and_the_scratch_of_hpcflow_are_no_code(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCFLOW_HOME", str(tmp_path / "project/home"))
+    write(tmp_path / "project", "first")
+    config = tmp_path / "project/run.yaml"
+    config.write_text(f"name: frozen\n{WAYS['script']}{LAUNCH}")
+    first, second = (desk.json("run", str(config), "--wait", code=1) for _ in range(2))
+    assert place_of(first) == place_of(second)
+
+
+@pytest.mark.parametrize("way", ["script: train.py", "command: [python3, ./train.py]"])
+def test_all_trials_of_a_sweep_execute_the_code_of_its_start(
+    desk: Desk, sweep: Path, way: str
+) -> None:
+    base = desk.folder / "config.yaml"
+    base.write_text(base.read_text().replace("script: train.py", way))
+    desk.json("sweep", "start", str(sweep))
+    (desk.folder / "train.py").unlink()
+    seen = until_over(desk)
+    assert seen["complete"] == 5
+    again = desk.json("sweep", "best", "quick", "--run")
+    desk.say("wait", again["run_id"])
+
+
+def test_a_function_of_a_sweep_is_called_as_it_was_at_its_start(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(desk.folder)
+    objective = desk.folder / "objective.py"
+    objective.write_text("def objective(lr):\n    return lr\n")
+    desk.json(
+        *("sweep", "start", "objective.py:objective", "--space", "{lr: {low: 0.0, high: 1.0}}"),
+        *("--direction", "minimize", "--set", "budget.trials=3", "--set", "parallel=1"),
+    )
+    objective.write_text("def objective(lr):\n    raise SystemExit('the code of now')\n")
+    assert until_over(desk, "objective")["complete"] == 3
+
+
+@pytest.mark.parametrize("lost", ["", "code"])
+def test_a_mirror_has_the_code_and_brings_it_back(
+    desk: Desk, config: Callable[..., str], tmp_path: Path, lost: str
+) -> None:
+    (store := tmp_path / "store").mkdir()
+    run = desk.json("run", config(mirror=str(store)), "--wait", code=1)
+    desk.say("mirror", "--once")
+    shutil.rmtree(Path(run["run_dir"]).parents[1] / ".code")
+    shutil.rmtree(Path(run["run_dir"], lost))
+    write(desk.folder, "second")
+    (desk.folder / "mended").touch()
+    if lost:
+        assert "hpcflow restore frozen" in desk.error("resume", "frozen", code=1)
+        desk.json("restore", "frozen")
+    else:
+        desk.json("restore", "--from", f"{store}/{run['run_id']}")
+    desk.json("resume", "frozen", "--wait")
+    assert "code first" in log_of(run, 2)
+
+
+def test_code_with_a_secret_is_executed_and_not_mirrored(
+    desk: Desk, config: Callable[..., str], tmp_path: Path
+) -> None:
+    (store := tmp_path / "store").mkdir()
+    path = config(mirror=str(store))
+    (desk.folder / "helper.py").write_text(f"CODE = 'first'\nTOKEN = '{TOKEN}'\n")
+    assert "is not mirrored: there are secrets in helper.py:2" in desk.error(
+        "run", path, "--wait", code=1
+    )
+    desk.say("mirror", "--once")
+    (run,) = desk.json("ls")
+    assert "code first" in desk.say("logs", run["run_id"])
+    assert (store / run["run_id"] / "journal.jsonl").exists()
+    assert not (store / run["run_id"] / "code").exists()
+
+
+def test_a_program_that_git_ignores_is_warned_of(desk: Desk, config: Callable[..., str]) -> None:
+    path = config()
+    (desk.folder / ".gitignore").write_text("train.py\n")
+    assert "train.py is not part of the code snapshot" in desk.error("run", path, "--wait", code=1)
+
+
+SHELL = {
+    "shell": ("command: [bash, -c, 'cd . && python3 ./train.py']\n", "./train.py is executed"),
+    "shell script": ("command: [bash, begin.sh]\n", "lib/train.py is executed"),
+    "executable": ("command: [./begin]\n", "lib/train.py is executed"),
+    "launcher": ("command: [torchrun, -m, package.train]\n", "package.train is imported"),
+}
+
+
+@pytest.mark.parametrize(("program", "said"), SHELL.values(), ids=list(SHELL))
+def test_code_that_is_read_from_the_working_directory_is_warned_of(
+    desk: Desk, config: Callable[..., str], program: str, said: str
+) -> None:
+    path = config(program)
+    git(desk.folder, "init", "-q")
+    git(desk.folder, "add", ".")
+    git(desk.folder, "commit", "-qm", "first")
+    text = '#!/bin/bash\npython3 lib/train.py --config none.py "$HPCFLOW_CODE/train.py"\n'
+    for name in ("begin", "begin.sh"):
+        (desk.folder / name).write_text(text)
+        (desk.folder / name).chmod(0o755)
+    told = desk.error("render", path, code=0)
+    assert told.count("warning: ") == 1
+    assert f"warning: {said} from the working directory, as it is at each attempt" in told
+    assert ("$HPCFLOW_CODE/" in told) == ("executed" in said)
+
+
+def test_a_run_of_an_older_hpcflow_goes_on_as_live(desk: Desk, config: Callable[..., str]) -> None:
+    run = desk.json("run", config(), "--wait", code=1)
+    path = Path(run["run_dir"]) / "run.json"
+    frozen = json.loads(path.read_text())
+    del frozen["code"], frozen["spec"]["code"]
+    path.write_text(json.dumps(frozen))
+    write(desk.folder, "second")
+    (desk.folder / "mended").touch()
+    desk.json("resume", "frozen", "--wait")
+    assert "code second" in log_of(run, 2)
