@@ -12,6 +12,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
+    from hpcflow.model.run import Run
     from hpcflow.model.views import RunDetail
     from hpcflow.storage.failure import Failure
 
@@ -26,6 +27,7 @@ def failure_of(detail: RunDetail) -> Failure | None:
     jobs = [each for each in detail.attempts if each.state is not AttemptState.WITHDRAWN]
     if not jobs or jobs[-1].cause not in _FAILED:
         return None
+    from hpcflow.cli.output import frozen_run
     from hpcflow.model.secret import redact
     from hpcflow.storage.failure import read_failure
 
@@ -33,11 +35,21 @@ def failure_of(detail: RunDetail) -> Failure | None:
     if failure is None:
         return None
     error = failure.error and redact(failure.error)
-    return replace(failure, error=error, lines=tuple(map(redact, failure.lines)))
+    at = failure.at and _in_own_folder(failure.at, frozen_run(detail))
+    return replace(failure, error=error, at=at, lines=tuple(map(redact, failure.lines)))
+
+
+def _in_own_folder(place: str, run: Run | None) -> str:
+    """Return a place in the code snapshot as one in the folder that it was taken from."""
+    if run is None or run.code is None or not place.startswith(f"{run.code_dir}/"):
+        return place
+    return run.code.root + place.removeprefix(str(run.code_dir))
 
 
 def say_failure(detail: RunDetail) -> None:
     """Print the error of the last attempt and the last lines of its log, if it failed."""
+    from hpcflow.cli.output import frozen_run
+
     failure = failure_of(detail)
     if failure is None:
         return
@@ -50,6 +62,9 @@ def say_failure(detail: RunDetail) -> None:
         echo(f"  {'last lines':<14} of {shell_word(failure.log)}")
         for line in failure.lines:
             echo(f"    {line}", dim=True)
+    frozen = frozen_run(detail)
+    if failure.error is not None and frozen is not None and frozen.code is not None:
+        echo(f"  {'corrected?':<14} hpcflow resume {detail.run.run_id} --set code=snapshot")
 
 
 def next_text(detail: RunDetail) -> str:

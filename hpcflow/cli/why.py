@@ -114,6 +114,7 @@ def _tried(
 def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> Unsent:
     from pathlib import Path
 
+    from hpcflow.cli.output import frozen_run
     from hpcflow.errors import StorageError
     from hpcflow.ledger.queries import PURGED_RULE
     from hpcflow.outlook.unsent import Unsent, explain_unsent, waits_for_budget
@@ -139,8 +140,15 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
     no_room = None
     if waits_for_budget(detail.run, records):
         no_room = _no_room(session, run_dir, detail.run.next_action or "")
+    frozen = frozen_run(detail)
     return explain_unsent(
-        detail.run, last, records, session.clock.now(), is_journal_lost=is_lost, no_room=no_room
+        detail.run,
+        last,
+        records,
+        session.clock.now(),
+        is_journal_lost=is_lost,
+        no_room=no_room,
+        has_snapshot=frozen is not None and frozen.code is not None,
     )
 
 

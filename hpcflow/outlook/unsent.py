@@ -54,6 +54,7 @@ def explain_unsent(
     *,
     is_journal_lost: bool = False,
     no_room: tuple[str, str] | None = None,
+    has_snapshot: bool = False,
 ) -> Unsent:
     """Why no job of it waits.
 
@@ -62,8 +63,11 @@ def explain_unsent(
         records: its journal; none where that is gone.
         is_journal_lost: whether its run directory has no journal.
         no_room: why a hard budget has no room for its next attempt now, and what to do.
+        has_snapshot: whether it executes a snapshot of its code, not the corrected program.
     """
     words, until, advice = _explained(run, last, records, no_room, now)
+    if has_snapshot and advice == _CRASHED:
+        advice += " --set code=snapshot"
     if is_journal_lost and run.state in _TO_BE_SENT and run.next_action != "held":
         words = f"it was stopped ({lost_journal.RULE}): {lost_journal.WHY}"
         advice = lost_journal.ADVICE

@@ -60,13 +60,15 @@ def test_a_program_that_crashes_at_import_is_stopped_after_its_second_attempt(de
     reason = desk.say("why", "broken")
     assert f"it was stopped (same_crash): {why}\n" in reason
     assert f"  error          {ERROR}\n" in reason
-    assert f"correct the program, then: hpcflow resume {run['run_id']}" in reason
+    go_on = f"hpcflow resume {run['run_id']} --set code=snapshot\n"
+    assert f"correct the program, then: {go_on}" in reason
+    assert f"  corrected?     {go_on}" in said
     assert desk.json("why", "broken")["failure"] == failure
     assert f"stop (same_crash): {why}" in desk.say("history", "broken")
 
     assert desk.say("daemon", "--once") == ""
     (desk.folder / "train.py").write_text("")
-    desk.say("resume", "broken")
+    desk.say("resume", "broken", "--set", "code=snapshot")
     assert desk.json("wait", "broken")["state"] == "completed", "its user has corrected it"
     assert desk.json("show", "broken")["failure"] is None
     assert "error" not in desk.say("show", "broken")
