@@ -65,8 +65,12 @@ def check_on_login_node(plan: Plan, settings: Settings, clock: Clock) -> list[st
     code = plan.run.code
     folders = () if code is None else tuple(str(Path(code.root, path)) for path in code.paths)
     # The snapshot is not on scratch yet. What it was taken from a moment ago is the same.
-    plan = replace(plan, run=plan.run.model_copy(update={"code": None}))
-    program = _Program.of(plan, folders)
+    live = replace(plan, run=plan.run.model_copy(update={"code": None}))
+    program = _Program.of(live, folders)
+    if code is not None and plan.snapshot is None:
+        # A run that is resumed executes its snapshot, which was looked at when it was taken.
+        program = replace(program, name=PurePosixPath(program.name).name, script=None)
+    plan = live
     findings = list(_paths(plan, program))
     if not findings:
         findings = list(_environment(plan, program, settings, clock))

@@ -447,7 +447,7 @@ def test_a_run_that_is_resumed_is_checked_again_before_anything_is_changed(
     node: LoginNode, venv: Path
 ) -> None:
     script = node.folder / "train.py"
-    node.write(SCRIPT + f"environment: {{venv: {venv}}}\n")
+    node.write(SCRIPT + f"code: live\nenvironment: {{venv: {venv}}}\n")
     node.plan()
     launched = node.launch()
     run_dir = RunDir(launched.run_dir)
@@ -466,6 +466,17 @@ def test_a_run_that_is_resumed_is_checked_again_before_anything_is_changed(
     warnings: list[str] = []
     assert node.resume(run_dir, warn=warnings.append).attempt == 2
     assert "train.py:1 imports no_such_package" in warnings[0]
+
+
+def test_a_run_that_is_resumed_is_not_judged_by_code_that_it_does_not_execute(
+    node: LoginNode,
+) -> None:
+    node.write(SCRIPT + "code: snapshot\n")
+    launched = node.launch()
+    node.slurm.end(launched.job_id, "FAILED")
+    node.look()
+    (node.folder / "train.py").write_text("x = (\n")
+    assert node.resume(RunDir(launched.run_dir)).attempt == 2
 
 
 def test_a_dry_run_asks_slurm_whether_it_would_take_the_job(
