@@ -19,7 +19,7 @@ from hpcflow.launch.provenance import CodeState, code_state, why_no_git
 from hpcflow.launch.snapshot import Taken, take
 from hpcflow.model.execution import CodeMode
 from hpcflow.model.run import CodeSnapshot, Run
-from hpcflow.rendering.arguments import MODULE, is_python_module, program_words
+from hpcflow.rendering.arguments import MODULE, command_words, is_python_module, program_words
 from hpcflow.settings import Settings
 from hpcflow.storage.code_snapshot import (
     add_code,
@@ -222,7 +222,9 @@ def _live_in_shell(run: Run, taken: Taken, files: Mapping[str, str]) -> Iterator
 
 def _shell_texts(run: Run, taken: Taken, files: Mapping[str, str]) -> Iterator[str]:
     """Yield what a shell executes: words such as that after ``bash -c``, and shell scripts."""
-    yield from (word for word in run.spec.command or () if " " in word and word not in files)
+    commands = (run.spec.command or (), *run.spec.before, *run.spec.after)
+    yield from run.spec.environment.setup
+    yield from (word for words in commands for word in words if " " in word and word not in files)
     for name in files.values():
         if name in taken.tree.files:
             data = taken.tree.files[name].data
@@ -265,8 +267,18 @@ def _program_words(run: Run, is_program: _IsProgram) -> Iterator[tuple[str, str]
     directory."""
     if run.spec.script is not None:
         yield run.spec.script, run.spec.script
+    yield from _files_of(program_words(run), len(run.spec.program), run, is_program)
+    for words in (*command_words(run, "before"), *command_words(run, "after")):
+        yield from _files_of(words, len(words), run, is_program)
+    for path in _folders(run):
+        yield path, path
+
+
+def _files_of(
+    words: list[str], of_program: int, run: Run, is_program: _IsProgram
+) -> Iterator[tuple[str, str]]:
+    """Yield the files that a command names, of whose words so many are not its arguments."""
     working_dir = Path(run.working_dir)
-    words, of_program = program_words(run), len(run.spec.program)
     for index, word in enumerate(words):
         if is_python_module(words, index):
             for path in _module_files(word):
@@ -283,8 +295,6 @@ def _program_words(run: Run, is_program: _IsProgram) -> Iterator[tuple[str, str]
             may_be_binary and is_program(full, executable=True)
         ):
             yield path, path
-    for path in _folders(run):
-        yield path, path
 
 
 def _folders(run: Run) -> list[str]:

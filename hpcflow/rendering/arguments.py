@@ -62,16 +62,21 @@ def program_words(run: Run) -> list[str]:
 
 
 def commands(run: Run, key: Literal["before", "after"]) -> tuple[tuple[str, ...], ...]:
-    """The words of each command that an attempt runs before or after the program.
+    """Return the words of each command that an attempt runs before or after the program.
 
     Raises:
         SpecError: as for :func:`program_argv`.
     """
+    return tuple(tuple(_of_snapshot(words, run)) for words in command_words(run, key))
+
+
+def command_words(run: Run, key: Literal["before", "after"]) -> list[list[str]]:
+    """Return the same without the snapshot of the code."""
     given: list[list[str]] = getattr(run.spec, key)
-    return tuple(
-        tuple(filled_in(word, run, f"{key}[{index}][{place}]") for place, word in enumerate(words))
+    return [
+        [filled_in(word, run, f"{key}[{index}][{place}]") for place, word in enumerate(words)]
         for index, words in enumerate(given)
-    )
+    ]
 
 
 def code_folder(run: Run) -> str:

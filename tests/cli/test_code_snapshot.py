@@ -42,6 +42,7 @@ WAYS = {
     "module in arguments": f"command: [{sys.executable}]\nargs: [-m, package.train]\n",
     "absolute link": "script: linked.py\n",
     "on PYTHONPATH": "script: bin/begin.py\nenvironment: {variables: {PYTHONPATH: '.:..'}}\n",
+    "before": f"command: 'true'\nbefore: [[{sys.executable}, train.py]]\n",
     "installed": f"command: [{sys.executable}, -c, 'import editable.train']\n",
 }
 
