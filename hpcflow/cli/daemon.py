@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -21,7 +19,6 @@ from hpcflow.errors import HpcflowError, InputError
 from hpcflow.terminal import echo, echo_json, echo_message
 
 if TYPE_CHECKING:
-    from hpcflow.ledger.lease import Lease
     from hpcflow.requeue.daemon import Told
     from hpcflow.requeue.surroundings import Surroundings
     from hpcflow.requeue.tick import Report
@@ -102,18 +99,17 @@ command.add_command(uninstall_command)
 @json_option
 def status_command(as_json: bool) -> int:
     """Show which daemon supervises your runs and what is installed; exit 1 without one."""
-    from hpcflow.ledger.lease import look
-    from hpcflow.requeue.daemon import lease_name
     from hpcflow.requeue.install.ways import look_around
+    from hpcflow.requeue.supervision import supervision
 
     session = Session()
-    lease, problem = None, None
+    seen, problem = None, None
     try:
-        lease = look(session.ledger, lease_name(session.settings))
+        seen = supervision(session.settings, session.ledger, session.clock.now())
     except HpcflowError as error:  # what is installed does not stand in the ledger
         problem = error
-    has_died = lease is not None and _has_died(lease)
-    is_alive = lease is not None and lease.is_alive(session.clock.now()) and not has_died
+    lease = seen.lease if seen is not None else None
+    is_alive = seen is not None and seen.is_alive
     installed = look_around(session.settings)
     if as_json:
         known = {n: None if isinstance(w, HpcflowError) else w for n, w in installed.items()}
@@ -129,7 +125,7 @@ def status_command(as_json: bool) -> int:
             f"process {lease.pid} on {lease.host} {word} at it; "
             f"last heard of on {lease.renewed_at:%Y-%m-%d %H:%M:%S} UTC"
         )
-        if has_died and lease.is_alive(session.clock.now()):
+        if seen is not None and seen.has_died and lease.is_alive(session.clock.now()):
             echo(
                 "it died without giving its lease back; another one acts from "
                 f"{lease.expires_at:%H:%M:%S} UTC on"
@@ -141,19 +137,6 @@ def status_command(as_json: bool) -> int:
     if problem is not None:
         return problem.exit_code
     return 0 if is_alive else 1
-
-
-def _has_died(lease: Lease) -> bool:
-    """Whether that is certain: of a process on another host nobody knows."""
-    if lease.host != socket.gethostname():
-        return False
-    try:
-        os.kill(lease.pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 @contextmanager

@@ -46,22 +46,26 @@ def install_command(
 ) -> int:
     """Show what keeps the daemon at work when you are logged out, ask, and write it.
 
-    OPTIONs are sbatch's, for the jobs of --scrontab and --slurm, such as
-    `-- --partition=serial --account=physics`. Which way suits which site: docs/operations.md.
+    Without an option, it takes the first way that this machine allows: --systemd (if you may
+    linger), --cron, --scrontab, --slurm. OPTIONs are sbatch's, for the jobs of --scrontab and
+    --slurm, such as `-- --partition=serial --account=physics`. Which way suits which site:
+    docs/operations.md.
     """
+    from hpcflow.requeue.install.ways import fitting_way, way_to_install
+
     ways = [name for name, is_chosen in chosen.items() if is_chosen]
-    if len(ways) != 1:
+    if len(ways) > 1:
         raise InputError(
             "name one way", next_action="hpcflow daemon install --cron (or another: see --help)"
         )
-    if sbatch_options and ways[0] not in ("scrontab", "slurm"):
+    settings = load_settings()
+    name = ways[0] if ways else fitting_way(settings)
+    if sbatch_options and name not in ("scrontab", "slurm"):
         raise InputError(
-            f"--{ways[0]} sends no job, and takes no options of sbatch",
-            next_action=f"hpcflow daemon install --{ways[0]}",
+            f"--{name} sends no job, and takes no options of sbatch",
+            next_action=f"hpcflow daemon install --{name}",
         )
-    from hpcflow.requeue.install.ways import way_to_install
-
-    way = way_to_install(ways[0], load_settings(), sbatch_options)
+    way = way_to_install(name, settings, sbatch_options)
     return show_and_write(way, yes=yes, as_json=as_json, look="hpcflow daemon status")
 
 

@@ -65,11 +65,14 @@ def until_still(
     lost = is_gone(run_dir) and not run.state.is_final
     if lost:
         warn(f"{run_dir.path} is gone (a scratch purge?): the state of the run cannot be read")
+    unsupervised = session.unsupervised([run])
     if as_json:
         extra = jsonable(launched) if launched else {}
-        print_json({**extra, **detail_json(session.detail(run_id))})
+        known = {**extra, **detail_json(session.detail(run_id))}
+        print_json({**known, "is_unsupervised": run_id in unsupervised})
     else:
         _say(session.detail(run_id), can_go_on=not lost)
+        session.warn_of_missing_daemon(unsupervised)
     return 0 if run.state is RunState.COMPLETED else 1
 
 
@@ -120,15 +123,13 @@ def _goes_on(session: Session, run: RunView) -> bool:
         return False
     if run.next_action == STANDBY_DUE:
         return True
-    from hpcflow.ledger.lease import look
-    from hpcflow.requeue.daemon import lease_name
+    from hpcflow.requeue.supervision import supervision
 
     try:
-        lease = look(session.ledger, lease_name(session.settings))
+        seen = supervision(session.settings, session.ledger, session.clock.now())
     except LedgerError:
         return True  # the next look says more
-    is_ours = run.user == session.settings.user
-    return is_ours and lease is not None and lease.is_alive(session.clock.now())
+    return run.user == session.settings.user and seen.is_alive
 
 
 def is_still(run: RunView) -> bool:

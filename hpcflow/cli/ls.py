@@ -16,6 +16,7 @@ from hpcflow.cli.cost_rows import ago_or_day
 from hpcflow.cli.output import (
     STATE_COLOURS,
     cause_word,
+    jsonable,
     metric_text,
     print_json,
     site_text,
@@ -111,8 +112,11 @@ def command(
     most = limit or (None if has_all else _SHOWN)
     runs, has_more = _some(find, sort, most)
     runs = runs[:limit]
+    unsupervised = session.unsupervised(runs)
     if as_json:
-        print_json(runs)
+        print_json(
+            [{**jsonable(run), "is_unsupervised": run.run_id in unsupervised} for run in runs]
+        )
         return 0
     if runs:
         _print(runs, now)
@@ -127,6 +131,7 @@ def command(
             "trials of sweeps are not shown; list them: hpcflow ls --sweep SWEEP; list sweeps: "
             "hpcflow sweep ls --all"
         )
+    session.warn_of_missing_daemon(unsupervised)
     return 0
 
 

@@ -59,6 +59,8 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     with only_warned():
         session.warn_of_budgets(read_run(run_dir), site)
     with only_warned():
+        session.warn_if_unsupervised(read_run(run_dir), site)
+    with only_warned():
         session.catch_up(run_dir)
     if not (wait or follow):
         return 0

@@ -69,6 +69,8 @@ def command(
         _say(launched)
     with only_warned():
         session.warn_of_budgets(plan.run, plan.site)
+    with only_warned():
+        session.warn_if_unsupervised(plan.run, plan.site)
     if not (wait or follow):
         with only_warned():
             session.catch_up_if_shared(RunDir(launched.run_dir))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
     from hpcflow.ledger.store import Ledger
     from hpcflow.model.run import Run
-    from hpcflow.model.views import RunDetail
+    from hpcflow.model.views import RunDetail, RunView
     from hpcflow.schedulers.base import Scheduler
     from hpcflow.sites.schema import Site
     from hpcflow.storage.layout import RunDir
@@ -65,6 +65,7 @@ class Session:
     clock: Clock = field(default_factory=SystemClock)
     _schedulers: dict[str, Scheduler] = field(default_factory=dict)
     _said: set[str] = field(default_factory=set)
+    _is_daemon_missed: bool = False
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -279,6 +280,30 @@ class Session:
 
         for text in warnings_about([(run, site)], self.settings.home, self.clock.now()):
             warn(text)
+
+    def unsupervised(self, runs: Iterable[RunView]) -> frozenset[str]:
+        """Ids of the runs that need a daemon, and have none."""
+        from hpcflow.requeue.supervision import unsupervised
+
+        return unsupervised(runs, self.settings, self.ledger, self.clock.now(), self.site)
+
+    def warn_if_unsupervised(self, run: Run, site: Site) -> None:
+        """Say of a run that was just sent that it needs a daemon and has none."""
+        from hpcflow.requeue.supervision import needs_daemon, supervision
+
+        if not needs_daemon(site, run.partition, run.spec.retry, self.settings):
+            return
+        if not supervision(self.settings, self.ledger, self.clock.now()).has_rounds:
+            self.warn_of_missing_daemon([run.run_id])
+
+    def warn_of_missing_daemon(self, runs: Collection[str]) -> None:
+        """Say once that these runs, if any, need a daemon, and what to type."""
+        if not runs or self._is_daemon_missed:
+            return
+        from hpcflow.requeue.supervision import warning
+
+        self._is_daemon_missed = True
+        warn(warning(self.settings, self.ledger, self.clock.now()))
 
     def catch_up(self, run_dir: RunDir) -> None:
         """Project one run, now that something was written to its journal.

@@ -64,11 +64,14 @@ def command(run: str, as_json: bool) -> int:
     session.refresh()
     detail = session.detail(run_id)
     unbilled = _unbilled(session, detail)
+    unsupervised = session.unsupervised([detail.run])
     if as_json:
         said = None if unbilled is None else unbilled.to_json()
-        print_json({**detail_json(detail), "unbilled_so_far": said})
+        known = {**detail_json(detail), "unbilled_so_far": said}
+        print_json({**known, "is_unsupervised": run_id in unsupervised})
         return 0
     _print(detail, unbilled)
+    session.warn_of_missing_daemon(unsupervised)
     if detail.run.save_error is None and not detail.run.state.is_final:
         _warn_of_room(session, RunDir(Path(detail.run.run_dir)))
     if detail.run.state is RunState.RUNNING and detail.run.gpus:
@@ -87,7 +90,8 @@ def _show_shared(session: Session, text: str, error: NotFoundError, *, as_json: 
     if detail is None:
         raise error
     if as_json:
-        print_json({**detail_json(detail, is_here=False), "unbilled_so_far": None})
+        known = {**detail_json(detail, is_here=False), "unbilled_so_far": None}
+        print_json({**known, "is_unsupervised": None})
     else:
         _print(detail, None, is_here=False)
     return 0

@@ -13,9 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.errors import HpcflowError
-from hpcflow.ledger.lease import look as look_at_lease
 from hpcflow.ledger.store import Ledger
-from hpcflow.requeue.daemon import lease_name
 from hpcflow.requeue.install.cron import CRONTAB, Cron
 from hpcflow.requeue.install.environment import daemon_environment
 from hpcflow.requeue.install.place import DAEMON, Place, Rounds, place_of
@@ -23,6 +21,7 @@ from hpcflow.requeue.install.scrontab import DISABLED, SCRONTAB, Scrontab
 from hpcflow.requeue.install.table import find_block, with_block, without_block
 from hpcflow.requeue.install.table_program import TableProgram
 from hpcflow.requeue.install.way import Way
+from hpcflow.requeue.supervision import supervision
 from hpcflow.settings import Settings
 from hpcflow.storage.sweeps import SweepDir
 from hpcflow.sweeps.rounds import STARTED_BY, under_way
@@ -123,8 +122,7 @@ def has_rounds(settings: Settings, ledger: Ledger, now: datetime) -> bool:
     Never fails: what cannot be asked is taken for not there.
     """
     with suppress(HpcflowError):
-        lease = look_at_lease(ledger, lease_name(settings))
-        if lease is not None and lease.is_alive(now):
+        if supervision(settings, ledger, now).has_rounds:
             return True
     with suppress(HpcflowError):
         places = [place_of(settings, rounds) for rounds in (SWEEPS, DAEMON)]

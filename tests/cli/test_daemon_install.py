@@ -329,7 +329,6 @@ def test_without_flags_everything_is_taken_away(desk: Desk, machine: Machine) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "name one way"),
         (["--cron", "--systemd"], "name one way"),
         (["--cron", "--yes", "--", "--partition=gpu"], "takes no options of sbatch"),
         (["--scrontab", "--yes", "--", "gpu"], "not an option of sbatch"),

@@ -38,6 +38,9 @@ class Cron:
         block = make_block(self.place.block, self._lines())
         return f"in the crontab of {self.user} on {socket.gethostname()}:\n\n{block}"
 
+    def require_allowed(self) -> None:
+        self.program.read(timeout_s=_LOOK_TIMEOUT_S)
+
     def install(self) -> str:
         lines = self._lines()
         self.place.make_folder()

@@ -101,7 +101,11 @@ class Place:
         """
         try:
             make_folders(self.folder)
-            os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE))
+            fd = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
+            try:
+                os.utime(fd)  # the time of the installation
+            finally:
+                os.close(fd)
         except OSError as error:
             raise storage_error("write", self.log, error) from error
 

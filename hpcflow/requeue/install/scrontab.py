@@ -50,6 +50,10 @@ class Scrontab:
         block = make_block(self.place.block, self._lines())
         return f"in the scrontab of {self.settings.user}:\n\n{block}"
 
+    def require_allowed(self) -> None:
+        require_ledger_for_jobs(self.settings)
+        self.program.read(timeout_s=_LOOK_TIMEOUT_S, must_be_enabled=True)
+
     def install(self) -> str:
         require_ledger_for_jobs(self.settings)
         lines = self._lines()

@@ -89,6 +89,11 @@ class SlurmJob:
         require_ledger_for_jobs(self.settings)
         return f"{self.script}, then: sbatch {shlex.quote(str(self.script))}\n\n{self._text()}"
 
+    def require_allowed(self) -> None:
+        require_ledger_for_jobs(self.settings)
+        if shutil.which("sbatch") is None:
+            raise InputError("no sbatch on this machine", next_action="log in to the cluster")
+
     def install(self) -> str:
         require_ledger_for_jobs(self.settings)
         text = self._text()

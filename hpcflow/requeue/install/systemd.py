@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import HpcflowError, InputError
 from hpcflow.requeue.install.place import Place
 from hpcflow.storage.files import fsync_folder, make_folders, storage_error, write_durably
 
 _TIMEOUT_S: Final = 60.0
+#: Where logind keeps the names of the users whose units outlive their last login.
+_LINGERING: Final = Path("/var/lib/systemd/linger")
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Systemd:
     place: Place
     variables: Mapping[str, str]
     environ: Mapping[str, str]
+    user: str
     name: ClassVar[str] = "systemd"
 
     @property
@@ -41,6 +44,15 @@ class Systemd:
 
     def plan(self) -> str:
         return f"{self.path}:\n\n{unit_text(self.place, self.variables)}"
+
+    def require_allowed(self) -> None:
+        if problem := self._call(["show-environment"]):
+            raise InputError(problem, next_action="take another way: hpcflow daemon install --cron")
+        if not (_LINGERING / self.user).exists():
+            raise InputError(
+                "systemd ends it with your last login",
+                next_action="let it linger, if the site allows that: loginctl enable-linger",
+            )
 
     def install(self) -> str:
         text = unit_text(self.place, self.variables)

@@ -57,17 +57,19 @@ class TableProgram:
         """Whether the program is on PATH."""
         return shutil.which(self.name) is not None
 
-    def read(self, *, timeout_s: float = TIMEOUT_S) -> str:
+    def read(self, *, timeout_s: float = TIMEOUT_S, must_be_enabled: bool = False) -> str:
         """All of the table; empty when there is none. Bytes that are no text survive.
 
         Raises:
+            InputError: it is switched off on this cluster, and must not be.
             NotAllowedError: the site does not let this user.
             HpcflowError: it cannot be read.
         """
         done = self._call("-l", timeout_s=timeout_s)
         if done.returncode != 0:
             said = done.stderr + done.stdout
-            if _EMPTY.search(said) or _DISABLED.search(said):
+            is_disabled = _DISABLED.search(said) is not None
+            if _EMPTY.search(said) or (is_disabled and not must_be_enabled):
                 return ""
             raise self._refused("read", done)
         return _HEADER.sub("", done.stdout)

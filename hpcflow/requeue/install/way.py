@@ -19,6 +19,14 @@ class Way(Protocol):
         """
         ...
 
+    def require_allowed(self) -> None:
+        """Return if this machine lets the user install it. Answers within seconds.
+
+        Raises:
+            HpcflowError: it does not; says why.
+        """
+        ...
+
     def install(self) -> str:
         """Write it, in place of what an earlier call wrote; returns what to know from now on.
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import HpcflowError, InputError
 from hpcflow.requeue.install.cron import CRONTAB, Cron
 from hpcflow.requeue.install.environment import daemon_environment
 from hpcflow.requeue.install.place import DAEMON, Place, Rounds, place_of
@@ -31,6 +31,26 @@ def way_to_install(name: str, settings: Settings, options: Sequence[str]) -> Way
     return _way(name, place, settings, daemon_environment(settings, place.command), options)
 
 
+def fitting_way(settings: Settings) -> str:
+    """Return the first of :data:`NAMES` that this machine allows.
+
+    Raises:
+        InputError: it allows none; says why of each.
+    """
+    refused = []
+    for name in NAMES:
+        try:
+            installed_way(name, settings).require_allowed()
+        except HpcflowError as error:  # noqa: PERF203 - the next one may
+            refused.append(f"--{name}: {error.message}")
+        else:
+            return name
+    raise InputError(
+        "this machine allows no way to keep the daemon running: " + "; ".join(refused),
+        next_action="try another login node, or start it in tmux: hpcflow daemon",
+    )
+
+
 def installed_way(name: str, settings: Settings) -> Way:
     """The way called ``name``, for looking and for taking away."""
     return _way(name, place_of(settings), settings, {}, ())
@@ -53,7 +73,8 @@ def look_around(settings: Settings) -> dict[str, str | HpcflowError]:
 def others_installed(settings: Settings) -> list[str]:
     """What is here of other clusters and homes, in a few words each. Never fails."""
     place = place_of(settings)
-    units = Systemd(place, {}, settings.environ).path.parent.glob("hpcflow-daemon-*.service")
+    folder = Systemd(place, {}, settings.environ, settings.user).path.parent
+    units = folder.glob("hpcflow-daemon-*.service")
     scripts = place.folder.glob("*.sbatch")
     return [*lines_installed(DAEMON), *sorted(map(str, units)), *sorted(map(str, scripts))]
 
@@ -81,5 +102,5 @@ def _way(
     if name == "scrontab":
         return Scrontab(place, variables, settings, options)
     if name == "systemd":
-        return Systemd(place, variables, settings.environ)
+        return Systemd(place, variables, settings.environ, settings.user)
     return SlurmJob(place, variables, settings, sys.executable, options)

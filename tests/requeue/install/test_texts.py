@@ -234,7 +234,7 @@ def test_no_other_user_can_add_a_unit(tmp_path: Path) -> None:
     place = Place("local", "", ("hpcflow",), tmp_path / "daemon")
     before = os.umask(0)
     try:
-        Systemd(place, {}, {"HOME": str(tmp_path), "PATH": ""}).install()
+        Systemd(place, {}, {"HOME": str(tmp_path), "PATH": ""}, "ada").install()
     finally:
         os.umask(before)
     made = list((tmp_path / ".config").rglob("*"))

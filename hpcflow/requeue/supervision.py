@@ -1,0 +1,186 @@
+"""Whether a daemon supervises the runs of this home, which runs need one, and what to type.
+
+Every command that shows runs asks here, and so does `hpcflow daemon status`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Final
+
+from hpcflow.errors import HpcflowError, shell_word
+from hpcflow.ledger.derive import STANDBY_WAITS
+from hpcflow.ledger.lease import Lease, look
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.retry import Retry
+from hpcflow.model.state import RunState
+from hpcflow.model.views import RunView
+from hpcflow.requeue.daemon import lease_name
+from hpcflow.requeue.install.place import place_of
+from hpcflow.requeue.install.ways import look_around
+from hpcflow.settings import Settings
+from hpcflow.sites.schema import Site
+from hpcflow.sites.slurm_conf import configured_name
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.own_runs import OwnRuns
+from hpcflow.storage.rundir import read_run
+
+#: Single rounds come every minute by cron, and every five by scrontab, plus the time in the queue.
+ROUNDS_WITHIN: Final = timedelta(minutes=15)
+_NOBODY_RESUBMITS: Final = "so nothing resubmits a run that is preempted, fails or waits"
+_TO_BE_SENT: Final = (RunState.CREATED, RunState.WAITING)
+#: What begins the next action of a run that needs no daemon for now.
+_NEEDS_NONE: Final = ("stop:", "held", STANDBY_WAITS)
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """Who supervises the runs of this home on this cluster.
+
+    Attributes:
+        lease: that of the last daemon; None if there never was one.
+        has_died: whether its process is certainly gone.
+        is_alive: whether a daemon holds the lease now.
+        has_rounds: whether a daemon is alive, or single rounds are made, as by cron.
+    """
+
+    lease: Lease | None
+    has_died: bool
+    is_alive: bool
+    has_rounds: bool
+
+
+def supervision(settings: Settings, ledger: Ledger, now: datetime) -> Supervision:
+    """Look who supervises the runs of this home.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    lease = look(ledger, lease_name(settings))
+    has_died = lease is not None and _has_died(lease)
+    is_alive = lease is not None and lease.is_alive(now) and not has_died
+    return Supervision(
+        lease,
+        has_died,
+        is_alive,
+        is_alive or _makes_rounds(lease, settings, now),
+    )
+
+
+def unsupervised(
+    runs: Iterable[RunView],
+    settings: Settings,
+    ledger: Ledger,
+    now: datetime,
+    find_site: Callable[[str], Site],
+) -> frozenset[str]:
+    """Return the ids of the runs that need a daemon, where none supervises them.
+
+    Only runs of this home on this cluster: a daemon leaves the others alone.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    open_runs = [run for run in runs if not run.state.is_final and run.user == settings.user]
+    if not open_runs or supervision(settings, ledger, now).has_rounds:
+        return frozenset()
+    own = OwnRuns(settings.home)
+    found = set()
+    for run in open_runs:
+        with suppress(HpcflowError):  # its site file or its directory is gone: told elsewhere
+            if own.has(run.run_id, run.run_dir):
+                site = find_site(run.site)
+                retry = read_run(RunDir(Path(run.run_dir))).spec.retry
+                if needs_daemon(site, run.partition, retry, settings, run.state, run.next_action):
+                    found.add(run.run_id)
+    return frozenset(found)
+
+
+def needs_daemon(
+    site: Site,
+    partition: str,
+    retry: Retry,
+    settings: Settings,
+    state: RunState = RunState.QUEUED,
+    next_action: str | None = None,
+) -> bool:
+    """Whether a run waits for good without a daemon: it is to be resubmitted now, or will be after
+    a preemption."""
+    here = configured_name(settings.environ)
+    if here and site.cluster_name and here.lower() != site.cluster_name.lower():
+        return False
+    if next_action is not None and next_action.startswith(_NEEDS_NONE):
+        return False
+    options = site.partitions.get(partition)
+    return state in _TO_BE_SENT or (
+        options is not None and options.preemptible and retry.preemptions != 0
+    )
+
+
+def warning(settings: Settings, ledger: Ledger, now: datetime) -> str:
+    """Return what to say of runs that need a daemon and have none: what is wrong, and the command
+    that changes it.
+
+    Raises:
+        LedgerError: the database failed.
+    """
+    installed = _installed(settings)
+    if not installed:
+        return (
+            f"no daemon supervises your runs, {_NOBODY_RESUBMITS}"
+            " → install one: hpcflow daemon install"
+        )
+    lease = supervision(settings, ledger, now).lease
+    since = f"since {lease.renewed_at:%Y-%m-%d %H:%M} UTC" if lease is not None else "yet"
+    log = place_of(settings).log
+    said = f"tail {shell_word(log)}; " if log.exists() else ""
+    return (
+        f"the daemon is installed ({', '.join(installed)}) and has made no round {since}, "
+        f"{_NOBODY_RESUBMITS} → see why: {said}hpcflow daemon status"
+    )
+
+
+def _has_died(lease: Lease) -> bool:
+    """Whether that is certain: of a process on another host nobody knows."""
+    if lease.host != socket.gethostname():
+        return False
+    try:
+        os.kill(lease.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _makes_rounds(lease: Lease | None, settings: Settings, now: datetime) -> bool:
+    """Whether something installed makes single rounds: here, or on another host, such as a login
+    node that has a crontab of its own. Here, people make rounds by hand, too."""
+    # A loop renews its lease in its second round.
+    round_at = lease.renewed_at if lease and lease.renewed_at == lease.acquired_at else None
+    if lease is not None and lease.host != socket.gethostname() and _is_recent(round_at, now):
+        return True
+    is_recent = _is_recent(round_at, now) or _is_recent(_installed_at(settings), now)
+    return is_recent and bool(_installed(settings))
+
+
+def _is_recent(moment: datetime | None, now: datetime) -> bool:
+    return moment is not None and abs(now - moment) < ROUNDS_WITHIN
+
+
+def _installed_at(settings: Settings) -> datetime | None:
+    """When a way was installed whose first round may still be to come, or has said something."""
+    with suppress(HpcflowError, OSError, ValueError):
+        written_at = place_of(settings).log.stat().st_mtime
+        return datetime.fromtimestamp(written_at, tz=timezone.utc)
+    return None
+
+
+def _installed(settings: Settings) -> list[str]:
+    return [what for what in look_around(settings).values() if isinstance(what, str)]

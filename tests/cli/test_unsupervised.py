@@ -1,0 +1,182 @@
+"""A run that waits for good without a daemon: every command says so, once, and what to type."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hpcflow.cli.main import main
+from hpcflow.clock import SystemClock
+from hpcflow.ledger.lease import acquire, release
+from hpcflow.ledger.store import open_ledger
+from hpcflow.model.state import AttemptState
+from hpcflow.requeue.daemon import TTL_S, lease_name
+from hpcflow.requeue.install.place import place_of
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.settings import load_settings
+from tests.cli.cluster import ClusterDesk
+from tests.cli.desk import Desk
+from tests.cli.test_daemon_install import CRONTAB, FORBIDDEN, NO_BUS, Machine
+
+NONE = "no daemon supervises your runs"
+INSTALL = "→ install one: hpcflow daemon install\n"
+SPOT = "resources: {partition: spot, account: physics, time_limit: 10m}\n"
+NORMAL = "resources: {partition: gpu, account: physics, time_limit: 10m}\n"
+
+
+@pytest.fixture
+def cluster(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> ClusterDesk:
+    """A person on a cluster, whose crontab is empty."""
+    machine = Machine(desk.folder / "bin")
+    machine.has("crontab", CRONTAB)
+    machine.has("scrontab", FORBIDDEN)
+    machine.has("systemctl", NO_BUS)
+    monkeypatch.setenv("PATH", f"{machine.folder}{os.pathsep}{os.environ['PATH']}")
+    return ClusterDesk.at(desk, monkeypatch)
+
+
+def config(desk: Desk, more: str = SPOT, name: str = "digits") -> str:
+    path = Path(desk.config(name, "true"))
+    path.write_text(path.read_text() + more)
+    return str(path)
+
+
+def warned(desk: Desk, *args: str) -> int:
+    """How often a command says that a daemon is missing."""
+    said = desk.error(*args, code=0)
+    assert said.count(NONE) == said.count(INSTALL)
+    return said.count(NONE)
+
+
+def preempted(cluster: ClusterDesk, more: str = SPOT) -> str:
+    run_id = str(cluster.json("run", config(cluster, more))["run_id"])
+    (job,) = cluster.slurm.queue()
+    cluster.slurm.start(job.job_id)
+    cluster.slurm.end(job.job_id, "PREEMPTED")
+    return run_id
+
+
+def daemon(*, pid: int = 1, host: str = "login2", ago: timedelta = timedelta(), once: bool) -> None:
+    """A daemon that took the lease, and gave it back if it made one round."""
+    settings, now = load_settings(), SystemClock().now() - ago
+    with open_ledger(settings.ledger_url) as ledger:
+        lease = acquire(
+            ledger, lease_name(settings), holder="it", host=host, pid=pid, ttl_s=TTL_S, now=now
+        )
+        assert lease is not None
+        if once:
+            release(ledger, lease, now=now)
+
+
+def test_a_run_that_may_be_preempted_says_that_no_daemon_resubmits_it(cluster: ClusterDesk) -> None:
+    assert warned(cluster, "run", config(cluster)) == 1
+    assert warned(cluster, "ls") == 1
+    assert warned(cluster, "show", "digits") == 1
+    assert [run["is_unsupervised"] for run in cluster.json("ls")] == [True]
+    assert cluster.json("show", "digits")["is_unsupervised"] is True
+    assert NONE not in cluster.error("ls", "--json", code=0), "scripts have the field"
+
+
+def test_many_such_runs_are_said_once(cluster: ClusterDesk) -> None:
+    for name in ("first", "second"):
+        cluster.say("run", config(cluster, name=name))
+    assert warned(cluster, "ls") == 1
+
+
+def test_a_run_that_waits_says_it_also_where_nothing_is_preempted(cluster: ClusterDesk) -> None:
+    preempted(cluster, NORMAL)
+    assert cluster.json("ls")[0]["state"] == "waiting"
+    assert warned(cluster, "ls") == 1
+    assert warned(cluster, "show", "digits") == 1
+    cluster.say("hold", "digits")
+    assert warned(cluster, "ls") == 0, "nobody wants it to go on"
+
+
+def test_whoever_follows_a_run_to_its_preemption_is_told_once(
+    cluster: ClusterDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = cluster.slurm.queue
+
+    def preempts() -> list[JobInfo]:
+        for job in queue():
+            if job.state is not AttemptState.ENDED:
+                cluster.slurm.start(job.job_id)
+                cluster.slurm.end(job.job_id, "PREEMPTED")
+        return queue()
+
+    monkeypatch.setattr(cluster.slurm, "queue", preempts)
+    said = cluster.error("run", config(cluster), "--follow", code=1)
+    assert (said.count(NONE), said.count(INSTALL)) == (1, 1)
+    assert cluster.json("wait", "digits", code=1)["is_unsupervised"] is True
+
+
+@pytest.mark.parametrize("more", [NORMAL, SPOT + "retry: {preemptions: 0}\n"])
+def test_nothing_is_said_of_a_run_that_needs_none(cluster: ClusterDesk, more: str) -> None:
+    assert warned(cluster, "run", config(cluster, more)) == 0
+    assert warned(cluster, "ls") == 0
+    assert cluster.json("show", "digits")["is_unsupervised"] is False
+
+
+def test_nothing_is_said_of_a_run_that_is_over(cluster: ClusterDesk) -> None:
+    cluster.say("run", config(cluster))
+    cluster.say("cancel", "digits")
+    assert warned(cluster, "ls") == 0
+
+
+@pytest.mark.parametrize(
+    ("lives", "count"),
+    [
+        (lambda: daemon(once=False), 0),
+        (lambda: daemon(once=False, ago=timedelta(hours=1)), 1),
+        (lambda: daemon(once=True, ago=timedelta(minutes=10)), 0),  # cron, of any login node
+        (lambda: daemon(once=True, ago=timedelta(hours=1)), 1),
+        (lambda: daemon(once=False, pid=2**22 + 1, host=os.uname().nodename), 1),  # kill -9
+    ],
+    ids=["alive", "silent", "rounds", "no more rounds", "killed"],
+)
+def test_a_daemon_that_lives_is_seen(
+    cluster: ClusterDesk, lives: Callable[[], None], count: int
+) -> None:
+    lives()
+    assert warned(cluster, "run", config(cluster)) == count
+    assert warned(cluster, "ls") == count
+
+
+def test_installed_it_is_trusted_until_its_rounds_fail_to_come(cluster: ClusterDesk) -> None:
+    run_id = preempted(cluster)
+    assert "* * * * * " in cluster.say("daemon", "install", "--yes"), "cron is what it may have"
+    assert warned(cluster, "ls") == 0, "its first round is still to come"
+    log = place_of(load_settings()).log
+    os.utime(log, (0, 0))
+    said = cluster.error("ls", code=0)
+    assert "the daemon is installed (a line in the crontab of " in said
+    assert ") and has made no round yet, so nothing resubmits a run" in said
+    assert f"→ see why: tail {log}; hpcflow daemon status\n" in said
+    assert main(["daemon", "--once"]) == 0
+    assert warned(cluster, "ls") == 0
+    assert cluster.json("show", run_id)["attempts"][-1]["attempt"] == 2
+
+
+def test_a_round_by_hand_is_no_promise(cluster: ClusterDesk) -> None:
+    run_id = preempted(cluster)
+    cluster.say("daemon", "--once")
+    assert cluster.json("show", run_id)["attempts"][-1]["attempt"] == 2
+    assert warned(cluster, "ls") == 1
+
+
+def test_without_any_way_the_installation_says_why_of_each(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(desk.folder / "bin")
+    machine.has("crontab", FORBIDDEN)
+    monkeypatch.setenv("PATH", str(machine.folder))
+    said = desk.error("daemon", "install")
+    assert "--systemd: no systemctl on this machine" in said
+    assert "--cron: cannot read your table with crontab: You (ada) are not allowed" in said
+    assert "--scrontab: " in said
+    assert "--slurm: " in said
+    assert said.endswith("start it in tmux: hpcflow daemon\n")
