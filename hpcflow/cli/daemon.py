@@ -12,7 +12,7 @@ import click
 
 from hpcflow.cli.arguments import finite, json_option
 from hpcflow.cli.daemon_install import install_command, uninstall_command
-from hpcflow.cli.output import error_json, jsonable, print_json, say_error
+from hpcflow.cli.output import error_json, jsonable, print_json, say_error, site_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_words import report_lines
 from hpcflow.errors import HpcflowError, InputError
@@ -82,6 +82,7 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     )
     with _heard_by(told):
         if not once:
+            _or_not(partial(_say_start, around, session, as_json=as_json))(interval_s or INTERVAL_S)
             daemon.run()
             return 0
         report = daemon.once()
@@ -194,6 +195,41 @@ def _around(session: Session, *, waits_for_ledger: bool) -> Surroundings:
         session.clock,
         connect=session.scheduler,
         find_site=session.site,
+    )
+
+
+def _say_start(around: Surroundings, session: Session, interval_s: float, *, as_json: bool) -> None:
+    """Say what the daemon supervises, and how often."""
+    from hpcflow.model.state import RunState
+    from hpcflow.storage.own_runs import OwnRuns
+
+    settings, own = session.settings, OwnRuns(session.settings.home)
+    under_way = [state for state in RunState if not state.is_final]
+    count, sites = None, set[str]()
+    with suppress(HpcflowError):  # the first round says so
+        sites.add(session.site(None).name)
+    with suppress(HpcflowError):
+        runs = [
+            run for run in around.ledger.runs(states=under_way) if own.has(run.run_id, run.run_dir)
+        ]
+        count = len(runs)
+        sites.update(site_text(run.site) for run in runs)
+    supervises = {
+        "user": settings.user,
+        "home": settings.home.path,
+        "sites": sorted(sites),
+        "ledger": str(around.ledger.url),
+        "runs_under_way": count,
+        "interval_s": interval_s,
+    }
+    if as_json:
+        echo_json(jsonable({"at": session.clock.now(), "supervises": supervises}))
+        return
+    echo(
+        f"{session.clock.now():%Y-%m-%d %H:%M:%S}  supervising the runs of {settings.user} in "
+        f"{settings.home.path}, on {', '.join(sorted(sites)) or 'no known site'}, "
+        f"{'unknown how many' if count is None else count} under way; ledger {around.ledger.url}; "
+        f"a round every {interval_s:g} s"
     )
 
 

@@ -187,6 +187,11 @@ def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:
     loop.send_signal(signal.SIGTERM)
     assert loop.wait(120) == 0
     assert log.read_text().count("go_on") == 2
+    settings = load_settings()
+    assert log.read_text().splitlines()[0][21:] == (
+        f"supervising the runs of {settings.user} in {settings.home.path}, on local, 1 under way; "
+        f"ledger {settings.home.ledger}; a round every 1 s"
+    )
     assert desk.json("daemon", "status", code=1)["lease"]["fence"] == 1
     assert desk.json("show", "patient")["run_id"] == run["run_id"]
 
