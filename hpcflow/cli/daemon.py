@@ -12,10 +12,12 @@ import click
 
 from hpcflow.cli.arguments import finite, json_option
 from hpcflow.cli.daemon_install import install_command, uninstall_command
-from hpcflow.cli.output import error_json, jsonable, print_json, say_error, site_text
+from hpcflow.cli.output import jsonable, print_json, site_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_words import report_lines
+from hpcflow.clock import SystemClock
 from hpcflow.errors import HpcflowError, InputError
+from hpcflow.settings import load_settings
 from hpcflow.terminal import echo, echo_json, echo_message
 
 if TYPE_CHECKING:
@@ -103,41 +105,30 @@ def status_command(as_json: bool) -> int:
     from hpcflow.requeue.install.ways import look_around
     from hpcflow.requeue.supervision import supervision
 
-    session = Session()
-    seen, problem = None, None
-    try:
-        seen = supervision(session.settings, session.ledger, session.clock.now())
-    except HpcflowError as error:  # what is installed does not stand in the ledger
-        problem = error
-    lease = seen.lease if seen is not None else None
-    is_alive = seen is not None and seen.is_alive
-    installed = look_around(session.settings)
+    settings, now = load_settings(), SystemClock().now()
+    seen = supervision(settings, now)
+    lease, installed = seen.lease, look_around(settings)
     if as_json:
         known = {n: None if isinstance(w, HpcflowError) else w for n, w in installed.items()}
-        said = {"is_alive": is_alive, "lease": lease, "installed": known}
-        print_json(said if problem is None else {**said, "error": error_json(problem)})
-    elif problem is not None:
-        say_error(problem)
-    elif lease is None:
+        print_json({"is_alive": seen.is_alive, "lease": lease, "installed": known})
+        return 0 if seen.is_alive else 1
+    if lease is None:
         echo("no daemon has run yet; start one: hpcflow daemon, or hpcflow daemon --once from cron")
     else:
-        word = "is" if is_alive else "was"
+        word = "is" if seen.is_alive else "was"
         echo(
             f"process {lease.pid} on {lease.host} {word} at it; "
             f"last heard of on {lease.renewed_at:%Y-%m-%d %H:%M:%S} UTC"
         )
-        if seen is not None and seen.has_died and lease.is_alive(session.clock.now()):
+        if seen.has_died and lease.is_alive(now):
             echo(
                 "it died without giving its lease back; another one acts from "
                 f"{lease.expires_at:%H:%M:%S} UTC on"
             )
-    if not as_json:
-        for name, what in installed.items():
-            text = f"not known: {what.message}" if isinstance(what, HpcflowError) else what
-            echo(f"installed by --{name}: {text}")
-    if problem is not None:
-        return problem.exit_code
-    return 0 if is_alive else 1
+    for name, what in installed.items():
+        text = f"not known: {what.message}" if isinstance(what, HpcflowError) else what
+        echo(f"installed by --{name}: {text}")
+    return 0 if seen.is_alive else 1
 
 
 @contextmanager

@@ -125,11 +125,8 @@ def _goes_on(session: Session, run: RunView) -> bool:
         return True
     from hpcflow.requeue.supervision import supervision
 
-    try:
-        seen = supervision(session.settings, session.ledger, session.clock.now())
-    except LedgerError:
-        return True  # the next look says more
-    return run.user == session.settings.user and seen.is_alive
+    is_ours = run.user == session.settings.user
+    return is_ours and supervision(session.settings, session.clock.now()).is_alive
 
 
 def is_still(run: RunView) -> bool:

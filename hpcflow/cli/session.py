@@ -285,7 +285,7 @@ class Session:
         """Ids of the runs that need a daemon, and have none."""
         from hpcflow.requeue.supervision import unsupervised
 
-        return unsupervised(runs, self.settings, self.ledger, self.clock.now(), self.site)
+        return unsupervised(runs, self.settings, self.clock.now(), self.site)
 
     def warn_if_unsupervised(self, run: Run, site: Site) -> None:
         """Say of a run that was just sent that it needs a daemon and has none."""
@@ -293,7 +293,7 @@ class Session:
 
         if not needs_daemon(site, run.partition, run.spec.retry, self.settings):
             return
-        if not supervision(self.settings, self.ledger, self.clock.now()).has_rounds:
+        if not supervision(self.settings, self.clock.now()).has_rounds:
             self.warn_of_missing_daemon([run.run_id])
 
     def warn_of_missing_daemon(self, runs: Collection[str]) -> None:
@@ -303,7 +303,7 @@ class Session:
         from hpcflow.requeue.supervision import warning
 
         self._is_daemon_missed = True
-        warn(warning(self.settings, self.ledger, self.clock.now()))
+        warn(warning(self.settings))
 
     def catch_up(self, run_dir: RunDir) -> None:
         """Project one run, now that something was written to its journal.

@@ -104,6 +104,6 @@ def hint(session: Session) -> str | None:
     """What to type so that rounds are made; None where they are made already."""
     from hpcflow.sweeps.install import has_rounds
 
-    if has_rounds(session.settings, session.ledger, session.clock.now()):
+    if has_rounds(session.settings, session.clock.now()):
         return None
     return "hpcflow sweep install, or hpcflow daemon"

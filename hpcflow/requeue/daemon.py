@@ -1,7 +1,8 @@
 """The loop around :func:`~hpcflow.requeue.tick.tick`: one process at a time, until told to end.
 
-Only the lease and the rhythm are here. A tick that cannot reach the database is repeated; a process
-that finds the lease taken waits for it, so that two daemons are one and a spare.
+Only the leases and the rhythm are here: that of the home, which holds whatever ledger a process
+has, and that of the ledger. A tick that cannot reach the database is repeated; a process that finds
+a lease taken waits for it, so that two daemons are one and a spare.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, next_step
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
 from hpcflow.requeue.departures import MOST, Departures
+from hpcflow.requeue.home_lease import HomeLease
+from hpcflow.requeue.home_lease import look as look_at_home
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.tick import Report, tick
 from hpcflow.settings import Settings
@@ -113,6 +116,9 @@ class Daemon:
         self._name = lease_name(around.settings)
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
         self._lease: Lease | None = None
+        self._home_lease = HomeLease(
+            around.settings, around.clock, self._holder, socket.gethostname(), os.getpid(), TTL_S
+        )
         self._said = ""
 
     def once(self) -> Report | None:
@@ -168,6 +174,7 @@ class Daemon:
             report = tick(self._around)
         except LedgerError as error:
             self._lease = None
+            self._give_back()  # a process that reaches its ledger may do better
             # Where waiting alone mends nothing, the reader must know what does.
             again = "; trying again" if error.retryable else ""
             self._say(f"{error.message}{again}{next_step(error)}")
@@ -180,7 +187,8 @@ class Daemon:
             return
         self._said = ""
         if report.is_ousted and not self._told.is_over:
-            self._lease, self._is_spare = None, True
+            self._is_spare = True
+            self._give_back()
             self._say("another process has taken over")
         self._on_report(report)
         self._do_also(report)
@@ -208,7 +216,19 @@ class Daemon:
         return [each for each in found if own.has(Path(each[0]).name, each[0])]
 
     def _take(self) -> bool:
-        """Whether the lease is ours, for :data:`TTL_S` from now."""
+        """Whether both leases are ours, for :data:`TTL_S` from now."""
+        if not self._home_lease.take():
+            return False
+        try:
+            is_taken = self._take_of_ledger()
+        except LedgerError:
+            self._home_lease.give_back()
+            raise
+        if not is_taken:
+            self._home_lease.give_back()
+        return is_taken
+
+    def _take_of_ledger(self) -> bool:
         ledger, now = self._around.ledger, self._around.clock.now()
         if self._lease is not None and renew(ledger, self._lease, ttl_s=TTL_S, now=now):
             return True
@@ -224,24 +244,31 @@ class Daemon:
         return self._lease is not None
 
     def _say_who(self) -> None:
-        other = look(self._around.ledger, self._name)
+        now, other = self._around.clock.now(), look_at_home(self._around.settings)
+        if other is None or not other.is_alive(now):
+            other = look(self._around.ledger, self._name)
         if other is not None:
             self._say(f"process {other.pid} on {other.host} is at it; waiting")
 
     def _may_act(self) -> bool:
         return (
             not self._told.is_over
+            and self._home_lease.holds()
             and self._lease is not None
             and holds(self._around.ledger, self._lease)
         )
 
     def _give_back(self) -> None:
         lease, self._lease = self._lease, None
-        if lease is not None:
-            try:
+        try:
+            if lease is not None:
                 release(self._around.ledger, lease, now=self._around.clock.now())
-            except LedgerError as error:
-                self._say(f"{error.message}; the lease ends by itself")
+        except LedgerError as error:
+            self._say(f"{error.message}; the lease ends by itself")
+        try:
+            self._home_lease.give_back()
+        except HpcflowError as error:
+            self._say(f"{error.message}; the lease ends by itself")
 
     def _say(self, text: str) -> None:
         """Once, however often it is so."""

@@ -16,12 +16,11 @@ from typing import Final
 
 from hpcflow.errors import HpcflowError, shell_word
 from hpcflow.ledger.derive import STANDBY_WAITS
-from hpcflow.ledger.lease import Lease, look
-from hpcflow.ledger.store import Ledger
+from hpcflow.ledger.lease import Lease
 from hpcflow.model.retry import Retry
 from hpcflow.model.state import RunState
 from hpcflow.model.views import RunView
-from hpcflow.requeue.daemon import lease_name
+from hpcflow.requeue.home_lease import look
 from hpcflow.requeue.install.place import place_of
 from hpcflow.requeue.install.ways import look_around
 from hpcflow.settings import Settings
@@ -56,13 +55,13 @@ class Supervision:
     has_rounds: bool
 
 
-def supervision(settings: Settings, ledger: Ledger, now: datetime) -> Supervision:
+def supervision(settings: Settings, now: datetime) -> Supervision:
     """Look who supervises the runs of this home.
 
     Raises:
-        LedgerError: the database failed.
+        StorageError: the home cannot be read.
     """
-    lease = look(ledger, lease_name(settings))
+    lease = look(settings)
     has_died = lease is not None and _has_died(lease)
     is_alive = lease is not None and lease.is_alive(now) and not has_died
     return Supervision(
@@ -76,7 +75,6 @@ def supervision(settings: Settings, ledger: Ledger, now: datetime) -> Supervisio
 def unsupervised(
     runs: Iterable[RunView],
     settings: Settings,
-    ledger: Ledger,
     now: datetime,
     find_site: Callable[[str], Site],
 ) -> frozenset[str]:
@@ -85,10 +83,10 @@ def unsupervised(
     Only runs of this home on this cluster: a daemon leaves the others alone.
 
     Raises:
-        LedgerError: the database failed.
+        StorageError: the home cannot be read.
     """
     open_runs = [run for run in runs if not run.state.is_final and run.user == settings.user]
-    if not open_runs or supervision(settings, ledger, now).has_rounds:
+    if not open_runs or supervision(settings, now).has_rounds:
         return frozenset()
     own = OwnRuns(settings.home)
     found = set()
@@ -123,12 +121,12 @@ def needs_daemon(
     )
 
 
-def warning(settings: Settings, ledger: Ledger, now: datetime) -> str:
+def warning(settings: Settings) -> str:
     """Return what to say of runs that need a daemon and have none: what is wrong, and the command
     that changes it.
 
     Raises:
-        LedgerError: the database failed.
+        StorageError: the home cannot be read.
     """
     installed = _installed(settings)
     if not installed:
@@ -136,7 +134,7 @@ def warning(settings: Settings, ledger: Ledger, now: datetime) -> str:
             f"no daemon supervises your runs, {_NOBODY_RESUBMITS}"
             " → install one: hpcflow daemon install"
         )
-    lease = supervision(settings, ledger, now).lease
+    lease = look(settings)
     since = f"since {lease.renewed_at:%Y-%m-%d %H:%M} UTC" if lease is not None else "yet"
     log = place_of(settings).log
     said = f"tail {shell_word(log)}; " if log.exists() else ""

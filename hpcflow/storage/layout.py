@@ -55,6 +55,7 @@
                                                plain folders that it has sent to
       watch/<ledger>                           how long the daemon has seen no progress, of each run
       daemon/<cluster>.log                     what a daemon says that was installed
+      daemon/<cluster>.lease                   which process acts as the daemon
       daemon/<cluster>-sweeps.log              the same of the rounds of sweeps
       sites/*.yaml  templates/                 the user's own
 """

@@ -130,6 +130,23 @@ def lock_shared_file(
         os.close(fd)
 
 
+@contextmanager
+def wait_for_lock(path: Path, *, wait_s: float, clock: Clock | None = None) -> Iterator[HeldLock]:
+    """Hold the lock on ``path`` for the length of a ``with`` block.
+
+    Raises:
+        StorageError: another process holds it for longer than ``wait_s`` (``retryable``), or it
+            cannot be opened.
+    """
+    lock = HeldLock(_open(path))
+    try:
+        held = partial(_busy, path)
+        lock.is_reliable = _acquire(lock.fd, path, wait_s, clock or SystemClock(), held)
+        yield lock
+    finally:
+        lock.release()
+
+
 def mirror_lock(run_dir: RunDir) -> AbstractContextManager[HeldLock | None]:
     """Hold the run's mirror lock for the length of a ``with`` block; None if another process does.
 

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.errors import HpcflowError
-from hpcflow.ledger.store import Ledger
 from hpcflow.requeue.install.cron import CRONTAB, Cron
 from hpcflow.requeue.install.environment import daemon_environment
 from hpcflow.requeue.install.place import DAEMON, Place, Rounds, place_of
@@ -115,14 +114,14 @@ def _has_work(sweep_dir: SweepDir, is_ours: Callable[[str], bool]) -> bool:
     return not progress.is_at_rest and is_ours(sweep.site)
 
 
-def has_rounds(settings: Settings, ledger: Ledger, now: datetime) -> bool:
+def has_rounds(settings: Settings, now: datetime) -> bool:
     """Whether rounds are made without anybody typing: a daemon lives, or a line of it or of the
     sweeps is installed.
 
     Never fails: what cannot be asked is taken for not there.
     """
     with suppress(HpcflowError):
-        if supervision(settings, ledger, now).has_rounds:
+        if supervision(settings, now).has_rounds:
             return True
     with suppress(HpcflowError):
         places = [place_of(settings, rounds) for rounds in (SWEEPS, DAEMON)]

@@ -21,6 +21,7 @@ from pathlib import Path
 from hpcflow.clock import SystemClock, to_text
 from hpcflow.model.ids import parse_job_name
 from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.locks import wait_for_lock
 
 _PROGRAM = Path(__file__).with_name("stand_in_program.py")
 _TABLES = """
@@ -196,6 +197,11 @@ def assert_exactly_once(jobs: list[Job]) -> None:
 
 def pass_five_minutes(home: Home) -> None:
     """A process that holds the lease and is dead, or stopped, has not renewed it for so long."""
+    for path in home.daemon.glob("*.lease"):
+        with wait_for_lock(path, wait_s=30) as lock:
+            record = json.loads(os.pread(lock.fd, 4096, 0))
+            ended = json.dumps({**record, "expires_at": record["renewed_at"]})
+            os.pwrite(lock.fd, ended.encode().ljust(1024), 0)
     if not home.ledger.exists():
         return
     with sqlite3.connect(home.ledger, timeout=30) as raw:

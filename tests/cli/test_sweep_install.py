@@ -13,15 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.clock import SystemClock
-from hpcflow.ledger.lease import acquire
-from hpcflow.ledger.store import open_ledger
-from hpcflow.requeue.daemon import lease_name
 from hpcflow.settings import load_settings
 from hpcflow.sweeps.install import remove_own_line
 from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 from tests.cli.test_daemon_install import CRONTAB, DISABLED, FORBIDDEN, WORKING, Machine
+from tests.daemons import daemon
 
 SWEEP = """
 name: search
@@ -57,12 +54,9 @@ def started(desk: Desk, shell: str, trials: int = 1) -> str:
 @contextmanager
 def living_daemon() -> Iterator[None]:
     """Somebody who has the lease."""
-    settings, clock = load_settings(), SystemClock()
-    with open_ledger(settings.ledger_url) as ledger:
-        name = lease_name(settings)
-        lease = acquire(ledger, name, holder="it", host="here", pid=1, ttl_s=300, now=clock.now())
-        assert lease is not None
-        yield
+    lease = daemon()
+    yield
+    lease.give_back()
 
 
 def tick_of_the_line(

@@ -6,21 +6,21 @@ import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpcflow.cli.main import main
 from hpcflow.clock import SystemClock
-from hpcflow.ledger.lease import acquire, release
-from hpcflow.ledger.store import open_ledger
 from hpcflow.model.state import AttemptState
-from hpcflow.requeue.daemon import TTL_S, lease_name
 from hpcflow.requeue.install.place import place_of
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.settings import load_settings
+from hpcflow.testing.clock import FakeClock
 from tests.cli.cluster import ClusterDesk
 from tests.cli.desk import Desk
 from tests.cli.test_daemon_install import CRONTAB, FORBIDDEN, NO_BUS, Machine
+from tests.daemons import daemon
 
 NONE = "no daemon supervises your runs"
 INSTALL = "→ install one: hpcflow daemon install\n"
@@ -60,16 +60,15 @@ def preempted(cluster: ClusterDesk, more: str = SPOT) -> str:
     return run_id
 
 
-def daemon(*, pid: int = 1, host: str = "login2", ago: timedelta = timedelta(), once: bool) -> None:
-    """A daemon that took the lease, and gave it back if it made one round."""
-    settings, now = load_settings(), SystemClock().now() - ago
-    with open_ledger(settings.ledger_url) as ledger:
-        lease = acquire(
-            ledger, lease_name(settings), holder="it", host=host, pid=pid, ttl_s=TTL_S, now=now
-        )
-        assert lease is not None
-        if once:
-            release(ledger, lease, now=now)
+def lived(ago: timedelta = timedelta(), *, once: bool = False, **who: Any) -> None:
+    """A daemon took the lease, so long ago, and gave it back if it made one round."""
+    clock = FakeClock(SystemClock().now() - ago)
+    lease = daemon(clock=clock, **who)
+    if once:
+        lease.give_back()
+    else:
+        clock.advance(10)
+        assert lease.take()
 
 
 def test_a_run_that_may_be_preempted_says_that_no_daemon_resubmits_it(cluster: ClusterDesk) -> None:
@@ -130,11 +129,11 @@ def test_nothing_is_said_of_a_run_that_is_over(cluster: ClusterDesk) -> None:
 @pytest.mark.parametrize(
     ("lives", "count"),
     [
-        (lambda: daemon(once=False), 0),
-        (lambda: daemon(once=False, ago=timedelta(hours=1)), 1),
-        (lambda: daemon(once=True, ago=timedelta(minutes=10)), 0),  # cron, of any login node
-        (lambda: daemon(once=True, ago=timedelta(hours=1)), 1),
-        (lambda: daemon(once=False, pid=2**22 + 1, host=os.uname().nodename), 1),  # kill -9
+        (lived, 0),
+        (lambda: lived(timedelta(minutes=10)), 1),
+        (lambda: lived(timedelta(minutes=10), once=True), 0),  # cron, of any login node
+        (lambda: lived(timedelta(hours=1), once=True), 1),
+        (lambda: lived(pid=2**22 + 1, host=os.uname().nodename), 1),  # kill -9
     ],
     ids=["alive", "silent", "rounds", "no more rounds", "killed"],
 )

@@ -17,9 +17,8 @@ import pytest
 
 from hpcflow.cli.main import main
 from hpcflow.launch.run import submit
-from hpcflow.ledger.lease import look
 from hpcflow.ledger.store import open_ledger
-from hpcflow.requeue.daemon import lease_name
+from hpcflow.requeue.home_lease import look
 from hpcflow.settings import load_settings
 from hpcflow.storage.layout import Home
 from hpcflow.testing.cluster import poll
@@ -42,21 +41,21 @@ class Site:
         self.home = Home(folder / "home")
         self.daemons: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start_daemon(self, log: Path | None = None) -> None:
+    def start_daemon(self, log: Path | None = None, *, ledger: Path | None = None) -> int:
         argv = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "--interval", "1"]
         log = log or self.folder / f"daemon-{len(self.daemons)}.log"
+        other = {} if ledger is None else {"HPCFLOW_LEDGER": f"sqlite:///{ledger}"}
         with log.open("wb") as out:
-            process = subprocess.Popen(argv, stdout=out, stderr=out)
+            process = subprocess.Popen(argv, stdout=out, stderr=out, env={**os.environ, **other})
         self.daemons[process.pid] = process
+        return process.pid
 
     def said(self, pid: int) -> str:
         return (self.folder / f"daemon-{list(self.daemons).index(pid)}.log").read_text()
 
     def acting(self) -> int:
         """The process that has the lease."""
-        settings = load_settings()
-        with open_ledger(settings.ledger_url) as ledger:
-            lease = look(ledger, lease_name(settings))
+        lease = look(load_settings())
         return lease.pid if lease else 0
 
     def preempt_all(self) -> int:
@@ -123,6 +122,21 @@ def test_one_acts_and_when_it_is_killed_another_one_does(site: Site, count: int)
             process.terminate()
             assert process.wait(120) == 0
             assert "Traceback" not in site.said(pid)
+
+
+def test_one_acts_after_the_ledger_was_changed(site: Site) -> None:
+    """``ledger:`` in config.yaml is edited while a daemon runs, and another one is started."""
+    first = site.start_daemon()
+    poll(lambda: site.acting() == first, 60, lambda: site.said(first))
+    second = site.start_daemon(ledger=site.folder / "other.sqlite")
+    poll(lambda: f"process {first} on " in site.said(second), 60, lambda: site.said(second))
+    assert {job.sender for job in site.all_sent_again()} == {first}
+    os.kill(first, signal.SIGKILL)
+    site.daemons[first].wait()
+    pass_five_minutes(site.home)
+    poll(lambda: site.acting() == second, 120, lambda: site.said(second))
+    assert {job.sender for job in site.all_sent_again()} == {second}
+    assert_exactly_once(site.slurm.jobs())
 
 
 def test_whoever_was_stopped_and_wakes_up_acts_no_more(site: Site) -> None:

@@ -116,9 +116,8 @@ def place_of(settings: Settings, rounds: Rounds = DAEMON) -> Place:
     Raises:
         InputError: a path holds what no table, unit or script can hold.
     """
-    cluster = configured_name(settings.environ)
     place = Place(
-        cluster=_ODD.sub("-", cluster) if cluster else "local",
+        cluster=cluster_word(settings),
         mark=settings.mark,
         command=hpcflow_command(),
         folder=settings.home.daemon,
@@ -126,6 +125,12 @@ def place_of(settings: Settings, rounds: Rounds = DAEMON) -> Place:
     )
     require_one_line({"HPCFLOW_HOME": str(settings.home.path), "hpcflow": " ".join(place.command)})
     return place
+
+
+def cluster_word(settings: Settings) -> str:
+    """This cluster's name as a part of file names; ``local`` where there is none."""
+    cluster = configured_name(settings.environ)
+    return _ODD.sub("-", cluster) if cluster else "local"
 
 
 def hpcflow_command() -> tuple[str, ...]:

@@ -1,0 +1,161 @@
+"""At most one daemon acts for a home, whichever ledger each of them has.
+
+The lease is a small file in the home, with the fields of the ledger's (:mod:`hpcflow.ledger.lease`)
+and the same rules: it ends by itself, and a process that slept through its end learns that before
+its next act. A lock on the file makes each change of it one step. The lock alone would not do: a
+file server may keep that of a host that died, and some file systems have none. There, of two
+processes that take the lease in one moment, the last one has it, and the other finds that out
+before its next act.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from hpcflow.clock import Clock, from_text, to_text
+from hpcflow.ledger.lease import Lease
+from hpcflow.requeue.install.place import cluster_word
+from hpcflow.runtime.reading import open_file, parse_json
+from hpcflow.settings import Settings
+from hpcflow.storage.files import make_folders, storage_error
+from hpcflow.storage.locks import wait_for_lock
+
+#: Every record has this length, so that each is written in one piece over the one before, also on a
+#: full disk.
+_BYTES: Final = 1024
+_LOCK_WAIT_S: Final = 10.0
+_MAX_FENCE: Final = 2**53 - 1
+_TIMES: Final = ("acquired_at", "renewed_at", "expires_at")
+
+
+def path_of(settings: Settings) -> Path:
+    """The file with the lease of the daemon of this home on this cluster."""
+    return settings.home.daemon / f"{cluster_word(settings)}.lease"
+
+
+def look(settings: Settings) -> Lease | None:
+    """Who has or had the lease last; None if nobody ever had.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    path = path_of(settings)
+    try:
+        with open_file(path) as file:
+            return _parsed(file.read(_BYTES))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+
+
+@dataclass
+class HomeLease:
+    """The lease of a home, as one process sees it.
+
+    Attributes:
+        holder: a text that no other process has.
+        is_held: whether this process took it and did not give it back.
+    """
+
+    settings: Settings
+    clock: Clock
+    holder: str
+    host: str
+    pid: int
+    ttl_s: float
+    is_held: bool = False
+
+    def take(self) -> bool:
+        """Hold it for ``ttl_s`` from now; False if another process has it.
+
+        Raises:
+            StorageError: the file cannot be written, or its lock is held for long.
+        """
+        path = path_of(self.settings)
+        try:
+            make_folders(path.parent)
+        except OSError as error:
+            raise storage_error("write", path, error) from error
+        with wait_for_lock(path, wait_s=_LOCK_WAIT_S, clock=self.clock) as lock:
+            now, found = self.clock.now(), _read(lock.fd, path)
+            is_ours = found is not None and found.holder == self.holder
+            if found is not None and not is_ours and found.is_alive(now):
+                self.is_held = False
+                return False
+            end = now + timedelta(seconds=self.ttl_s)
+            if is_ours and found is not None and self.is_held:
+                lease = replace(found, renewed_at=now, expires_at=end)
+            else:
+                fence = (found.fence if found is not None else 0) % _MAX_FENCE + 1
+                name = path.stem
+                lease = Lease(name, self.holder, self.host, self.pid, fence, now, now, end)
+            _write(lock.fd, path, lease)
+        self.is_held = True
+        return True
+
+    def holds(self) -> bool:
+        """Whether it is still this process that has it.
+
+        Raises:
+            StorageError: the file cannot be read, or its lock is held for long.
+        """
+        if not self.is_held:
+            return False
+        path = path_of(self.settings)
+        # The lock makes a client of a file server read what other hosts have written.
+        with wait_for_lock(path, wait_s=_LOCK_WAIT_S, clock=self.clock) as lock:
+            found = _read(lock.fd, path)
+        return found is not None and found.holder == self.holder
+
+    def give_back(self) -> None:
+        """End it now, if this process has it.
+
+        Raises:
+            StorageError: the file cannot be written, or its lock is held for long.
+        """
+        if not self.is_held:
+            return
+        self.is_held = False
+        path = path_of(self.settings)
+        with wait_for_lock(path, wait_s=_LOCK_WAIT_S, clock=self.clock) as lock:
+            found = _read(lock.fd, path)
+            if found is not None and found.holder == self.holder:
+                _write(lock.fd, path, replace(found, expires_at=self.clock.now()))
+
+
+def _read(fd: int, path: Path) -> Lease | None:
+    try:
+        return _parsed(os.pread(fd, _BYTES, 0))
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+
+
+def _write(fd: int, path: Path, lease: Lease) -> None:
+    values = {**asdict(lease), **{name: to_text(getattr(lease, name)) for name in _TIMES}}
+    try:
+        os.pwrite(fd, json.dumps(values).encode().ljust(_BYTES - 1) + b"\n", 0)
+    except OSError as error:
+        raise storage_error("write", path, error) from error
+
+
+def _parsed(data: bytes) -> Lease | None:
+    """The lease; None for an empty or damaged file: a host may die while it writes."""
+    try:
+        values = parse_json(data)
+        times: dict[str, datetime] = {name: from_text(values[name]) for name in _TIMES}
+        return Lease(
+            name=str(values["name"]),
+            holder=str(values["holder"]),
+            host=str(values["host"]),
+            pid=int(values["pid"]),
+            fence=int(values["fence"]),
+            **times,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
