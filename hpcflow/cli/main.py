@@ -61,6 +61,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "budget": ("hpcflow.cli.budget", "What may be spent, and what is left."),
     "nodes": ("hpcflow.cli.nodes", "Show which nodes have failed runs of late."),
     "daemon": ("hpcflow.cli.daemon", "Supervise your runs; resubmit those that stopped early."),
+    "doctor": ("hpcflow.cli.doctor", "Show what is wrong on this machine, and what to type."),
     "site": ("hpcflow.cli.site", "Clusters: list, show, check, detect."),
     "ledger": ("hpcflow.cli.ledger", "The ledger: rebuild, check, upgrade."),
     "version": ("hpcflow.cli.version", "Print versions."),

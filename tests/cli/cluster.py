@@ -21,6 +21,6 @@ class ClusterDesk(Desk):
         there.slurm = FakeScheduler(SystemClock(), starts_at_once=False, cluster_name="devcluster")
         monkeypatch.setenv("HPCFLOW_SITE", "devcluster")
         monkeypatch.setenv("SCRATCH", str(desk.folder.parent / "scratch"))
-        for module in ("launch.connecting", "launch.run"):
+        for module in ("launch.run", "launch.connecting"):  # the first imports from the second
             monkeypatch.setattr(f"hpcflow.{module}.connect_scheduler", lambda *_: there.slurm)
         return there

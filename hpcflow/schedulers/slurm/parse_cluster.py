@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from hpcflow.schedulers.slurm import parse_standing
 from hpcflow.schedulers.slurm.hostlist import expand
-from hpcflow.schedulers.slurm.times import parse_minutes
+from hpcflow.schedulers.slurm.times import parse_minutes, parse_time
 from hpcflow.schedulers.slurm.tres import parse_tres
 from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
 from hpcflow.sites.precedence import are_enforced
@@ -20,6 +21,7 @@ from hpcflow.sites.standing import QosLimits
 NODES_FORMAT: Final = "%R|%D|%c|%m|%G|%f"
 
 _SETTING: Final = re.compile(r"^(\w+)\s*= ?(.*)$")
+_TOLD_AT: Final = re.compile(r"Configuration data as of (\S+)")
 _WORD: Final = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
 
 
@@ -31,6 +33,13 @@ def parse_settings(text: str) -> dict[str, str]:
         for match in matches
         if match
     }
+
+
+def told_at(text: str) -> datetime | None:
+    """The controller's time at which it answered ``scontrol show config``; None if it is not
+    said."""
+    match = _TOLD_AT.match(text)
+    return parse_time(match[1]) if match else None
 
 
 def seconds(setting: str | None) -> int | None:

@@ -1,0 +1,50 @@
+"""``hpcflow doctor``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from hpcflow.cli.arguments import json_option, site_option
+from hpcflow.cli.columns import Cell, Column, print_table
+from hpcflow.cli.output import print_json
+from hpcflow.terminal import Styled
+
+COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
+_COLUMNS: Final = (
+    Column("CHECK"),
+    Column("LEVEL"),
+    Column("FOUND", is_text=True),
+    Column("NEXT", is_text=True),
+)
+
+
+@click.command("doctor", short_help="Show what is wrong on this machine, and what to type.")
+@site_option
+@json_option
+def command(site: str | None, as_json: bool) -> int:
+    """Check all that a run needs from this machine; exit 1 if a run would fail or wait for good.
+
+    It looks at Slurm, the site file, scratch, your accounts, the environment, the ledger, the
+    daemon, the mirror and the clock, and asks sbatch whether it would take a job. It sends none. A
+    check that gets no answer is given up after 30 seconds.
+    """
+    from hpcflow.cli.doctor_checks import check_all
+    from hpcflow.sites.check import Level
+
+    found = check_all(site)
+    if as_json:
+        print_json(found)
+    else:
+        rows: list[list[Cell]] = [
+            [
+                each.check,
+                Styled(each.level.value, fg=COLOURS[each.level.value]),
+                each.message,
+                each.next_action or "",
+            ]
+            for each in found
+        ]
+        print_table(_COLUMNS, rows)
+    return 1 if any(each.level is Level.ERROR for each in found) else 0

@@ -1,0 +1,308 @@
+"""What `hpcflow doctor` checks: each with a result, and the next thing to type.
+
+The checks are those of the other commands: `site check`, `limits`, `run --dry-run` of a small run,
+`daemon status`. Nothing is sent. Each check has its time, so that a part that does not answer hides
+no other.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hpcflow import __version__
+from hpcflow.cli.session import Session
+from hpcflow.errors import HpcflowError, Where, shell_word
+from hpcflow.model.units import counted, format_bytes, format_duration
+from hpcflow.ownership import temporary_folder
+from hpcflow.sites.check import Level
+from hpcflow.sites.schema import SchedulerKind, Site
+
+if TYPE_CHECKING:
+    from hpcflow.launch.plan import Plan
+
+TIMEOUT_S: Final = 30.0
+#: A store that does not answer for so long is called unreachable.
+_PATIENCE_S: Final = 5.0
+#: munge refuses what is five minutes off; a minute shows that no time server is followed.
+_CLOCK_OFF: Final = timedelta(minutes=1)
+_CLOCK_REFUSED: Final = timedelta(minutes=5)
+_PROGRAMS: Final = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
+_OF_ACCOUNTING: Final = ("sacct", "sacctmgr")
+#: What the smallest run asks for: all else is the site's default.
+TRIAL: Final = """\
+name: trial
+project: hpcflow-trial
+command: [python3, -c, "print('hello from hpcflow')"]
+launch: {framework: none, launcher: none}
+resources: {time_limit: 2m}
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check.
+
+    Attributes:
+        check: what was looked at.
+        next_action: what to type; None where nothing is wrong.
+    """
+
+    check: str
+    level: Level
+    message: str
+    next_action: str | None = None
+
+
+def check_all(site_name: str | None) -> list[Check]:
+    """Check everything, at the same time where that can be."""
+    session = Session()
+    try:
+        site = session.site(site_name, named_in=Where(key="--site"))
+    except HpcflowError as error:
+        found = _timed({"ledger": _ledger, "daemon": lambda: _daemon(session, None)})
+        return [_python(), _wrong("site", error), *found]
+    file = Check("site", Level.OK, f"{site.name}, {site.file}")
+    rest = {
+        "Slurm": lambda: _slurm(session, site),
+        "account": lambda: _account(session, site),
+        "clock": lambda: _clock(site),
+        "job": lambda: _job(session, site, site_name),
+        "ledger": _ledger,
+        "daemon": lambda: _daemon(session, site),
+        "daemon install": lambda: _ways(session),
+    }
+    return [_python(), file, *_timed(rest)]
+
+
+def _timed(checks: dict[str, Callable[[], Iterator[Check]]]) -> list[Check]:
+    """The results of all, in this order, of each as far as it came in time."""
+    found: dict[str, list[Check]] = {name: [] for name in checks}
+    threads = {}
+
+    def run(name: str) -> None:
+        try:
+            found[name].extend(checks[name]())
+        except HpcflowError as error:
+            found[name].append(_wrong(name, error))
+        except Exception as error:  # the other checks are shown all the same
+            found[name].append(
+                Check(name, Level.ERROR, f"{type(error).__name__}: {error}", "report this bug")
+            )
+
+    for name in checks:
+        threads[name] = threading.Thread(target=run, args=(name,), daemon=True)
+        threads[name].start()
+    end = time.monotonic() + TIMEOUT_S
+    for name, thread in threads.items():
+        thread.join(max(0.0, end - time.monotonic()))
+        if thread.is_alive():
+            late = f"no answer within {TIMEOUT_S:g} s"
+            found[name] = [*found[name], Check(name, Level.ERROR, late, "try again in a minute")]
+    return [each for name in checks for each in found[name]]
+
+
+def _wrong(name: str, error: HpcflowError, level: Level = Level.ERROR) -> Check:
+    return Check(name, level, error.message, error.next_action or "see: hpcflow --help")
+
+
+def _python() -> Check:
+    what = f"hpcflow {__version__}, Python {platform.python_version()}, {sys.executable}"
+    return Check("hpcflow", Level.OK, what)
+
+
+def _slurm(session: Session, site: Site) -> Iterator[Check]:
+    """Its programs and version, and whether the site file is true."""
+    from hpcflow.sites.check import check
+
+    if site.scheduler is not SchedulerKind.SLURM:
+        yield Check("Slurm", Level.OK, "none: runs are processes of this machine")
+        return
+    path = session.settings.environ.get("PATH")
+    wanted = (*_PROGRAMS, *(_OF_ACCOUNTING if site.has_accounting else ()))
+    missing = [name for name in wanted if shutil.which(name, path=path) is None]
+    if missing:
+        what = f"not on PATH: {', '.join(missing)}"
+        load = "log in to the cluster, or load its Slurm module: module load slurm"
+        yield Check("Slurm", Level.ERROR, what, load)
+        return
+    info = session.connect(site).cluster_info()
+    yield Check("Slurm", Level.OK, f"version {info.version}, cluster {info.name}")
+    findings = check(site, info)
+    see = f"correct {site.file}; see all: hpcflow site check {shell_word(site.name)}"
+    for each in findings:
+        if each.level is Level.ERROR:
+            yield Check("site file", Level.ERROR, f"{each.key}: {each.message}", see)
+    differences = sum(each.level is Level.WARNING for each in findings)
+    if differences:
+        what = f"{counted(differences, 'difference')} from what Slurm says"
+        yield Check(
+            "site file", Level.WARNING, what, f"see: hpcflow site check {shell_word(site.name)}"
+        )
+
+
+def _account(session: Session, site: Site) -> Iterator[Check]:
+    user = session.settings.user
+    if site.scheduler is not SchedulerKind.SLURM:
+        return
+    standing = session.connect(site).standing(user)
+    if standing is None:
+        yield Check("account", Level.OK, "no accounting answers, so jobs need no account")
+        return
+    accounts = sorted({each.account for each in standing.associations})
+    if accounts:
+        qos = ", ".join(each.name for each in standing.qos) or "none"
+        yield Check("account", Level.OK, f"{', '.join(accounts)}; QOS {qos}")
+    else:
+        what = f"Slurm knows no account of {user}"
+        yield Check("account", Level.WARNING, what, "ask the site's staff for one")
+    for each in standing.missing:
+        yield Check("account", Level.WARNING, f"not known: {each}", "see: hpcflow limits")
+
+
+def _clock(site: Site) -> Iterator[Check]:
+    """This host's clock against the controller's."""
+    from hpcflow.schedulers.slurm.commands import CLUSTER_QUESTIONS
+    from hpcflow.schedulers.slurm.parse_cluster import told_at
+    from hpcflow.schedulers.slurm.run_command import ask
+
+    if site.scheduler is not SchedulerKind.SLURM or shutil.which("scontrol") is None:
+        return
+    clock = Session().clock
+    told = told_at(ask(CLUSTER_QUESTIONS["config"], timeout_s=TIMEOUT_S))
+    if told is None:
+        return
+    off = abs(clock.now() - told)
+    if off < _CLOCK_OFF:
+        yield Check("clock", Level.OK, "as the controller's")
+        return
+    what = f"{format_duration(off.total_seconds())} off the controller's"
+    level = Level.ERROR if off >= _CLOCK_REFUSED else Level.WARNING
+    yield Check("clock", level, what, "tell the site's staff; see yours: timedatectl")
+
+
+def _job(session: Session, site: Site, site_name: str | None) -> Iterator[Check]:
+    """Plan the smallest run, as `hpcflow run --dry-run` does."""
+    from hpcflow.launch.connecting import reference
+    from hpcflow.launch.login_check import check_on_login_node
+    from hpcflow.launch.plan import make_plan
+    from hpcflow.launch.run import rehearse
+
+    settings, clock = session.settings, session.clock
+    with temporary_folder() as folder:
+        config = Path(folder, "trial.yaml")
+        config.write_text(TRIAL)
+        plan = make_plan(
+            config,
+            settings=settings,
+            clock=clock,
+            site=site,
+            site_reference=reference(site, site_name or settings.site),
+            chooser=session.chooser(site, site_name),
+        )
+        for message in check_on_login_node(plan, settings, clock):
+            yield _in_two("environment", message)
+        yield from _mirror(session, plan)
+        try:
+            yield _scratch(session, plan)
+        except HpcflowError as error:  # as sending it would say again
+            yield _wrong("scratch", error)
+            return
+        said = rehearse(plan, settings=settings, clock=clock)
+    for message in said:
+        yield _in_two("job", message)
+    if not said:
+        where = f"partition {plan.run.partition}"
+        account = plan.placement.account
+        what = f"would be taken, {where}" + (f", account {account}" if account else "")
+        yield Check("job", Level.OK, what)
+
+
+def _scratch(session: Session, plan: Plan) -> Check:
+    from hpcflow.launch.preflight import shortage
+    from hpcflow.storage.rundir import require_room
+    from hpcflow.storage.space import look
+
+    require_room(plan.run, session.settings.home, plan.trust)
+    folder = Path(plan.run.run_dir).parents[1]
+    short = shortage(plan.run, session.settings)
+    if short is not None:
+        return _in_two("scratch", short)
+    space = look(folder, session.settings.user)
+    left = f", {format_bytes(space.left_bytes)} left" if space is not None else ""
+    return Check("scratch", Level.OK, f"{folder}{left}")
+
+
+def _mirror(session: Session, plan: Plan) -> Iterator[Check]:
+    from hpcflow.mirror.stores import open_store
+
+    mirror = plan.run.mirror
+    if mirror is None:
+        return
+    try:
+        store = open_store(mirror, clock=session.clock, patience_s=_PATIENCE_S)
+        is_there = not store.lacks_root()
+        if is_there:
+            store.exists("hpcflow-doctor")
+    except HpcflowError as error:  # trainings go on without it
+        yield _wrong("mirror", error, Level.WARNING)
+        return
+    if is_there:
+        yield Check("mirror", Level.OK, f"{mirror.url} answers")
+    else:
+        what = f"{mirror.url} is not there: not mounted, or nothing was mirrored yet"
+        yield Check("mirror", Level.WARNING, what, f"look: ls -ld {shell_word(mirror.url)}")
+
+
+def _ledger() -> Iterator[Check]:
+    with Session().ledger as ledger:  # SQLite binds a connection to its thread
+        ledger.runs(limit=1)
+        yield Check("ledger", Level.OK, f"{ledger.url} answers")
+
+
+def _daemon(session: Session, site: Site | None) -> Iterator[Check]:
+    from hpcflow.requeue.supervision import supervision, warning
+
+    seen = supervision(session.settings, session.clock.now())
+    if seen.is_alive and seen.lease is not None:
+        what = f"process {seen.lease.pid} on {seen.lease.host} supervises your runs"
+        yield Check("daemon", Level.OK, what)
+    elif seen.has_rounds:
+        yield Check("daemon", Level.OK, "single rounds are made, as by cron")
+    else:
+        is_needed = site is None or any(each.preemptible for each in site.partitions.values())
+        level = Level.ERROR if is_needed else Level.WARNING
+        yield _in_two("daemon", warning(session.settings), level)
+
+
+def _ways(session: Session) -> Iterator[Check]:
+    """By which ways the daemon can be installed here."""
+    from hpcflow.requeue.install.ways import NAMES, fitting_way, installed_way
+
+    allowed = []
+    for name in NAMES:
+        with suppress(HpcflowError):
+            installed_way(name, session.settings).require_allowed()
+            allowed.append(f"--{name}")
+    if allowed:
+        yield Check("daemon install", Level.OK, f"possible by {', '.join(allowed)}")
+        return
+    try:
+        fitting_way(session.settings)
+    except HpcflowError as error:
+        yield _wrong("daemon install", error, Level.WARNING)
+
+
+def _in_two(name: str, message: str, level: Level = Level.WARNING) -> Check:
+    """A warning, whose next action stands behind an arrow."""
+    what, _, action = message.partition(" → ")
+    return Check(name, level, what, action or "see: hpcflow run CONFIG --dry-run")
