@@ -6,7 +6,7 @@ What asks, writes and takes away is here for ``sweep_install.py``, too.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import warn
 from hpcflow.errors import HpcflowError, InputError
-from hpcflow.settings import load_settings
+from hpcflow.settings import Settings, load_settings
 from hpcflow.terminal import ask, echo, echo_lines, safe
 
 if TYPE_CHECKING:
@@ -51,22 +51,31 @@ def install_command(
     --slurm, such as `-- --partition=serial --account=physics`. Which way suits which site:
     docs/operations.md.
     """
-    from hpcflow.requeue.install.ways import fitting_way, way_to_install
-
     ways = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(ways) > 1:
         raise InputError(
             "name one way", next_action="hpcflow daemon install --cron (or another: see --help)"
         )
-    settings = load_settings()
-    name = ways[0] if ways else fitting_way(settings)
+    way = way_named(ways[0] if ways else None, load_settings(), sbatch_options)
+    return show_and_write(way, yes=yes, as_json=as_json, look="hpcflow daemon status")
+
+
+def way_named(name: str | None, settings: Settings, sbatch_options: Sequence[str]) -> Way:
+    """The way of that name, ready to be installed; without a name, the first that this machine
+    allows.
+
+    Raises:
+        InputError: none is allowed, the daemon would not start, or it takes no options of sbatch.
+    """
+    from hpcflow.requeue.install.ways import fitting_way, way_to_install
+
+    name = name or fitting_way(settings)
     if sbatch_options and name not in ("scrontab", "slurm"):
         raise InputError(
             f"--{name} sends no job, and takes no options of sbatch",
             next_action=f"hpcflow daemon install --{name}",
         )
-    way = way_to_install(name, settings, sbatch_options)
-    return show_and_write(way, yes=yes, as_json=as_json, look="hpcflow daemon status")
+    return way_to_install(name, settings, sbatch_options)
 
 
 def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:

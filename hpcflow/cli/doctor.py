@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -10,6 +11,9 @@ from hpcflow.cli.arguments import json_option, site_option
 from hpcflow.cli.columns import Cell, Column, print_table
 from hpcflow.cli.output import print_json
 from hpcflow.terminal import Styled
+
+if TYPE_CHECKING:
+    from hpcflow.cli.doctor_checks import Check
 
 COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 _COLUMNS: Final = (
@@ -37,14 +41,19 @@ def command(site: str | None, as_json: bool) -> int:
     if as_json:
         print_json(found)
     else:
-        rows: list[list[Cell]] = [
-            [
-                each.check,
-                Styled(each.level.value, fg=COLOURS[each.level.value]),
-                each.message,
-                each.next_action or "",
-            ]
-            for each in found
-        ]
-        print_table(_COLUMNS, rows)
+        print_checks(found)
     return 1 if any(each.level is Level.ERROR for each in found) else 0
+
+
+def print_checks(found: Iterable[Check]) -> None:
+    """Print the results as a table."""
+    rows: list[list[Cell]] = [
+        [
+            each.check,
+            Styled(each.level.value, fg=COLOURS[each.level.value]),
+            each.message,
+            each.next_action or "",
+        ]
+        for each in found
+    ]
+    print_table(_COLUMNS, rows)

@@ -61,6 +61,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "budget": ("hpcflow.cli.budget", "What may be spent, and what is left."),
     "nodes": ("hpcflow.cli.nodes", "Show which nodes have failed runs of late."),
     "daemon": ("hpcflow.cli.daemon", "Supervise your runs; resubmit those that stopped early."),
+    "setup": ("hpcflow.cli.setup", "Prepare hpcflow on this cluster, once."),
     "doctor": ("hpcflow.cli.doctor", "Show what is wrong on this machine, and what to type."),
     "site": ("hpcflow.cli.site", "Clusters: list, show, check, detect."),
     "ledger": ("hpcflow.cli.ledger", "The ledger: rebuild, check, upgrade."),
@@ -115,7 +116,8 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Begin with: hpcflow site show; then hpcflow run CONFIG --dry-run",
+    epilog="Once on each cluster: hpcflow setup. "
+    "Begin with: hpcflow site show; then hpcflow run CONFIG --dry-run",
 )
 @click.version_option(__version__, prog_name="hpcflow", message="%(prog)s %(version)s")
 def cli() -> None:

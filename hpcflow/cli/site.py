@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -108,10 +109,27 @@ def check_command(name: str | None, as_json: bool) -> int:
 @json_option
 def detect_command(write: bool, as_json: bool) -> int:
     """Print a site file for the cluster that this machine belongs to."""
-    from hpcflow.sites.detect import detect, site_name
-    from hpcflow.storage.files import write_durably
+    path, text = detected(Session())
+    if write:
+        write_site(path, text)
+    if as_json:
+        print_json({"name": path.stem, "path": path if write else None, "text": text})
+    elif write:
+        echo(f"wrote {path}; read its comments, then: hpcflow site check {path.stem}")
+    else:
+        echo_as_is(text)
+    return 0
 
-    session = Session()
+
+def detected(session: Session) -> tuple[Path, str]:
+    """Return a site file for the cluster of this machine, and where it belongs.
+
+    Raises:
+        InputError: there is no Slurm here.
+        SchedulerUnavailable: Slurm does not answer.
+    """
+    from hpcflow.sites.detect import detect, site_name
+
     slurm = _slurm(session)
     info = slurm.cluster_info()
     text = detect(
@@ -121,22 +139,24 @@ def detect_command(write: bool, as_json: bool) -> int:
         standing=slurm.standing(session.settings.user),
         groups=_groups(),
     )
-    path = session.settings.home.sites / f"{site_name(info)}.yaml"
-    if write:
-        if path.exists():
-            raise InputError(
-                f"{path} exists already",
-                next_action=f"compare it with the cluster: hpcflow site check {site_name(info)}",
-            )
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(path, text.encode())
-    if as_json:
-        print_json({"name": site_name(info), "path": path if write else None, "text": text})
-    elif write:
-        echo(f"wrote {path}; read its comments, then: hpcflow site check {site_name(info)}")
-    else:
-        echo_as_is(text)
-    return 0
+    return session.settings.home.sites / f"{site_name(info)}.yaml", text
+
+
+def write_site(path: Path, text: str) -> None:
+    """Write a new site file.
+
+    Raises:
+        InputError: there is one already.
+    """
+    from hpcflow.storage.files import write_durably
+
+    if path.exists():
+        raise InputError(
+            f"{path} exists already",
+            next_action=f"compare it with the cluster: hpcflow site check {path.stem}",
+        )
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_durably(path, text.encode())
 
 
 def _slurm(session: Session) -> SlurmCommands:

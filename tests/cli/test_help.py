@@ -34,7 +34,7 @@ def test_every_command_has_help_and_speaks_json(
     for leaf in leaves:
         options = {option for param in leaf.params for option in param.opts}
         # The others are for a person who sits there.
-        assert "--json" in options or name in ("completion", "ssh", "tensorboard")
+        assert "--json" in options or name in ("completion", "setup", "ssh", "tensorboard")
         options_without_help = [
             param.opts
             for param in leaf.params

@@ -1,0 +1,120 @@
+"""`hpcflow setup`, typed once by a new user; on a real cluster: tests/e2e/test_setup.py."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.desk import Desk
+from tests.cli.test_daemon_install import CRONTAB, FORBIDDEN, NO_BUS, Machine
+from tests.daemons import daemon
+
+
+@pytest.fixture
+def machine(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine without Slurm, where cron is allowed."""
+    machine = Machine(desk.folder / "bin")
+    machine.has("crontab", CRONTAB)
+    machine.has("systemctl", NO_BUS)
+    monkeypatch.setenv("PATH", f"{machine.folder}{os.pathsep}{os.environ['PATH']}")
+    return machine
+
+
+def test_one_command_checks_installs_and_tries(desk: Desk, machine: Machine, home: Path) -> None:
+    said = desk.say("setup", "--yes")
+    titles = ["the cluster", "this machine", "the daemon", "a trial"]
+    assert [line for line in said.splitlines() if line in titles] == titles
+    assert "this is local: " in said
+    assert "would be taken, partition local" in said
+    assert b"daemon --once" in machine.table
+    assert said.endswith("all works; your own run: hpcflow run CONFIG --dry-run\n")
+    assert desk.json("show", "trial")["state"] == "completed"
+    assert "print('hello" in (home / "trial/trial.yaml").read_text()
+
+
+def test_typed_again_it_leaves_what_is_there(desk: Desk, machine: Machine) -> None:
+    desk.say("setup", "--yes")
+    table = machine.table
+    assert "one supervises your runs already" in desk.say("setup", "--yes")
+    assert machine.table == table
+
+
+def test_a_daemon_that_lives_needs_none_beside_it(desk: Desk, machine: Machine) -> None:
+    daemon()
+    desk.say("setup", "--yes")
+    assert machine.table == b""
+
+
+def test_what_is_wrong_stops_it_before_anything_is_installed(
+    desk: Desk, machine: Machine, home: Path
+) -> None:
+    home.mkdir()
+    (home / "ledger.sqlite").write_text("no database " * 100)
+    said = desk.say("setup", "--yes", code=1)
+    assert said.endswith("correct what is marked error, then type again: hpcflow setup\n")
+    assert machine.table == b""
+
+
+def test_where_the_daemon_cannot_be_installed_the_trial_is_sent_all_the_same(
+    desk: Desk, machine: Machine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert desk.code("setup", "--yes", "--", "gpu") == 0
+    said = capfd.readouterr()
+    assert "all works" in said.out
+    assert "warning: --cron sends no job" in said.err
+    assert machine.table == b""
+
+
+@pytest.mark.parametrize(("answers", "is_sent"), [(b"n\nn\n", False), (b"n\ny\n", True)])
+def test_at_a_terminal_it_asks_before_each_step(
+    desk: Desk, machine: Machine, answers: bytes, is_sent: bool
+) -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "hpcflow.cli.main", "setup"]
+    with subprocess.Popen(words, stdin=theirs, stdout=subprocess.PIPE, text=True) as process:
+        os.write(ours, answers)
+        said = process.communicate(timeout=240)[0]
+    for descriptor in (ours, theirs):
+        os.close(descriptor)
+    assert process.returncode == 0, said
+    assert "Write it?" in said
+    assert "Send a job of at most 2 minutes (hpcflow run " in said
+    assert machine.table == b""
+    assert [run["name"] for run in desk.json("ls")] == (["trial"] if is_sent else [])
+
+
+def test_a_cluster_without_a_site_file_gets_one(
+    desk: Desk, machine: Machine, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    """Slurm's answers are recorded ones, of a cluster that nobody has described yet."""
+    monkeypatch.delenv("HPCFLOW_SITE")
+    recorded = Path(__file__).parents[1] / "recorded/22.05.8"
+    config = (recorded / "config.txt").read_text().replace("devcluster", "alps")
+    (machine.folder / "config").write_text(config)
+    machine.has(
+        "scontrol",
+        '#!/bin/sh\ncase "$2" in\n'
+        '  config) cat "$(dirname "$0")/config" ;;\n'
+        f'  partition) cat "{recorded}/partitions.txt" ;;\n'
+        "esac\n",
+    )
+    machine.has("sinfo", f'#!/bin/sh\ncat "{recorded}/sinfo.txt"\n')
+    for name in ("sbatch", "squeue", "sacct", "sacctmgr", "scancel", "sshare"):
+        machine.has(name, FORBIDDEN)
+    said = desk.say("setup", "--yes", code=1)
+    written = home / "sites/alps.yaml"
+    assert f"wrote {written}; read its comments\n" in said
+    assert f"this is alps: {written}\n" in said
+    assert "cluster_name: alps" in written.read_text()
+    assert said.endswith("then type again: hpcflow setup\n"), "this sbatch takes no job"
+    assert machine.table == b""
+
+
+def test_without_a_terminal_it_asks_for_the_flag(desk: Desk, machine: Machine) -> None:
+    assert "hpcflow setup --yes" in desk.error("setup")
+    assert machine.table == b""
