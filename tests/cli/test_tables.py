@@ -63,6 +63,8 @@ LONG: dict[str, str] = {
     **{"SHA256": "0123456789abcdef" * 4, "NODES": "nid001234, nid001235, nid001236, nid001237"},
     **{"STARTED": "2026-11-29 10:11:12", "RAN": "103d 23h", "EXIT": "137"},
     **{"CHECKPOINT": "2700000 (best) (incomplete)", "LIMIT": "123"},
+    **{"CHECK": "daemon install", "LEVEL": "warning"},
+    "FOUND": "no daemon supervises your runs, so nothing resubmits a run that is preempted",
     "WHY": "3 failures of 2 runs (node_fail, out_of_memory), the last one 12 h ago, 1023.9 GiB; "
     "not excluded, for the partition would lose too many nodes",
 }  # fmt: skip
@@ -104,6 +106,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
         Report(("project", "user"), [], Line(("", ""), cost_su=Decimal(1)))
     ),
     "cost_table.print_storage": _keeping,
+    "doctor.print_checks": lambda module: module.print_checks([]),
     "efficiency._print": lambda module: module._print(RUN, []),
     "efficiency._print_lines": lambda module: module._print_lines("user", [], Used("")),
     "limits._print_accounts": lambda module: module._print_accounts([]),
