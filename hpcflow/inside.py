@@ -80,7 +80,12 @@ def prepare(
         granted=granted_resources(config, overrides, the_site, read_allocation(environ)),
     )
     run_dir = create_run(
-        plan.run, settings.home, code=plan.code, snapshot=plan.snapshot, trust=plan.trust
+        plan.run,
+        settings.home,
+        code=plan.code,
+        snapshot=plan.snapshot,
+        start=plan.start,
+        trust=plan.trust,
     )
     attempt = run_dir.attempt(1)
     attempt.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,6 +98,7 @@ def prepare(
         scheduler="slurm",
         partition=plan.placement.partition,
         account=plan.placement.account,
+        resume_from=plan.run.begins_from,
         cluster=environ.get("SLURM_CLUSTER_NAME"),
         host=socket.gethostname(),
         mirror=plan.run.mirror.url if plan.run.mirror is not None else None,

@@ -70,10 +70,10 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
 
 def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_json: bool) -> int:
     """The same from a store: of runs whose directory is gone."""
+    from hpcflow.launch.places import endpoint_of
     from hpcflow.mirror.stores import open_store
     from hpcflow.model.run import Mirror
     from hpcflow.restore.ledger import rebuild_from
-    from hpcflow.restore.request import endpoint_of
 
     try:
         site = session.site(None)

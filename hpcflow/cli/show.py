@@ -38,6 +38,7 @@ from hpcflow.terminal import echo
 if TYPE_CHECKING:
     from hpcflow.budgets.amounts import Amounts
     from hpcflow.model.run import Provenance, Run
+    from hpcflow.model.start import StartedFrom
     from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
 
 #: What can be the name or the id of a run, or its beginning.
@@ -156,6 +157,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True)
         "overrides": "  ".join(provenance.overrides) if provenance else "",
         "commit": _commit(provenance),
         "code": _code(frozen) if frozen else "",
+        "started from": _origin(frozen and frozen.started_from),
         "progress": progress,
         "metrics": metric_text(run.metrics),
         "next": next_text(detail) if is_here else run.next_action or "",
@@ -194,6 +196,10 @@ def _code(run: Run) -> str:
     if run.code is None:
         return "read live by each attempt"
     return f"snapshot {short_digest(run.code.digest)} of {run.code.root}"
+
+
+def _origin(started_from: StartedFrom | None) -> str:
+    return "" if started_from is None else f"{started_from}, {started_from.place}"
 
 
 def cost_text(detail: RunDetail, unbilled: Amounts | None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.documents import Document
+from hpcflow.model.start import is_path
 
 _IMAGE_FILES: Final = (".sif", ".sqsh", ".simg")
 
@@ -30,6 +31,7 @@ def with_absolute_paths(document: Document, base: Path) -> Document:
 
     data = dict(document.data)
     _change(data, ("script",), full)
+    _change(data, ("start_from",), lambda text: full(text) if is_path(text) else text)
     _change(data, ("environment", "venv"), full)
     _change(data, ("environment", "conda"), lambda path: full(path) if "/" in path else path)
     _change(

@@ -231,7 +231,12 @@ def _made(plan: Plan, settings: Settings) -> RunDir:
     run_dir = RunDir(Path(plan.run.run_dir))
     if not run_dir.path.exists():
         return create_run(
-            plan.run, settings.home, code=plan.code, snapshot=plan.snapshot, trust=plan.trust
+            plan.run,
+            settings.home,
+            code=plan.code,
+            snapshot=plan.snapshot,
+            start=plan.start,
+            trust=plan.trust,
         )
     if checked_runtime_sum(run_dir, plan.trust) != installed_sum():
         raise StorageError(
@@ -266,6 +271,7 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
             scheduler=scheduler.name,
             partition=plan.placement.partition,
             account=plan.placement.account,
+            resume_from=run.begins_from,
             cluster=scheduler.cluster(),
             # The lock that sbatch inherits is not this run's. So a process that finds no answer
             # waits for as long as sbatch may try, as for one on another machine.

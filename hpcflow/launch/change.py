@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.config import change_spec
@@ -24,6 +25,12 @@ from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import frozen_files
+
+_STAYS: Final = {
+    "name": "its directory is called so",
+    "project": "its directory is called so",
+    "start_from": "its checkpoint was copied when the run was made",
+}
 
 
 @dataclass(frozen=True)
@@ -47,10 +54,10 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
         InputError: it is about what a run is found by, or no snapshot of its code can be taken.
     """
     spec = change_spec(run.spec, overrides, checks_files=True)
-    for key in ("name", "project"):
+    for key, why in _STAYS.items():
         if getattr(spec, key) != getattr(run.spec, key):
             raise InputError(
-                f"the {key} of a run stays: its directory is called so",
+                f"the {key} of a run stays: {why}",
                 where=Where(key=f"--set {key}"),
                 next_action="begin a new run: hpcflow run CONFIG",
             )

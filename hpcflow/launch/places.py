@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpcflow.errors import InputError
+from hpcflow.model.spec import RunSpec
 from hpcflow.ownership import Trust, weak_point
 from hpcflow.settings import Settings
+from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site
 from hpcflow.sites.scratch import expand_scratch, scratch_trust
@@ -97,3 +99,27 @@ def _below(top: Path) -> Iterator[Path]:
         if (real := os.path.realpath(folder)) in seen:  # a link that leads back
             folders.clear()
         seen.add(real)
+
+
+def endpoint_of(url: str, site: Site | None, settings: Settings) -> str | None:
+    """The server of the store at ``url``, which somebody names without a word about its server.
+
+    That of the site, unless ``url`` is of another bucket than the site's: it may be anywhere, and
+    a server that is asked by mistake gets to see signed requests. Then None: the environment, or
+    ``~/.aws/config``, says it.
+    """
+    if site is None or site.mirror is None or site.mirror.endpoint_url is None:
+        return None
+    spec = RunSpec(name="any", command=["true"])
+    try:
+        of_site = mirror_of(spec, site, variables(settings), user=settings.user, account=None)
+    except InputError:  # a variable that nobody has set here
+        of_site = None
+    own = _bucket(of_site.url) if of_site is not None else None
+    return site.mirror.endpoint_url if own in (None, _bucket(url)) else None
+
+
+def _bucket(url: str) -> str | None:
+    """The bucket of a URL on S3; None where it is of another kind of store."""
+    kind, _, rest = url.partition("://")
+    return rest.partition("/")[0] if kind in ("s3", "s3a") else None

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hpcflow.clock import Clock
 from hpcflow.config import load_spec
 from hpcflow.documents import Document
-from hpcflow.errors import SpecError
+from hpcflow.errors import HpcflowError, SpecError
 from hpcflow.launch.choosing import Chooser, charged_to
 from hpcflow.launch.frozen_code import frozen_code, no_code, state_of
 from hpcflow.launch.mtbf import mtbf_of
@@ -29,11 +30,13 @@ from hpcflow.launch.places import (
 from hpcflow.launch.price import estimate_cost_usd
 from hpcflow.launch.provenance import DIFF_FILE, CodeState, provenance
 from hpcflow.launch.snapshot import Taken
+from hpcflow.launch.start import Start, find_start
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
 from hpcflow.model.secret import random_keys
 from hpcflow.model.spec import RunSpec
+from hpcflow.model.start import START
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.rendering.job import render_job
@@ -42,6 +45,7 @@ from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.code_snapshot import CodeTree
+from hpcflow.storage.files import link_tree
 from hpcflow.storage.runtime_copy import installed_sum
 
 
@@ -54,7 +58,7 @@ class Plan:
         code: file name -> content, kept in the run directory's ``code/``.
         taken: the snapshot of the program's code; None where it is read live.
         script: the job script of attempt 1.
-        start: a checkpoint of another run that it goes on from.
+        start: makes a folder the checkpoint of another run that it begins from.
         warnings: warnings about what is recorded and what is not.
         trust: the users and groups that may replace directories on the path to it.
     """
@@ -66,7 +70,7 @@ class Plan:
     document: Document
     code: Mapping[str, bytes] = field(default_factory=dict)
     taken: Taken | None = None
-    start: Path | None = None
+    start: Callable[[Path], object] | None = None
     warnings: tuple[str, ...] = ()
     trust: Trust = NO_TRUST
 
@@ -176,7 +180,15 @@ def plan_spec(
         run_id, umask = make_run_id(spec.name, created_at, os.urandom(8)), own_umask()
     else:
         run_id, umask = of_sweep.run_id, of_sweep.umask
-    start = of_sweep.start if of_sweep else None
+    begins_from, started_from = None, None
+    start: Callable[[Path], object] | None = None
+    if of_sweep is not None and of_sweep.start is not None:
+        begins_from = f"start/{of_sweep.start.name}"
+        start = partial(link_tree, of_sweep.start)
+    elif spec.start_from is not None:
+        found = _start(spec.start_from, document, site, settings, clock)
+        spec = spec.model_copy(update={"start_from": found.pinned})
+        begins_from, start, started_from = START, found.copy_to, found.origin
     run_dir = run_dir_on(site, settings, placement, spec.project, run_id)
     require_plain(run_dir, working_dir)
     trust = trust_on(site, settings, placement.account)
@@ -197,7 +209,8 @@ def plan_spec(
         parent_sweep=of_sweep.sweep_id if of_sweep else None,
         trial=of_sweep.trial if of_sweep else None,
         repeat=of_sweep.repeat if of_sweep else None,
-        begins_from=f"start/{start.name}" if start else None,
+        begins_from=begins_from,
+        started_from=started_from,
         estimated_cost_usd=estimate_cost_usd(placement, created_at),
         provenance=provenance(config, overrides, CodeState()),
     )
@@ -222,6 +235,14 @@ def plan_spec(
     warnings = (*state.warnings, *about_code, *_possible_secrets(document))
     code = {DIFF_FILE: state.diff} if state.diff else {}
     return Plan(run, site, placement, script, document, code, taken, start, warnings, trust)
+
+
+def _start(text: str, document: Document, site: Site, settings: Settings, clock: Clock) -> Start:
+    try:
+        return find_start(text, site=site, settings=settings, clock=clock)
+    except HpcflowError as error:
+        error.where = document.where(("start_from",))
+        raise
 
 
 def _possible_secrets(document: Document) -> Iterator[str]:

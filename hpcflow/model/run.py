@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_valid
 from hpcflow.clock import to_text
 from hpcflow.model.moment import Moment
 from hpcflow.model.spec import RunSpec, frozen, thaw
+from hpcflow.model.start import StartedFrom
 
 #: Version of the format of run.json, journal and events. A reader refuses what is newer.
 FORMAT = 1
@@ -110,7 +111,11 @@ class Run(BaseModel):
         None,
         pattern="^start/[0-9]{1,18}$",
         description="A checkpoint of another run that it goes on from as long as it has none of "
-        "its own, relative to the run directory.",
+        "its own, relative to the run directory. The name of its folder is the train step that it "
+        "is of in this run.",
+    )
+    started_from: StartedFrom | None = Field(
+        None, description="What `start_from` of the spec was: train step 0 of this run."
     )
     repeat: int | None = Field(None, ge=0, description="Which of the runs of that trial, from 0.")
     estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")

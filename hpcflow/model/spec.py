@@ -30,6 +30,7 @@ from hpcflow.model.kinds import (
 )
 from hpcflow.model.retry import Retry
 from hpcflow.model.run_budget import RunBudget
+from hpcflow.model.start import StartFrom
 from hpcflow.model.units import write_duration, write_memory
 
 
@@ -86,6 +87,14 @@ class RunSpec(Section):
         description="Commands that an attempt runs in the same way after the program has "
         "completed.",
         examples=[["python3 evaluate.py"]],
+    )
+    start_from: StartFrom | None = Field(
+        None,
+        description="A checkpoint of another run, whose weights the run starts from, at train step "
+        "0: `RUN`, a path, or an `s3://`, `gs://` or `az://` URL, of a run or of one checkpoint; "
+        "`@TRAIN_STEP` behind it, or the newest complete one. It is copied into the run when that "
+        "is submitted. [training.md](training.md#starting-from-another-run) tells more.",
+        examples=["pretrain-20260301-abcdefgh@4000"],
     )
     params: Params = Field(
         default_factory=dict,

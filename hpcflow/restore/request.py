@@ -9,7 +9,7 @@ from pathlib import Path
 from hpcflow.clock import Clock
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, NotFoundError, Where, shell_word
-from hpcflow.launch.places import variables
+from hpcflow.launch.places import endpoint_of, variables
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.mirror.stores import open_store
@@ -255,30 +255,6 @@ def _known_url(ledger: Ledger, known: Known) -> str | None:
     rows = sorted(known.attempts, key=lambda row: row.attempt)
     urls = [row.journal.get("intended", {}).get("mirror") for row in rows]
     return next((url for url in reversed(urls) if url), None)
-
-
-def endpoint_of(url: str, site: Site | None, settings: Settings) -> str | None:
-    """The server of the store at ``url``, which somebody names without a word about its server.
-
-    That of the site, unless ``url`` is of another bucket than the site's: it may be anywhere, and
-    a server that is asked by mistake gets to see signed requests. Then None: the environment, or
-    ``~/.aws/config``, says it.
-    """
-    if site is None or site.mirror is None or site.mirror.endpoint_url is None:
-        return None
-    spec = RunSpec(name="any", command=["true"])
-    try:
-        of_site = mirror_of(spec, site, variables(settings), user=settings.user, account=None)
-    except InputError:  # a variable that nobody has set here
-        of_site = None
-    own = _bucket(of_site.url) if of_site is not None else None
-    return site.mirror.endpoint_url if own in (None, _bucket(url)) else None
-
-
-def _bucket(url: str) -> str | None:
-    """The bucket of a URL on S3; None where it is of another kind of store."""
-    kind, _, rest = url.partition("://")
-    return rest.partition("/")[0] if kind in ("s3", "s3a") else None
 
 
 def _linked(settings: Settings, run_id: str) -> RunDir | None:

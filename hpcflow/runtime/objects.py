@@ -84,6 +84,15 @@ def is_of_data(obj: object) -> bool:
     )
 
 
+def is_of_weights(obj: object) -> bool:
+    """Whether ``obj`` is what another training can start from: a module, also inside of others, or
+    an object that loads itself. An optimizer or a scheduler belongs to one training."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(obj, torch.nn.Module):
+        return True
+    return not isinstance(obj, dict) and not has_state(obj)
+
+
 def is_sharded(obj: object) -> bool:
     """Whether of some tensors of ``obj`` this process has a part only, or may have."""
     return "DTensor" in _kinds(obj)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import PickleError
@@ -33,6 +33,7 @@ from hpcflow.runtime.objects import (
     file_name,
     has_state,
     is_of_data,
+    is_of_weights,
     is_sharded,
     outline,
     read_json,
@@ -45,6 +46,7 @@ from hpcflow.runtime.shard_files import IndexPart, ShardsPart, read_index
 from hpcflow.runtime.shard_plan import ShardPlanner, shard_file
 from hpcflow.runtime.stored import Stored, whole
 from hpcflow.runtime.tensor_tree import Place, split
+from hpcflow.runtime.warn import warn
 
 
 class ProgramState:
@@ -128,10 +130,31 @@ class ProgramState:
         Raises:
             CheckpointError: the checkpoint does not hold one of them, or holds something else.
         """
+        return self._load(self._objects, folder, is_by_as_many=is_by_as_many)
+
+    def load_weights(self, folder: Path) -> None:
+        """Load the weights alone: modules, and objects with a ``load(folder)`` of their own.
+
+        Raises:
+            CheckpointError: the checkpoint has none of them, or has something else.
+        """
+        wanted = {name: obj for name, obj in self._objects.items() if is_of_weights(obj)}
+        found = {name: obj for name, obj in wanted.items() if self._has(name, obj, folder)}
+        if not found:
+            there = ", ".join(sorted(entry.name for entry in folder.iterdir()))
+            raise CheckpointError(
+                f"checkpoint {folder}, which the run starts from, has no weights of "
+                f"{', '.join(wanted) or 'any module given to run.restore()'}; it has {there}"
+            )
+        for name in wanted.keys() - found.keys() if self._ranks.rank == 0 else ():
+            warn(f"{name} is not in the checkpoint that the run starts from, and begins as it is")
+        self._load(found, folder, is_by_as_many=False)
+
+    def _load(self, objects: Mapping[str, Any], folder: Path, *, is_by_as_many: bool) -> list[Any]:
         index = read_index(folder)
         names = parameter_names(self._objects) if index or self._sharded else {}
         placed = []
-        for name, obj in self._objects.items():
+        for name, obj in objects.items():
             if is_of_data(obj):
                 if is_by_as_many:
                     obj.load_state_dict(read_weights(self._find(name, obj, folder)))
@@ -197,6 +220,9 @@ class ProgramState:
             bare(obj).load_state_dict(read_weights(path))
         else:
             obj.load(path)
+
+    def _has(self, name: str, obj: Any, folder: Path) -> bool:
+        return (folder / _values_file(name)).exists() or (folder / file_name(name, obj)).exists()
 
     def _find(self, name: str, obj: Any, folder: Path) -> Path:
         path = folder / file_name(name, obj, self._ranks.rank)

@@ -58,7 +58,7 @@ def choose(
 
     Raises:
         CheckpointError: none is whole, and one could not be read, or was seen by another node
-            and is not by this one, so it may be: on all ranks.
+            and is not by this one, so it may be; or ``begin`` is damaged: on all ranks.
     """
     unread: list[str] = []
     hint = None if hint == begin else hint
@@ -81,6 +81,7 @@ def choose(
         if not ranks.max(int(is_torn)):
             return begin
         _require_read(unread, ranks)
+        raise CheckpointError(f"{begin}, which this run begins from, is not whole: see above")
     return None
 
 

@@ -52,6 +52,7 @@ from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.reading import JsonError, read_object
 from hpcflow.runtime.restoring import Restored, choose, rank_file, read_rank_state
+from hpcflow.runtime.rule import name_of
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
@@ -275,6 +276,8 @@ class Saving:
     def restore(self) -> Restored | None:
         """Load the newest whole checkpoint into the objects; the same one on all ranks.
 
+        Of another run's, which is train step 0 of this one, the weights alone.
+
         Raises:
             CheckpointError: the checkpoint does not hold these objects, or a later attempt executes
                 the run.
@@ -285,6 +288,9 @@ class Saving:
         if path is None:
             return None
         self._set_aside_damaged()
+        if path == job.begin_from and path.name == name_of(0):
+            self._state.load_weights(path)
+            return Restored(path, 0, {}, None, [], {})
         manifest = read_manifest(path)
         train_step = manifest["train_step"]
         shared = read_rank_state(path, 0) or {}

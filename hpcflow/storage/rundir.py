@@ -26,7 +26,6 @@ from hpcflow.storage.files import (
     FOLDER_MODE,
     existing_parent,
     fsync_folder,
-    link_tree,
     make_folders,
     storage_error,
     write_durably,
@@ -64,7 +63,7 @@ def create_run(
     *,
     code: Mapping[str, bytes] | None = None,
     snapshot: CodeTree | None = None,
-    start: Path | None = None,
+    start: Callable[[Path], object] | None = None,
     trust: Trust = NO_TRUST,
 ) -> RunDir:
     """Make the directory of ``run`` and enter it into ``home``: wholly, or not at all.
@@ -78,8 +77,7 @@ def create_run(
         home: where the run will be found.
         code: files for ``code/``: relative name -> content.
         snapshot: the code that ``run.code`` means.
-        start: the checkpoint of another run that becomes ``run.begins_from``. Its files are linked,
-            where that is possible, for they never change.
+        start: makes a new folder the checkpoint of another run that is ``run.begins_from``.
         trust: who may replace directories on the path, besides root and this user.
 
     Raises:
@@ -99,7 +97,8 @@ def create_run(
         if snapshot is not None:
             add_code(RunDir(half).code, final.parent.parent, snapshot)
         if start is not None and run.begins_from is not None:
-            link_tree(start, half / run.begins_from)
+            start(half / run.begins_from)
+            fsync_folder((half / run.begins_from).parent)
         fsync_folder(half)
         half.rename(final)
         undo.append(partial(shutil.rmtree, final))

@@ -11,6 +11,7 @@ import pytest
 
 from hpcflow.costs.audit import audit
 from hpcflow.errors import InputError, SpecError, StorageError
+from hpcflow.launch.places import endpoint_of
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import (
     Accounted,
@@ -24,7 +25,7 @@ from hpcflow.model.journal import (
 )
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause, RunState
-from hpcflow.restore.request import Changes, endpoint_of, of_elsewhere
+from hpcflow.restore.request import Changes, of_elsewhere
 from hpcflow.sites.schema import SiteMirror
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir

@@ -285,7 +285,8 @@ def test_a_run_whose_own_checkpoints_are_all_damaged_begins_from_that_of_another
     for hint in (store.path(40), begin):
         assert choose(store, hint, Alone(), verified, begin=begin) == begin
     break_flip(begin)
-    assert choose(store, begin, Alone(), begin=begin) is None
+    with pytest.raises(CheckpointError, match="which this run begins from, is not whole"):
+        choose(store, begin, Alone(), begin=begin)
 
 
 def test_a_run_does_not_begin_anew_because_its_own_checkpoint_is_not_seen(tmp_path: Path) -> None:

@@ -1,0 +1,247 @@
+"""The checkpoint that a new run starts from: found when the run is planned, copied when it is made.
+
+The copy is part of the run directory from its first moment on, so what becomes of the other run
+afterwards does not matter. Of this user's own checkpoints on the same file system the files are
+linked, for they never change; all others are compared with their checksums while they are copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcflow.clock import Clock
+from hpcflow.errors import DamagedError, NotFoundError, StorageError, shell_word
+from hpcflow.launch.places import endpoint_of
+from hpcflow.mirror.checkpoint import files_of
+from hpcflow.mirror.download import Wanted as WantedFile
+from hpcflow.mirror.download import download
+from hpcflow.mirror.layout import MANIFEST
+from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.remote import Options, Remote
+from hpcflow.mirror.stores import open_store
+from hpcflow.mirror.survey import mirror_of_run
+from hpcflow.model.start import StartedFrom, Wanted, wanted
+from hpcflow.runtime.files import sync_folders
+from hpcflow.runtime.manifest import CheckpointError, Share, parse_manifest, parts_of, verify
+from hpcflow.runtime.reading import MAX_JSON_BYTES, UnsafeFileError, require_no_strange_link
+from hpcflow.runtime.room import require_room
+from hpcflow.runtime.rule import NAMES, name_of
+from hpcflow.settings import Settings
+from hpcflow.sites.schema import Site
+from hpcflow.storage.files import FOLDER_MODE, link_tree, write_new
+from hpcflow.storage.frozen import frozen_mirror
+from hpcflow.storage.runs import find_run, is_gone
+
+_LISTED = 12
+
+
+@dataclass(frozen=True)
+class Start:
+    """A complete checkpoint in another place.
+
+    Attributes:
+        pinned: the ``start_from`` that means this very checkpoint.
+        origin: what ``run.json`` keeps of it.
+    """
+
+    pinned: str
+    origin: StartedFrom
+    _remote: Remote
+    _folder: str
+    _manifest: bytes
+    _files: Mapping[str, tuple[int, str]]
+
+    def copy_to(self, target: Path) -> None:
+        """Make ``target`` a copy of the checkpoint: on the disk, and whole.
+
+        Raises:
+            OSError: the disk.
+            StorageError: it was removed meanwhile.
+            MirrorError: it is not what was written; or the store.
+        """
+        own = _own_folder(self._remote, self._folder)
+        if own is None:
+            self._fetch(target)
+            return
+        try:
+            link_tree(own, target)
+        except FileNotFoundError:
+            raise StorageError(
+                f"{self.origin}, which the run was to start from, was removed a moment ago",
+                next_action="name another one in start_from",
+            ) from None
+
+    def _fetch(self, target: Path) -> None:
+        target.mkdir(mode=FOLDER_MODE, parents=True)
+        require_room(target, self.origin.size_bytes)
+        files = [
+            WantedFile(f"{self._folder}{name}", target / name, size_bytes, sha256)
+            for name, (size_bytes, sha256) in self._files.items()
+        ]
+        download(self._remote, files)
+        write_new(target / MANIFEST, self._manifest)  # last: it makes the checkpoint complete
+        sync_folders(target)
+
+
+def find_start(text: str, *, site: Site, settings: Settings, clock: Clock) -> Start:
+    """Find the checkpoint that ``start_from: text`` means; of its files only the manifest is read.
+
+    Raises:
+        NotFoundError: there is no such run, or it has no such checkpoint; the error lists those
+            that there are.
+        StorageError, MirrorError: it is torn, or cannot be read.
+    """
+    start = wanted(text)
+    if start.is_url:
+        options = Options(endpoint_url=endpoint_of(start.place, site, settings))
+        return _at(open_remote(start.place, options, clock=clock), start)
+    if start.is_path:
+        return _at(open_remote(_folder(start.place), clock=clock), start)
+    return _of_run(start, settings, clock)
+
+
+def _of_run(start: Wanted, settings: Settings, clock: Clock) -> Start:
+    """On scratch; else in the run's mirror."""
+    run_dir = find_run(settings.home, start.place)
+    run_id = run_dir.path.name
+    seen: set[int] = set()
+    if not is_gone(run_dir):
+        here = open_remote(str(run_dir.path), clock=clock)
+        seen.update(_train_steps(here, ""))
+        if (step := _chosen(here, "", start, seen)) is not None:
+            return _found(here, _folder_of("", step), f"{run_id}@{step}")
+    mirror = mirror_of_run(run_dir) or frozen_mirror(settings.home, run_id)
+    if mirror is not None:
+        there, begin = open_store(mirror, clock=clock), f"{run_id}/"
+        seen.update(_train_steps(there, begin))
+        if (step := _chosen(there, begin, start, seen)) is not None:
+            return _found(there, _folder_of(begin, step), f"{run_id}@{step}")
+    raise _none(f"run {run_id}", start, seen, f"hpcflow checkpoint ls {run_id}")
+
+
+def _at(remote: Remote, start: Wanted) -> Start:
+    """The folder of a run, or of one checkpoint."""
+    if remote.exists(MANIFEST):
+        found = _found(remote, "", start.place)
+        if start.train_step not in (None, found.origin.train_step):
+            raise _none(start.place, start, {found.origin.train_step})
+        return found
+    steps = set(_train_steps(remote, ""))
+    step = _chosen(remote, "", start, steps)
+    if step is None:
+        raise _none(start.place, start, steps)
+    return _found(remote, _folder_of("", step), f"{start.place}@{step}")
+
+
+def _folder(path: str) -> str:
+    """``path`` without links, none of which another user may have made.
+
+    Raises:
+        NotFoundError: it is not a directory that this user may enter.
+        StorageError: there is a link of another user on the way.
+    """
+    try:
+        if not os.path.isdir(os.stat(path) and path):  # noqa: PTH112, PTH116 - a path as text
+            raise NotADirectoryError
+        require_no_strange_link(Path(path))
+    except UnsafeFileError as error:
+        raise StorageError(
+            f"{path} cannot be used: {error.filename}: {error.strerror}",
+            next_action="name the folder without that link",
+        ) from None
+    except PermissionError:
+        raise NotFoundError(
+            f"you may not read {path}",
+            next_action="ask its owner for a copy: hpcflow checkpoint export RUN FOLDER",
+        ) from None
+    except OSError as error:
+        raise NotFoundError(
+            f"{path} is not a directory"
+            if isinstance(error, NotADirectoryError)
+            else f"{path}: {error.strerror}",
+            next_action="a path is relative to the file in which it stands; correct it",
+        ) from None
+    return os.path.realpath(path)
+
+
+def _train_steps(remote: Remote, begin: str) -> list[int]:
+    """Of what checkpoints of a run there seem to be, the newest first."""
+    names = remote.folders(f"{begin}checkpoints/")
+    return sorted((int(name) for name in names if NAMES.fullmatch(name)), reverse=True)
+
+
+def _chosen(remote: Remote, begin: str, start: Wanted, steps: set[int]) -> int | None:
+    """The train step that is wanted, among ``steps``; without those that are not complete."""
+    for step in sorted(steps, reverse=True):
+        if start.train_step in (None, step):
+            if remote.exists(_folder_of(begin, step) + MANIFEST):
+                return step
+            steps.discard(step)
+    return None
+
+
+def _folder_of(begin: str, train_step: int) -> str:
+    return f"{begin}checkpoints/{name_of(train_step)}/"
+
+
+def _none(what: str, start: Wanted, steps: set[int], look: str | None = None) -> NotFoundError:
+    ordered = [str(step) for step in sorted(steps)]
+    some = ", ".join(ordered[-_LISTED:])
+    if len(ordered) > _LISTED:
+        some = f"{len(ordered)}, the last {_LISTED} of them: {some}"
+    wanted_step = "" if start.train_step is None else f" of train step {start.train_step}"
+    has = f"it has {some or 'none'}" if ordered or start.train_step is not None else "wait for one"
+    return NotFoundError(
+        f"{what} has no complete checkpoint{wanted_step}",
+        next_action=f"{has}: {look}" if look else has,
+    )
+
+
+def _found(remote: Remote, folder: str, pinned: str) -> Start:
+    """The checkpoint in ``folder``, by its manifest.
+
+    Raises:
+        DamagedError: that is none.
+        StorageError: it is this user's own, and torn.
+    """
+    url = remote.url_of(folder).rstrip("/")
+    data = remote.read(folder + MANIFEST, MAX_JSON_BYTES)
+    try:
+        manifest = parse_manifest(data)
+        files = files_of(manifest)
+        for name in files:
+            parts_of(name)
+        train_step, run_id = manifest["train_step"], manifest.get("run_id")
+        if type(train_step) is not int or train_step < 0 or MANIFEST in files:
+            raise ValueError("it says no train step")
+        own = _own_folder(remote, folder)
+        if own is not None:
+            verify(own, Share(sizes_only=True))
+    except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(
+            f"{url} is no whole checkpoint: {error}",
+            next_action=f"see what it has: ls -la {shell_word(url)}; or name another one",
+        ) from None
+    origin = StartedFrom(
+        place=url,
+        run_id=run_id if isinstance(run_id, str) else None,
+        train_step=train_step,
+        size_bytes=sum(size_bytes for size_bytes, _ in files.values()),
+        manifest_sha256=hashlib.sha256(data).hexdigest(),
+    )
+    return Start(pinned, origin, remote, folder, data, files)
+
+
+def _own_folder(remote: Remote, folder: str) -> Path | None:
+    """The checkpoint's folder, if it is this user's own, on this machine."""
+    if not remote.is_folder:
+        return None
+    path = Path(remote.url, folder)
+    try:
+        return path if path.stat().st_uid == os.geteuid() else None
+    except OSError:
+        return None
