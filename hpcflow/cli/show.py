@@ -137,7 +137,7 @@ def _unbilled(session: Session, detail: RunDetail) -> Amounts | None:
 def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True) -> None:
     run, run_dir = detail.run, RunDir(Path(detail.run.run_dir))
     frozen = frozen_run(detail) if is_here else None
-    provenance = frozen.provenance if frozen else None
+    provenance = frozen.provenance if frozen is not None else None
     echo(run.run_id, bold=True, nl=False)
     echo(f"  {state_text(run)}", fg=STATE_COLOURS[state_word(run)])
     progress = ""
@@ -157,7 +157,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True)
         "overrides": "  ".join(provenance.overrides) if provenance else "",
         "commit": _commit(provenance),
         "code": _code(frozen) if frozen else "",
-        "started from": _origin(frozen and frozen.started_from),
+        "started from": _origin(frozen.started_from if frozen is not None else None),
         "progress": progress,
         "metrics": metric_text(run.metrics),
         "next": next_text(detail) if is_here else run.next_action or "",

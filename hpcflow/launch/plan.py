@@ -129,6 +129,7 @@ class OfSweep:
         repeat: which of the runs of its trial, from 0.
         umask: that of the process that started the sweep; a round of cron has another one.
         start: a checkpoint of another run that it goes on from.
+        find_start: finds what the base run's `start_from` is, at another trial if that has it.
     """
 
     sweep_id: str
@@ -137,6 +138,7 @@ class OfSweep:
     repeat: int
     umask: str
     start: Path | None = None
+    find_start: Callable[[], Start] | None = None
 
 
 def plan_spec(
@@ -186,9 +188,12 @@ def plan_spec(
         begins_from = f"start/{of_sweep.start.name}"
         start = partial(link_tree, of_sweep.start)
     elif spec.start_from is not None:
-        found = _start(spec.start_from, document, site, settings, clock)
+        find = of_sweep.find_start if of_sweep is not None else None
+        found = _start(spec.start_from, document, find, site, settings, clock)
         spec = spec.model_copy(update={"start_from": found.pinned})
-        begins_from, start, started_from = START, found.copy_to, found.origin
+        begins_from, started_from = START, found.origin
+        # By the time that a trial is made, another one may have it.
+        start = found.copy_to if find is None else lambda target: find().copy_to(target)
     run_dir = run_dir_on(site, settings, placement, spec.project, run_id)
     require_plain(run_dir, working_dir)
     trust = trust_on(site, settings, placement.account)
@@ -237,9 +242,16 @@ def plan_spec(
     return Plan(run, site, placement, script, document, code, taken, start, warnings, trust)
 
 
-def _start(text: str, document: Document, site: Site, settings: Settings, clock: Clock) -> Start:
+def _start(
+    text: str,
+    document: Document,
+    find: Callable[[], Start] | None,
+    site: Site,
+    settings: Settings,
+    clock: Clock,
+) -> Start:
     try:
-        return find_start(text, site=site, settings=settings, clock=clock)
+        return find() if find else find_start(text, site=site, settings=settings, clock=clock)
     except HpcflowError as error:
         error.where = document.where(("start_from",))
         raise

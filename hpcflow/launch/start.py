@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcflow.clock import Clock
@@ -24,7 +24,7 @@ from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Options, Remote
 from hpcflow.mirror.stores import open_store
 from hpcflow.mirror.survey import mirror_of_run
-from hpcflow.model.start import StartedFrom, Wanted, wanted
+from hpcflow.model.start import START, StartedFrom, Wanted, wanted
 from hpcflow.runtime.files import sync_folders
 from hpcflow.runtime.manifest import CheckpointError, Share, parse_manifest, parts_of, verify
 from hpcflow.runtime.reading import MAX_JSON_BYTES, UnsafeFileError, require_no_strange_link
@@ -34,6 +34,8 @@ from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage.files import FOLDER_MODE, link_tree, write_new
 from hpcflow.storage.frozen import frozen_mirror
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import find_run, is_gone
 
 _LISTED = 12
@@ -85,6 +87,19 @@ class Start:
         download(self._remote, files)
         write_new(target / MANIFEST, self._manifest)  # last: it makes the checkpoint complete
         sync_folders(target)
+
+
+def start_of(run_dir: RunDir, *, clock: Clock) -> Start | None:
+    """Return the checkpoint that another run started from, as that run has it; None if it has none.
+
+    Raises:
+        StorageError, MirrorError: it cannot be read (any more).
+    """
+    run = read_run(run_dir)
+    if run.started_from is None or run.spec.start_from is None:
+        return None
+    found = _found(open_remote(str(run_dir.path), clock=clock), f"{START}/", run.spec.start_from)
+    return replace(found, origin=run.started_from)
 
 
 def find_start(text: str, *, site: Site, settings: Settings, clock: Clock) -> Start:

@@ -111,6 +111,7 @@ class Round:
             site=self.around.find_site(self.sweep.site),
             scheduler=self.around.connect(self.sweep.site),
             lock=self._lock,
+            trials=self.progress.trials,
         )
 
     def is_elsewhere(self) -> bool:

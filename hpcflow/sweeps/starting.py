@@ -11,11 +11,12 @@ from pathlib import Path
 from hpcflow.clock import Clock
 from hpcflow.config import LoadedSpec
 from hpcflow.config.sweep import LoadedSweep, load_sweep
-from hpcflow.errors import InputError, SpecError, Where
+from hpcflow.errors import HpcflowError, InputError, SpecError, Where
 from hpcflow.launch.choosing import make_chooser
 from hpcflow.launch.connecting import reference
 from hpcflow.launch.plan import Plan, own_umask, with_default_environment
 from hpcflow.launch.provenance import CodeState, provenance
+from hpcflow.launch.start import find_start
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import FORMAT
@@ -89,6 +90,7 @@ def plan_sweep(
     _require_fitting(spec, loaded)
     created_at = clock.now()
     placed = _placed(base, site, named, scheduler, settings=settings, clock=clock)
+    placed = _with_one_start(placed, base, site, settings=settings, clock=clock)
     sweep = Sweep(
         format=FORMAT,
         sweep_id=sweep_id or make_run_id(spec.name, created_at, os.urandom(8)),
@@ -149,6 +151,20 @@ def _placed(
         return spec
     resources = spec.resources.model_copy(update={"partition": placement.partition})
     return spec.model_copy(update={"resources": resources})
+
+
+def _with_one_start(
+    spec: RunSpec, base: LoadedSpec, site: Site, *, settings: Settings, clock: Clock
+) -> RunSpec:
+    """The base run where "the newest" of ``start_from`` is decided, once for all trials."""
+    if spec.start_from is None:
+        return spec
+    try:
+        found = find_start(spec.start_from, site=site, settings=settings, clock=clock)
+    except HpcflowError as error:
+        error.where = base.document.where(("start_from",))
+        raise
+    return spec.model_copy(update={"start_from": found.pinned})
 
 
 def _require_new(sweep: Sweep, settings: Settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.clock import Clock
 from hpcflow.documents import Document, Place
-from hpcflow.errors import BudgetError, InputError, SpecError, StorageError, SubmissionDelayed
+from hpcflow.errors import (
+    BudgetError,
+    InputError,
+    MirrorError,
+    SpecError,
+    StorageError,
+    SubmissionDelayed,
+)
 from hpcflow.launch import submission
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.launch.cancel_request import cancel_requested
@@ -37,7 +45,7 @@ from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.rundir import link_run, read_run
-from hpcflow.storage.runs import is_gone, run_dir_of
+from hpcflow.storage.runs import is_gone, linked, run_dir_of
 from hpcflow.storage.sweeps import SweepDir
 from hpcflow.sweeps.budget import Rate
 from hpcflow.sweeps.state import Trial
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
     from hpcflow.launch.run import Launched
     from hpcflow.launch.snapshot import Taken
+    from hpcflow.launch.start import Start
 
 #: Fewer make no array.
 _FEWEST: Final = 2
@@ -129,9 +138,10 @@ class TrialRuns:
         scheduler: Scheduler,
         lock: HeldLock | None = None,
         is_new: bool = False,
+        trials: Sequence[Trial] = (),
     ) -> None:
         require_cluster(site, scheduler)
-        self._lock, self._is_new = lock, is_new
+        self._lock, self._is_new, self._trials = lock, is_new, trials
         self._sweep, self._settings, self._clock = sweep, settings, clock
         self._site, self._scheduler = site, scheduler
 
@@ -173,13 +183,29 @@ class TrialRuns:
             document=Document(Path(file) if file else None, {}, Place(file, None)),
             working_dir=Path(sweep.working_dir),
             config=Path(file) if file else None,
-            of_sweep=OfSweep(sweep.sweep_id, run_id, trial, repeat, sweep.umask, start),
+            of_sweep=OfSweep(
+                sweep.sweep_id, run_id, trial, repeat, sweep.umask, start, self._find_start
+            ),
             taken=self._taken,
         )
 
     @cached_property
     def _taken(self) -> Taken | None:
         return code_of(self._sweep, self._settings)
+
+    def _find_start(self) -> Start:
+        """What the base run starts from: the copy of another trial, if there is one. So a store is
+        asked once, and the sweep goes on when the other run is gone."""
+        from hpcflow.launch.start import find_start, start_of
+
+        home, text = self._settings.home, self._sweep.base.start_from
+        for run_id in (run_id for trial in self._trials for run_id in trial.all_runs):
+            for run_dir in linked(home, [run_id]):
+                with suppress(StorageError, MirrorError):
+                    if found := start_of(run_dir, clock=self._clock):
+                        return found
+        assert text is not None
+        return find_start(text, site=self._site, settings=self._settings, clock=self._clock)
 
     def send(
         self, trial: Trial, repeat: int, run_id: str, *, source: str | None = None
