@@ -112,10 +112,9 @@ def _require_effect(
     """
     from hpcflow.launch.submission import last_attempt
     from hpcflow.model.requests import is_cancelled
-    from hpcflow.model.state import Cause
 
     run_id = run_dir.path.name
-    if last_attempt(list(records)).cause is Cause.COMPLETED:
+    if last_attempt(list(records)).is_completed:
         raise InputError(
             f"run {run_id} is completed, and nothing is sent after it",
             next_action="train it again as a new run: hpcflow run CONFIG",

@@ -140,6 +140,7 @@ def detail_json(detail: RunDetail, *, is_here: bool = True) -> dict[str, Any]:
         "commit": provenance and provenance.git_commit,
         "has_uncommitted_changes": provenance and provenance.git_dirty,
         "code": frozen and frozen.code and {"digest": frozen.code.digest, "root": frozen.code.root},
+        "results": [each.model_dump() for each in frozen.results] if frozen else None,
         "started_from": frozen and frozen.started_from and frozen.started_from.model_dump(),
         "resources": detail.resources,
         "command": detail.command,

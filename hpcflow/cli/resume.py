@@ -24,6 +24,8 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     """Send RUN again: from its last complete checkpoint, or for the first time.
 
     With --set it asks for something else from now on: other nodes, another partition, more time.
+    A completed run trains on from its final checkpoint if --set changes its params or args, such as
+    --set params.epochs=10. That checkpoint stays as the result until then.
     """
     from hpcflow.cli.follow import until_still
     from hpcflow.launch.preflight import shortage

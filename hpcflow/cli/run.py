@@ -10,6 +10,7 @@ import click
 from hpcflow.cli.arguments import config_argument, json_option, set_option, site_option
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, only_warned, warn
+from hpcflow.model.units import format_bytes
 from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo
 
@@ -59,6 +60,9 @@ def command(
             warn(message)
         _show_plan(plan, as_json=as_json)
         return 0
+    if plan.run.started_from is not None:  # to copy it may take minutes
+        size = format_bytes(plan.run.started_from.size_bytes)
+        echo(f"starts from {plan.run.started_from}, {size}", err=True)
     launched = launch(
         plan, settings=session.settings, scheduler=session.connect(plan.site), clock=session.clock
     )
@@ -106,6 +110,7 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
         "run_dir": run.run_dir,
         "working_dir": run.working_dir,
         "estimated_cost_usd": run.estimated_cost_usd,
+        "start_from": run.spec.start_from,
     }
     if as_json:
         print_json({"dry_run": True, **values, "script": plan.script})

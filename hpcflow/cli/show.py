@@ -160,6 +160,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True)
         "started from": _origin(frozen.started_from if frozen is not None else None),
         "progress": progress,
         "metrics": metric_text(run.metrics),
+        "results": _results(frozen),
         "next": next_text(detail) if is_here else run.next_action or "",
         "mirror": _mirror(detail),
         "cost": cost_text(detail, unbilled),
@@ -196,6 +197,12 @@ def _code(run: Run) -> str:
     if run.code is None:
         return "read live by each attempt"
     return f"snapshot {short_digest(run.code.digest)} of {run.code.root}"
+
+
+def _results(frozen: Run | None) -> str:
+    """What the run had come to before it was extended."""
+    results = frozen.results if frozen is not None else []
+    return ", ".join(f"train step {each.train_step} by attempt {each.attempt}" for each in results)
 
 
 def _origin(started_from: StartedFrom | None) -> str:

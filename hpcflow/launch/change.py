@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 from hpcflow.clock import Clock
@@ -16,15 +17,19 @@ from hpcflow.launch.price import estimate_cost_usd
 from hpcflow.launch.provenance import DIFF_FILE
 from hpcflow.model.journal import Changed
 from hpcflow.model.kinds import AUTO
-from hpcflow.model.run import Run
+from hpcflow.model.run import Result, Run
+from hpcflow.ownership import Trust
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
+from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.path_check import checked_runtime_sum
 from hpcflow.storage.rundir import frozen_files
+from hpcflow.storage.runtime_copy import installed_sum
 
 _STAYS: Final = {
     "name": "its directory is called so",
@@ -94,12 +99,58 @@ def _names_code(override: str) -> bool:
     return override.partition("=")[0].strip() == "code"
 
 
+def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust) -> Run:
+    """``wanted``, with what the completed ``run`` has come to among its results.
+
+    Args:
+        wanted: from :func:`changed`.
+        attempt: the one that completed it.
+
+    Raises:
+        InputError: there is nothing more to train, or no checkpoint to go on from; or the copy of
+            the runtime in its run directory would remove the result.
+        ScratchError, StorageError: that copy cannot be used.
+    """
+    run_id = run.run_id
+    if (wanted.spec.params, wanted.spec.args) == (run.spec.params, run.spec.args):
+        raise InputError(
+            f"run {run_id} is completed; there is nothing to go on with",
+            next_action=f"train on with other params: hpcflow resume {run_id} --set params.NAME="
+            "VALUE; or train it again as a new run: hpcflow run CONFIG",
+        )
+    newest = newest_complete(run_dir)
+    if newest is None:
+        raise InputError(
+            f"run {run_id} is completed, and has no checkpoint to go on from",
+            next_action=f"if it was mirrored: hpcflow restore {run_id}; or train it again as a new "
+            "run: hpcflow run CONFIG",
+        )
+    keeps_all = wanted.spec.checkpoint.keep is None
+    if not keeps_all and checked_runtime_sum(run_dir, trust) != installed_sum():
+        raise InputError(
+            f"the jobs of run {run_id} have the runtime of another version of hpcflow, which does "
+            "not know that the result is to stay",
+            next_action="add to this command: --set checkpoint.keep_last=all",
+        )
+    result = Result(attempt=attempt, train_step=int(PurePosixPath(newest).name))
+    return wanted.model_copy(update={"results": [*run.results, result]})
+
+
 def freeze_anew(
-    run_dir: RunDir, change: Change, overrides: Sequence[str], *, settings: Settings, clock: Clock
+    run_dir: RunDir,
+    change: Change,
+    overrides: Sequence[str],
+    *,
+    settings: Settings,
+    clock: Clock,
+    extends: int | None = None,
 ) -> None:
     """Write ``change`` over what was frozen, and say so; the caller holds the run's submit lock.
 
     In this order: a process that reads the record reads ``run.json`` again.
+
+    Args:
+        extends: the attempt that had completed the run, if it is to train on.
 
     Raises:
         StorageError: it could not be written.
@@ -108,5 +159,5 @@ def freeze_anew(
         write_durably(run_dir.code / DIFF_FILE, change.diff)
     for name, data in frozen_files(change.run).items():
         write_durably(run_dir.path / name, data)
-    record = Changed(at=clock.now(), by=settings.user, overrides=list(overrides))
+    record = Changed(at=clock.now(), by=settings.user, overrides=list(overrides), extends=extends)
     journal.append(run_dir, record, begins=True)

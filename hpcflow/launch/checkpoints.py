@@ -27,7 +27,17 @@ from hpcflow.runtime import keeping
 from hpcflow.runtime.files import names_in, remove_tree
 from hpcflow.runtime.manifest import CheckpointError, read_manifest, verify
 from hpcflow.runtime.mirrored import MirrorState, read_mirror
-from hpcflow.runtime.rule import COMPLETE, NAMES, TORN, Found, Rule, best, judge, parse_rule
+from hpcflow.runtime.rule import (
+    COMPLETE,
+    NAMES,
+    RESULT,
+    TORN,
+    Found,
+    Rule,
+    best,
+    judge,
+    parse_rule,
+)
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import size_below, storage_error
@@ -183,6 +193,8 @@ def survey(run_dir: RunDir) -> Survey:
     attempts, removed, row = _read_files(run_dir)
     live = [row for row in attempts if row.state not in _OVER]
     held = {step: f"attempt {row.attempt} resumes from it" for row in live for step in _from(row)}
+    for result in run.results:
+        held.setdefault(result.train_step, RESULT)
     for step in _steps_of(row.final_model):
         held.setdefault(step, "the final model")
     found: list[Found] = []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hpcflow.clock import Clock
 from hpcflow.documents import Document, Place
 from hpcflow.errors import InputError, SpecError
 from hpcflow.launch import submission
-from hpcflow.launch.change import Change, changed, freeze_anew
+from hpcflow.launch.change import Change, changed, extended, freeze_anew
 from hpcflow.launch.jobs import (
     LOCK_WAIT_S,
     alive_jobs,
@@ -19,6 +20,7 @@ from hpcflow.launch.jobs import (
 from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.next_attempt import NextAttempt
 from hpcflow.launch.next_placement import next_placement
+from hpcflow.launch.places import trust_on
 from hpcflow.launch.plan import Plan
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
@@ -29,7 +31,6 @@ from hpcflow.model.journal import Resumed, Submitted
 from hpcflow.model.requests import is_cancelled
 from hpcflow.model.run import Run
 from hpcflow.model.spec import as_config
-from hpcflow.model.state import Cause
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
@@ -56,7 +57,8 @@ def resume(
     overrides: Sequence[str] = (),
     warn: Callable[[str], object] = lambda _: None,
 ) -> Launched:
-    """Send the next attempt of a run whose last one is over, or was never sent.
+    """Send the next attempt of a run whose last one is over, or was never sent. A completed run
+    trains on only with other params or arguments.
 
     An attempt whose submission is in doubt is looked up first; if its job exists, that is the
     attempt, and nothing is sent.
@@ -69,7 +71,8 @@ def resume(
 
     Raises:
         SpecError: an override is wrong, or the job will not find something; nothing is changed.
-        InputError: the run is completed, or a job of it is still alive.
+        InputError: the run is completed and no override says what more to train, or it has no
+            checkpoint; or a job of it is still alive.
         BudgetError: a hard budget has no room; nothing is changed.
         StorageError: its journal is gone, and with it what became of its jobs.
         SchedulerError: it could not be sent; try again.
@@ -93,11 +96,11 @@ def resume(
                 f"run {run.run_id} is still pending or running in Slurm as job {last.job_id}",
                 next_action=f"look: hpcflow show {run.run_id}",
             )
-        if last.cause is Cause.COMPLETED:
-            raise InputError(
-                f"run {run.run_id} is completed; there is nothing to go on with",
-                next_action="train it again as a new run: hpcflow run CONFIG",
-            )
+        extends = last.number if last.is_completed else None
+        if last.is_completed:
+            trust = trust_on(site, settings, wanted.spec.resources.account)
+            wanted = extended(run, wanted, run_dir, last.number, trust)
+            change = replace(change, run=wanted)
         _check_on_login_node(wanted, site, settings, clock, warn)
         queue = scheduler.queue()
         mem_mb = own_mem_mb(records, last.intent)
@@ -141,7 +144,7 @@ def resume(
         attempt.require_room(clock)  # before anything is changed
         if overrides:
             mark_unread(settings.home, run_dir)
-            freeze_anew(run_dir, change, overrides, settings=settings, clock=clock)
+            freeze_anew(run_dir, change, overrides, settings=settings, clock=clock, extends=extends)
         _go_on(run_dir, settings, clock)
         return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
 

@@ -38,6 +38,7 @@ from hpcflow.errors import (
 from hpcflow.launch.committing import Commitment
 from hpcflow.model.ids import job_name, parse_job_name
 from hpcflow.model.journal import (
+    Changed,
     Ended,
     Intended,
     JournalRecord,
@@ -71,10 +72,11 @@ class LastAttempt:
 
     ``number`` 0 means that there is none yet. ``is_open``: intended, and nobody knows whether its
     job exists. ``is_void``: there is no job of it and never will be; a refused attempt's number is
-    free again, that of a withdrawn one is sealed, for its job may still appear. ``cause``:
-    why it ended, once it has. ``restarts``: how often its job had been restarted when it became
-    this attempt. ``standby``: the newest job that was to wait for the end of this attempt, in the
-    same words; its number is taken as that of any attempt.
+    free again, that of a withdrawn one is sealed, for its job may still appear. ``cause``: why it
+    ended, once it has. ``restarts``: how often its job had been restarted when it became this
+    attempt. ``is_extended``: the run is to go on although it was completed. ``standby``: the newest
+    job that was to wait for the end of this attempt, in the same words; its number is taken as that
+    of any attempt.
     """
 
     number: int = 0
@@ -85,6 +87,12 @@ class LastAttempt:
     cause: Cause | None = None
     restarts: int = 0
     standby: LastAttempt | None = None
+    is_extended: bool = False
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it has completed the run, and nobody has extended that since."""
+        return self.cause is Cause.COMPLETED and not self.is_extended
 
     @property
     def is_open(self) -> bool:
@@ -136,6 +144,8 @@ def _follow(
     if isinstance(record, (Refused, Withdrawn)) and record.attempt == last.number:
         withdrawn = isinstance(record, Withdrawn)
         return LastAttempt(last.number, last.intent, is_void=True, is_withdrawn=withdrawn)
+    if isinstance(record, Changed) and record.extends == last.number:
+        return replace(last, is_extended=True)
     if isinstance(record, Ended) and record.attempt == last.number:
         return replace(last, cause=record.cause)
     return last

@@ -255,7 +255,8 @@ def _run_state(
     # Nothing is under way: what the last end means, unless a request says otherwise.
     after = RunState.WAITING if executed else RunState.CREATED
     if last is not None and last.cause is not None:
-        after = run_state_after(Cause(last.cause))
+        is_extended = journal.get("extends") == last.attempt
+        after = RunState.WAITING if is_extended else run_state_after(Cause(last.cause))
     after = _decided_state(journal, executed, after)
     if "cancel_requested_at" in journal and after is not RunState.COMPLETED:
         return RunState.CANCELLED

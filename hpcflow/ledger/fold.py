@@ -127,6 +127,8 @@ def _fold_run(fold: RunFold, said: dict[str, Any]) -> None:
         journal["decided"] = said
     elif kind == "changed":
         journal["changed_at"] = said["at"]
+        if "extends" in said:
+            journal["extends"] = said["extends"]
     elif kind == "restored":
         newest = _count(said.get("newest"))  # older journals have none
         known = {} if newest is None else {"newest": newest}

@@ -379,6 +379,11 @@ class Changed(_Record):
     record: Literal["changed"] = "changed"
     by: str
     overrides: list[str] = Field(description="As for --set, over what was frozen until then.")
+    extends: AttemptOrNone | None = Field(
+        None,
+        description="The attempt that had completed the run, where it trains on since: what it had "
+        "come to is the last of `results` in `run.json`.",
+    )
 
 
 class Restored(_Record):

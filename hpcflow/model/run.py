@@ -80,6 +80,15 @@ class Mirror(BaseModel):
     shared: bool = Field(False, description="For a plain folder: whether its group may read.")
 
 
+class Result(BaseModel):
+    """What a run had come to when it was completed, before it was extended: a final checkpoint."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+    attempt: int = Field(ge=1, description="The attempt that completed the run.")
+    train_step: int = Field(ge=0)
+
+
 class Run(BaseModel):
     """One run. Written once, before anything is sent; never changed."""
 
@@ -116,6 +125,9 @@ class Run(BaseModel):
     )
     started_from: StartedFrom | None = Field(
         None, description="What `start_from` of the spec was: train step 0 of this run."
+    )
+    results: list[Result] = Field(
+        default_factory=list, description="The results before each extension; they stay."
     )
     repeat: int | None = Field(None, ge=0, description="Which of the runs of that trial, from 0.")
     estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")

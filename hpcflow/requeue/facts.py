@@ -50,6 +50,7 @@ def facts_of(
         created_at=known.run.created_at,
         attempts=attempts,
         counted_from=journal.get("counted_from", 1),
+        extends=journal.get("extends"),
         is_trial=known.run.parent_sweep is not None,
         is_held="held_at" in journal,
         is_cancelled="cancel_requested_at" in journal,

@@ -75,8 +75,9 @@ class Entry:
 
     Attributes:
         attempt: in or after which attempt that was; 0 before the first job.
-        kind: of the journal's record: decided, stall, overspent, held, released, resumed,
-            cancel_requested, begin_lifted, or refused and withdrawn of what never became a job.
+        kind: of the journal's record: decided, stall, overspent, held, released, resumed, changed,
+            cancel_requested, begin_lifted, restored; extended, where what was changed lets a
+            completed run train on; or refused and withdrawn of what never became a job.
         action, rule: of a decision, or of what was done about a stall or a budget.
         why: the facts that it went by; of what the scheduler would not do, its reason.
         not_before: when what was decided is due.
@@ -136,13 +137,17 @@ def _entries(records: Iterable[JournalRecord]) -> Iterator[Entry]:
         elif isinstance(record, _REQUESTS):
             yield Entry(at, last, kind, by=record.by)
         elif isinstance(record, Changed):
-            yield Entry(at, last, record.record, why=", ".join(record.overrides), by=record.by)
+            yield Entry(at, last, _kind(record), why=", ".join(record.overrides), by=record.by)
         elif isinstance(record, Restored):
             yield Entry(at, record.after, kind, why=_restored(record), by=record.by)
         elif isinstance(record, _NEVER_A_JOB):
             yield Entry(at, last, kind, why=record.reason)
         elif isinstance(record, BeginLifted):
             yield Entry(at, record.attempt, kind, why=record.refused)
+
+
+def _kind(record: Changed) -> str:
+    return record.record if record.extends is None else "extended"
 
 
 def _restored(record: Restored) -> str:

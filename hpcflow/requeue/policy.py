@@ -89,6 +89,7 @@ class Facts:
         attempts: by number.
         counted_from: attempts with at least this number count against the budgets: the first one
             after the last `resume` or `release`.
+        extends: the completed attempt that a person has let the run go on from; None if none.
         is_trial: a sweep says when it is sent for the first time.
         is_held: the last request holds the run.
         is_cancelled: the run was cancelled.
@@ -110,6 +111,7 @@ class Facts:
     created_at: datetime
     attempts: Sequence[AttemptFacts] = ()
     counted_from: int = 1
+    extends: int | None = None
     is_trial: bool = False
     is_held: bool = False
     is_cancelled: bool = False
@@ -218,7 +220,7 @@ def _under_way(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 
 def _completed(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     last = facts.last
-    if last is not None and last.cause is Cause.COMPLETED:
+    if last is not None and last.cause is Cause.COMPLETED and last.number != facts.extends:
         return Decision(Action.NONE, "completed", f"attempt {last.number} completed")
     return None
 

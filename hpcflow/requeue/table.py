@@ -129,6 +129,18 @@ EXAMPLES: Final[tuple[Example, ...]] = (
     ),
     Example("completed", _run(_ended(Cause.COMPLETED)), Action.NONE, "completed"),
     Example(
+        "completed and extended, and nothing was sent since",
+        _run(_ended(Cause.COMPLETED), extends=1, counted_from=2, is_attended=True),
+        Action.RESUBMIT,
+        "go_on",
+    ),
+    Example(
+        "extended, and completed since",
+        _run(_ended(Cause.COMPLETED, Cause.COMPLETED), extends=1, counted_from=2),
+        Action.NONE,
+        "completed",
+    ),
+    Example(
         "cancelled, and its job has ended",
         _run(_ended(Cause.PREEMPTED), is_cancelled=True),
         Action.NONE,

@@ -197,7 +197,7 @@ def is_same_cluster(one: str | None, other: str | None) -> bool:
 def is_at_rest(records: Sequence[JournalRecord]) -> bool:
     """Whether nothing goes on by itself: completed, cancelled, held, or stopped by a rule."""
     last = last_attempt(list(records))
-    if last.cause in (Cause.COMPLETED, Cause.CANCELLED):
+    if last.is_completed or last.cause is Cause.CANCELLED:
         return True
     if last.is_live or last.is_open:
         return False

@@ -27,7 +27,6 @@ from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.rows import Known
 from hpcflow.model import requests
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored, Resumed
-from hpcflow.model.state import Cause
 from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
@@ -388,7 +387,7 @@ class _Restoring:
             is_own_cancel = is_own_cancel or self._is_cancelled_in_ledger
             if is_marked or (is_own_cancel and not self._was_resumed(records)):
                 return []
-        if not why and is_own and last_attempt(records).cause is Cause.COMPLETED:
+        if not why and is_own and last_attempt(records).is_completed:
             return []
         if not why and self._has_less_than_store(records):
             why = requests.OLDER_HOME

@@ -49,6 +49,7 @@ class Job:
         skip_when_busy: leave a checkpoint out that is due by count while another is being written,
             instead of waiting for that one.
         keep: which checkpoints stay; None: nothing is ever removed.
+        results: train steps of final checkpoints from before the run was extended; they stay.
         adopt: how checkpoints look that the program writes by itself; then nothing else saves.
         exit_code: what a process that leaves on notice exits with.
         rank: index of this process among all, from 0.
@@ -73,6 +74,7 @@ class Job:
     every_train_steps: int | None = None
     skip_when_busy: bool = False
     keep: Rule | None = None
+    results: tuple[int, ...] = ()
     adopt: AdoptRule | None = None
     exit_code: int = RESUBMIT_EXIT_CODE
     rank: int = 0
@@ -119,6 +121,7 @@ def job_from(environ: Mapping[str, str]) -> Job:
         every_train_steps=_number(environ, "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"),
         skip_when_busy=_choice(environ, "HPCFLOW_CHECKPOINT_WHEN_BUSY", ("wait", "skip")) == "skip",
         keep=_parsed(environ, "HPCFLOW_CHECKPOINT_KEEP", parse_rule),
+        results=_parsed(environ, "HPCFLOW_CHECKPOINT_RESULTS", _steps) or (),
         adopt=_parsed(environ, "HPCFLOW_ADOPT", parse_adopt_rule),
         exit_code=_number(environ, "HPCFLOW_RESUBMIT_EXIT_CODE") or RESUBMIT_EXIT_CODE,
         rank=_number(environ, "RANK") or 0,
@@ -156,6 +159,10 @@ def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     if text not in choices:
         raise ValueError(f"{name}={text!r}: not {' or '.join(choices)}")
     return text
+
+
+def _steps(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split()))
 
 
 def _parsed(environ: Mapping[str, str], name: str, parse: Callable[[str], _Said]) -> _Said | None:

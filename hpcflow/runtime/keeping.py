@@ -27,7 +27,18 @@ from hpcflow.runtime.job import Job
 from hpcflow.runtime.manifest import NAME, CheckpointError, finite, metrics_of, read_manifest
 from hpcflow.runtime.mirrored import NAME as MIRROR_NAME
 from hpcflow.runtime.mirrored import MirrorState, read_mirror
-from hpcflow.runtime.rule import COMPLETE, FOREIGN, NAMES, TORN, Found, Rule, best, judge, name_of
+from hpcflow.runtime.rule import (
+    COMPLETE,
+    FOREIGN,
+    NAMES,
+    RESULT,
+    TORN,
+    Found,
+    Rule,
+    best,
+    judge,
+    name_of,
+)
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
 
@@ -247,11 +258,13 @@ class Keeper:
         return mirror_of(self._job.run_dir, has_mirror=self._job.has_mirror)
 
     def _held(self) -> dict[int, str]:
-        """What the program was given to resume from: it may read that late, or bit by bit."""
+        """Results; and what the program was given to resume from: it may read that late, or bit by
+        bit."""
+        held = dict.fromkeys(self._job.results, RESULT)
         given = self._job.resume_from
         if given is None or given.parent != self._job.checkpoint_dir or not given.name.isdecimal():
-            return {}
-        return {int(given.name): "this attempt resumed from it"}
+            return held
+        return {**held, int(given.name): "this attempt resumed from it"}
 
     def _record(self, found: Found) -> None:
         self._events.append(

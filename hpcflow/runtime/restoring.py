@@ -76,7 +76,7 @@ def choose(
             return path
     _require_read(unread, ranks)
     if ranks.max(int(begin is not None)):
-        share = Share(ranks.rank, ranks.world_size)
+        share = Share(ranks.rank, ranks.world_size, sizes_only=_is_of(begin, verified))
         is_torn = not _is_whole(store, begin, _HINT, share, unread, is_seen=True)
         if not ranks.max(int(is_torn)):
             return begin

@@ -16,6 +16,9 @@ from hpcflow.runtime.mirrored import MirrorState
 #: Why the mirror needs a checkpoint that the rule does not keep.
 BEING_MIRRORED, DUE = "it is being mirrored", "it was the best, and is not mirrored yet"
 
+#: Why a checkpoint stays that was the final one before the run was extended.
+RESULT = "the result before the run was extended"
+
 #: What a checkpoint can look like without reading its files.
 COMPLETE, TORN, FOREIGN = "complete", "torn", "foreign"
 

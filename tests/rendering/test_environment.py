@@ -255,11 +255,35 @@ def test_a_run_without_a_whole_checkpoint_of_its_own_begins_from_that_of_another
     (older / "model.pt").unlink()
     assert resumed_from(bench, submitted, checkpoint=adopting) == str(start)
     assert environ_of(bench)["HPCFLOW_RESUME_PATH"] == str(start)
-    assert "HPCFLOW_RESUME_VERIFIED" not in environ_of(bench)
+    assert environ_of(bench)["HPCFLOW_RESUME_VERIFIED"] == sha256_of(start / "manifest.json")
     (start / "manifest.json").unlink()
     bench.attempt.claim.unlink()
     assert written(bench, "touch", "done", checkpoint=adopting, resume_from=submitted).execute()
     assert "this run begins from" in bench.log()
+
+
+@pytest.mark.parametrize("adopting", [{}, {"adopt": {"pattern": "step-*"}}])
+def test_a_run_whose_start_is_damaged_is_not_begun(bench: Bench, adopting: dict[str, Any]) -> None:
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    start = publish(bench.run_dir.path / "start", 0, {"model.pt": b"weights"}).path
+    bench.begins_from = "start/000000000"
+    (start / "model.pt").write_bytes(b"weight\0")
+    job = written(bench, "touch", "done", checkpoint=adopting, resume_from=bench.begins_from)
+    assert job.execute() != 0
+    assert "which cannot be used: see the lines above" in bench.log()
+    assert "its checksum differs" in bench.log()
+
+
+def test_a_start_that_no_python_can_verify_is_taken_as_it_is(bench: Bench) -> None:
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    start = publish(bench.run_dir.path / "start", 0, {"model.pt": b"weights"}).path
+    bench.begins_from = "start/000000000"
+    main = bench.run_dir.runtime / "hpcflow/runtime/__main__.py"
+    main.unlink()
+    main.write_text("raise SystemExit(1)\n")
+    assert resumed_from(bench, bench.begins_from) == str(start)
+    assert "is taken as it is" in bench.log()
+    assert "HPCFLOW_RESUME_VERIFIED" not in environ_of(bench)
 
 
 def test_what_another_run_began_from_is_not_inherited(bench: Bench) -> None:
