@@ -344,13 +344,11 @@ def test_an_unknown_key_gets_the_right_one(text: str, told: str) -> None:
 
 
 def test_all_problems_are_told_at_once_each_with_its_line() -> None:
-    assert problems(
-        "name: a b\ncommand: x\nresources:\n  nodes: many\n  gpu: 1\n"
-    ).splitlines() == [
+    assert problems("name: a b\nargs: x\nresources:\n  nodes: many\n  gpu: 1\n").splitlines() == [
         "run.yaml: 4 things are wrong:",
         "  run.yaml:1, name: not a name: use 1 to 63 letters, digits, '.', '_' and '-', "
         "beginning with a letter or digit, without '..'; got the text 'a b'",
-        "  run.yaml:2, command: expected a list, got the text 'x'; write it like [one, two]",
+        "  run.yaml:2, args: expected a list, got the text 'x'; write it like [one, two]",
         "  run.yaml:4, resources.nodes: expected a whole number, got the text 'many'",
         "  run.yaml:5, resources.gpu: unknown key 'gpu'; did you mean 'gpus_per_node'?",
         "  → correct run.yaml and repeat the command",

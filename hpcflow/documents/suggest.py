@@ -32,17 +32,25 @@ def unknown_key(model: type[BaseModel], path: KeyPath) -> str:
         return f"{message} here; {_belongs(plain, elsewhere[plain])}"
     if near := nearest(plain, known):
         return f"{message}; did you mean {near!r}?"
-    if near := nearest(plain, list(elsewhere)):
+    # At the top, a word that only resembles a key of a section is rather a value for the program.
+    is_param = len(path) == 1 and "params" in known
+    if near := nearest(plain, list(elsewhere), is_sure=is_param):
         return f"{message}; did you mean {near!r}? {_belongs(near, elsewhere[near])}"
-    if len(path) == 1 and "params" in known:
+    if is_param:
         message = f"{message}; for a parameter of your program, use 'params.{plain}'"
     return f"{message}; known here: {', '.join(known)}"
 
 
-def nearest(word: str, known: list[str]) -> str | None:
-    """The one of ``known`` that ``word`` most probably stands for; None if none comes near."""
+def nearest(word: str, known: list[str], *, is_sure: bool = False) -> str | None:
+    """The one of ``known`` that ``word`` most probably stands for; None if none comes near.
+
+    Args:
+        is_sure: whether one that only resembles it does not count.
+    """
     if near := difflib.get_close_matches(word, known, n=1, cutoff=0.7):
         return near[0]
+    if is_sure:
+        return None
     for name in known:
         short, long = sorted((word, name), key=len)
         if len(short) >= _MIN_PREFIX_CHARS and long.startswith(short):
