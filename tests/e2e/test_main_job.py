@@ -81,8 +81,8 @@ def test_a_killed_run_resumes_and_ends_with_the_same_weights(
         return bool(hpcflow.json("show", run["run_id"])["checkpoints"])
 
     poll(half_way, 300, "the run never wrote a checkpoint")
-    script = hpcflow.digits.with_name("train.py")  # another cluster may train on this machine
-    hpcflow.user.run([word.format(**run, script=script) for word in kill])
+    code = Path(run["run_dir"]).parents[1] / ".code"  # another cluster may train on this machine
+    hpcflow.user.run([word.format(**run, script=f"{code}/.*/train.py") for word in kill])
     assert hpcflow("wait", run["run_id"], check=False).returncode == 1
     killed = hpcflow.json("show", run["run_id"])
     assert killed["state"] == state
