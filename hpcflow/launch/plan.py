@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcflow.clock import Clock
 from hpcflow.config import load_spec
@@ -30,7 +30,6 @@ from hpcflow.launch.places import (
 from hpcflow.launch.price import estimate_cost_usd
 from hpcflow.launch.provenance import DIFF_FILE, CodeState, provenance
 from hpcflow.launch.snapshot import Taken
-from hpcflow.launch.start import Start, find_start
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
@@ -47,6 +46,10 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.code_snapshot import CodeTree
 from hpcflow.storage.files import link_tree
 from hpcflow.storage.runtime_copy import installed_sum
+
+# It imports the mirror, and few runs start from another one.
+if TYPE_CHECKING:
+    from hpcflow.launch.start import Start
 
 
 @dataclass(frozen=True)
@@ -250,6 +253,8 @@ def _start(
     settings: Settings,
     clock: Clock,
 ) -> Start:
+    from hpcflow.launch.start import find_start
+
     try:
         return find() if find else find_start(text, site=site, settings=settings, clock=clock)
     except HpcflowError as error:

@@ -20,9 +20,6 @@ from hpcflow.ledger.lease import Lease
 from hpcflow.model.retry import Retry
 from hpcflow.model.state import RunState
 from hpcflow.model.views import RunView
-from hpcflow.requeue.home_lease import look
-from hpcflow.requeue.install.place import place_of
-from hpcflow.requeue.install.ways import look_around
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.sites.slurm_conf import configured_name
@@ -61,6 +58,8 @@ def supervision(settings: Settings, now: datetime) -> Supervision:
     Raises:
         StorageError: the home cannot be read.
     """
+    from hpcflow.requeue.home_lease import look  # submissions that need no daemon import none of it
+
     lease = look(settings)
     has_died = lease is not None and _has_died(lease)
     is_alive = lease is not None and lease.is_alive(now) and not has_died
@@ -128,6 +127,9 @@ def warning(settings: Settings) -> str:
     Raises:
         StorageError: the home cannot be read.
     """
+    from hpcflow.requeue.home_lease import look
+    from hpcflow.requeue.install.place import place_of
+
     installed = _installed(settings)
     if not installed:
         return (
@@ -174,6 +176,8 @@ def _is_recent(moment: datetime | None, now: datetime) -> bool:
 
 def _installed_at(settings: Settings) -> datetime | None:
     """When a way was installed whose first round may still be to come, or has said something."""
+    from hpcflow.requeue.install.place import place_of
+
     with suppress(HpcflowError, OSError, ValueError):
         written_at = place_of(settings).log.stat().st_mtime
         return datetime.fromtimestamp(written_at, tz=timezone.utc)
@@ -181,4 +185,6 @@ def _installed_at(settings: Settings) -> datetime | None:
 
 
 def _installed(settings: Settings) -> list[str]:
+    from hpcflow.requeue.install.ways import look_around
+
     return [what for what in look_around(settings).values() if isinstance(what, str)]

@@ -16,7 +16,6 @@ from hpcflow.launch.choosing import make_chooser
 from hpcflow.launch.connecting import reference
 from hpcflow.launch.plan import Plan, own_umask, with_default_environment
 from hpcflow.launch.provenance import CodeState, provenance
-from hpcflow.launch.start import find_start
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import FORMAT
@@ -159,6 +158,8 @@ def _with_one_start(
     """The base run where "the newest" of ``start_from`` is decided, once for all trials."""
     if spec.start_from is None:
         return spec
+    from hpcflow.launch.start import find_start
+
     try:
         found = find_start(spec.start_from, site=site, settings=settings, clock=clock)
     except HpcflowError as error:
