@@ -283,9 +283,12 @@ class Session:
 
     def unsupervised(self, runs: Iterable[RunView]) -> frozenset[str]:
         """Ids of the runs that need a daemon, and have none."""
+        open_runs = [run for run in runs if not run.state.is_final]
+        if not open_runs:  # what decides about the others takes long to import
+            return frozenset()
         from hpcflow.requeue.supervision import unsupervised
 
-        return unsupervised(runs, self.settings, self.clock.now(), self.site)
+        return unsupervised(open_runs, self.settings, self.clock.now(), self.site)
 
     def warn_if_unsupervised(self, run: Run, site: Site) -> None:
         """Say of a run that was just sent that it needs a daemon and has none."""
