@@ -37,7 +37,6 @@ from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.path_check import require_safe_path
-from hpcflow.storage.rundir import create_run
 from hpcflow.storage.runs import list_runs
 from hpcflow.terminal import echo, echo_message
 
@@ -79,14 +78,7 @@ def prepare(
         overrides=overrides,
         granted=granted_resources(config, overrides, the_site, read_allocation(environ)),
     )
-    run_dir = create_run(
-        plan.run,
-        settings.home,
-        code=plan.code,
-        snapshot=plan.snapshot,
-        start=plan.start,
-        trust=plan.trust,
-    )
+    run_dir = plan.create_run(settings.home)
     attempt = run_dir.attempt(1)
     attempt.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_durably(attempt.script, plan.script.encode())

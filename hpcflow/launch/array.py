@@ -53,7 +53,7 @@ from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_error, writ
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.path_check import checked_runtime_sum
-from hpcflow.storage.rundir import create_run, link_run
+from hpcflow.storage.rundir import link_run
 from hpcflow.storage.runtime_copy import installed_sum
 from hpcflow.storage.sweeps import SweepDir, next_array, write_array
 
@@ -230,14 +230,7 @@ def _made(plan: Plan, settings: Settings) -> RunDir:
     """The directory of a run; made before, if its sender was killed, or Slurm was full."""
     run_dir = RunDir(Path(plan.run.run_dir))
     if not run_dir.path.exists():
-        return create_run(
-            plan.run,
-            settings.home,
-            code=plan.code,
-            snapshot=plan.snapshot,
-            start=plan.start,
-            trust=plan.trust,
-        )
+        return plan.create_run(settings.home)
     if checked_runtime_sum(run_dir, plan.trust) != installed_sum():
         raise StorageError(
             f"{run_dir.runtime} is of another version of hpcflow",

@@ -45,6 +45,8 @@ from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.code_snapshot import CodeTree
 from hpcflow.storage.files import link_tree
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.rundir import create_run
 from hpcflow.storage.runtime_copy import installed_sum
 
 # It imports the mirror, and few runs start from another one.
@@ -81,6 +83,17 @@ class Plan:
     def snapshot(self) -> CodeTree | None:
         """The files of the program's code; None where it is read live."""
         return self.taken.tree if self.taken is not None else None
+
+    def create_run(self, home: Home) -> RunDir:
+        """Make the run directory: :func:`hpcflow.storage.rundir.create_run`."""
+        return create_run(
+            self.run,
+            home,
+            code=self.code,
+            snapshot=self.snapshot,
+            start=self.start,
+            trust=self.trust,
+        )
 
 
 def make_plan(

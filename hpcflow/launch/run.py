@@ -36,7 +36,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.rundir import create_run, discard_run, require_room
+from hpcflow.storage.rundir import discard_run, require_room
 
 
 @dataclass(frozen=True)
@@ -144,14 +144,7 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     """
     run = plan.run
     require_cluster(plan.site, scheduler)
-    run_dir = create_run(
-        run,
-        settings.home,
-        code=plan.code,
-        snapshot=plan.snapshot,
-        start=plan.start,
-        trust=plan.trust,
-    )
+    run_dir = plan.create_run(settings.home)
     try:
         submitted = _send_first(plan, run_dir, settings, scheduler, clock)
     except (SubmissionRefused, ScratchError, BudgetError) as error:

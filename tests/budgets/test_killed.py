@@ -12,6 +12,7 @@ import pytest
 
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.errors import BudgetError, HpcflowError
+from hpcflow.launch import plan
 from hpcflow.launch import run as launching
 from hpcflow.model.state import AttemptState
 from hpcflow.storage import journal
@@ -33,7 +34,7 @@ def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
     for name in ("submit", "cancel"):
         killer.watch(FakeScheduler, name)
     killer.watch(BudgetFolder, "append")
-    killer.watch(launching, "create_run")
+    killer.watch(plan, "create_run")
     killer.watch(launching, "discard_run")
     return killer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.launch import array
+from hpcflow.launch import plan
 from hpcflow.model.sweep_records import StopRequested
 from hpcflow.storage.sweeps import append
 from tests.budgets.desk import BudgetSweep
@@ -57,7 +57,7 @@ def test_an_array_of_which_nothing_was_made_gives_its_share_back(
     desk.set(hard="15")
     desk.begin("submit: array\nparallel: 5\nbudget: {trials: 5}\n")
     killer = Killer(monkeypatch)
-    killer.watch(array, "create_run")
+    killer.watch(plan, "create_run")
     killer.aim_at(3)
     with killer.armed():
         desk.round()

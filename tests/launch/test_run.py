@@ -98,7 +98,7 @@ def test_whoever_is_faster_in_sending_a_new_run_has_sent_it(
         desk.resume(run_dir)
         return run_dir
 
-    monkeypatch.setattr("hpcflow.launch.run.create_run", and_resume)
+    monkeypatch.setattr("hpcflow.launch.plan.create_run", and_resume)
     with pytest.raises(StorageError, match="another process has submitted") as caught:
         desk.launch()
     assert caught.value.details["run_id"] == next(desk.settings.home.runs.iterdir()).name

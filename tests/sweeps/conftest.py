@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcflow.launch import array, run
+from hpcflow.launch import array, plan
 from hpcflow.storage import journal, rundir
 from hpcflow.sweeps import round as round_of_a_sweep
 from hpcflow.testing.fake_scheduler import FakeScheduler
@@ -21,8 +21,7 @@ def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
         killer.watch(journal, name)
     for name in ("submit", "cancel"):
         killer.watch(FakeScheduler, name)
-    for module in (run, array):
-        killer.watch(module, "create_run")
+    killer.watch(plan, "create_run")
     killer.watch(array, "write_array")
     killer.watch(round_of_a_sweep, "append")
     killer.watch(rundir, "_enter")

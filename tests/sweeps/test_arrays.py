@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import SubmissionDelayed
-from hpcflow.launch import array
+from hpcflow.launch import array, plan
 from hpcflow.launch.resume import resume
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Held, Intended
@@ -144,7 +144,7 @@ def test_a_run_that_cannot_be_in_an_array_does_not_stop_the_others(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(array, "create_run", killed)
+        patch.setattr(plan, "create_run", killed)
         with pytest.raises(Killed):
             desk.round()
     if harm == "update":
@@ -168,7 +168,7 @@ def test_a_run_that_is_held_meanwhile_is_not_sent(
         made.append(run_dir)
         return run_dir
 
-    monkeypatch.setattr(array, "create_run", held)
+    monkeypatch.setattr(plan, "create_run", held)
     desk.round()
     assert made[0].path.name not in {job.job_name.split(":")[1] for job in desk.jobs()}
 
