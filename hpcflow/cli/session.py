@@ -284,7 +284,7 @@ class Session:
     def unsupervised(self, runs: Iterable[RunView]) -> frozenset[str]:
         """Ids of the runs that need a daemon, and have none."""
         open_runs = [run for run in runs if not run.state.is_final]
-        if not open_runs:  # what decides about the others takes long to import
+        if not open_runs:  # deciding about open runs imports a lot
             return frozenset()
         from hpcflow.requeue.supervision import unsupervised
 

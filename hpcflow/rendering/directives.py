@@ -63,7 +63,7 @@ def directives(
         "time": format_minutes(placement.time_limit_min) if placement.time_limit_min else None,
         "nice": resources.nice,
     }
-    if attempt == 1:  # what a later one would wait for is over, and Slurm may have forgotten it
+    if attempt == 1:  # later, Slurm may have forgotten the jobs, and refuses the dependency
         placed |= {"dependency": resources.dependency, "begin": resources.begin}
     found += [f"--{name}={value}" for name, value in placed.items() if value is not None]
     found += [
