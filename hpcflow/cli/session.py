@@ -134,10 +134,10 @@ class Session:
     def chooser(self, site: Site, name: str | None, *, ignored_jobs: Sequence[str] = ()) -> Chooser:
         """Who decides what `auto` becomes on ``site``, which was asked for as ``name``, when the
         jobs of these ids are gone."""
-        from hpcflow.launch.choosing import make_chooser
+        from hpcflow.launch.choosing import Chooser
         from hpcflow.launch.connecting import reference
 
-        return make_chooser(
+        return Chooser(
             site,
             reference(site, name or self.settings.site),
             lambda: self.connect(site),

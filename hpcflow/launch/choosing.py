@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock
 from hpcflow.documents import Document
 from hpcflow.errors import SpecError, SubmissionDelayed, SubmissionRefused
-from hpcflow.launch.candidates import candidates
-from hpcflow.launch.choice import Candidate, Ranked, rank
-from hpcflow.launch.forecast import Forecast
 from hpcflow.launch.mtbf import seen_in
-from hpcflow.ledger.rates import Observed
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.spec import RunSpec
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement, place, placements
 from hpcflow.sites.schema import Site
+
+# A run that names its place needs none of it.
+if TYPE_CHECKING:
+    from hpcflow.launch.choice import Candidate, Ranked
+    from hpcflow.launch.forecast import Forecast
+    from hpcflow.ledger.rates import Observed
 
 #: A partition, and the account that would be charged; None where nobody says which.
 Place = tuple[str, str | None]
@@ -48,7 +52,8 @@ class Chooser:
 
     Args:
         site_reference: as the runs of this site name it.
-        forecast: what the live cluster says.
+        connect: connects to the scheduler of ``site``, when it is first needed.
+        ignored_jobs: ids of jobs that will be cancelled before the run is submitted.
 
     Attributes:
         warnings: what people should know of what was chosen.
@@ -58,15 +63,29 @@ class Chooser:
         self,
         site: Site,
         site_reference: str,
-        forecast: Forecast,
+        connect: Callable[[], Scheduler],
         *,
         settings: Settings,
         clock: Clock,
+        ignored_jobs: Sequence[str] = (),
     ) -> None:
-        self._site, self._reference, self.forecast = site, site_reference, forecast
-        self._settings, self._clock = settings, clock
+        self._site, self._reference, self._connect = site, site_reference, connect
+        self._settings, self._clock, self._ignored_jobs = settings, clock, ignored_jobs
         self._seen: dict[str, Observed] = {}
         self.warnings: list[str] = []
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """What the live cluster says."""
+        from hpcflow.launch.forecast import Forecast
+
+        return Forecast(
+            self._site,
+            self._connect,
+            settings=self._settings,
+            clock=self._clock,
+            ignored_jobs=self._ignored_jobs,
+        )
 
     def choose(self, spec: RunSpec, document: Document | None = None) -> tuple[RunSpec, Placement]:
         """The place where a run goes, and the run with the account that it is charged to there.
@@ -155,6 +174,8 @@ class Chooser:
         return sorted(usable, key=lambda each: each != default) or [default]
 
     def _candidates(self, fits: list[Placement], spec: RunSpec) -> list[Candidate]:
+        from hpcflow.launch.candidates import candidates
+
         now = self._clock.now()
         names = {each.partition for each in fits} - self._seen.keys()
         self._seen |= seen_in(sorted(names), self._reference, self._settings, now)
@@ -175,6 +196,8 @@ class Chooser:
         As long as nobody has asked, a place is taken to start at once: it can only become worse. So
         does one of which nobody can say when it would start, as long as others are asked.
         """
+        from hpcflow.launch.choice import rank
+
         weights, now = self._site.weights, self._clock.now()
         small = []
         for each in fits:
@@ -203,24 +226,6 @@ class Chooser:
                 waits_s = None if start is None else max(0.0, (start.at - now).total_seconds())
                 asked.append(replace(following, start=start, waits_s=waits_s))
         return Survey(rank(asked, weights), refused, rank(later, weights))
-
-
-def make_chooser(
-    site: Site,
-    site_reference: str,
-    connect: Callable[[], Scheduler],
-    *,
-    settings: Settings,
-    clock: Clock,
-    ignored_jobs: Sequence[str] = (),
-) -> Chooser:
-    """A chooser that asks the scheduler of ``site``, connected when it is first needed.
-
-    Args:
-        ignored_jobs: ids of jobs that will be cancelled before the run is submitted.
-    """
-    forecast = Forecast(site, connect, settings=settings, clock=clock, ignored_jobs=ignored_jobs)
-    return Chooser(site, site_reference, forecast, settings=settings, clock=clock)
 
 
 def charged_to(spec: RunSpec, account: str | None) -> RunSpec:

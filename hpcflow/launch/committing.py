@@ -19,9 +19,8 @@ from hpcflow.budgets.settlements import Settlement
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, StorageError, words_for
 from hpcflow.launch.price import amounts_of
-from hpcflow.ledger.derive import BILL_TRIES
 from hpcflow.model.from_store import own_bills
-from hpcflow.model.journal import Accounted, Submitted
+from hpcflow.model.journal import BILL_TRIES, Accounted, Submitted
 from hpcflow.model.run import Run
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site

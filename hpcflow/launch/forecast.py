@@ -33,22 +33,15 @@ from hpcflow.outlook.bounds import amount_words, has_room, limit_words, limits_o
 from hpcflow.outlook.room import gap_min, idle_now, in_the_way, is_rough, room_under
 from hpcflow.ownership import temporary_folder
 from hpcflow.rendering.directives import directives
-from hpcflow.schedulers.base import (
-    ClusterQueue,
-    IdleNode,
-    PredictedStart,
-    Reservation,
-    Scheduler,
-    SubmitRequest,
-    WaitingJob,
-)
+from hpcflow.schedulers.base import Scheduler, SubmitRequest
+from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
 from hpcflow.settings import Settings
 from hpcflow.sites.added import added_options
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.precedence import are_enforced
 from hpcflow.sites.schema import SchedulerKind, Site
-from hpcflow.sites.standing import Limit, Standing
+from hpcflow.sites.standing import Limit, Reservation, Standing
 
 #: Seconds of asking; more is not worth waiting for before a submission.
 PATIENCE_S: Final = 30.0

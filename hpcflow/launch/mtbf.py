@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import HpcflowError
-from hpcflow.ledger.rates import Observed
-from hpcflow.ledger.store import open_ledger
 from hpcflow.ledger.url import parse_url
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
 from hpcflow.model.state import Cause
 from hpcflow.settings import Settings
+
+if TYPE_CHECKING:
+    from hpcflow.ledger.rates import Observed
 
 #: The ends that come unforeseen. A time limit is foreseen, and a mistake in the program comes again
 #: however often it saves.
@@ -61,6 +62,9 @@ def seen_in(
     Args:
         site: as the runs name it.
     """
+    from hpcflow.ledger.rates import Observed  # few runs ask
+    from hpcflow.ledger.store import open_ledger
+
     seen = {name: Observed() for name in partitions}
     try:
         url = parse_url(settings.ledger_url)

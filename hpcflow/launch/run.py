@@ -20,7 +20,7 @@ from hpcflow.errors import (
     in_one_line,
 )
 from hpcflow.launch import submission
-from hpcflow.launch.choosing import Chooser, make_chooser
+from hpcflow.launch.choosing import Chooser
 from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
 from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
@@ -102,7 +102,7 @@ def _chooser(name: str | None, named_in: Where | None, home: str, _minute: int) 
     """The chooser for `auto`, made once a minute: a thousand submissions ask accounting once."""
     site, scheduler = _connect(name, named_in, home)
     settings = load_settings({**os.environ, "HPCFLOW_HOME": home})
-    return make_chooser(
+    return Chooser(
         site, reference(site, name), lambda: scheduler, settings=settings, clock=SystemClock()
     )
 

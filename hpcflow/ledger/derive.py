@@ -17,7 +17,8 @@ from hpcflow.ledger.fold import AttemptFold, RunFold, clean
 from hpcflow.ledger.rows import AttemptRow, PartRow, RunRow
 from hpcflow.ledger.waste import waste_of
 from hpcflow.model import lost_journal
-from hpcflow.model.state import AttemptState, Cause, RunState, run_state_after
+from hpcflow.model.journal import BILL_TRIES
+from hpcflow.model.state import STANDBY_WAITS, AttemptState, Cause, RunState, run_state_after
 
 if TYPE_CHECKING:
     from hpcflow.model.run import Run
@@ -37,7 +38,6 @@ _LIVE: Final = {
 #: minute, and each time four times later: for a week in all.
 LAGS = timedelta(seconds=5)
 _FIRST_WAIT: Final = timedelta(seconds=30)
-BILL_TRIES: Final = 9
 
 #: Of an amount, before its point and behind it: an exponent can stand for more than fit in memory,
 #: and sums are shown to eight places of 28 digits.
@@ -50,8 +50,6 @@ STANDBY_WANTED: Final = "standby: wanted"
 STANDBY_DUE: Final = "standby: due"
 #: Next action of a run that was cancelled, while a job of it is alive, or may be.
 CANCEL_DUE: Final = "cancelled: its job has not ended yet"
-#: How the next action of a run begins whose standby waits.
-STANDBY_WAITS: Final = "standby: job"
 
 #: The columns of a run that progress events change. Of its attempt they change the report alone.
 OF_PROGRESS: Final = ("train_step", "total_train_steps", "epoch", "metrics")

@@ -171,3 +171,7 @@ def run_state_after(cause: Cause) -> RunState:
     if cause in (Cause.FAILED, Cause.OUT_OF_MEMORY, Cause.LAUNCH_FAILED):
         return RunState.FAILED
     return RunState.WAITING
+
+
+#: How the next action of a run begins whose standby waits.
+STANDBY_WAITS: Final = "standby: job"

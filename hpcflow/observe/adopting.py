@@ -10,9 +10,9 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.submission import last_attempt
-from hpcflow.ledger.derive import STANDBY_WAITS
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.model.from_store import is_own_word
+from hpcflow.model.state import STANDBY_WAITS
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal

@@ -9,11 +9,10 @@ from typing import Any
 
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.price import usage_of
-from hpcflow.ledger.derive import BILL_TRIES
 from hpcflow.ledger.rows import DueBill
 from hpcflow.model.from_store import is_own_word, own_records
 from hpcflow.model.ids import parse_job_name, sluid_number
-from hpcflow.model.journal import Accounted, Ended, JournalRecord
+from hpcflow.model.journal import BILL_TRIES, Accounted, Ended, JournalRecord
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState
 from hpcflow.model.usage import Usage

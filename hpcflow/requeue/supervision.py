@@ -12,20 +12,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import HpcflowError, shell_word
-from hpcflow.ledger.derive import STANDBY_WAITS
-from hpcflow.ledger.lease import Lease
 from hpcflow.model.retry import Retry
-from hpcflow.model.state import RunState
-from hpcflow.model.views import RunView
+from hpcflow.model.state import STANDBY_WAITS, RunState
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.own_runs import OwnRuns
-from hpcflow.storage.rundir import read_run
+
+if TYPE_CHECKING:
+    from hpcflow.ledger.lease import Lease
+    from hpcflow.model.views import RunView
 
 #: Single rounds come every minute by cron, and every five by scrontab, plus the time in the queue.
 ROUNDS_WITHIN: Final = timedelta(minutes=15)
@@ -84,6 +83,9 @@ def unsupervised(
     Raises:
         StorageError: the home cannot be read.
     """
+    from hpcflow.storage.own_runs import OwnRuns
+    from hpcflow.storage.rundir import read_run
+
     open_runs = [run for run in runs if not run.state.is_final and run.user == settings.user]
     if not open_runs or supervision(settings, now).has_rounds:
         return frozenset()

@@ -10,24 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.model.state import AttemptState
-from hpcflow.schedulers.base import (
-    ClusterInfo,
-    ClusterQueue,
-    IdleNode,
-    JobInfo,
-    JobRef,
-    Lookup,
-    PredictedStart,
-    Reservation,
-    Scheduler,
-    Standing,
-    SubmitRequest,
-    WaitingJob,
-)
+from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, Scheduler, SubmitRequest
 from hpcflow.schedulers.slurm.job_ids import tasks_of
+
+if TYPE_CHECKING:
+    from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
+    from hpcflow.sites.live import ClusterInfo
+    from hpcflow.sites.standing import Reservation, Standing
 
 #: Name of an array -> the job names of the attempts that its tasks are, in order.
 Arrays = Mapping[str, Sequence[str]]

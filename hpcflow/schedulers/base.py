@@ -12,38 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from hpcflow.model.state import HELD_FOR_ITS_EXIT, AttemptState, normalize_raw_state
 from hpcflow.model.usage import Usage
-from hpcflow.schedulers.waiting import (
-    ClusterQueue,
-    IdleNode,
-    PredictedStart,
-    PriorityFactor,
-    RunningJob,
-    WaitingJob,
-)
-from hpcflow.sites.live import ClusterInfo, PartitionInfo
-from hpcflow.sites.standing import Reservation, Standing
 
-__all__ = [
-    "ClusterInfo",
-    "ClusterQueue",
-    "IdleNode",
-    "JobInfo",
-    "JobRef",
-    "Lookup",
-    "PartitionInfo",
-    "PredictedStart",
-    "PriorityFactor",
-    "Reservation",
-    "RunningJob",
-    "Scheduler",
-    "Standing",
-    "SubmitRequest",
-    "WaitingJob",
-]
+if TYPE_CHECKING:
+    from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
+    from hpcflow.sites.live import ClusterInfo
+    from hpcflow.sites.standing import Reservation, Standing
 
 
 @dataclass(frozen=True)

@@ -22,24 +22,14 @@ import hpcflow
 from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt, SubmissionRefused, shell_word
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers import local_jobs
-from hpcflow.schedulers.base import (
-    ClusterInfo,
-    ClusterQueue,
-    IdleNode,
-    JobInfo,
-    JobRef,
-    Lookup,
-    PredictedStart,
-    Reservation,
-    Standing,
-    SubmitRequest,
-    WaitingJob,
-)
+from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, SubmitRequest
 from hpcflow.schedulers.local_jobs import JobFolder
 from hpcflow.schedulers.local_processes import MARK_VARIABLE, carriers, this_machine
 from hpcflow.schedulers.local_runner import RESTORE_VARIABLE
 from hpcflow.schedulers.slurm.run_command import clean_environment
-from hpcflow.sites.live import NodeKind, PartitionInfo
+from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
+from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
+from hpcflow.sites.standing import Reservation, Standing
 
 _SUBMIT_TIMEOUT_S: Final = 120.0
 

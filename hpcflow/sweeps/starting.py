@@ -12,7 +12,7 @@ from hpcflow.clock import Clock
 from hpcflow.config import LoadedSpec
 from hpcflow.config.sweep import LoadedSweep, load_sweep
 from hpcflow.errors import HpcflowError, InputError, SpecError, Where
-from hpcflow.launch.choosing import make_chooser
+from hpcflow.launch.choosing import Chooser
 from hpcflow.launch.connecting import reference
 from hpcflow.launch.plan import Plan, own_umask, with_default_environment
 from hpcflow.launch.provenance import CodeState, provenance
@@ -144,7 +144,7 @@ def _placed(
     clock: Clock,
 ) -> RunSpec:
     """The base run where `auto` is decided, once for all trials: they are compared."""
-    chooser = make_chooser(site, site_reference, lambda: scheduler, settings=settings, clock=clock)
+    chooser = Chooser(site, site_reference, lambda: scheduler, settings=settings, clock=clock)
     spec, placement = chooser.choose(base.spec, base.document)
     if spec.resources.partition != AUTO:
         return spec

@@ -19,17 +19,15 @@ from typing import Any
 
 from hpcflow.clock import Clock
 from hpcflow.model.state import AttemptState
-from hpcflow.schedulers.base import (
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.schedulers.waiting import (
     ClusterQueue,
     IdleNode,
-    JobInfo,
     PredictedStart,
-    Reservation,
     RunningJob,
-    Standing,
     WaitingJob,
 )
-from hpcflow.sites.standing import Association, FairShare, QosLimits
+from hpcflow.sites.standing import Association, FairShare, QosLimits, Reservation, Standing
 from hpcflow.testing.fake_cluster import FakeCluster
 
 #: A job that nothing is told of.

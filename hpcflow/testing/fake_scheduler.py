@@ -30,20 +30,11 @@ from hpcflow.errors import (
     Where,
 )
 from hpcflow.model.state import AttemptState, normalize_raw_state
-from hpcflow.schedulers.base import (
-    ClusterQueue,
-    IdleNode,
-    JobInfo,
-    JobRef,
-    Lookup,
-    PredictedStart,
-    Reservation,
-    Standing,
-    SubmitRequest,
-    WaitingJob,
-)
+from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, SubmitRequest
 from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
 from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
+from hpcflow.sites.standing import Reservation, Standing
 from hpcflow.testing.fake_cluster import tasks_in
 from hpcflow.testing.fake_outlook import FakeOutlook
 

@@ -13,8 +13,9 @@ import pytest
 from hpcflow.cli import doctor_checks
 from hpcflow.clock import SystemClock
 from hpcflow.errors import SchedulerUnavailable, SubmissionRefused
-from hpcflow.schedulers.base import PredictedStart, SubmitRequest
+from hpcflow.schedulers.base import SubmitRequest
 from hpcflow.schedulers.slurm.times import format_time
+from hpcflow.schedulers.waiting import PredictedStart
 from tests.cli.cluster import ClusterDesk
 from tests.cli.desk import Desk
 from tests.cli.test_daemon_install import CRONTAB, FORBIDDEN, NO_BUS, Machine

@@ -15,12 +15,13 @@ from hpcflow.config.overrides import parse_override
 from hpcflow.errors import InputError, SpecError, SubmissionDelayed
 from hpcflow.launch.alternatives import Alternative, Baseline, alternatives
 from hpcflow.launch.choice import Ranked
-from hpcflow.launch.choosing import Chooser, make_chooser
+from hpcflow.launch.choosing import Chooser
 from hpcflow.launch.forecast import PATIENCE_S
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import launch
 from hpcflow.model.spec import RunSpec
-from hpcflow.schedulers.base import PredictedStart, Scheduler, SubmitRequest
+from hpcflow.schedulers.base import Scheduler, SubmitRequest
+from hpcflow.schedulers.waiting import PredictedStart
 from hpcflow.settings import load_settings
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.schema import Site
@@ -72,7 +73,7 @@ class Cluster:
         def connect() -> Scheduler:
             return self.slurm
 
-        return make_chooser(self._site, "fake", connect, settings=self.settings, clock=self.clock)
+        return Chooser(self._site, "fake", connect, settings=self.settings, clock=self.clock)
 
     def stands(self, standing: Standing) -> None:
         self.slurm.standings[self.settings.user] = standing
@@ -382,7 +383,7 @@ def test_a_machine_without_slurm_leaves_it_to_the_prices(cluster: Cluster) -> No
     def connect() -> Scheduler:
         raise InputError("there is no sbatch", next_action="log in")
 
-    chooser = make_chooser(CLUSTER, "fake", connect, settings=cluster.settings, clock=cluster.clock)
+    chooser = Chooser(CLUSTER, "fake", connect, settings=cluster.settings, clock=cluster.clock)
 
     assert chooser.choose(asked())[1].partition == "spot"
     assert chooser.forecast.unknown == ["what the cluster says: there is no sbatch"]
@@ -468,7 +469,7 @@ def test_a_later_attempt_goes_where_the_first_one_was_sent(tmp_path: Path) -> No
         scratch: {path: $SCRATCH}
         """
     )
-    chooser = make_chooser(
+    chooser = Chooser(
         desk.site, "devcluster", lambda: desk.slurm, settings=desk.settings, clock=desk.clock
     )
     plan = make_plan(

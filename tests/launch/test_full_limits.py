@@ -11,7 +11,13 @@ from typing import Final
 
 import pytest
 
-from hpcflow.schedulers.base import ClusterQueue, IdleNode, PredictedStart, RunningJob, WaitingJob
+from hpcflow.schedulers.waiting import (
+    ClusterQueue,
+    IdleNode,
+    PredictedStart,
+    RunningJob,
+    WaitingJob,
+)
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.standing import JOBS, Association, Limit, QosLimits, Standing
 from hpcflow.testing.fake_scheduler import FakeScheduler

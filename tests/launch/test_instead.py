@@ -14,13 +14,8 @@ from hpcflow.cli.why_words import better_words
 from hpcflow.launch.instead import instead
 from hpcflow.model.run import Provenance, Run
 from hpcflow.outlook.why import explain_wait
-from hpcflow.schedulers.base import (
-    ClusterQueue,
-    IdleNode,
-    PredictedStart,
-    SubmitRequest,
-    WaitingJob,
-)
+from hpcflow.schedulers.base import SubmitRequest
+from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.standing import Association, Limit, QosLimits, Reservation, Standing
 from hpcflow.testing.fake_scheduler import FakeScheduler

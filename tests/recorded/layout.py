@@ -32,7 +32,8 @@ def main(out: str | None = None) -> None:
     folder = Path(out) if out else HERE / "layouts" / name
     folder.mkdir(parents=True, exist_ok=True)
     asked = outlook.questions(ada.name, ())
-    wanted = {**CLUSTER_QUESTIONS, **{f"of_{key}": asked[key] for key in ("associations", "usage")}}
+    of_user = {f"of_{key}": asked[key] for key in ("associations", "usage")}
+    wanted = {**CLUSTER_QUESTIONS, "qos": asked["qos"], **of_user}
     for question, argv in wanted.items():
         done = ada.run(argv, env=FOR_QUERIES, check=False)
         if done.returncode == 0:

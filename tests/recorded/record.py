@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpcflow.schedulers.slurm import parse_jobs
+from hpcflow.schedulers.slurm import outlook, parse_jobs
 from hpcflow.schedulers.slurm.commands import CLUSTER_QUESTIONS
 from hpcflow.schedulers.slurm.run_command import FOR_QUERIES, clean_environment
 from hpcflow.schedulers.slurm.times import format_time
@@ -165,6 +165,7 @@ class Recorder:
                           f"--format={parse_jobs.ACCOUNTING_FORMAT}",
                           "--jobs", ",".join(each.split(";")[0] for each in self._ids.values())],
             **{f"{name}.txt": list(argv) for name, argv in CLUSTER_QUESTIONS.items()},
+            "qos.txt": outlook.questions("", ())["qos"],
             "accounts.txt": ["sacctmgr", "--noheader", "--parsable2", "show", "associations",
                              "format=cluster,account", f"user={self._entry.pw_name}"],
         }  # fmt: skip

@@ -12,20 +12,10 @@ from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 
 from hpcflow.errors import HpcflowError
-from hpcflow.schedulers.base import (
-    ClusterInfo,
-    ClusterQueue,
-    IdleNode,
-    JobInfo,
-    JobRef,
-    Lookup,
-    PredictedStart,
-    Reservation,
-    Scheduler,
-    Standing,
-    SubmitRequest,
-    WaitingJob,
-)
+from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, Scheduler, SubmitRequest
+from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
+from hpcflow.sites.live import ClusterInfo
+from hpcflow.sites.standing import Reservation, Standing
 from hpcflow.testing.cluster import User
 
 T = TypeVar("T")

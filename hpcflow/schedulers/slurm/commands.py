@@ -2,7 +2,7 @@
 
 What their answers mean is in submit.py, parse_jobs.py and parse_cluster.py; here is only which
 question to ask whom, and when an answer is proof. What is asked about a user's standing and about
-waiting jobs is in outlook.py.
+waiting jobs is in outlook.py, which a submission does not import.
 """
 
 from __future__ import annotations
@@ -12,26 +12,14 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import SchedulerError, SchedulerUnavailable, in_one_line
 from hpcflow.model.state import AttemptState
-from hpcflow.schedulers.base import (
-    ClusterInfo,
-    ClusterQueue,
-    IdleNode,
-    JobInfo,
-    JobRef,
-    Lookup,
-    PredictedStart,
-    Reservation,
-    Standing,
-    SubmitRequest,
-    WaitingJob,
-)
+from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, SubmitRequest
 from hpcflow.schedulers.slurm import job_ids as ids
-from hpcflow.schedulers.slurm import outlook, parse_cluster, parse_jobs, parse_standing
+from hpcflow.schedulers.slurm import parse_cluster, parse_jobs
 from hpcflow.schedulers.slurm.run_command import (
     ask,
     run_query,
@@ -41,8 +29,12 @@ from hpcflow.schedulers.slurm.run_command import (
 )
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.schedulers.slurm.times import format_time
-from hpcflow.sites.precedence import are_enforced
 from hpcflow.sites.slurm_conf import configured_name
+
+if TYPE_CHECKING:
+    from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
+    from hpcflow.sites.live import ClusterInfo
+    from hpcflow.sites.standing import Reservation, Standing
 
 _log = logging.getLogger(__name__)
 
@@ -77,10 +69,6 @@ CLUSTER_QUESTIONS: Final = {
         parse_cluster.NODES_FORMAT,
     ),
     "nodes": ("scontrol", "show", "node", "--all", "--oneliner"),
-    "qos": (
-        *("sacctmgr", "--noheader", "--parsable2", "show", "qos"),
-        f"format={','.join(parse_standing.QOS_FIELDS)}",
-    ),
 }
 
 #: What scancel says of jobs that need no cancelling.
@@ -250,6 +238,9 @@ class SlurmCommands:
         return self._accounts[user]
 
     def standing(self, user: str) -> Standing | None:
+        from hpcflow.schedulers.slurm import outlook
+        from hpcflow.sites.precedence import are_enforced
+
         try:
             settings = self._read_settings()
         except SchedulerUnavailable as error:
@@ -270,19 +261,29 @@ class SlurmCommands:
         )
 
     def reservations(self) -> list[Reservation]:
+        from hpcflow.schedulers.slurm import outlook
+
         now = self._clock.now()
         return [each for each in outlook.ask_reservations() if each.end > now]
 
     def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
+        from hpcflow.schedulers.slurm import outlook
+
         return outlook.ask_waiting(job_ids)
 
     def cluster_queue(self) -> ClusterQueue:
+        from hpcflow.schedulers.slurm import outlook
+
         return outlook.ask_cluster_queue()
 
     def idle_nodes(self) -> list[IdleNode]:
+        from hpcflow.schedulers.slurm import outlook
+
         return outlook.ask_idle_nodes()
 
     def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+        from hpcflow.schedulers.slurm import outlook
+
         return outlook.ask_predicted_start(request, self._alive, self.cancel)
 
     # --- the questions ---------------------------------------------------------------------
@@ -364,10 +365,12 @@ class SlurmCommands:
         raise unavailable(answer)
 
     def _ask_qos(self) -> str | None:
+        from hpcflow.schedulers.slurm import outlook
+
         if not (self._has_accounting and parse_cluster.has_accounting(self._read_settings())):
             return None
         try:
-            return ask(CLUSTER_QUESTIONS["qos"], timeout_s=_SACCTMGR_TIMEOUT_S)
+            return ask(outlook.questions("", ())["qos"], timeout_s=_SACCTMGR_TIMEOUT_S)
         except SchedulerUnavailable as error:
             _log.debug("the QOSes are not known: %s", error)
             return None

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from hpcflow.schedulers.slurm import parse_standing
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.schedulers.slurm.times import parse_minutes, parse_time
 from hpcflow.schedulers.slurm.tres import parse_tres
 from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
-from hpcflow.sites.precedence import are_enforced
-from hpcflow.sites.standing import QosLimits
+
+if TYPE_CHECKING:
+    from hpcflow.sites.standing import QosLimits
 
 #: For ``sinfo --format``: one line for every kind of node in every partition. Features last: they
 #: are free text.
@@ -68,6 +68,10 @@ def cluster_info(
         nodes: what sinfo said, or ``show node -o``; None where the user may see no nodes.
         qos: None when accounting was not asked, or did not answer.
     """
+    # A submission needs neither.
+    from hpcflow.schedulers.slurm import parse_standing
+    from hpcflow.sites.precedence import are_enforced
+
     kinds = _parse_nodes(nodes or "")
     bind = parse_standing.parse_qos(qos) if qos and are_enforced(settings) else []
     limits = {each.name: each for each in bind}
