@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcflow.launch.choice import Candidate
 from hpcflow.launch.expected import expected_s, interval_of
 from hpcflow.launch.mtbf import mtbf_s
 from hpcflow.launch.price import estimate
+from hpcflow.ledger.rates import Observed
 from hpcflow.model.spec import RunSpec
 from hpcflow.sites.placement import Placement
-
-if TYPE_CHECKING:
-    from hpcflow.ledger.rates import Observed
 
 #: The work of a run whose time limit nobody knows.
 _WORK_MIN: Final = 24 * 60

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import LedgerError
-from hpcflow.launch import mtbf
 from hpcflow.launch.mtbf import mtbf_s
 from hpcflow.launch.plan import make_plan
 from hpcflow.ledger.rates import Observed
@@ -95,5 +94,5 @@ def test_a_ledger_that_is_down_is_no_reason_not_to_train(
     desk.config.write_text(desk.config.read_text() + AUTO)
     desk.launch()
     desk.look()
-    monkeypatch.setattr(mtbf, "open_ledger", refuse)
+    monkeypatch.setattr("hpcflow.ledger.store.open_ledger", refuse)
     assert planned(desk)[1] == f"export HPCFLOW_MTBF_S={DAY_S}"
