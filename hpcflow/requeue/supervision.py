@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -89,12 +90,12 @@ def unsupervised(
     open_runs = [run for run in runs if not run.state.is_final and run.user == settings.user]
     if not open_runs or supervision(settings, now).has_rounds:
         return frozenset()
-    own = OwnRuns(settings.home)
+    own, site_named = OwnRuns(settings.home), cache(find_site)
     found = set()
     for run in open_runs:
         with suppress(HpcflowError):  # its site file or its directory is gone: told elsewhere
             if own.has(run.run_id, run.run_dir):
-                site = find_site(run.site)
+                site = site_named(run.site)
                 retry = read_run(RunDir(Path(run.run_dir))).spec.retry
                 if needs_daemon(site, run.partition, retry, settings, run.state, run.next_action):
                     found.add(run.run_id)

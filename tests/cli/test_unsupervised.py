@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from hpcflow.cli.main import main
+from hpcflow.cli.session import Session
 from hpcflow.clock import SystemClock
 from hpcflow.model.state import AttemptState
 from hpcflow.requeue.install.place import place_of
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.settings import load_settings
+from hpcflow.sites.schema import Site
 from hpcflow.testing.clock import FakeClock
 from tests.cli.cluster import ClusterDesk
 from tests.cli.desk import Desk
@@ -84,6 +86,26 @@ def test_many_such_runs_are_said_once(cluster: ClusterDesk) -> None:
     for name in ("first", "second"):
         cluster.say("run", config(cluster, name=name))
     assert warned(cluster, "ls") == 1
+
+
+def test_for_more_such_runs_the_site_file_is_not_read_more_often(
+    cluster: ClusterDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str | None] = []
+    find = Session.site
+
+    def counted(session: Session, name: str | None, **more: Any) -> Site:
+        read.append(name)
+        return find(session, name, **more)
+
+    def read_by_ls() -> int:
+        cluster.json("run", config(cluster))
+        read.clear()
+        assert warned(cluster, "ls") == 1
+        return len(read)
+
+    monkeypatch.setattr(Session, "site", counted)
+    assert read_by_ls() == read_by_ls()
 
 
 def test_a_run_that_waits_says_it_also_where_nothing_is_preempted(cluster: ClusterDesk) -> None:
