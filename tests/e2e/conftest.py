@@ -19,9 +19,6 @@ from hpcflow.testing.cluster import Postgres, Software, User
 _SITES = Path(__file__).resolve().parents[2] / "site_configs"
 TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
 
-#: What must hold whatever the ledger is: SQLite in the user's home, as it comes; or Postgres.
-ON_EACH_LEDGER = pytest.mark.parametrize("hpcflow", ["sqlite", "postgresql"], indirect=True)
-
 
 @dataclass
 class Hpcflow:
@@ -82,7 +79,10 @@ def newcomer(user: User, software: Software) -> Hpcflow:
 
 @pytest.fixture
 def hpcflow(request: pytest.FixtureRequest, ada: User, software: Software) -> Iterator[Hpcflow]:
-    """hpcflow for ada, who has never used it before."""
+    """hpcflow for ada, who has never used it before.
+
+    Its parameter is the kind of the ledger: SQLite in the home, as it comes, or Postgres.
+    """
     hpcflow = newcomer(ada, software)
     if getattr(request, "param", "sqlite") == "sqlite":
         yield hpcflow

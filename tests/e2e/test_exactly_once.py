@@ -10,7 +10,7 @@ import pytest
 
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.cluster import Cluster, poll
-from tests.e2e.conftest import ON_EACH_LEDGER, Hpcflow
+from tests.e2e.conftest import Hpcflow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -22,7 +22,7 @@ resources: {time_limit: 10m}
 """
 
 
-@ON_EACH_LEDGER
+@pytest.mark.parametrize("hpcflow", ["sqlite", "postgresql"], indirect=True)
 @pytest.mark.parametrize("one_in", [4, pytest.param(1, marks=pytest.mark.soak)])
 def test_kill_9_at_every_moment_leaves_exactly_one_job(hpcflow: Hpcflow, one_in: int) -> None:
     """At one in so many of them; which ones, chance decides."""

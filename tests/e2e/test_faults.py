@@ -26,13 +26,13 @@ def jobs_named(hpcflow: Hpcflow, run_id: str) -> list[str]:
     return [line.split()[0] for line in shown.stdout.splitlines() if run_id in line]
 
 
-@pytest.mark.parametrize("site", [("--site", "devcluster"), ()], ids=["named", "recognized"])
 def test_slurmctld_down_keeps_the_run_and_resume_sends_it(
-    hpcflow: Hpcflow, cluster: Cluster, site: tuple[str, ...]
+    hpcflow: Hpcflow, cluster: Cluster
 ) -> None:
+    """The site is recognized without it."""
     config = hpcflow.write_config("sleeper.yaml", SLEEPER)
     with cluster.without("slurmctld"):
-        done = hpcflow("run", config, *site, check=False)
+        done = hpcflow("run", config, check=False)
         assert done.returncode == 1
         assert "the run is kept; send it with: hpcflow resume sleeper-" in done.stderr
     (run,) = hpcflow.json("ls")
@@ -68,16 +68,6 @@ def test_a_run_that_is_alive_is_not_sent_twice(hpcflow: Hpcflow) -> None:
     hpcflow("cancel", run["run_id"])
 
 
-def test_what_sbatch_refuses_leaves_nothing_behind(hpcflow: Hpcflow) -> None:
-    config = hpcflow.write_config("sleeper.yaml", SLEEPER)
-    done = hpcflow(
-        "run", config, "--site", "devcluster", "--set", "resources.qos=nonesuch", check=False
-    )
-    assert done.returncode == 2
-    assert "resources.qos" in done.stderr
-    assert hpcflow.json("ls") == []
-
-
 def test_the_notice_before_the_time_limit_saves_and_the_run_goes_on(hpcflow: Hpcflow) -> None:
     run = hpcflow.json(
         "run",
@@ -102,6 +92,8 @@ def test_the_notice_before_the_time_limit_saves_and_the_run_goes_on(hpcflow: Hpc
     hpcflow("cancel", run["run_id"])
 
 
+# In `make test`, the trainings of two nodes in tests/e2e/preempted.py lose no train step.
+@pytest.mark.soak
 def test_a_preempted_run_saved_within_the_grace_time(hpcflow: Hpcflow) -> None:
     run = hpcflow.json(
         "run",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hpcflow.testing.cluster import poll
-from tests.e2e.conftest import ON_EACH_LEDGER, TWO_NODES, Hpcflow
+from tests.e2e.conftest import TWO_NODES, Hpcflow
 
 pytestmark = pytest.mark.cluster
 
@@ -55,7 +55,7 @@ def test_the_digits_are_learned_on_two_nodes(undisturbed: dict[str, Any]) -> Non
     assert all(checkpoint["complete"] for checkpoint in undisturbed["checkpoints"])
 
 
-@ON_EACH_LEDGER
+@pytest.mark.parametrize("hpcflow", ["postgresql"], indirect=True)
 def test_people_see_the_run_with_ls_show_and_logs(hpcflow: Hpcflow) -> None:
     run = hpcflow.json("run", hpcflow.digits, *TWO_NODES, "--set", "name=seen")
     assert run["run_id"] in hpcflow("ls").stdout
@@ -66,11 +66,15 @@ def test_people_see_the_run_with_ls_show_and_logs(hpcflow: Hpcflow) -> None:
     assert (listed["run_id"], listed["state"]) == (run["run_id"], "completed")
 
 
-@ON_EACH_LEDGER
+# Which ledger it is has nothing to do with how a run is killed: each of both once.
 @pytest.mark.parametrize(
-    ("kill", "state"),
-    [(("scancel", "{job_id}"), "cancelled"), (("pkill", "-9", "-f", "{script}"), "failed")],
-    ids=["scancel", "sigkill"],
+    ("kill", "state", "hpcflow"),
+    [
+        (("scancel", "{job_id}"), "cancelled", "postgresql"),
+        (("pkill", "-9", "-f", "{script}"), "failed", "sqlite"),
+    ],
+    ids=["scancel-postgresql", "sigkill-sqlite"],
+    indirect=["hpcflow"],
 )
 def test_a_killed_run_resumes_and_ends_with_the_same_weights(
     hpcflow: Hpcflow, undisturbed: dict[str, Any], kill: tuple[str, ...], state: str

@@ -16,6 +16,12 @@ from tests.e2e.conftest import TWO_NODES, Hpcflow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
+SMALL = """
+name: small
+command: ["true"]
+launch: {framework: none, launcher: none}
+resources: {time_limit: 5m}
+"""
 _LIVES = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
 
 
@@ -48,11 +54,12 @@ def test_a_link_in_the_place_of_a_purged_folder_is_not_followed(
 ) -> None:
     ours = shared / "ada"
     hpcflow.user.run(["mkdir", "-m", "755", str(ours)])
-    sent = hpcflow.json("run", hpcflow.digits, "--site", "devcluster", "--wait")
+    small = hpcflow.write_config("small.yaml", SMALL)
+    sent = hpcflow.json("run", small, "--site", "devcluster", "--wait")
     hpcflow.user.run(["mv", str(ours), str(shared / "old")])  # as a purge would take it away
     grace.run(["ln", "-s", "old", str(ours)])
     hpcflow.env["SCRATCH"] = str(shared / "new")
-    other = hpcflow.json("run", hpcflow.digits, "--site", "devcluster", "--wait")
+    other = hpcflow.json("run", small, "--site", "devcluster", "--wait")
     for words in (("ls", "--all"), ("daemon", "--once"), ("ledger", "rebuild")):
         told = hpcflow(*words, check=False)
         said = " ".join(told.stderr.split())
