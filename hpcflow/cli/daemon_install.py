@@ -67,9 +67,9 @@ def way_named(name: str | None, settings: Settings, sbatch_options: Sequence[str
     Raises:
         InputError: none is allowed, the daemon would not start, or it takes no options of sbatch.
     """
-    from hpcflow.requeue.install.ways import fitting_way, way_to_install
+    from hpcflow.requeue.install.ways import allowed_ways, way_to_install
 
-    name = name or fitting_way(settings)
+    name = name or next(allowed_ways(settings))
     if sbatch_options and name not in ("scrontab", "slurm"):
         raise InputError(
             f"--{name} sends no job, and takes no options of sbatch",

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -286,20 +285,14 @@ def _daemon(session: Session, site: Site | None) -> Iterator[Check]:
 
 def _ways(session: Session) -> Iterator[Check]:
     """By which ways the daemon can be installed here."""
-    from hpcflow.requeue.install.ways import NAMES, fitting_way, installed_way
+    from hpcflow.requeue.install.ways import allowed_ways
 
-    allowed = []
-    for name in NAMES:
-        with suppress(HpcflowError):
-            installed_way(name, session.settings).require_allowed()
-            allowed.append(f"--{name}")
-    if allowed:
-        yield Check("daemon install", Level.OK, f"possible by {', '.join(allowed)}")
-        return
     try:
-        fitting_way(session.settings)
+        allowed = ", ".join(f"--{name}" for name in allowed_ways(session.settings))
     except HpcflowError as error:
         yield _wrong("daemon install", error, Level.WARNING)
+        return
+    yield Check("daemon install", Level.OK, f"possible by {allowed}")
 
 
 def _in_two(name: str, message: str, level: Level = Level.WARNING) -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from hpcflow.errors import HpcflowError, InputError
@@ -31,8 +31,8 @@ def way_to_install(name: str, settings: Settings, options: Sequence[str]) -> Way
     return _way(name, place, settings, daemon_environment(settings, place.command), options)
 
 
-def fitting_way(settings: Settings) -> str:
-    """Return the first of :data:`NAMES` that this machine allows.
+def allowed_ways(settings: Settings) -> Iterator[str]:
+    """Yield those of :data:`NAMES` that this machine allows.
 
     Raises:
         InputError: it allows none; says why of each.
@@ -44,11 +44,12 @@ def fitting_way(settings: Settings) -> str:
         except HpcflowError as error:  # noqa: PERF203 - the next one may
             refused.append(f"--{name}: {error.message}")
         else:
-            return name
-    raise InputError(
-        "this machine allows no way to keep the daemon running: " + "; ".join(refused),
-        next_action="try another login node, or start it in tmux: hpcflow daemon",
-    )
+            yield name
+    if len(refused) == len(NAMES):
+        raise InputError(
+            "this machine allows no way to keep the daemon running: " + "; ".join(refused),
+            next_action="try another login node, or start it in tmux: hpcflow daemon",
+        )
 
 
 def installed_way(name: str, settings: Settings) -> Way:
