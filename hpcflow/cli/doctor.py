@@ -9,13 +9,12 @@ import click
 
 from hpcflow.cli.arguments import json_option, site_option
 from hpcflow.cli.columns import Cell, Column, print_table
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import LEVEL_COLOURS, print_json
 from hpcflow.terminal import Styled
 
 if TYPE_CHECKING:
     from hpcflow.cli.doctor_checks import Check
 
-COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 _COLUMNS: Final = (
     Column("CHECK"),
     Column("LEVEL"),
@@ -50,7 +49,7 @@ def print_checks(found: Iterable[Check]) -> None:
     rows: list[list[Cell]] = [
         [
             each.check,
-            Styled(each.level.value, fg=COLOURS[each.level.value]),
+            Styled(each.level.value, fg=LEVEL_COLOURS[each.level.value]),
             each.message,
             each.next_action or "",
         ]

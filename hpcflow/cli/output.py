@@ -30,6 +30,8 @@ STATE_COLOURS = {
     "cancelled": "bright_black",
     "pruned": "magenta",
 }
+#: Of what a check has found.
+LEVEL_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def state_word(run: RunView) -> str:

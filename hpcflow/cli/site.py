@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import json_option, site_argument
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import LEVEL_COLOURS, print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import InputError
 from hpcflow.sites.loader import list_sites, search_path
@@ -22,8 +22,6 @@ from hpcflow.terminal import Styled, echo, echo_as_is, echo_message
 
 if TYPE_CHECKING:
     from hpcflow.schedulers.slurm.commands import SlurmCommands
-
-_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 @click.group("site", short_help="Clusters: list, show, check, detect.")
@@ -99,7 +97,7 @@ def check_command(name: str | None, as_json: bool) -> int:
         print_json(findings)
     else:
         for finding in findings:
-            echo(f"{finding.level.value:<8}", fg=_COLOURS[finding.level.value], nl=False)
+            echo(f"{finding.level.value:<8}", fg=LEVEL_COLOURS[finding.level.value], nl=False)
             echo(f"{finding.key}: {finding.message}")
     return 1 if any(finding.level is Level.ERROR for finding in findings) else 0
 

@@ -21,8 +21,6 @@ from hpcflow.storage.lines import Position, split_lines
 from hpcflow.storage.runs import require_no_link
 
 _PORTION_BYTES = 4 << 20
-#: How hpcflow writes an event of progress. A line that is written in another way is parsed.
-_PROGRESS = b'"event": "progress"'
 #: What folding and deriving raise when they go on from rows that neither of them made, or read
 #: lines that nobody foresaw.
 FOLD_ERRORS = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
