@@ -61,7 +61,7 @@ class Plan:
     Attributes:
         document: where each key of the config stands, for what Slurm may have to say about one.
         code: file name -> content, kept in the run directory's ``code/``.
-        taken: the snapshot of the program's code; None where it is read live.
+        snapshot: the files of the program's code; None where it is read live.
         script: the job script of attempt 1.
         start: makes a folder the checkpoint of another run that it begins from.
         warnings: warnings about what is recorded and what is not.
@@ -74,15 +74,10 @@ class Plan:
     script: str
     document: Document
     code: Mapping[str, bytes] = field(default_factory=dict)
-    taken: Taken | None = None
+    snapshot: CodeTree | None = None
     start: Callable[[Path], object] | None = None
     warnings: tuple[str, ...] = ()
     trust: Trust = NO_TRUST
-
-    @property
-    def snapshot(self) -> CodeTree | None:
-        """The files of the program's code; None where it is read live."""
-        return self.taken.tree if self.taken is not None else None
 
     def create_run(self, home: Home) -> RunDir:
         """Make the run directory: :func:`hpcflow.storage.rundir.create_run`."""
@@ -255,7 +250,8 @@ def plan_spec(
         raise
     warnings = (*state.warnings, *about_code, *_possible_secrets(document))
     code = {DIFF_FILE: state.diff} if state.diff else {}
-    return Plan(run, site, placement, script, document, code, taken, start, warnings, trust)
+    snapshot = taken.tree if taken is not None else None
+    return Plan(run, site, placement, script, document, code, snapshot, start, warnings, trust)
 
 
 def _start(
