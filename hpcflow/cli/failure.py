@@ -41,9 +41,9 @@ def failure_of(detail: RunDetail) -> Failure | None:
 
 def _in_own_folder(place: str, run: Run | None) -> str:
     """Return a place in the code snapshot as one in the folder that it was taken from."""
-    if run is None or run.code is None or not place.startswith(f"{run.code_dir}/"):
+    if run is None or run.code is None or not place.startswith(f"{run.in_code()}/"):
         return place
-    return run.code.root + place.removeprefix(str(run.code_dir))
+    return run.code.root + place.removeprefix(run.in_code())
 
 
 def say_failure(detail: RunDetail) -> None:

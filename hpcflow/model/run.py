@@ -141,12 +141,11 @@ class Run(BaseModel):
         """Whose the run's folder in a store is: two clusters may have the same paths."""
         return self.place or self.run_dir
 
-    @property
-    def code_dir(self) -> str | None:
-        """The folder of the snapshot's files on scratch; None without a snapshot."""
-        if self.code is None:
-            return None
-        return str(code_place(Path(self.run_dir).parents[1], self.code.digest) / "files")
+    def in_code(self, name: str = ".") -> str:
+        """Return the path on scratch of a file or folder of the snapshot; there must be one."""
+        assert self.code is not None
+        place = code_place(Path(self.run_dir).parents[1], self.code.digest)
+        return str(place / "files" / name)
 
     @field_validator("spec", mode="before")
     @classmethod

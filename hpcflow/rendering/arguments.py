@@ -81,16 +81,14 @@ def command_words(run: Run, key: Literal["before", "after"]) -> list[list[str]]:
 
 def code_folder(run: Run) -> str:
     """The working directory as the code snapshot has it; without one, the directory itself."""
-    if run.code is None or run.code_dir is None:
-        return run.working_dir
-    return str(PurePosixPath(run.code_dir, run.code.folder))
+    return run.working_dir if run.code is None else run.in_code(run.code.folder)
 
 
 def _of_snapshot(words: list[str], run: Run) -> list[str]:
     """``words`` with the files of the program as the snapshot has them."""
-    if run.code is None or run.code_dir is None:
+    if run.code is None:
         return words
-    files = {word: str(PurePosixPath(run.code_dir, name)) for word, name in run.code.files.items()}
+    files = {word: run.in_code(name) for word, name in run.code.files.items()}
     found: list[str] = []
     for index, word in enumerate(words):
         if f"{MODULE}{word}" in files and is_python_module(words, index):

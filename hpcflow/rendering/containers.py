@@ -75,8 +75,8 @@ def container_of(
 def _folders(run: Run, mounts: Sequence[str]) -> list[str]:
     """What is mounted whether the config says so or not: the program must find itself inside."""
     folders = list(dict.fromkeys((run.run_dir, run.working_dir)))
-    if run.code_dir is not None:
-        folders.append(run.code_dir)
+    if run.code is not None:
+        folders.append(run.in_code())
     script = run.spec.script if run.code is None else None
     targets = [mount.split(":")[1] for mount in mounts]
     if script is not None and not any(_is_below(script, each) for each in (*folders, *targets)):

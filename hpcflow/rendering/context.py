@@ -167,7 +167,7 @@ def make_job(
         argv=tuple(program_argv(run)),
         resume_argv=tuple(resume_argv(run)),
         code_folder=code_folder(run),
-        code_paths=_code_paths(run),
+        code_paths=() if run.code is None else tuple(map(run.in_code, run.code.paths)),
         before=commands(run, "before"),
         after=commands(run, "after"),
         adopt=_adopt(run),
@@ -205,12 +205,6 @@ def _of_trial(run: Run) -> dict[str, str]:
         for name, value in values.items()
         if len(text := as_text(value)) <= _MOST_CHARS
     }
-
-
-def _code_paths(run: Run) -> tuple[str, ...]:
-    if run.code is None or run.code_dir is None:
-        return ()
-    return tuple(str(PurePosixPath(run.code_dir, path)) for path in run.code.paths)
 
 
 def _conda(run: Run) -> str | None:
