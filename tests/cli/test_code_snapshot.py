@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from hpcflow.clock import SystemClock
 from hpcflow.launch.git import GitError
+from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.cli.desk import Desk
 from tests.cli.test_secrets import TOKEN
 from tests.cli.test_sweep_command import sweep, until_over
@@ -93,27 +95,45 @@ def place_of(run: dict[str, Any]) -> Path:
     return place
 
 
-@pytest.mark.parametrize("is_repository", [True, False], ids=["git", "no git"])
+def commit_some(folder: Path) -> None:
+    """Make a repository, in which most of the code is not tracked."""
+    git(folder, "init", "-q")
+    git(folder, "add", "train.py", "helper.py")
+    git(folder, "commit", "-qm", "first")
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_code_that_is_edited_between_two_attempts_changes_nothing(
-    desk: Desk, config: Callable[..., str], way: str, *, is_repository: bool
+def test_code_that_is_edited_while_the_job_waits_changes_nothing(
+    desk: Desk, config: Callable[..., str], monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     path = config(WAYS[way])
+    commit_some(desk.folder)
+    queue = FakeScheduler(SystemClock(), starts_at_once=False)
+    queue.partitions = ("local",)
+    monkeypatch.setattr("hpcflow.launch.connecting.connect_scheduler", lambda *_: queue)
+    run = desk.json("run", path)
+    write(desk.folder, "second")
+    script = Path(run["run_dir"]) / "attempts/0001/job.sbatch"
+    job = subprocess.run(["bash", script], capture_output=True, text=True, timeout=60, check=False)
+    said = job.stdout
+    assert "code first" in said
+    assert "second" not in said
+    assert f"in {desk.folder}" in said, "the working directory stays"
+
+
+@pytest.mark.parametrize("is_repository", [True, False], ids=["git", "no git"])
+def test_code_that_is_edited_between_two_attempts_changes_nothing(
+    desk: Desk, config: Callable[..., str], *, is_repository: bool
+) -> None:
+    path = config()
     if is_repository:
-        git(desk.folder, "init", "-q")
-        git(desk.folder, "add", "train.py", "helper.py")
-        git(desk.folder, "commit", "-qm", "first")
-    elif way == "installed":
-        return  # nothing names a file
+        commit_some(desk.folder)
     run = desk.json("run", path, "--wait", code=1)
     assert "code first" in log_of(run, 1)
     write(desk.folder, "second")
     (desk.folder / "mended").touch()
     assert desk.json("resume", "frozen", "--wait")["state"] == "completed"
-    said = log_of(run, 2)
-    assert "code first" in said
-    assert "second" not in said
-    assert f"in {desk.folder}" in said, "the working directory stays"
+    assert "code first" in log_of(run, 2)
 
 
 def test_a_run_goes_on_when_its_code_is_deleted(desk: Desk, config: Callable[..., str]) -> None:
@@ -134,18 +154,9 @@ def test_live_code_is_read_by_each_attempt(desk: Desk, config: Callable[..., str
     assert "code second" in log_of(run, 2)
 
 
-@pytest.mark.parametrize("code", ["snapshot", "live"])
-def test_a_person_can_let_a_run_go_on_with_the_code_of_now(
-    desk: Desk, config: Callable[..., str], code: str
+def test_a_person_can_let_a_run_go_on_with_the_code_of_now_and_its_commit_is_told(
+    desk: Desk, config: Callable[..., str]
 ) -> None:
-    run = desk.json("run", config(), "--wait", code=1)
-    write(desk.folder, "second")
-    (desk.folder / "mended").touch()
-    desk.json("resume", "frozen", "--set", f"code={code}", "--wait")
-    assert "code second" in log_of(run, 2)
-
-
-def test_the_code_of_now_is_told_with_its_commit(desk: Desk, config: Callable[..., str]) -> None:
     def commit() -> str:
         git(desk.folder, "add", ".")
         git(desk.folder, "commit", "-qm", "a state")
@@ -166,11 +177,14 @@ def test_the_code_of_now_is_told_with_its_commit(desk: Desk, config: Callable[..
     write(desk.folder, "second")
     second = commit()
     desk.json("resume", "frozen", "--set", "code=snapshot", "--wait", code=1)
+    assert "code second" in log_of(run, 2)
     now = desk.json("show", "frozen")
     assert (now["commit"], now["has_uncommitted_changes"]) == (second, False)
     assert now["code"]["digest"] != seen["code"]["digest"]
     assert diff.read_bytes() == b""
+    write(desk.folder, "third")
     desk.json("resume", "frozen", "--set", "code=live", "--wait", code=1)
+    assert "code third" in log_of(run, 3)
     assert desk.json("show", "frozen")["code"] is None
     assert "  code           read live by each attempt" in desk.say("show", "frozen")
 
@@ -216,23 +230,14 @@ def test_the_snapshot_is_for_its_user_alone_and_cannot_be_written(
         assert "__pycache__" not in path.parts
 
 
-@pytest.mark.parametrize("damage", ["changed", "missing file", "missing", "another file"])
 def test_a_damaged_snapshot_is_made_again_before_the_next_attempt(
-    desk: Desk, config: Callable[..., str], damage: str
+    desk: Desk, config: Callable[..., str]
 ) -> None:
+    """Which damage is seen: tests/storage/test_code_snapshot.py."""
     run = desk.json("run", config(), "--wait", code=1)
-    place = place_of(run)
-    (place / "files").chmod(0o700)
-    file = place / "files/helper.py"
-    if damage == "changed":
-        file.chmod(0o600)
-        file.write_text("CODE = 'other'\n")
-    elif damage == "missing file":
-        file.unlink()
-    elif damage == "another file":
-        (place / "index").write_bytes(b"")
-    else:
-        shutil.rmtree(place)
+    file = place_of(run) / "files/helper.py"
+    file.chmod(0o600)
+    file.write_text("CODE = 'other'\n")
     write(desk.folder, "second")
     (desk.folder / "mended").touch()
     desk.json("resume", "frozen", "--wait")

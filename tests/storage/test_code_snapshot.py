@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 import time
@@ -210,6 +211,7 @@ def lead_elsewhere(files: Path) -> None:
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "bytes": lambda files: (files / "train.py").write_bytes(b"print(2)\n"),
     "gone": lambda files: (files / "a/b/é.py").unlink(),
+    "all": lambda files: shutil.rmtree(files.parent),
     "mode": lambda files: (files / "run it.sh").chmod(0o600),
     "link": lead_elsewhere,
     "open to others": lambda files: (files / "a").chmod(0o777),
