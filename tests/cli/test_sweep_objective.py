@@ -239,18 +239,16 @@ def test_a_function_that_no_trial_could_call_is_refused(
     assert said in refusal(desk, "objective.py:objective", "--space", SPACE, *MINIMIZE, *FEW)
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_a_function_beside_which_others_can_create_modules_is_refused(
-    desk: Desk, mode: int
-) -> None:
+def test_a_function_beside_which_others_can_create_modules_is_refused(desk: Desk) -> None:
     folder = desk.folder / "shared"
     folder.mkdir()
-    folder.chmod(mode)
     write(desk, "def objective(lr): return lr\n", "shared/objective.py")
-    told = refusal(desk, "shared/objective.py:objective", "--space", SPACE, *MINIMIZE, *FEW)
-    told = " ".join(told.split())
-    assert f"every user can create files in {folder} (mode {mode:04o})" in told
-    assert f"chmod -R go-w {shlex.quote(str(folder))}" in told
+    for mode in (0o777, 0o1777):
+        folder.chmod(mode)
+        told = refusal(desk, "shared/objective.py:objective", "--space", SPACE, *MINIMIZE, *FEW)
+        told = " ".join(told.split())
+        assert f"every user can create files in {folder} (mode {mode:04o})" in told
+        assert f"chmod -R go-w {shlex.quote(str(folder))}" in told
     folder.chmod(0o755)
     start(desk, *MINIMIZE, *FEW, said="shared/objective.py:objective")
     assert until_over(desk, "objective")["complete"] == 3
