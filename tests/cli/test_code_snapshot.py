@@ -268,25 +268,6 @@ def test_a_lost_archive_is_made_again_from_code_that_has_not_changed(
     assert "code first" in log_of(run, 2)
 
 
-def test_a_snapshot_that_was_changed_while_the_job_waited_is_not_executed(
-    desk: Desk, config: Callable[..., str]
-) -> None:
-    run = desk.json("run", config(), "--wait", code=1)
-    place = place_of(run)
-    (place / "files").chmod(0o700)
-    (place / "files/helper.py").chmod(0o600)
-    (place / "files/helper.py").write_text("CODE = 'other'\n")
-    script = Path(run["run_dir"]) / "attempts/0001/job.sbatch"
-    again = script.read_text().replace("hpcflow_be 1", "hpcflow_be 2")
-    folder = Path(run["run_dir"]) / "attempts/0002"
-    folder.mkdir()
-    (folder / "job.sbatch").write_text(again)
-    assert subprocess.run(["bash", folder / "job.sbatch"], timeout=60).returncode == 1
-    said = (folder / "out.log").read_text()
-    assert "was removed or changed after this job was submitted" in said
-    assert "code other" not in said
-
-
 def test_what_git_ignores_is_found_beside_the_program(
     desk: Desk, config: Callable[..., str]
 ) -> None:

@@ -96,8 +96,9 @@ def test_what_slurm_granted_is_what_the_run_has(
 
 def test_a_job_sent_from_an_interactive_one_is_a_batch_job_all_the_same(hpcflow: Hpcflow) -> None:
     leaked = {"SLURM_STEP_ID": "0", "SLURM_STEPID": "0"}
-    assert by_hand(hpcflow, hpcflow.digits, "--time=5", *FEW_EPOCHS, leaked=leaked) == 0
-    assert hpcflow.json("wait", "digits")["state"] == "completed"
+    config = hpcflow.write_config("small.yaml", "name: small\ncommand: ['true']\n")
+    assert by_hand(hpcflow, config, "--time=5", leaked=leaked) == 0
+    assert hpcflow.json("wait", "small")["state"] == "completed"
 
 
 def test_a_job_step_is_refused(hpcflow: Hpcflow) -> None:
