@@ -184,7 +184,7 @@ def list_files(top: Path, repository: Repository | None) -> Listing:
     ignoring = ["--exclude-per-directory=.gitignore"]
     ignoring += [f"--exclude-from={each}" for each in files]
     found = []
-    with _own_git_dir(repository or _none(top)) as environment:
+    with _own_git_dir(repository or _empty_repository(top)) as environment:
         ignored = ("--others", "--ignored", "--directory")
         for which in (("--cached", "--others"), ignored):
             answer = _git(
@@ -216,7 +216,7 @@ def _walk(top: Path) -> Iterator[str]:
             yield Path(folder, name).relative_to(top).as_posix()
 
 
-def _none(top: Path) -> Repository:
+def _empty_repository(top: Path) -> Repository:
     """Return an empty repository for a folder that is in none."""
     return Repository("0" * 40, top / ".git", top, top, {})
 

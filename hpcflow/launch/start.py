@@ -98,7 +98,9 @@ def start_of(run_dir: RunDir, *, clock: Clock) -> Start | None:
     run = read_run(run_dir)
     if run.started_from is None or run.spec.start_from is None:
         return None
-    found = _found(open_remote(str(run_dir.path), clock=clock), f"{START}/", run.spec.start_from)
+    found = _read_start(
+        open_remote(str(run_dir.path), clock=clock), f"{START}/", run.spec.start_from
+    )
     return replace(found, origin=run.started_from)
 
 
@@ -113,9 +115,9 @@ def find_start(text: str, *, site: Site, settings: Settings, clock: Clock) -> St
     start = wanted(text)
     if start.is_url:
         options = Options(endpoint_url=endpoint_of(start.place, site, settings))
-        return _at(open_remote(start.place, options, clock=clock), start)
+        return _of_place(open_remote(start.place, options, clock=clock), start)
     if start.is_path:
-        return _at(open_remote(_folder(start.place), clock=clock), start)
+        return _of_place(open_remote(_folder(start.place), clock=clock), start)
     return _of_run(start, settings, clock)
 
 
@@ -128,28 +130,28 @@ def _of_run(start: Wanted, settings: Settings, clock: Clock) -> Start:
         here = open_remote(str(run_dir.path), clock=clock)
         seen.update(_train_steps(here, ""))
         if (step := _chosen(here, "", start, seen)) is not None:
-            return _found(here, _folder_of("", step), f"{run_id}@{step}")
+            return _read_start(here, _folder_of("", step), f"{run_id}@{step}")
     mirror = mirror_of_run(run_dir) or frozen_mirror(settings.home, run_id)
     if mirror is not None:
         there, begin = open_store(mirror, clock=clock), f"{run_id}/"
         seen.update(_train_steps(there, begin))
         if (step := _chosen(there, begin, start, seen)) is not None:
-            return _found(there, _folder_of(begin, step), f"{run_id}@{step}")
-    raise _none(f"run {run_id}", start, seen, f"hpcflow checkpoint ls {run_id}")
+            return _read_start(there, _folder_of(begin, step), f"{run_id}@{step}")
+    raise _no_checkpoint(f"run {run_id}", start, seen, f"hpcflow checkpoint ls {run_id}")
 
 
-def _at(remote: Remote, start: Wanted) -> Start:
+def _of_place(remote: Remote, start: Wanted) -> Start:
     """The folder of a run, or of one checkpoint."""
     if remote.exists(MANIFEST):
-        found = _found(remote, "", start.place)
+        found = _read_start(remote, "", start.place)
         if start.train_step not in (None, found.origin.train_step):
-            raise _none(start.place, start, {found.origin.train_step})
+            raise _no_checkpoint(start.place, start, {found.origin.train_step})
         return found
     steps = set(_train_steps(remote, ""))
     step = _chosen(remote, "", start, steps)
     if step is None:
-        raise _none(start.place, start, steps)
-    return _found(remote, _folder_of("", step), f"{start.place}@{step}")
+        raise _no_checkpoint(start.place, start, steps)
+    return _read_start(remote, _folder_of("", step), f"{start.place}@{step}")
 
 
 def _folder(path: str) -> str:
@@ -203,7 +205,9 @@ def _folder_of(begin: str, train_step: int) -> str:
     return f"{begin}checkpoints/{name_of(train_step)}/"
 
 
-def _none(what: str, start: Wanted, steps: set[int], look: str | None = None) -> NotFoundError:
+def _no_checkpoint(
+    what: str, start: Wanted, steps: set[int], look: str | None = None
+) -> NotFoundError:
     ordered = [str(step) for step in sorted(steps)]
     some = ", ".join(ordered[-_LISTED:])
     if len(ordered) > _LISTED:
@@ -216,7 +220,7 @@ def _none(what: str, start: Wanted, steps: set[int], look: str | None = None) ->
     )
 
 
-def _found(remote: Remote, folder: str, pinned: str) -> Start:
+def _read_start(remote: Remote, folder: str, pinned: str) -> Start:
     """The checkpoint in ``folder``, by its manifest.
 
     Raises:
