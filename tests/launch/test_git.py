@@ -335,17 +335,14 @@ def long_text(repository: Path) -> None:
     with (repository / "a.py").open("w") as file:
         for _ in range(150):
             file.write("abcdefg\n" * (1 << 17))
+    git(repository, "commit", "-qam", "large")
+    with (repository / "a.py").open("a") as file:
+        file.write("more\n")
 
 
 @pytest.mark.parametrize("make_large", [sparse_ref, sparse_head, long_text])
 def test_git_takes_no_gigabytes(repository: Path, make_large: Callable[[Path], None]) -> None:
-    long_text(repository)
-    git(repository, "commit", "-qam", "large")
-    (repository / "a.py").write_text("short\n")
     make_large(repository)
-    if make_large is long_text:
-        with (repository / "a.py").open("a") as file:
-            file.write("more\n")
     asked_for = (
         "import resource, sys; from pathlib import Path;"
         "from hpcflow.launch.provenance import code_state;"
