@@ -1,4 +1,4 @@
-"""The files that are shipped with hpcflow: templates, site files, wrappers.
+"""The files that are shipped with hpcflow: templates, site files, wrappers, documentation.
 
 They lie at the top of the source tree, where people look for them, and inside the package once it
 is installed; this is the one place that knows both.
@@ -6,23 +6,47 @@ is installed; this is the one place that knows both.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import HpcflowError, shell_word
 
 
 def resource_dir(name: str) -> Path:
-    """The folder ``templates``, ``site_configs`` or ``sbatch``, wherever this installation has it.
+    """The folder ``templates``, ``site_configs``, ``sbatch`` or ``docs`` of this installation.
 
     Raises:
         HpcflowError: the installation lacks it.
     """
+    folder = _find(name)
+    if folder is None:
+        raise HpcflowError(
+            f"this installation of hpcflow has no folder {name!r}",
+            next_action="install it again from its wheel, with --force-reinstall",
+        )
+    return folder
+
+
+def docs_dir() -> Path:
+    """Return the folder of the documentation; if it is missing, its name in the source tree.
+
+    A message that names a page must not fail where a packager has left the pages out.
+    """
+    return _find("docs") or Path("docs")
+
+
+def doc_page(name: str) -> str:
+    """Return the path of a page of the documentation, for messages and help texts."""
+    return str(docs_dir() / f"{name}.md")
+
+
+def install_extra(name: str) -> str:
+    """Return the command that adds an extra of setup.cfg to this installation."""
+    command = f"{shell_word(sys.executable)} -m pip install 'hpcflow[{name}]'"
+    return f"{command}; if it has no pip: {doc_page('installation')}"
+
+
+def _find(name: str) -> Path | None:
     package = Path(__file__).resolve().parent
-    for parent in (package, package.parent):
-        folder = parent / name
-        if folder.is_dir():
-            return folder
-    raise HpcflowError(
-        f"this installation of hpcflow has no folder {name!r}",
-        next_action="install it again: pip install --force-reinstall hpcflow",
-    )
+    folders = (parent / name for parent in (package, package.parent))
+    return next((folder for folder in folders if folder.is_dir()), None)

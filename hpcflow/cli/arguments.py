@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcflow.resources import doc_page
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+def more_in(*pages: str) -> str:
+    """Return the end of a help text: the paths of pages of the documentation, none of them cut."""
+    return "\b\nMore in:\n" + "\n".join(f"  {doc_page(page)}" for page in pages)
 
 
 def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

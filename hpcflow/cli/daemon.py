@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from hpcflow.cli.arguments import finite, json_option
+from hpcflow.cli.arguments import finite, json_option, more_in
 from hpcflow.cli.daemon_install import install_command, uninstall_command
 from hpcflow.cli.output import jsonable, print_json, site_text
 from hpcflow.cli.session import Session, warn
@@ -34,6 +34,7 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     "daemon",
     invoke_without_command=True,
     short_help="Supervise your runs; resubmit those that stopped early.",
+    epilog=more_in("operations", "states"),
 )
 @click.option("--once", is_flag=True, help="One round, then end: for cron.")
 @click.option(
@@ -50,8 +51,8 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     """Watch all your runs, and send each again until it is completed or a rule says stop. Sweeps
     that are under way get a round, too.
 
-    Preempted, timed out, on a dead node, crashed: what happens then stands in docs/states.md, and
-    under `retry` in the run's config. Any number may run; one of them acts.
+    What happens to a run that was preempted, timed out, lost its node or crashed, `retry` in its
+    config says. Any number may run; one of them acts.
     """
     if ctx.invoked_subcommand is not None:
         if once or interval_s is not None or as_json:

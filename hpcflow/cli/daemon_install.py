@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcflow.cli.arguments import json_option
+from hpcflow.cli.arguments import json_option, more_in
 from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import warn
 from hpcflow.errors import HpcflowError, InputError
@@ -36,7 +36,11 @@ def _choice(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.command("install", short_help="Keep the daemon at work when you are logged out.")
+@click.command(
+    "install",
+    short_help="Keep the daemon at work when you are logged out.",
+    epilog=more_in("operations"),
+)
 @_choice
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
@@ -48,8 +52,7 @@ def install_command(
 
     Without an option, it takes the first way that this machine allows: --systemd (if you may
     linger), --cron, --scrontab, --slurm. OPTIONs are sbatch's, for the jobs of --scrontab and
-    --slurm, such as `-- --partition=serial --account=physics`. Which way suits which site:
-    docs/operations.md.
+    --slurm, such as `-- --partition=serial --account=physics`.
     """
     ways = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(ways) > 1:

@@ -21,6 +21,7 @@ import click
 from hpcflow import __version__
 from hpcflow.child_exit_codes import keep_exit_codes
 from hpcflow.errors import HpcflowError
+from hpcflow.resources import docs_dir
 from hpcflow.terminal import echo, echo_json, echo_lines, escape_stderr, safe
 
 # Otherwise pydantic reads the metadata of every installed package, in search of plugins.
@@ -118,7 +119,8 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Once on each cluster: hpcflow setup. "
-    "Begin with: hpcflow site show; then hpcflow run CONFIG --dry-run",
+    "Begin with: hpcflow site show; then hpcflow run CONFIG --dry-run"
+    f"\n\n\b\nDocumentation: {docs_dir()}",
 )
 @click.version_option(__version__, prog_name="hpcflow", message="%(prog)s %(version)s")
 def cli() -> None:

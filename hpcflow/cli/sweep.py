@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from hpcflow.cli.arguments import json_option, set_option, site_option
+from hpcflow.cli.arguments import json_option, more_in, set_option, site_option
 from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_argument import sweep_argument
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     from hpcflow.sweeps.state import SweepProgress
 
 
-@click.group("sweep", short_help="Many runs of one program: hyperparameter search.")
+@click.group(
+    "sweep",
+    short_help="Many runs of one program: hyperparameter search.",
+    epilog=more_in("sweeps", "sweep_reference"),
+)
 def command() -> None:
     """Hyperparameter sweeps: many runs of one program, driven by cron or the daemon.
 
-    Begin with: hpcflow sweep start SWEEP.yaml --dry-run. The keys of the file are in
-    docs/sweep_reference.md, the rest in docs/sweeps.md.
+    Begin with: hpcflow sweep start SWEEP.yaml --dry-run
     """
 
 

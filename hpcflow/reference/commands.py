@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import fields
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 import click
@@ -123,6 +124,9 @@ def _section(name: str, command: click.Command) -> str:
     lines = [f"## `hpcflow {name}`", "", f"    {usage}", "", *_help(command.help or "")]
     rows = [(_names(each), _what(each)) for each in options]
     table = _table(("option", "what it does"), *rows) if rows else ""
+    pages = [Path(word).name for word in (command.epilog or "").split() if word.endswith(".md")]
+    if pages:
+        lines += ["", f"More in {' and '.join(f'[{page}]({page})' for page in pages)}."]
     return "\n".join(lines) + "\n" + (f"\n{table}" if table else "")
 
 

@@ -143,6 +143,8 @@ An editor with the YAML language server completes and checks the keys when the f
 # yaml-language-server: $schema=PATH/TO/docs/schema/run.schema.json
 ```
 
+The last line of `hpcflow --help` names the folder `docs`.
+
 The JSON Schemas are [run.schema.json](schema/run.schema.json) and
 [site.schema.json](schema/site.schema.json).
 

@@ -112,7 +112,7 @@ def test_what_help_says_to_begin_with_works_wherever_hpcflow_is_installed(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HPCFLOW_SITE", "local")
     assert main(["--help"]) == 0
-    begin = capsys.readouterr().out.split("Begin with:")[1]
+    begin = capsys.readouterr().out.split("Begin with:")[1].split("\n\n")[0]
     commands = [each.replace("CONFIG", "my.yaml").split() for each in begin.split("; then")]
     assert len(commands) == 2
     for program, *args in commands:

@@ -32,6 +32,7 @@ _FILES = {
     "/usr/lib/*/slurm*/accounting_storage_mysql.so": "slurm-wlm-mysql-plugin",
     "/usr/lib/postgresql/*/bin/initdb": "postgresql",
     "/usr/lib/python3*/ensurepip": "python3-venv",
+    "/usr/share/lmod/lmod/libexec/lmod": "lmod",
 }
 """A file that must exist, and the package that brings it."""
 

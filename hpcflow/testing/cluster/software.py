@@ -21,7 +21,7 @@ from hpcflow.errors import HpcflowError
 from hpcflow.testing.cluster.files import make_directory, read_json, write_json
 from hpcflow.testing.cluster.linking import link_libraries, link_programs, readable_copy
 
-_SHIPPED = ("hpcflow", "templates", "site_configs", "sbatch", "examples", "setup.cfg", "setup.py",
+_SHIPPED = ("hpcflow", "templates", "site_configs", "sbatch", "docs", "examples", "setup.cfg",
             "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")  # fmt: skip
 """What of a tree goes into a wheel or to the users; nothing else makes a new wheel."""
 

@@ -1,0 +1,1 @@
+"""The documentation; a package, so that an installation has it."""

@@ -1,0 +1,1 @@
+"""The examples that the documentation names; a package, so that an installation has them."""
