@@ -13,6 +13,7 @@ from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Standing
 from hpcflow.errors import BudgetError, shell_word
 from hpcflow.model.units import counted, format_duration
+from hpcflow.resources import doc_page
 
 _CENT: Final = Decimal("0.01")
 
@@ -170,7 +171,7 @@ def _uncounted(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:
         then = "give it one: --set resources.time_limit=4h"
     else:
         why = f"partition {pledge.partition} has no price in {names}"
-        then = "write `price` into the site file: docs/costs.md"
+        then = f"write `price` into the site file: {doc_page('costs')}"
         if pledge.amounts.gpu_hours:
             limit = f"--hard 100 --unit gpu_hours{_site_option(pledge.site)}"
             then = f"limit it in hours: hpcflow budget set {shell_word(scope)} {limit}; or {then}"

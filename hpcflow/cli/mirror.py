@@ -18,6 +18,7 @@ from hpcflow.cli.output import error_json, print_json, say_error
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, NotFoundError
 from hpcflow.model.units import format_bytes, format_duration
+from hpcflow.resources import doc_page
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def status_command(run: str | None, as_json: bool) -> int:
     if as_json:
         print_json(found)
     elif not found:
-        echo(f"{run} is not mirrored" if run else "no run is mirrored; how: docs/mirror.md")
+        echo(f"{run} is not mirrored" if run else f"no run is mirrored; how: {doc_page('mirror')}")
     else:
         _print_status(found)
     return exit_code

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.errors import InputError, Where
+from hpcflow.resources import install_extra
 from hpcflow.runtime.safe_text import safe
 from hpcflow.working_dir import import_matplotlib
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INSTALL: Final = "pip install 'hpcflow[reports]'"
 #: Readable on white and on black.
 USED: Final = "#4c86c6"
 WASTED: Final = "#e0643c"
@@ -60,7 +60,8 @@ def require_matplotlib() -> None:
     """
     if find_spec("matplotlib") is None:
         raise InputError(
-            "a page with plots needs matplotlib, where hpcflow is installed", next_action=INSTALL
+            "a page with plots needs matplotlib, where hpcflow is installed",
+            next_action=install_extra("reports"),
         )
     try:
         import_matplotlib()

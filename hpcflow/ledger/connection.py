@@ -18,6 +18,7 @@ from hpcflow.errors import LedgerError, LedgerValueError, shell_word
 from hpcflow.filesystem import is_shared
 from hpcflow.ledger.other_roles import refuse_other_roles
 from hpcflow.ledger.url import DatabaseUrl
+from hpcflow.resources import install_extra
 
 if TYPE_CHECKING:
     import sqlite3
@@ -266,7 +267,7 @@ def connect_postgres(
     except ImportError:
         missing = LedgerError(
             "this installation of hpcflow cannot speak to Postgres",
-            next_action="install its driver: pip install 'hpcflow[postgres]'",
+            next_action="install its driver: " + install_extra("postgres"),
         )
         missing.retryable = False
         raise missing from None

@@ -20,6 +20,7 @@ from hpcflow.ledger.connection import (
     how_to_rebuild,
 )
 from hpcflow.ledger.url import DatabaseUrl
+from hpcflow.resources import doc_page
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as AlchemyConnection
@@ -163,5 +164,5 @@ def _number(url: DatabaseUrl, found: object) -> str:
 def _too_new(url: DatabaseUrl, found: str) -> LedgerVersionError:
     return LedgerVersionError(
         f"the ledger {url} has tables of version {found}, newer than this hpcflow knows",
-        next_action="update it: pip install --upgrade hpcflow",
+        next_action=f"update it: {doc_page('installation')}",
     )

@@ -26,6 +26,7 @@ from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, ListBudget, Options, Part, Parts, Remote, Sink
 from hpcflow.mirror.s3_fast import FastObjects
 from hpcflow.model.kinds import check_endpoint_url
+from hpcflow.resources import install_extra
 
 try:
     from botocore import exceptions
@@ -38,7 +39,7 @@ try:
 except ImportError as missing:
     raise InputError(
         f"a mirror in S3 needs a package that is not installed: {missing.name}",
-        next_action="pip install 'hpcflow[s3]'",
+        next_action=install_extra("s3"),
     ) from None
 
 _T = TypeVar("_T")

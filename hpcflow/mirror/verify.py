@@ -15,6 +15,7 @@ from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.small_files import forget_lost
 from hpcflow.mirror.stores import open_store
 from hpcflow.mirror.survey import mirror_of_run, survey
+from hpcflow.resources import doc_page
 from hpcflow.runtime.checksum import Checksum
 from hpcflow.runtime.manifest import parse_manifest
 from hpcflow.storage.layout import Home, RunDir
@@ -49,7 +50,7 @@ def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> 
     if seen is None:
         raise InputError(
             f"{run_dir.path.name} is not mirrored",
-            next_action="name a store in the site file or in the config: docs/mirror.md",
+            next_action=f"name a store in the site file or in the config: {doc_page('mirror')}",
         )
     remote = open_store(seen.mirror, clock=clock)
     results = []

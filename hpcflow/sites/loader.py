@@ -10,7 +10,7 @@ from typing import Final
 from hpcflow.errors import InputError, SiteError, Where, in_one_line, shell_word
 from hpcflow.model.ids import check_name
 from hpcflow.ownership import weak_point
-from hpcflow.resources import resource_dir
+from hpcflow.resources import doc_page, resource_dir
 from hpcflow.sites.machine import fill_in, this_machine
 from hpcflow.sites.names import suggestion
 from hpcflow.sites.schema import SchedulerKind, Site
@@ -102,9 +102,8 @@ def read_site(path: Path) -> Site:
     document = read_document(path, SiteError)
     if document.data.get("scheduler") == SchedulerKind.LOCAL.value:
         fill_in(document.data, this_machine())
-    site = validate(
-        Site, document, SiteError, next_action="the keys of a site file: docs/site_reference.md"
-    )
+    keys = f"the keys of a site file: {doc_page('site_reference')}"
+    site = validate(Site, document, SiteError, next_action=keys)
     return site.read_from(document)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from hpcflow.errors import ScratchError, StorageError, Where, shell_word
 from hpcflow.model.run import FORMAT, Run
 from hpcflow.ownership import NO_TRUST, Trust
+from hpcflow.resources import doc_page
 from hpcflow.runtime.reading import (
     MAX_JSON_BYTES,
     JsonError,
@@ -236,7 +237,7 @@ def parse_run(data: bytes, path: str) -> Run:
         if content.get("format", FORMAT) > FORMAT:
             raise StorageError(
                 f"{path} was written by a newer hpcflow",
-                next_action="update this one: pip install --upgrade hpcflow",
+                next_action=f"update this one: {doc_page('installation')}",
             )
         if b"\\ud" in data.lower():  # half a character is no part of a path
             os.fsencode(json.dumps(content, ensure_ascii=False))

@@ -33,6 +33,7 @@ from hpcflow.model.sweep_records import (
     is_torn_or_newer,
     parse_sweep_record,
 )
+from hpcflow.resources import doc_page
 from hpcflow.runtime.reading import read_lines, read_object
 from hpcflow.storage.files import (
     FOLDER_MODE,
@@ -135,7 +136,7 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
         if content.get("format", FORMAT) > FORMAT:
             raise StorageError(
                 f"{path} was written by a newer hpcflow",
-                next_action="update this one: pip install --upgrade hpcflow",
+                next_action=f"update this one: {doc_page('installation')}",
             )
         sweep = Sweep.model_validate(content)
         _ = sweep.spec  # what was asked for must be understood, too

@@ -17,6 +17,7 @@ from typing import Final
 from hpcflow.clock import CONFIRMED_AFTER
 from hpcflow.model.sweep import Budget
 from hpcflow.model.units import counted
+from hpcflow.resources import doc_page
 from hpcflow.sweeps.state import SweepProgress, TrialState
 
 #: So many trials must have come to their end before the next is judged by them. Those that were
@@ -82,7 +83,7 @@ def complaint(budget: Budget, rate: Rate) -> Complaint | None:
             "cost_usd",
             "the cost of a trial is not known: the site has no price in money for its partition, "
             "or the trial has no time limit",
-            "take `gpu_hours`, or write `price` into the site file: docs/sites.md",
+            f"take `gpu_hours`, or write `price` into the site file: {doc_page('costs')}",
         )
     if budget.gpu_hours is not None and not rate.gpu_hours:
         return Complaint(

@@ -8,6 +8,7 @@ from typing import Final
 from hpcflow.errors import StorageError
 from hpcflow.model.state import RunState
 from hpcflow.model.sweep_records import Retried, SweepRecord
+from hpcflow.resources import doc_page
 from hpcflow.storage.runs import linked
 from hpcflow.sweeps.budget import no_room_for
 from hpcflow.sweeps.reports import read_reports, says_something
@@ -114,6 +115,6 @@ def _never_reported(this: Round, trial: Trial, metric: str) -> None:
     why = f"trial {trial.number} came to its end and never reported {metric!r}: {told}{hint}"
     this.halt(
         why,
-        "correct `objective`, or let the program report it (docs/sweeps.md), then start the "
+        f"correct `objective`, or let the program report it ({doc_page('sweeps')}), then start the "
         f"sweep again; to continue anyway: hpcflow sweep resume {this.sweep_dir.sweep_id}",
     )

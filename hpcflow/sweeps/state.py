@@ -26,6 +26,7 @@ from hpcflow.model.sweep_records import (
     SweepRecord,
     Told,
 )
+from hpcflow.resources import doc_page
 
 
 class SweepState(str, Enum):
@@ -350,7 +351,7 @@ def _go_on(progress: SweepProgress, record: GoOn) -> None:
             raise StorageError(
                 f"the sweep's journal has a budget that this hpcflow does not understand: "
                 f"{str(error).splitlines()[0]}",
-                next_action="update it: pip install --upgrade hpcflow",
+                next_action=f"update it: {doc_page('installation')}",
             ) from None
 
 

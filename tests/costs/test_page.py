@@ -15,6 +15,7 @@ from hpcflow.costs.pictures import pictures
 from hpcflow.costs.report import report
 from hpcflow.errors import InputError, StorageError
 from hpcflow.ledger.rows import BilledRow, PartRow
+from hpcflow.resources import install_extra
 from tests.costs.billed import content, row
 
 HOSTILE = "<script>alert(1)</script>"
@@ -179,7 +180,7 @@ def test_without_matplotlib_it_is_said_what_to_install(
     monkeypatch.setattr(plots, "find_spec", lambda _: None)
     with pytest.raises(InputError, match="matplotlib") as error:
         page(content(rows))
-    assert error.value.next_action == "pip install 'hpcflow[reports]'"
+    assert error.value.next_action == install_extra("reports")
 
 
 def test_where_nothing_has_a_price_nobody_knows_what_was_saved() -> None:

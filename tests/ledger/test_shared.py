@@ -228,7 +228,7 @@ def test_tables_that_somebody_has_changed_are_told_with_what_to_type(
     with open_ledger(ledger_url) as ledger:
         catch_up(ledger, [run_dir])
         ledger.connection().execute(harm)
-    with pytest.raises(LedgerError, match=r"hpcflow ledger|pip install --upgrade") as caught:
+    with pytest.raises(LedgerError, match=r"hpcflow ledger|update it") as caught:
         _open_and_look(ledger_url)
     assert "is the server up?" not in str(caught.value)
 

@@ -20,6 +20,7 @@ from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.store import open_ledger
 from hpcflow.ledger.url import parse_url
 from hpcflow.projection import check
+from hpcflow.resources import install_extra
 from hpcflow.storage.runs import list_runs
 from hpcflow.testing.cluster import Postgres, poll
 from tests.requeue.test_daemon import Process, preempted
@@ -208,7 +209,7 @@ def test_a_driver_that_is_not_there_is_said_with_what_to_type(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(LedgerError, match="cannot speak to Postgres") as caught:
         Connection(parse_url("postgresql://nowhere/ledger"))
-    assert next_step(caught.value) == " → install its driver: pip install 'hpcflow[postgres]'"
+    assert next_step(caught.value) == f" → install its driver: {install_extra('postgres')}"
 
 
 def test_a_daemon_that_is_started_before_its_database_waits_for_it(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from matplotlib.image import imread
 from optuna.importance import get_param_importances
 
 from hpcflow.errors import InputError, StorageError
+from hpcflow.resources import install_extra
 from hpcflow.sweeps.plots.curves import MOST_LINES
 from hpcflow.sweeps.plots.drawing import page, picture
 from hpcflow.sweeps.plots.figures import Figure, LeftOut, figures_of
@@ -298,13 +299,12 @@ def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     plots = draw(progress, tmp_path / "plots")
     assert {path.suffix for path in (tmp_path / "plots").iterdir()} == {".png"}
     assert all(each.html is None for each in plots.figures)
-    assert LeftOut("*.html", "plotly is not installed: pip install 'hpcflow[sweeps]'") in (
-        plots.left_out
-    )
+    told = f"plotly is not installed: {install_extra('sweeps')}"
+    assert LeftOut("*.html", told) in plots.left_out
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match="figures need matplotlib or plotly") as error:
         draw(progress, tmp_path / "none")
-    assert error.value.next_action == "pip install 'hpcflow[sweeps]'"
+    assert error.value.next_action == install_extra("sweeps")
     assert not (tmp_path / "none").exists()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from hpcflow.errors import InputError, Where
 from hpcflow.filesystem import is_shared
 from hpcflow.ledger.url import parse_url
+from hpcflow.resources import doc_page
 from hpcflow.settings import Settings
 
 
@@ -25,8 +26,8 @@ def require_ledger_for_jobs(settings: Settings) -> None:
     if not url.is_own:
         return
     action = (
-        "put the ledger into Postgres (docs/ledger.md), or let the daemon live on a login node: "
-        "hpcflow daemon install --cron, or --systemd"
+        "let the daemon live on a login node: hpcflow daemon install --cron, or --systemd; or put "
+        f"the ledger into Postgres: {doc_page('ledger')}"
     )
     where = Where(key="ledger")
     if is_shared(url.path):

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.errors import InputError, Where
+from hpcflow.resources import install_extra
 from hpcflow.sweeps.plots.figures import Figure
 from hpcflow.sweeps.study import quiet
 from hpcflow.working_dir import import_matplotlib
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as Picture
 
-INSTALL: Final = "pip install 'hpcflow[sweeps]'"
+INSTALL: Final = install_extra("sweeps")
 _DPI: Final = 120
 #: Agg draws no picture that is wider or higher than 65,536.
 _MOST_PIXELS: Final = 30_000

@@ -6,6 +6,7 @@ from typing import Final
 
 from hpcflow.errors import LedgerError, shell_word
 from hpcflow.ledger.url import DatabaseUrl, redact
+from hpcflow.resources import install_extra
 from hpcflow.settings import Settings
 from hpcflow.sweeps.published.place import database_of, schema_of, shown_study_url
 
@@ -45,7 +46,7 @@ def _words(settings: Settings, database: DatabaseUrl, error: BaseException) -> t
     if any(word in said for word in _HELD):
         return said, "another session holds a lock; the next round tries again"
     if isinstance(error, ImportError):
-        return said, "install what speaks to it: pip install 'hpcflow[postgres]'"
+        return said, "install what speaks to it: " + install_extra("postgres")
     name = type(error).__name__
     safe = _without_password(database, said) or name
     return safe, "is the server up? The journal has everything; the next round tries again"
