@@ -65,10 +65,10 @@ def newest_answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobI
     said = known.get(attempt.job_id or "")
     if not said:
         return None
-    if said[-1].source == "queue" and said[-1].job_name == attempt.job_name:
+    if said[-1].source != "accounting" and said[-1].job_name == attempt.job_name:
         return said[-1]  # as a rule, and there may be ten thousand
     job = _newest_about(attempt, said)
-    if job is None or job.source == "queue":
+    if job is None or job.source != "accounting":
         return job
     return job if is_end(job) else None
 

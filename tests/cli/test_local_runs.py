@@ -34,6 +34,15 @@ def test_a_failed_run_says_so_and_can_be_sent_again(desk: Desk) -> None:
     assert [attempt["attempt"] for attempt in again["attempts"]] == [1, 2]
 
 
+def test_a_job_that_runs_is_seen_running(desk: Desk) -> None:
+    run = desk.json("run", desk.config("slow", "until test -e go; do sleep 0.1; done"))
+    poll(lambda: desk.json("show", "slow")["attempts"][0]["started_at"], 60, "it never started")
+    (attempt,) = desk.json("show", "slow")["attempts"]
+    (desk.folder / "go").touch()
+    assert (attempt["state"], attempt["raw_state"]) == ("running", "RUNNING")
+    assert desk.json("wait", run["run_id"])["state"] == "completed"
+
+
 def test_on_the_second_day_the_name_is_enough_to_look_and_not_to_cancel(desk: Desk) -> None:
     first, second = (
         desk.json("run", desk.config("daily", f"echo day {day}"), "--wait")["run_id"]
