@@ -26,9 +26,9 @@ scope_argument = click.argument("scope", metavar="SCOPE")
 why_option = click.option("--why", help="Why, for the history.")
 
 
-@click.group("budget", short_help="What may be spent, and what is left.")
+@click.group("budget", short_help="Set spending limits; show what is left.")
 def command() -> None:
-    """What a project, a user, a sweep or a run may spend.
+    """Set what a project, a user, a sweep or a run may spend, and show what is left.
 
     SCOPE is like project:vision, user:ada, sweep:ID or run:ID.
     """
@@ -36,24 +36,24 @@ def command() -> None:
 
 @command.command("set")
 @scope_argument
-@click.option("--hard", metavar="AMOUNT", help="Nothing is sent that may lead beyond; or `none`.")
-@click.option("--soft", metavar="AMOUNT", help="Warn from here on; or `none`.")
+@click.option("--hard", metavar="AMOUNT", help="No submission may exceed it; or `none`.")
+@click.option("--soft", metavar="AMOUNT", help="hpcflow warns from this amount on; or `none`.")
 @click.option(
     "--unit",
     type=click.Choice(tuple(_UNITS)),
     default="usd",
     show_default=True,
-    help="Of what. A budget can limit several.",
+    help="Unit of the amounts. A budget can limit several.",
 )
 @click.option(
     "--per",
     type=click.Choice(("month", "ever")),
-    help="Count what ended in this month (UTC), or all. Default: as it was; `ever` for a new one.",
+    help="Count what ended in this month (UTC), or all. Default: unchanged; `ever` for a new one.",
 )
 @click.option(
     "--on-exceeded",
     type=click.Choice(("finish", "save_and_stop")),
-    help="What becomes of jobs that run when a hard limit is reached. Default: as it was; "
+    help="What happens to running jobs when a hard limit is reached. Default: unchanged; "
     "`finish` for a new one.",
 )
 @why_option

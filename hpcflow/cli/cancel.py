@@ -27,13 +27,13 @@ class _Cancelled:
     error: HpcflowError | None = None
 
 
-@click.command("cancel", short_help="Stop runs for good.")
+@click.command("cancel", short_help="Cancel runs. Their checkpoints stay.")
 @runs_argument
 @json_option
 def command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Stop each RUN for good. Its checkpoints stay; `hpcflow resume` can bring it back.
+    """Cancel each RUN. Its checkpoints stay; `hpcflow resume` continues it.
 
-    Each is handled by itself, whatever happens to the others.
+    An error with one run does not affect the others.
     """
     session = Session()
     # All requests first: they outlive a scheduler that cannot be reached.

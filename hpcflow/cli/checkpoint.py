@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _SHOWN = 1000
 
 
-@click.group("checkpoint", short_help="Checkpoints of a run: look, verify, prune, export.")
+@click.group("checkpoint", short_help="List, verify, prune and export the checkpoints of a run.")
 def command() -> None:
-    """The checkpoints of a run: which there are, why each is kept, whether they are whole."""
+    """List, verify, prune and export the checkpoints of a run."""
 
 
 command.add_command(export_command)
@@ -44,12 +44,11 @@ command.add_command(export_command)
 def ls_command(run: str, as_json: bool) -> int:
     """List the checkpoints of RUN, and why each is kept.
 
-    A checkpoint is "complete" when its manifest and all its files are there in their sizes
-    (`verify` reads them), "torn" when they are not, "foreign" when nothing proves that hpcflow made
-    it for this run.
-    Below them is what has no name yet or no more: "being written", "left behind" by a kill, or "set
-    aside" for a checkpoint that came in its place. The table lists the newest 1000 complete
-    ones; --json lists all.
+    A checkpoint is "complete" if its manifest and all its files are there, in the right sizes;
+    `hpcflow checkpoint verify` also compares checksums. Otherwise it is "torn". It is "foreign" if
+    nothing proves that hpcflow made it for this run. Incomplete folders follow: "being written",
+    "left behind" by a kill, or "set aside" for another checkpoint of the same train step. The table
+    lists the newest 1000 complete checkpoints; --json lists all.
     """
     from hpcflow.launch.checkpoints import survey
 
@@ -83,7 +82,7 @@ def ls_command(run: str, as_json: bool) -> int:
 @click.argument("train_step", type=click.IntRange(min=0))
 @json_option
 def show_command(run: str, train_step: int, as_json: bool) -> int:
-    """Show the checkpoint of TRAIN_STEP of RUN: who made it, and its files."""
+    """Show the checkpoint of RUN at TRAIN_STEP: its attempt, metrics and files."""
     from hpcflow.launch.checkpoints import survey
     from hpcflow.runtime.manifest import CheckpointError, read_manifest
 
@@ -126,9 +125,9 @@ def show_command(run: str, train_step: int, as_json: bool) -> int:
 @click.argument("train_step", type=click.IntRange(min=0), required=False)
 @json_option
 def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
-    """Read every file of all checkpoints of RUN, or of that of TRAIN_STEP, and compare checksums.
+    """Compare all checkpoints of RUN, or that of TRAIN_STEP, with their checksums.
 
-    Exit code 1 if one is not whole; it says which file.
+    It names each damaged file; then the exit code is 1.
     """
     from hpcflow.errors import NotFoundError
     from hpcflow.launch.checkpoints import survey, why_not_whole
@@ -159,20 +158,20 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
 
 @command.command("prune")
 @run_argument
-@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @click.option(
     "--keep-last",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Keep the newest N instead of what the config says.",
+    help="Keep the newest N, whatever the config says.",
 )
 @json_option
 def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool) -> int:
-    """Remove the checkpoints of RUN that its config does not keep, and what was left behind.
+    """Remove the checkpoints of RUN that its config does not keep, and what killed saves left.
 
-    The same rule as in the job: `checkpoint.keep_last`, `keep_best` and `keep_every`. The newest
-    complete one is verified first and always stays, and so does what a live attempt resumes from,
-    the final model, and files that hpcflow did not create for this run.
+    The rule is that of the job: `checkpoint.keep_last`, `keep_best` and `keep_every`. hpcflow
+    verifies the newest complete checkpoint first, and keeps it. It also keeps the final model, the
+    checkpoint that an active attempt resumes from, and files that it did not create for this run.
     """
     from hpcflow.launch.checkpoints import prune
     from hpcflow.storage.runs import is_gone

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def command(run: str, target: Path, train_step: int | None, best: bool, as_json: bool) -> int:
     """Copy a checkpoint of RUN to TARGET, a folder that does not exist yet.
 
-    Every file is compared with its checksum while it is copied, and TARGET appears when all of it
-    is there. It is a checkpoint like the one it was copied from, with its manifest.
+    It compares every file with its checksum. TARGET appears when the copy is complete, and is a
+    checkpoint, too, with its manifest.
     """
     from hpcflow.errors import InputError
     from hpcflow.launch.checkpoints import survey

@@ -25,9 +25,9 @@ _BY: Final = (
 _WORST: Final = 10
 
 
-@click.group("cost", short_help="What was spent, and on what.")
+@click.group("cost", short_help="Show what runs cost, and what was wasted.")
 def command() -> None:
-    """What was spent, by what Slurm's accounting says of every attempt."""
+    """Show what runs cost, by Slurm's accounting of every attempt."""
 
 
 @command.command("report")

@@ -35,7 +35,7 @@ def ago_or_day(_ctx: click.Context, param: click.Parameter, value: str | None) -
             return day.astimezone(timezone.utc) if day.tzinfo else day.replace(tzinfo=timezone.utc)
         return timedelta(seconds=parse_duration_s(value))
     except (ValueError, OverflowError):  # its zone puts it before the first year, or after the last
-        said = f"expected so long ago, like 30d, or a day, like 2026-07-01; got {value!r}"
+        said = f"expected an age such as 30d, or a day such as 2026-07-01; got {value!r}"
         raise click.BadParameter(said, param=param) from None
 
 

@@ -36,23 +36,24 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     short_help="Supervise your runs; resubmit those that stopped early.",
     epilog=more_in("operations", "states"),
 )
-@click.option("--once", is_flag=True, help="One round, then end: for cron.")
+@click.option("--once", is_flag=True, help="Make one round, then exit. For cron.")
 @click.option(
     "--interval",
     "interval_s",
     type=click.FloatRange(min=1),
     callback=finite,
     metavar="SECONDS",
-    help="Between two rounds. Default: 10.",
+    help="Time between two rounds. Default: 10.",
 )
 @json_option
 @click.pass_context
 def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: bool) -> int:
-    """Watch all your runs, and send each again until it is completed or a rule says stop. Sweeps
-    that are under way get a round, too.
+    """Supervise your runs: resubmit each that stopped early, until it is completed or a rule stops
+    it.
 
-    What happens to a run that was preempted, timed out, lost its node or crashed, `retry` in its
-    config says. Any number may run; one of them acts.
+    It also makes the rounds of your active sweeps. After a preemption, a timeout, a node failure or
+    a crash, it does what `retry` in the run's config says. You can start several daemons: one acts,
+    the others are spares.
     """
     if ctx.invoked_subcommand is not None:
         if once or interval_s is not None or as_json:
@@ -114,20 +115,20 @@ def status_command(as_json: bool) -> int:
         print_json({"is_alive": seen.is_alive, "lease": lease, "installed": known})
         return 0 if seen.is_alive else 1
     if lease is None:
-        echo("no daemon has run yet; start one: hpcflow daemon, or hpcflow daemon --once from cron")
+        echo("no daemon has run yet; install one: hpcflow daemon install")
     else:
-        word = "is" if seen.is_alive else "was"
+        word = "is the active daemon" if seen.is_alive else "was the last daemon"
         echo(
-            f"process {lease.pid} on {lease.host} {word} at it; "
-            f"last heard of on {lease.renewed_at:%Y-%m-%d %H:%M:%S} UTC"
+            f"process {lease.pid} on {lease.host} {word}; "
+            f"it renewed its lease on {lease.renewed_at:%Y-%m-%d %H:%M:%S} UTC"
         )
         if seen.has_died and lease.is_alive(now):
             echo(
-                "it died without giving its lease back; another one acts from "
+                "it was killed and still has the lease; another daemon can act from "
                 f"{lease.expires_at:%H:%M:%S} UTC on"
             )
     for name, what in installed.items():
-        text = f"not known: {what.message}" if isinstance(what, HpcflowError) else what
+        text = f"unknown: {what.message}" if isinstance(what, HpcflowError) else what
         echo(f"installed by --{name}: {text}")
     return 0 if seen.is_alive else 1
 
@@ -220,7 +221,7 @@ def _say_start(around: Surroundings, session: Session, interval_s: float, *, as_
     echo(
         f"{session.clock.now():%Y-%m-%d %H:%M:%S}  supervising the runs of {settings.user} in "
         f"{settings.home.path}, on {', '.join(sorted(sites)) or 'no known site'}, "
-        f"{'unknown how many' if count is None else count} under way; ledger {around.ledger.url}; "
+        f"{'an unknown number' if count is None else count} active; ledger {around.ledger.url}; "
         f"a round every {interval_s:g} s"
     )
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _WAYS: Final = (
     ("cron", "A line in your crontab: one round every minute."),
     ("scrontab", "An entry in Slurm's own crontab: one round every five minutes, as a job."),
-    ("systemd", "A unit of your own systemd: the loop."),
-    ("slurm", "A small job that sends its own successor: the loop."),
+    ("systemd", "A unit of your own systemd, which runs all the time."),
+    ("slurm", "A small job that runs all the time and submits its own successor."),
 )
 
 
@@ -38,26 +38,26 @@ def _choice(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(
     "install",
-    short_help="Keep the daemon at work when you are logged out.",
+    short_help="Keep the daemon running while you are logged out.",
     epilog=more_in("operations"),
 )
 @_choice
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-@click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="-- OPTION...")
+@click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
 def install_command(
     yes: bool, as_json: bool, sbatch_options: tuple[str, ...], **chosen: bool
 ) -> int:
-    """Show what keeps the daemon at work when you are logged out, ask, and write it.
+    """Keep the daemon running while you are logged out: show what will be written, ask, write it.
 
-    Without an option, it takes the first way that this machine allows: --systemd (if you may
-    linger), --cron, --scrontab, --slurm. OPTIONs are sbatch's, for the jobs of --scrontab and
-    --slurm, such as `-- --partition=serial --account=physics`.
+    Without an option, it takes the first that this machine allows of --systemd (if you may linger),
+    --cron, --scrontab and --slurm. sbatch gets each OPTION, for the jobs of --scrontab and --slurm,
+    such as `-- --partition=serial --account=physics`.
     """
     ways = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(ways) > 1:
         raise InputError(
-            "name one way", next_action="hpcflow daemon install --cron (or another: see --help)"
+            "several ways are given", next_action="give one, such as: hpcflow daemon install --cron"
         )
     way = way_named(ways[0] if ways else None, load_settings(), sbatch_options)
     return show_and_write(way, yes=yes, as_json=as_json, look="hpcflow daemon status")
@@ -75,7 +75,7 @@ def way_named(name: str | None, settings: Settings, sbatch_options: Sequence[str
     name = name or next(allowed_ways(settings))
     if sbatch_options and name not in ("scrontab", "slurm"):
         raise InputError(
-            f"--{name} sends no job, and takes no options of sbatch",
+            f"--{name} submits no job, so it takes no options of sbatch",
             next_action=f"hpcflow daemon install --{name}",
         )
     return way_to_install(name, settings, sbatch_options)
@@ -93,11 +93,12 @@ def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:
     """
     plan = way.plan()
     if not as_json:
-        echo_lines(f"This is written, {plan}")
+        echo_lines(f"This will be written: {plan}")
     if not yes:
         if as_json or not sys.stdin.isatty():
             raise InputError(
-                "nothing was written: there is no terminal to ask at", next_action="add --yes"
+                "nothing was written: stdin is no terminal, so the command cannot ask",
+                next_action="add --yes",
             )
         if not ask("Write it?"):
             echo("nothing was written")
@@ -110,7 +111,7 @@ def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:
     return 0
 
 
-@click.command("uninstall", short_help="Take away what `install` wrote.")
+@click.command("uninstall", short_help="Remove what `install` wrote.")
 @_choice
 @json_option
 def uninstall_command(as_json: bool, **chosen: bool) -> int:

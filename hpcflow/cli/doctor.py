@@ -23,15 +23,15 @@ _COLUMNS: Final = (
 )
 
 
-@click.command("doctor", short_help="Show what is wrong on this machine, and what to type.")
+@click.command("doctor", short_help="Check this machine: what is wrong, and what to type.")
 @site_option
 @json_option
 def command(site: str | None, as_json: bool) -> int:
-    """Check all that a run needs from this machine; exit 1 if a run would fail or wait for good.
+    """Check what runs need from this machine; exit 1 if a run would fail or stay pending.
 
-    It looks at Slurm, the site file, scratch, your accounts, the environment, the ledger, the
-    daemon, the mirror and the clock, and asks sbatch whether it would take a job. It sends none. A
-    check that gets no answer is given up after 30 seconds.
+    It checks Slurm, the site file, scratch, your accounts, the environment, the ledger, the daemon,
+    the mirror and the clock. `sbatch --test-only` checks a job; no job is submitted. A check fails
+    if it gets no answer within 30 seconds.
     """
     from hpcflow.cli.doctor_checks import check_all
     from hpcflow.sites.check import Level

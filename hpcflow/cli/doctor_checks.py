@@ -124,7 +124,7 @@ def _slurm(session: Session, site: Site) -> Iterator[Check]:
     from hpcflow.sites.check import check
 
     if site.scheduler is not SchedulerKind.SLURM:
-        yield Check("Slurm", Level.OK, "none: runs are processes of this machine")
+        yield Check("Slurm", Level.OK, "not used: runs are processes on this machine")
         return
     path = session.settings.environ.get("PATH")
     wanted = (*_PROGRAMS, *(_OF_ACCOUNTING if site.has_accounting else ()))
@@ -155,7 +155,7 @@ def _account(session: Session, site: Site) -> Iterator[Check]:
         return
     standing = session.connect(site).standing(user)
     if standing is None:
-        yield Check("account", Level.OK, "no accounting answers, so jobs need no account")
+        yield Check("account", Level.OK, "Slurm has no accounting, so jobs need no account")
         return
     accounts = sorted({each.account for each in standing.associations})
     if accounts:
@@ -165,7 +165,7 @@ def _account(session: Session, site: Site) -> Iterator[Check]:
         what = f"Slurm knows no account of {user}"
         yield Check("account", Level.WARNING, what, "ask the site's staff for one")
     for each in standing.missing:
-        yield Check("account", Level.WARNING, f"not known: {each}", "see: hpcflow limits")
+        yield Check("account", Level.WARNING, f"unknown: {each}", "see: hpcflow limits")
 
 
 def _clock(site: Site) -> Iterator[Check]:
@@ -182,7 +182,7 @@ def _clock(site: Site) -> Iterator[Check]:
         return
     off = abs(clock.now() - told)
     if off < _CLOCK_OFF:
-        yield Check("clock", Level.OK, "as the controller's")
+        yield Check("clock", Level.OK, "the same as the controller's")
         return
     what = f"{format_duration(off.total_seconds())} off the controller's"
     level = Level.ERROR if off >= _CLOCK_REFUSED else Level.WARNING
@@ -222,7 +222,7 @@ def _job(session: Session, site: Site, site_name: str | None) -> Iterator[Check]
     if not said:
         where = f"partition {plan.run.partition}"
         account = plan.placement.account
-        what = f"would be taken, {where}" + (f", account {account}" if account else "")
+        what = f"accepted, {where}" + (f", account {account}" if account else "")
         yield Check("job", Level.OK, what)
 
 
@@ -276,7 +276,7 @@ def _daemon(session: Session, site: Site | None) -> Iterator[Check]:
         what = f"process {seen.lease.pid} on {seen.lease.host} supervises your runs"
         yield Check("daemon", Level.OK, what)
     elif seen.has_rounds:
-        yield Check("daemon", Level.OK, "single rounds are made, as by cron")
+        yield Check("daemon", Level.OK, "cron or Slurm's crontab starts the rounds of the daemon")
     else:
         is_needed = site is None or any(each.preemptible for each in site.partitions.values())
         level = Level.ERROR if is_needed else Level.WARNING
@@ -292,7 +292,7 @@ def _ways(session: Session) -> Iterator[Check]:
     except HpcflowError as error:
         yield _wrong("daemon install", error, Level.WARNING)
         return
-    yield Check("daemon install", Level.OK, f"possible by {allowed}")
+    yield Check("daemon install", Level.OK, f"allowed here: {allowed}")
 
 
 def _in_two(name: str, message: str, level: Level = Level.WARNING) -> Check:

@@ -30,7 +30,7 @@ _BY: Final = ("user", "project", "partition", "account")
 _MOST_NAMED: Final = 10
 
 
-@click.command("efficiency", short_help="What was asked for against what was used, and advice.")
+@click.command("efficiency", short_help="Compare resources requested with resources used.")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--by", "key", type=click.Choice(_BY), help="Sums across runs, by this.")
 @since_option
@@ -45,8 +45,8 @@ def command(
     user: str | None,
     as_json: bool,
 ) -> int:
-    """Show what RUN asked for and what it used, and advise what to ask for the next time; or, with
-    --by, sum that up across runs.
+    """Compare the resources that RUN requested with those that it used, and advise what to request.
+    With --by, sum that up across runs.
 
     \b
     hpcflow efficiency digits

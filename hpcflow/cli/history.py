@@ -38,16 +38,16 @@ _WISHES: Final = {
 }
 
 
-@click.command("history", short_help="Tell the story of a run, attempt by attempt.")
+@click.command("history", short_help="Show the attempts and decisions of a run, in order.")
 @run_argument
 @json_option
 def command(run: str, as_json: bool) -> int:
-    """Tell what each attempt of RUN waited for, did and lost, and what was decided, and when.
+    """Show the attempts of RUN, in order: times pending and running, lost work, and each decision.
 
-    All times are UTC. With --json, "attempts" has the attempts, and "entries" what was said in or
-    after them, in the order of the journal: each with its time ("at"), "attempt" (0 before the
-    first job) and "kind"; decisions and stalls with "action", "rule" and "why", a wait also with
-    "not_before"; requests (held, released, resumed, cancel_requested) with "by".
+    All times are UTC. With --json, "attempts" has the attempts, and "entries" the other records, in
+    the order of the journal: each with its time ("at"), "attempt" (0 before the first job) and
+    "kind"; decisions and stalls with "action", "rule" and "why", a wait also with "not_before";
+    requests (held, released, resumed, cancel_requested) with "by".
     """
     from hpcflow.errors import StorageError
     from hpcflow.requeue.history import history

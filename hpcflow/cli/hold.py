@@ -8,13 +8,13 @@ from hpcflow.cli.arguments import json_option, runs_argument
 from hpcflow.cli.hold_release import append_requests
 
 
-@click.command("hold", short_help="Keep runs from being sent again.")
+@click.command("hold", short_help="Do not resubmit runs until they are released.")
 @runs_argument
 @json_option
 def command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Keep each RUN from being sent again until `hpcflow release`. Running jobs are not affected.
+    """Do not resubmit each RUN until `hpcflow release`. Running jobs are not affected.
 
-    Each is handled by itself, whatever happens to the others.
+    An error with one run does not affect the others.
     """
     from hpcflow.model.journal import Held
 

@@ -17,9 +17,9 @@ from hpcflow.model.units import counted
 from hpcflow.terminal import echo, progress
 
 
-@click.group("ledger", short_help="The ledger: rebuild, check, upgrade.")
+@click.group("ledger", short_help="Rebuild, check or upgrade the ledger.")
 def command() -> None:
-    """The database of runs: an index of the run directories, made again at any time."""
+    """Rebuild, check or upgrade the ledger: the database that indexes the run directories."""
 
 
 @command.command("rebuild")

@@ -25,14 +25,14 @@ _POLLS_PER_REFRESH = 10
 _BLOCK_BYTES = 1 << 16
 
 
-@click.command("logs", short_help="Print what a run printed.")
+@click.command("logs", short_help="Print the log of a run.")
 @run_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the attempt has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Print until the attempt has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--attempt", type=click.IntRange(min=1), help="Default: the last one.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Which attempt. Default: the last.")
 @click.option("--json", "as_json", is_flag=True, help="Print the paths of the logs as JSON.")
 def command(run: str, follow: bool, tail: int | None, attempt: int | None, as_json: bool) -> int:
-    """Print what RUN printed: the log of its last attempt, to which all ranks write.
+    """Print the log of the last attempt of RUN, to which all ranks write.
 
     On a terminal, colours and control characters are removed. A pipe or a file gets every byte.
     """

@@ -70,7 +70,7 @@ _SORTS: Final[dict[str, Callable[[RunView], Any]]] = {
     type=click.Choice(list(_SORTS)),
     default="created",
     show_default=True,
-    help="Sort by this: created, gpu-hours and cost in descending order.",
+    help="Sort by this; created, gpu-hours and cost in descending order.",
 )
 @click.option(
     "--limit",

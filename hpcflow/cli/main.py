@@ -35,38 +35,38 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "plan": ("hpcflow.cli.plan", "Show where a run could go, at what cost, and when."),
     "ls": ("hpcflow.cli.ls", "List runs."),
     "show": ("hpcflow.cli.show", "Show one run: attempts, checkpoints, metrics."),
-    "why": ("hpcflow.cli.why", "Tell why a run waits, and what to try next."),
-    "logs": ("hpcflow.cli.logs", "Print what a run printed."),
+    "why": ("hpcflow.cli.why", "Show why a run is pending or stopped, and what to type."),
+    "logs": ("hpcflow.cli.logs", "Print the log of a run."),
     "ssh": ("hpcflow.cli.ssh", "Open a shell inside the running job of a run."),
     "tensorboard": ("hpcflow.cli.tensorboard", "Start TensorBoard on the logs of runs."),
     "wait": ("hpcflow.cli.wait", "Wait until no attempt of a run is pending or running."),
-    "cancel": ("hpcflow.cli.cancel", "Stop runs for good."),
-    "resume": ("hpcflow.cli.resume", "Send a run again, from its last checkpoint."),
-    "hold": ("hpcflow.cli.hold", "Keep runs from being sent again."),
-    "release": ("hpcflow.cli.release", "Let held or stopped runs go on."),
-    "history": ("hpcflow.cli.history", "Tell the story of a run, attempt by attempt."),
+    "cancel": ("hpcflow.cli.cancel", "Cancel runs. Their checkpoints stay."),
+    "resume": ("hpcflow.cli.resume", "Resubmit a run from its last complete checkpoint."),
+    "hold": ("hpcflow.cli.hold", "Do not resubmit runs until they are released."),
+    "release": ("hpcflow.cli.release", "Continue held or stopped runs."),
+    "history": ("hpcflow.cli.history", "Show the attempts and decisions of a run, in order."),
     "checkpoint": (
         "hpcflow.cli.checkpoint",
-        "Checkpoints of a run: look, verify, prune, export.",
+        "List, verify, prune and export the checkpoints of a run.",
     ),
-    "scratch": ("hpcflow.cli.scratch", "Show what lies on scratch, and when it is purged."),
-    "mirror": ("hpcflow.cli.mirror", "Copy checkpoints to the object store; see how far it is."),
+    "scratch": ("hpcflow.cli.scratch", "Show the space of your runs, and what is purged when."),
+    "mirror": ("hpcflow.cli.mirror", "Copy checkpoints to the object store; show the progress."),
     "restore": ("hpcflow.cli.restore", "Fetch a run, or what it lacks, from its mirror."),
-    "sweep": ("hpcflow.cli.sweep", "Many runs of one program: hyperparameter search."),
-    "cost": ("hpcflow.cli.cost", "What was spent, and on what."),
+    "sweep": ("hpcflow.cli.sweep", "Search hyperparameters: many runs of one program."),
+    "cost": ("hpcflow.cli.cost", "Show what runs cost, and what was wasted."),
     "limits": ("hpcflow.cli.limits", "Show your accounts, QOS, limits, use and fair share."),
     "efficiency": (
         "hpcflow.cli.efficiency",
-        "What was asked for against what was used, and advice.",
+        "Compare resources requested with resources used.",
     ),
     "estimate": ("hpcflow.cli.estimate", "Estimate how much GPU memory a training takes."),
-    "budget": ("hpcflow.cli.budget", "What may be spent, and what is left."),
-    "nodes": ("hpcflow.cli.nodes", "Show which nodes have failed runs of late."),
+    "budget": ("hpcflow.cli.budget", "Set spending limits; show what is left."),
+    "nodes": ("hpcflow.cli.nodes", "Show which nodes failed runs, and which are excluded."),
     "daemon": ("hpcflow.cli.daemon", "Supervise your runs; resubmit those that stopped early."),
-    "setup": ("hpcflow.cli.setup", "Prepare hpcflow on this cluster, once."),
-    "doctor": ("hpcflow.cli.doctor", "Show what is wrong on this machine, and what to type."),
-    "site": ("hpcflow.cli.site", "Clusters: list, show, check, detect."),
-    "ledger": ("hpcflow.cli.ledger", "The ledger: rebuild, check, upgrade."),
+    "setup": ("hpcflow.cli.setup", "Prepare this cluster for hpcflow. Run it once."),
+    "doctor": ("hpcflow.cli.doctor", "Check this machine: what is wrong, and what to type."),
+    "site": ("hpcflow.cli.site", "List, show, check and detect clusters."),
+    "ledger": ("hpcflow.cli.ledger", "Rebuild, check or upgrade the ledger."),
     "version": ("hpcflow.cli.version", "Print versions."),
     "completion": ("hpcflow.cli.completion", "Print the shell's completion script."),
 }
@@ -126,7 +126,7 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Training runs that survive a Slurm cluster.
 
-    Exit codes: 0 fine, 1 it failed, 2 your input was wrong, 130 interrupted.
+    Exit codes: 0 success, 1 failure, 2 wrong input, 130 interrupted.
     """
 
 

@@ -33,7 +33,7 @@ _BAR_CHARS: Final = 20
 @click.group(
     "mirror",
     invoke_without_command=True,
-    short_help="Copy checkpoints to the object store; see how far it is.",
+    short_help="Copy checkpoints to the object store; show the progress.",
 )
 @click.option("--once", is_flag=True, help="One pass over all runs, then end.")
 @json_option

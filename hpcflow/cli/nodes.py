@@ -48,15 +48,15 @@ class _Line:
 @click.group(
     "nodes",
     invoke_without_command=True,
-    short_help="Show which nodes have failed runs of late.",
+    short_help="Show which nodes failed runs, and which are excluded.",
 )
 @site_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
-    """Show which nodes have failed runs of late, which of them are excluded for it, and why.
+    """Show which nodes failed runs lately, which of them are excluded, and why.
 
-    What is sent again keeps away from those that are excluded, unless its config says
+    Resubmitted attempts exclude these nodes, unless the config has
     `retry: {avoid_bad_nodes: false}`.
     """
     if ctx.invoked_subcommand is not None:
@@ -80,7 +80,7 @@ def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
 @json_option
 @click.pass_context
 def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bool) -> int:
-    """Let what happened on NODE until now say nothing against it any more, for your own runs."""
+    """Ignore all failures on NODE until now, for your own runs: it was repaired."""
     from hpcflow.storage.forgiven import forgive
 
     # `nodes --site X forgive N` means the same as `nodes forgive N --site X`.

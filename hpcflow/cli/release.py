@@ -8,13 +8,13 @@ from hpcflow.cli.arguments import json_option, runs_argument
 from hpcflow.cli.hold_release import append_requests
 
 
-@click.command("release", short_help="Let held or stopped runs go on.")
+@click.command("release", short_help="Continue held or stopped runs.")
 @runs_argument
 @json_option
 def command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Let each RUN that was held, or stopped by a rule, go on. Its retry budgets start again.
+    """Continue each RUN that was held, or that a rule stopped. Its retry budgets start again.
 
-    Each is handled by itself, whatever happens to the others.
+    An error with one run does not affect the others.
     """
     from hpcflow.model.journal import Released
 

@@ -10,7 +10,7 @@ from hpcflow.cli.session import Session, only_warned, warn
 from hpcflow.terminal import echo
 
 
-@click.command("resume", short_help="Send a run again, from its last checkpoint.")
+@click.command("resume", short_help="Resubmit a run from its last complete checkpoint.")
 @run_argument
 @set_option
 @click.option(
@@ -21,11 +21,11 @@ from hpcflow.terminal import echo
 )
 @json_option
 def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_json: bool) -> int:
-    """Send RUN again: from its last complete checkpoint, or for the first time.
+    """Resubmit RUN from its last complete checkpoint, or submit it if it has no attempt yet.
 
-    With --set it asks for something else from now on: other nodes, another partition, more time.
-    A completed run trains on from its final checkpoint if --set changes its params or args, such as
-    --set params.epochs=10. That checkpoint stays as the result until then.
+    --set changes the config of RUN from now on: other nodes, another partition, more time. To train
+    a completed run further, change its params or args, such as --set params.epochs=10. hpcflow
+    never removes the checkpoint that the run was completed with.
     """
     from hpcflow.cli.follow import until_still
     from hpcflow.launch.preflight import shortage

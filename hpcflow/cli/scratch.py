@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _LISTED = 5
 
 
-@click.command("scratch", short_help="Show what lies on scratch, and when it is purged.")
+@click.command("scratch", short_help="Show the space of your runs, and what is purged when.")
 @json_option
 def command(as_json: bool) -> int:
-    """Show what your runs take on scratch, what is purged when, and what is not mirrored yet.
+    """Show the space of your runs on scratch, what is purged when, and what is not mirrored yet.
 
-    PURGED says when the first file goes of what a run would go on from, which is its newest
-    complete checkpoint: so many days after it was last read or written as the site's file says
-    under `scratch.purge_days`. What is purged first stands first.
+    PURGED is the time at which the site purges the first file of the run's newest complete
+    checkpoint: `scratch.purge_days` of the site file after the last access to it. The run that is
+    purged first comes first.
     """
     from hpcflow.launch.scratch import survey_scratch
     from hpcflow.sites.schema import Site

@@ -15,11 +15,11 @@ from hpcflow.terminal import ask, echo, echo_as_is
 _TRIAL_MIN: Final = 2
 
 
-@click.command("setup", short_help="Prepare hpcflow on this cluster, once.")
+@click.command("setup", short_help="Prepare this cluster for hpcflow. Run it once.")
 @site_option
 @set_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="-- OPTION...")
+@click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -28,18 +28,18 @@ def command(
     yes: bool,
     sbatch_options: tuple[str, ...],
 ) -> int:
-    """Find the cluster and write its site file, check this machine, install the daemon, and send a
-    trial of two minutes.
+    """Write the site file of this cluster, check this machine, install the daemon, and submit a
+    trial run of at most two minutes.
 
-    Each step shows what it would do, and asks. What is done already is left as it is, so it can be
-    run again. --set is for the trial, such as `--set resources.account=physics`. OPTIONs are
-    sbatch's, for a daemon that is a job, as of `hpcflow daemon install`.
+    Each step shows what it will do, and asks. You can run setup again: it skips a site file and a
+    daemon that are there. --set changes the trial run, such as --set resources.account=physics.
+    If the daemon runs as a job, sbatch gets each OPTION: see `hpcflow daemon install --help`.
     """
     if not yes and not sys.stdin.isatty():
-        raise InputError("there is no terminal to ask at", next_action="hpcflow setup --yes")
+        raise InputError("stdin is no terminal: cannot ask", next_action="hpcflow setup --yes")
     _find_site(site, yes=yes)
     if not _check(site):
-        echo("correct what is marked error, then type again: hpcflow setup")
+        echo("correct what has the level error, then run it again: hpcflow setup")
         return 1
     _install_daemon(sbatch_options, yes=yes)
     return _try(ctx, site, overrides, yes=yes)
@@ -70,7 +70,7 @@ def _find_site(name: str | None, *, yes: bool) -> None:
         write_site(path, text)
         site = Session().site(None)
         echo(f"wrote {path}; read its comments")
-    echo(f"this is {site.name}: {site.file}")
+    echo(f"this machine is of site {site.name}: {site.file}")
 
 
 def _check(site: str | None) -> bool:
@@ -92,7 +92,7 @@ def _install_daemon(sbatch_options: tuple[str, ...], *, yes: bool) -> None:
     _title("the daemon")
     session = Session()
     if supervision(session.settings, session.clock.now()).has_rounds:
-        echo("one supervises your runs already: hpcflow daemon status")
+        echo("a daemon supervises your runs already: hpcflow daemon status")
         return
     try:
         way = way_named(None, session.settings, sbatch_options)
@@ -113,15 +113,15 @@ def _try(ctx: click.Context, site: str | None, overrides: tuple[str, ...], *, ye
     if not config.exists():
         write_durably(config, TRIAL)
     typed = f"hpcflow run {shell_word(config)} --follow"
-    if not (yes or ask(f"Send a job of at most {_TRIAL_MIN} minutes ({typed})?")):
-        echo(f"nothing was sent; later: {typed}")
+    if not (yes or ask(f"Submit a job of at most {_TRIAL_MIN} minutes ({typed})?")):
+        echo(f"nothing was submitted; to do it later: {typed}")
         return 0
     code: int = ctx.invoke(
         run, config=config, site=site, overrides=overrides,
         dry_run=False, follow=True, wait=False, as_json=False,
     )  # fmt: skip
     if code == 0:
-        echo("all works; your own run: hpcflow run CONFIG --dry-run")
+        echo("the trial is completed; check your own config next: hpcflow run CONFIG --dry-run")
     return code
 
 

@@ -51,11 +51,11 @@ _SHOWN: Final = 10
 @run_argument
 @json_option
 def command(run: str, as_json: bool) -> int:
-    """Show RUN: where it stands, its attempts, checkpoints and metrics.
+    """Show the state, attempts, checkpoints and metrics of RUN.
 
-    If its last attempt failed, it also shows the error, and the last lines of the log.
-    A name that several runs have means the newest of them. For a run of another user, or of another
-    HPCFLOW_HOME, it shows what the ledger knows.
+    If the last attempt failed, it also shows the error, and the last lines of the log. If several
+    runs have the name, it takes the newest. For a run of another user, or of another HPCFLOW_HOME,
+    it shows what the ledger has.
     """
     session = Session()
     try:

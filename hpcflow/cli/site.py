@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from hpcflow.schedulers.slurm.commands import SlurmCommands
 
 
-@click.group("site", short_help="Clusters: list, show, check, detect.")
+@click.group("site", short_help="List, show, check and detect clusters.")
 def command() -> None:
-    """Look at the clusters that hpcflow knows, and teach it a new one."""
+    """List, show and check the site files of clusters, and write one for a new cluster."""
 
 
 @command.command("list")

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 @click.group(
     "sweep",
-    short_help="Many runs of one program: hyperparameter search.",
+    short_help="Search hyperparameters: many runs of one program.",
     epilog=more_in("sweeps", "sweep_reference"),
 )
 def command() -> None:
-    """Hyperparameter sweeps: many runs of one program, driven by cron or the daemon.
+    """Search hyperparameters: many runs of one program, driven by cron or the daemon.
 
     Begin with: hpcflow sweep start SWEEP.yaml --dry-run
     """
@@ -65,10 +65,10 @@ def start_command(
     as_json: bool,
     **of_function: Any,
 ) -> int:
-    """Start the sweep that FILE describes, and send its first trials.
+    """Start the sweep that FILE describes, and submit its first trials.
 
-    FILE is a sweep's YAML, or a function in a Python file. With a function, --set base.KEY=VALUE is
-    about the run that each trial is.
+    FILE is a sweep's YAML, or a function in a Python file. With a function, --set base.KEY=VALUE
+    changes the run of each trial.
 
     \b
     hpcflow sweep start sweep.yaml --set budget.trials=20
@@ -116,10 +116,10 @@ def start_command(
 @sweep_argument(required=False)
 @json_option
 def tick_command(sweep: str | None, as_json: bool) -> int:
-    """One round: collect, tell, prune, ask, send; for all sweeps, or SWEEP alone. For cron.
+    """Make one round of all sweeps, or of SWEEP alone. For cron.
 
-    What else needs a round is given one, too: trials that were preempted are sent again. Where a
-    daemon lives, it does all that by itself.
+    A round collects results, prunes, asks the sampler for new trials and submits them. It also
+    resubmits your runs that stopped early. A daemon makes these rounds by itself.
     """
     # A round is mostly imports, which leave nothing behind to be collected: a tenth of its time.
     gc.disable()
@@ -157,10 +157,10 @@ def _require_ledger_here(session: Session) -> None:
 
 @command.command("stop")
 @sweep_argument()
-@click.option("--cancel", is_flag=True, help="Also end the trials that are under way.")
+@click.option("--cancel", is_flag=True, help="Also cancel active trials.")
 @json_option
 def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
-    """Ask for no more trials of SWEEP; active ones are completed."""
+    """Start no more trials of SWEEP; active ones are completed."""
     from hpcflow.model.sweep_records import StopRequested
     from hpcflow.storage.sweeps import append, find_sweep
     from hpcflow.sweeps.view import look
@@ -213,19 +213,19 @@ def _end_unrecorded(
 
 @command.command("resume")
 @sweep_argument()
-@click.option("--parallel", type=click.IntRange(1, 10_000), help="From now on so many at once.")
+@click.option("--parallel", type=click.IntRange(1, 10_000), help="Trials at once from now on.")
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="budget.KEY=VALUE",
-    help="From now on another budget.",
+    help="Change the budget from now on.",
 )
 @json_option
 def resume_command(
     sweep: str, parallel: int | None, overrides: tuple[str, ...], as_json: bool
 ) -> int:
-    """Let a stopped or halted SWEEP go on, or one that is over, with another budget.
+    """Continue a stopped or halted SWEEP, or one that is over, with another budget.
 
     \b
     hpcflow sweep resume digits-tpe --set budget.trials=120

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @click.command("export")
 @sweep_argument()
-@click.option("--start-from", is_flag=True, help="As YAML for `start_from` of another sweep.")
-@click.option("--best", type=click.IntRange(min=1), help="Of complete trials, only so many.")
+@click.option("--start-from", is_flag=True, help="Print YAML for `start_from` of another sweep.")
+@click.option("--best", type=click.IntRange(min=1), help="Only the best of the complete trials.")
 @json_option
 def export_command(sweep: str, start_from: bool, best: int | None, as_json: bool) -> int:
-    """Print all trials of SWEEP as CSV, or as JSON, or their values for another sweep."""
+    """Print all trials of SWEEP as CSV or JSON, or their values for another sweep."""
     view = view_of(Session(), sweep)
     trials = view.trials
     if best is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpcflow.sweeps.round import TickReport
 
 
-@click.command("install", short_help="Let cron make the rounds.")
+@click.command("install", short_help="Let cron make the rounds of your sweeps.")
 @click.option(
     "--scrontab",
     is_flag=True,
@@ -26,19 +26,20 @@ if TYPE_CHECKING:
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-@click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="-- OPTION...")
+@click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
 def install_command(
     scrontab: bool, yes: bool, as_json: bool, sbatch_options: tuple[str, ...]
 ) -> int:
-    """Show the line that makes a round of your sweeps every minute, ask, and write it.
+    """Let cron make a round of your sweeps every minute: show the line, ask, write it.
 
-    It stands in your crontab, and goes by itself when no sweep is under way any more. OPTIONs are
-    sbatch's, for the jobs of --scrontab, such as `-- --partition=serial`. Where `hpcflow daemon`
-    lives, none is needed.
+    The line is in your crontab. hpcflow removes it when no sweep is active any more. If a daemon
+    supervises your runs, you need no such line. sbatch gets each OPTION, for the jobs of
+    --scrontab, such as `-- --partition=serial`.
     """
     if sbatch_options and not scrontab:
         raise InputError(
-            "cron sends no job, and takes no options of sbatch", next_action="hpcflow sweep install"
+            "cron submits no job, so it takes no options of sbatch",
+            next_action="hpcflow sweep install",
         )
     from hpcflow.sweeps.install import way_to_install
     from hpcflow.sweeps.rounds import under_way
@@ -47,16 +48,16 @@ def install_command(
     way = way_to_install("scrontab" if scrontab else "cron", settings, sbatch_options)
     code = show_and_write(way, yes=yes, as_json=as_json, look="hpcflow sweep ls")
     if code == 0 and not under_way(settings.home):
-        warn("no sweep is under way: start one now, or the line goes with its first round")
+        warn("no sweep is active: start one now, or the first round removes the line")
     return code
 
 
-@click.command("uninstall", short_help="Take away what `install` wrote.")
+@click.command("uninstall", short_help="Remove what `install` wrote.")
 @json_option
 def uninstall_command(as_json: bool) -> int:
-    """Take away what `hpcflow sweep install` wrote, and nothing else.
+    """Remove what `hpcflow sweep install` wrote, and nothing else.
 
-    Sweeps that are under way go on with `hpcflow sweep tick`, or where a daemon lives.
+    Active sweeps then need `hpcflow sweep tick` or a daemon.
     """
     from hpcflow.requeue.install.ways import lines_installed
     from hpcflow.sweeps.install import NAMES, SWEEPS, installed_way

@@ -45,10 +45,10 @@ _SWEEPS: Final = (
 
 
 @click.command("ls")
-@click.option("--all", "show_all", is_flag=True, help="Also those that are over.")
+@click.option("--all", "show_all", is_flag=True, help="Include sweeps that are over.")
 @json_option
 def ls_command(show_all: bool, as_json: bool) -> int:
-    """List sweeps: those under way, or all."""
+    """List the active sweeps, or all."""
     from hpcflow.storage.sweeps import list_sweeps
     from hpcflow.sweeps.rounds import under_way
 
@@ -80,10 +80,10 @@ def _view_or_warn(sweep_dir: SweepDir, now: datetime) -> SweepView | None:
 
 @click.command("status")
 @sweep_argument()
-@click.option("--follow", is_flag=True, help="Go on showing it, until it is at rest.")
+@click.option("--follow", is_flag=True, help="Show the progress until no trial is active.")
 @json_option
 def status_command(sweep: str, follow: bool, as_json: bool) -> int:
-    """Show one sweep: how far it is, its best trial, what it took, when it may be over."""
+    """Show SWEEP: its progress, best trial, cost and expected end."""
     session = Session()
     if follow:
         from hpcflow.cli.sweep_follow import follow as follow_sweep
@@ -105,11 +105,11 @@ def status_command(sweep: str, follow: bool, as_json: bool) -> int:
 @click.option(
     "--state",
     type=click.Choice(["running", "complete", "pruned", "failed"]),
-    help="Only those.",
+    help="Only trials in this state.",
 )
 @json_option
 def trials_command(sweep: str, state: str | None, as_json: bool) -> int:
-    """List the trials of SWEEP, with their values and what they came to."""
+    """List the trials of SWEEP, with their values and results."""
     view = view_of(Session(), sweep)
     trials = [trial for trial in view.trials if state in (None, trial.state)]
     if as_json:
@@ -125,7 +125,7 @@ def trials_command(sweep: str, state: str | None, as_json: bool) -> int:
 @click.option("--run", "does_run", is_flag=True, help="Train it again, as a run of its own.")
 @json_option
 def best_command(sweep: str, render: bool, does_run: bool, as_json: bool) -> int:
-    """Show the best trial of SWEEP; with several objectives, all that no other one beats."""
+    """Show the best trial of SWEEP; with several objectives, the Pareto front."""
     from hpcflow.storage.sweeps import find_sweep
     from hpcflow.sweeps.again import best_config, run_best
 

@@ -44,29 +44,29 @@ def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--space",
             metavar="SPACE",
-            help="Of a function: its parameters, a YAML file or YAML in braces.",
+            help="With a function: its parameters, as a YAML file or YAML in braces.",
         ),
         click.option(
             "--base",
             type=click.Path(path_type=Path, readable=False),
             metavar="CONFIG",
-            help="Of a function: the run to take resources and environment from.",
+            help="With a function: the config that gives resources and environment.",
         ),
         click.option(
             "--metric",
             "metrics",
             multiple=True,
             metavar="NAME",
-            help="Of a function: what it returns. Default: value. Once for each of several.",
+            help="With a function: name of a value that it returns. Default: value.",
         ),
         click.option(
             "--direction",
             "directions",
             multiple=True,
             type=click.Choice(["minimize", "maximize"]),
-            help="Of a function: which value is the better one. Once for each metric.",
+            help="With a function: which value is better. Once for each metric.",
         ),
-        click.option("--name", metavar="NAME", help="Of a function: the name of the sweep."),
+        click.option("--name", metavar="NAME", help="With a function: the name of the sweep."),
     )
     for option in reversed(options):
         command = option(command)

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from hpcflow.storage.layout import RunDir
 
 
-@click.command("why", short_help="Tell why a run waits, and what to try next.")
+@click.command("why", short_help="Show why a run is pending or stopped, and what to type.")
 @run_argument
 @json_option
 def command(run: str, as_json: bool) -> int:
-    """Tell why RUN waits: Slurm's reason in plain words, its place in the queue, what its priority
-    is made of, your accounts' fair shares, limits that bind, reservations ahead, and when Slurm
-    means to start it. Then what to try next.
+    """Show why RUN is pending, and what to try next.
 
-    Of a run that waits for hpcflow, runs or is over, it says that. A name that several runs have
-    means the newest of them. All times are UTC.
+    It shows Slurm's reason, the run's place in the queue, the parts of its priority, the fair
+    shares of your accounts, limits, reservations ahead, and the start that Slurm predicts. If the
+    run is not pending in Slurm, it says so and why. If several runs have the name, it takes the
+    newest. All times are UTC.
     """
     session = Session()
     run_id = session.run_dir(run, newest=True).path.name

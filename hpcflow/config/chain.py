@@ -50,7 +50,7 @@ def _require_no_program(path: Path) -> None:
     name = json.dumps(printable(path.name), ensure_ascii=False)  # in YAML, too, it is that text
     config = shell_word(path.with_name("config.yaml"))  # a path in it is relative to its folder
     raise SpecError(
-        "this is a program; hpcflow needs a config that names it",
+        "this is a program; `hpcflow run` needs a config that names it",
         where=Where(file=printable(str(path))),
         next_action=f"write this line to {config}: {{name: my-first-run, {key.format(name)}}}; "
         f"then: hpcflow run {config} --dry-run",

@@ -32,9 +32,9 @@ from hpcflow.storage.rundir import frozen_files
 from hpcflow.storage.runtime_copy import installed_sum
 
 _STAYS: Final = {
-    "name": "its directory is called so",
-    "project": "its directory is called so",
-    "start_from": "its checkpoint was copied when the run was made",
+    "name": "the run directory has this name",
+    "project": "the run directory is in the folder of the project",
+    "start_from": "the checkpoint was copied when the run was created",
 }
 
 
@@ -62,9 +62,9 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
     for key, why in _STAYS.items():
         if getattr(spec, key) != getattr(run.spec, key):
             raise InputError(
-                f"the {key} of a run stays: {why}",
+                f"the {key} of a run cannot be changed: {why}",
                 where=Where(key=f"--set {key}"),
-                next_action="begin a new run: hpcflow run CONFIG",
+                next_action="start a new run: hpcflow run CONFIG",
             )
     if spec.resources.account == AUTO:  # that was decided when the run began
         spec = charged_to(spec, run.spec.resources.account)
@@ -87,7 +87,7 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
         raise InputError(
             warnings[0],
             where=Where(key="--set code"),
-            next_action="correct that, or read the code live: --set code=live",
+            next_action="correct that, or let each attempt read the code: --set code=live",
         )
     state = state_of(new, taken)
     git = {"git_commit": state.commit, "git_dirty": state.is_dirty}
@@ -114,22 +114,22 @@ def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust)
     run_id = run.run_id
     if (wanted.spec.params, wanted.spec.args) == (run.spec.params, run.spec.args):
         raise InputError(
-            f"run {run_id} is completed; there is nothing to go on with",
-            next_action=f"train on with other params: hpcflow resume {run_id} --set params.NAME="
-            "VALUE; or train it again as a new run: hpcflow run CONFIG",
+            f"run {run_id} is completed",
+            next_action=f"to train it further, change params or args: hpcflow resume {run_id} "
+            "--set params.NAME=VALUE; or train it again as a new run: hpcflow run CONFIG",
         )
     newest = newest_complete(run_dir)
     if newest is None:
         raise InputError(
-            f"run {run_id} is completed, and has no checkpoint to go on from",
+            f"run {run_id} is completed, and has no checkpoint to resume from",
             next_action=f"if it was mirrored: hpcflow restore {run_id}; or train it again as a new "
             "run: hpcflow run CONFIG",
         )
     keeps_all = wanted.spec.checkpoint.keep is None
     if not keeps_all and checked_runtime_sum(run_dir, trust) != installed_sum():
         raise InputError(
-            f"the jobs of run {run_id} have the runtime of another version of hpcflow, which does "
-            "not know that the result is to stay",
+            f"the jobs of run {run_id} execute the runtime of another version of hpcflow, which "
+            "may remove the checkpoint that the run was completed with",
             next_action="add to this command: --set checkpoint.keep_last=all",
         )
     result = Result(attempt=attempt, train_step=int(PurePosixPath(newest).name))

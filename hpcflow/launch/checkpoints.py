@@ -120,9 +120,10 @@ class Survey:
         """
         if self.best_by is None:
             raise InputError(
-                f"the config of {self.run_id} does not say by what to judge: it has no "
-                "checkpoint.keep_best",
-                next_action=f"choose one: hpcflow checkpoint ls {self.run_id}",
+                f"the config of {self.run_id} has no checkpoint.keep_best, so no checkpoint is the "
+                "best",
+                next_action=f"choose one by its metrics: hpcflow checkpoint ls {self.run_id}; "
+                f"then: hpcflow checkpoint export {self.run_id} TARGET --train-step N",
             )
         found = best((each for each in self.found if each.state == COMPLETE), self.best_by)
         if not found:

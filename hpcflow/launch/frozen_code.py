@@ -99,7 +99,8 @@ def frozen_code(
             taken = take(folder, excluded=excluded, is_mirrored=run.mirror is not None)
         except GitError as error:
             why = why_no_git(folder, error)
-            return live, None, [f"each attempt reads the code in {folder} as it is then: {why}"]
+            what = f"no code snapshot, so each attempt reads the code in {folder} when it starts"
+            return live, None, [f"{what}: {why}"]
         except OSError as error:
             raise SpecError(
                 f"the code of the run cannot be read: {error}",
@@ -139,8 +140,8 @@ def renew_code(run_dir: RunDir, run: Run, *, excluded: Sequence[Path]) -> None:
     raise StorageError(
         f"scratch has lost the code snapshot of run {run.run_id}, and the code in {run.code.root} "
         "has changed since",
-        next_action=f"if the run was mirrored: hpcflow restore {run.run_id}; to go on with the "
-        f"code of now: hpcflow resume {run.run_id} --set code=snapshot",
+        next_action=f"if the run was mirrored: hpcflow restore {run.run_id}; to continue with the "
+        f"present code: hpcflow resume {run.run_id} --set code=snapshot",
     )
 
 
@@ -165,8 +166,8 @@ def snapshot_of(run: Run, taken: Taken) -> tuple[CodeSnapshot, list[str]]:
             files[word] = name
         elif word == run.spec.script or _PROGRAM.fullmatch(Path(path).name):
             live.append(
-                f"{word.removeprefix(MODULE)} is not part of the code snapshot, and each attempt "
-                "reads it as it is then: git ignores it, or it is in another folder"
+                f"{word.removeprefix(MODULE)} is not part of the code snapshot: git ignores it, "
+                "or it is in another folder; each attempt reads it when it starts"
             )
     live += _live_modules(run, taken)
     live += _live_in_shell(run, taken, files)
@@ -189,7 +190,7 @@ def _live_modules(run: Run, taken: Taken) -> Iterator[str]:
             files = (Path(run.working_dir, file) for file in _module_files(word))
             if not taken.names.isdisjoint(_name_of(file, taken.root) for file in files):
                 yield (
-                    f"{word} is imported from the working directory, as it is at each attempt; to "
+                    f"each attempt imports {word} from the working directory, as it is then; to "
                     f"execute the code snapshot, write `command: [python, -m, {word}]` and "
                     "launch.launcher"
                 )
@@ -215,7 +216,7 @@ def _live_in_shell(run: Run, taken: Taken, files: Mapping[str, str]) -> Iterator
     for found in dict.fromkeys(_IN_SHELL.findall(texts)):
         if _name_of(Path(run.working_dir, found), taken.root) in taken.names:
             yield (
-                f"{found} is executed from the working directory, as it is at each attempt; to "
+                f"each attempt executes {found} from the working directory, as it is then; to "
                 f'execute the code snapshot, write: "$HPCFLOW_CODE/{found.removeprefix("./")}"'
             )
 

@@ -126,8 +126,8 @@ def _read(root: Path, found: _Found, key: str, *, is_mirrored: bool) -> Taken:
     if found.left_out:
         warnings.append(
             f"the code snapshot has no links to {counted(found.left_out, 'file')} that git ignores "
-            f"in {root}, only to the first {_MAX_LINKS}; if the program looks for them beside "
-            "itself, let git ignore their folder: that is one link"
+            f"in {root}, because it has at most {_MAX_LINKS}; if the program needs these files, "
+            "let git ignore their folder: that needs one link"
         )
     taken = Taken(CodeTree(files, found.links, is_private), root, tuple(warnings))
     _newest.clear()
@@ -223,12 +223,12 @@ def _require_size(root: Path, found: _Found) -> None:
 
 def _too_large(root: Path, said: str) -> SpecError:
     return SpecError(
-        f"the code in {root} is too large for a snapshot of at most {MAX_FILES} files with "
+        f"the code in {root} is too large for a snapshot, which has at most {MAX_FILES} files and "
         f"{format_bytes(MAX_BYTES)}: {said}",
         where=Where(key="code"),
-        next_action=f"name what is no code in {shell_word(root / '.gitignore')}, and give what git "
-        "tracks of that to `git rm --cached`; or write `code: live`, then each attempt reads the "
-        "code as it is then",
+        next_action=f"name what is not code in {shell_word(root / '.gitignore')} (files that git "
+        "tracks also need `git rm --cached`); or write `code: live`: each attempt then reads the "
+        "code when it starts",
     )
 
 

@@ -73,7 +73,7 @@ class Start:
             link_tree(own, target)
         except FileNotFoundError:
             raise StorageError(
-                f"{self.origin}, which the run was to start from, was removed a moment ago",
+                f"{self.origin}, named in start_from, was removed a moment ago",
                 next_action="name another one in start_from",
             ) from None
 
@@ -168,7 +168,7 @@ def _folder(path: str) -> str:
     except UnsafeFileError as error:
         raise StorageError(
             f"{path} cannot be used: {error.filename}: {error.strerror}",
-            next_action="name the folder without that link",
+            next_action="name the folder by its path without links",
         ) from None
     except PermissionError:
         raise NotFoundError(
@@ -180,7 +180,7 @@ def _folder(path: str) -> str:
             f"{path} is not a directory"
             if isinstance(error, NotADirectoryError)
             else f"{path}: {error.strerror}",
-            next_action="a path is relative to the file in which it stands; correct it",
+            next_action="correct the path; it is relative to the file that names it",
         ) from None
     return os.path.realpath(path)
 
@@ -213,7 +213,11 @@ def _no_checkpoint(
     if len(ordered) > _LISTED:
         some = f"{len(ordered)}, the last {_LISTED} of them: {some}"
     wanted_step = "" if start.train_step is None else f" of train step {start.train_step}"
-    has = f"it has {some or 'none'}" if ordered or start.train_step is not None else "wait for one"
+    has = (
+        f"it has {some or 'none'}"
+        if ordered or start.train_step is not None
+        else "wait for the first one"
+    )
     return NotFoundError(
         f"{what} has no complete checkpoint{wanted_step}",
         next_action=f"{has}: {look}" if look else has,
@@ -236,13 +240,13 @@ def _read_start(remote: Remote, folder: str, pinned: str) -> Start:
             parts_of(name)
         train_step, run_id = manifest["train_step"], manifest.get("run_id")
         if type(train_step) is not int or train_step < 0 or MANIFEST in files:
-            raise ValueError("it says no train step")
+            raise ValueError("it has no train step")
         own = _own_folder(remote, folder)
         if own is not None:
             verify(own, Share(sizes_only=True))
     except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(
-            f"{url} is no whole checkpoint: {error}",
+            f"{url} is not a complete checkpoint: {error}",
             next_action=f"see what it has: ls -la {shell_word(url)}; or name another one",
         ) from None
     origin = StartedFrom(

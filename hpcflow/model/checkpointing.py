@@ -60,7 +60,7 @@ class Checkpoint(Section):
     Right after a new checkpoint is complete, those go that none of `keep_last`, `keep_best` and
     `keep_every` keeps; never the newest complete one, never the one that the running attempt was
     resumed from, and never a folder that hpcflow did not make for this run or that holds a file of
-    yours. [checkpoints.md](checkpoints.md) tells more.
+    yours. See [checkpoints.md](checkpoints.md).
     """
 
     interval_s: IntervalAutoOrNever = Field(

@@ -268,8 +268,8 @@ class Environment(Section):
         default_factory=list,
         description="Lines of bash. The job script runs them in the working directory of the "
         "first node, after modules, venv or conda are loaded. Exported variables reach the program "
-        "on all nodes; `variables` and `secrets` override them. An item that fails fails the "
-        "attempt.",
+        "on all nodes; `variables` and `secrets` override them. If an item fails, "
+        "so does the attempt.",
         examples=[["source /opt/intel/setvars.sh", "ulimit -s unlimited"]],
     )
     container: Container | None = Field(

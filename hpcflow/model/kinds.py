@@ -160,8 +160,8 @@ def _split(value: object) -> object:
     if found := _OF_SHELL.search(_QUOTED.sub("", text)):
         shown = "a line end" if found[0] == "\n" else repr(found[0])
         raise ValueError(
-            f"no shell runs a command, and {shown} needs one: put the line into a script, or quote "
-            "it to pass it to the program"
+            f"no shell runs this command, but {shown} needs one: put the line into a script, or "
+            "quote it to pass it to the program"
         )
     try:
         return shlex.split(text)

@@ -17,64 +17,65 @@ Budget = Annotated[int, Field(strict=True, ge=0, le=10_000), Kind("whole number 
 
 
 class Retry(Section):
-    """How often, and how soon, the requeue daemon sends a run again, by the cause of its end.
+    """How often, and how soon, the daemon resubmits a run, by the cause of its end.
 
-    What was used up is counted from the last time that a person said `hpcflow resume` or
-    `hpcflow release`.
+    `hpcflow resume` and `hpcflow release` reset the counts.
     """
 
     resubmit_exit_codes: list[
         Annotated[int, Field(strict=True, ge=1, le=255), Kind("whole number from 1 to 255")]
     ] = Field(
         default=[RESUBMIT_EXIT_CODE],
-        description='Exit codes of the command that mean "checkpointed, send me again".',
+        description='Exit codes of the command that mean "checkpointed, resubmit me".',
         examples=[[75, 85]],
     )
     preemptions: Budget | None = Field(
         None,
-        description="Times that a run is sent again after a preemption; any number if absent.",
+        description="Resubmissions after a preemption. Default: no limit.",
         examples=[20],
     )
     timeouts: Budget | None = Field(
         None,
-        description="Times after the time limit, or after it left by itself with a checkpoint; any "
-        "number if absent.",
+        description="Resubmissions after the time limit, or after the program saved and exited by "
+        "itself. Default: no limit.",
         examples=[100],
     )
     node_failures: Budget = Field(
         10,
-        description="Times after a node failed, the launch failed, or the job vanished without a "
-        "word.",
+        description="Resubmissions after a node failed, the launch failed, or the job vanished "
+        "without reporting its end.",
         examples=[3],
     )
     failures: Budget = Field(
         3,
-        description="Times after the program failed. hpcflow does not resubmit a program that "
-        "crashes twice in a row, each time within two minutes and before its first train step, "
-        "with the same last lines.",
+        description="Resubmissions after the program failed. hpcflow does not resubmit a program "
+        "that crashes twice in a row, each time within two minutes and before its first train "
+        "step, with the same last lines.",
         examples=[0],
     )
     stalls: Budget = Field(
-        3, description="Times after it made no progress and was ended for that.", examples=[1]
+        3,
+        description="Resubmissions after hpcflow ended an attempt that made no progress.",
+        examples=[1],
     )
     out_of_memory: Budget = Field(
         1,
-        description="Times after it ran out of memory; each with more memory, where it asked for "
-        "an amount and the partition's nodes have more.",
+        description="Resubmissions after the job ran out of memory. Each requests more memory, if "
+        "the config has an amount and the nodes of the partition have more.",
         examples=[2],
     )
     without_checkpoint: Count = Field(
         3,
-        description="Stop when so many attempts in a row that ran brought no new checkpoint, "
-        "whatever the budgets say.",
+        description="Stop the run after so many attempts in a row without a new checkpoint, "
+        "whatever the other keys allow. Attempts that did not run do not count.",
         examples=[5],
     )
     backoff_s: Seconds = Field(
         30,
         alias="backoff",
-        description="How long to wait after the first failure in a row; twice as long after each "
-        "further one, with up to a quarter more by chance. Preemptions, time limits and "
-        "checkpoints wait for nothing.",
+        description="Wait before resubmission after the first failure in a row. It doubles with "
+        "each further failure, plus a random part of up to a quarter. There is no wait after "
+        "preemptions, time limits and checkpoints.",
         examples=["1m"],
     )
     backoff_max_s: Seconds = Field(
@@ -83,46 +84,45 @@ class Retry(Section):
     stall_after_s: IntervalOrNever = Field(
         1800,
         alias="stall_after",
-        description="An attempt that shows no progress for so long has stalled: it is told to save "
-        "and leave, and cancelled when it has not after `checkpoint.notice`. It is given longer "
-        "where its own rhythm is slower: `stall_factor` times the median time between two progress "
-        "events, three times the longest; twice as long before the first one, and again after each "
-        "attempt that stalled. `never` leaves it to the time limit. A run that never wrote a "
-        "progress event is left alone, unless `stall_log` is set.",
+        description="An attempt without progress for this time has stalled. hpcflow tells it to "
+        "save and exit, and cancels it if it has not after `checkpoint.notice`. The time is "
+        "longer if the attempt is slower: at least `stall_factor` times the median time between "
+        "two progress events, and three times the longest. It doubles before the first event, and "
+        "after each attempt that stalled. `never`: only the time limit ends it. hpcflow ignores a "
+        "run that never wrote a progress event, unless `stall_log` is set.",
         examples=["2h"],
     )
     stall_factor: Count = Field(
         20,
-        description="How many median times between two progress events without one are a stall, "
-        "if that is longer than `stall_after`.",
+        description="An attempt has stalled after so many median times between two progress "
+        "events, if that is longer than `stall_after`.",
         examples=[50],
     )
     stall_log: bool = Field(
         False,
-        description="Take the growth of the attempt's log for progress, too: for programs that "
-        "only print.",
+        description="Count growth of the attempt's log as progress, for programs that only print.",
         examples=[True],
     )
     avoid_bad_nodes: bool = Field(
         True,
-        description="Whether an attempt that is sent again keeps away from nodes that have failed "
-        "several runs of late (`hpcflow nodes` shows which, and why).",
+        description="Whether resubmitted attempts exclude nodes that failed several runs lately "
+        "(`hpcflow nodes` shows which, and why).",
         examples=[False],
     )
     standby: bool = Field(
         False,
-        description="While an attempt runs, let the next one wait in the queue for its end "
-        "(`--dependency=afterany`), so that the run goes on after a preemption or a time limit "
-        "even where no daemon lives by then. A daemon sends it, once an attempt runs. It "
-        "is one more job in the queue for each run, and counts toward limits of submitted jobs. "
-        "Meanwhile its priority grows with age only where the site has set "
-        "`PriorityFlags=ACCRUE_ALWAYS`; elsewhere it begins to age when the attempt ends. It "
-        "leaves at once where the attempt completed, failed or was cancelled. Slurm only.",
+        description="While an attempt runs, keep the next one pending until its end "
+        "(`--dependency=afterany`). So the run continues after a preemption or a time limit even "
+        "without a daemon. The daemon submits this standby when an attempt runs. It is one more "
+        "job for each run, and counts toward limits of submitted jobs. Its priority grows with "
+        "age only if the site has `PriorityFlags=ACCRUE_ALWAYS`; otherwise it grows from the end "
+        "of the attempt. The standby exits at once if the attempt completed, failed or was "
+        "cancelled. Slurm only.",
         examples=[True],
     )
     deadline_s: Seconds | None = Field(
         None,
         alias="deadline",
-        description="Send nothing any more when so much time has passed since the run was made.",
+        description="Submit no attempt when this much time has passed since the run was created.",
         examples=["7d"],
     )

@@ -52,7 +52,7 @@ Amount = Annotated[
 class RunBudget(Section):
     """What all attempts of the run together may take; none is sent that may lead beyond.
 
-    It is `hpcflow budget set run:ID`, said in the config. [budgets.md](budgets.md) tells more.
+    It is `hpcflow budget set run:ID`, said in the config. See [budgets.md](budgets.md).
     """
 
     cost_usd: Amount | None = Field(

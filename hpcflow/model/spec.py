@@ -59,8 +59,8 @@ class RunSpec(Section):
     code: CodeMode = Field(
         CodeMode.SNAPSHOT,
         description="`snapshot`: all attempts execute the code as it was when the run was created. "
-        "`live`: each attempt reads the code as it is then. "
-        "[code.md](code.md) tells more.",
+        "`live`: each attempt reads the code when it starts. "
+        "See [code.md](code.md).",
         examples=["live"],
     )
     args: Words = Field(
@@ -71,15 +71,15 @@ class RunSpec(Section):
     )
     resume_args: Words = Field(
         default_factory=list,
-        description="Arguments that follow `args` when there is a checkpoint to go on from, and "
-        "only then. In them `{{ resume.path }}` is filled in, too: the checkpoint, or, of one that "
-        "was adopted, the file or folder as the program wrote it.",
+        description="Arguments that follow `args` only if there is a checkpoint to resume from. In "
+        "them, `{{ resume.path }}` is filled in, too: the checkpoint or, if it was adopted, the "
+        "file or folder that the program wrote.",
         examples=[["--resume", "{{ resume.path }}"]],
     )
     before: list[Command] = Field(
         default_factory=list,
         description="Commands that each attempt runs before the program, in order, on the first "
-        "node, in the environment but outside a container. A command that fails fails the attempt.",
+        "node, in the environment but outside a container. If one fails, so does the attempt.",
         examples=[["python3 unpack.py --to /tmp/data"]],
     )
     after: list[Command] = Field(
@@ -90,10 +90,11 @@ class RunSpec(Section):
     )
     start_from: StartFrom | None = Field(
         None,
-        description="A checkpoint of another run, whose weights the run starts from, at train step "
-        "0: `RUN`, a path, or an `s3://`, `gs://` or `az://` URL, of a run or of one checkpoint; "
-        "`@TRAIN_STEP` behind it, or the newest complete one. It is copied into the run when that "
-        "is submitted. [training.md](training.md#starting-from-another-run) tells more.",
+        description="A checkpoint of another run. The run starts with its weights, at train step "
+        "0. `RUN`, a path, or an `s3://`, `gs://` or `az://` URL, of a run or of one checkpoint. A "
+        "run means its newest complete checkpoint, `RUN@TRAIN_STEP` that of a train step. hpcflow "
+        "copies the checkpoint when you submit the run. "
+        "See [training.md](training.md#starting-from-another-run).",
         examples=["pretrain-20260301-abcdefgh@4000"],
     )
     params: Params = Field(
@@ -113,7 +114,7 @@ class RunSpec(Section):
         description="Where completed checkpoints and the run's small files are copied to: an "
         "`s3://`, `gs://` or `az://` URL, or an absolute folder; `$USER` and other variables "
         "are filled in; `never` for nowhere. Default: what the site says. "
-        "[mirror.md](mirror.md) tells more.",
+        "See [mirror.md](mirror.md).",
         examples=["s3://lab-checkpoints/$USER"],
     )
     tags: list[Name] = Field(

@@ -134,7 +134,7 @@ def _argument(argument: click.Argument) -> str:
     word = argument.metavar or str(argument.name).upper()
     if isinstance(argument.type, click.Choice):
         word = "|".join(argument.type.choices)
-    return word if argument.required else f"[{word}]"
+    return word if argument.required or word.startswith("[") else f"[{word}]"
 
 
 def _help(text: str) -> Iterator[str]:

@@ -248,7 +248,7 @@ class Daemon:
         if other is None or not other.is_alive(now):
             other = look(self._around.ledger, self._name)
         if other is not None:
-            self._say(f"process {other.pid} on {other.host} is at it; waiting")
+            self._say(f"process {other.pid} on {other.host} is the active daemon; waiting")
 
     def _may_act(self) -> bool:
         return (

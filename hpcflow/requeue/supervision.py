@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Single rounds come every minute by cron, and every five by scrontab, plus the time in the queue.
 ROUNDS_WITHIN: Final = timedelta(minutes=15)
-_NOBODY_RESUBMITS: Final = "so nothing resubmits a run that is preempted, fails or waits"
+_NOBODY_RESUBMITS: Final = "so no run is resubmitted after a preemption or a failure"
 _TO_BE_SENT: Final = (RunState.CREATED, RunState.WAITING)
 #: What begins the next action of a run that needs no daemon for now.
 _NEEDS_NONE: Final = ("stop:", "held", STANDBY_WAITS)

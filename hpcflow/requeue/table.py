@@ -129,7 +129,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
     ),
     Example("completed", _run(_ended(Cause.COMPLETED)), Action.NONE, "completed"),
     Example(
-        "completed and extended, and nothing was sent since",
+        "completed and extended, and no attempt was submitted since",
         _run(_ended(Cause.COMPLETED), extends=1, counted_from=2, is_attended=True),
         Action.RESUBMIT,
         "go_on",

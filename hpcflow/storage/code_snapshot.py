@@ -149,7 +149,7 @@ def unpack(archive: bytes, *, is_private: bool) -> CodeTree:
     try:
         data = unzip.decompress(archive, _MAX_TAR_BYTES)
         if not unzip.eof:
-            raise DamagedArchiveError("it is cut, or too large")
+            raise DamagedArchiveError("it is truncated, or too large")
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
             for member in tar:
                 name = member.name
@@ -169,7 +169,7 @@ def unpack(archive: bytes, *, is_private: bool) -> CodeTree:
     if not code.folders().isdisjoint({*files, *links}):
         raise DamagedArchiveError("a file is below a file or a link")
     if not all(target and "\0" not in target and target.isprintable() for target in links.values()):
-        raise DamagedArchiveError("a link leads nowhere")
+        raise DamagedArchiveError("a link has no target")
     return code
 
 
@@ -223,7 +223,7 @@ def add_code(target: Path, runs: Path, code: CodeTree) -> None:
             if is_new:
                 remove_unused(shared)
             return
-    raise FileNotFoundError(errno.ENOENT, "it is removed again and again", str(place))
+    raise FileNotFoundError(errno.ENOENT, "another process keeps removing it", str(place))
 
 
 def discard_code(runs: Path, code: CodeTree) -> None:

@@ -308,7 +308,7 @@ def _numbers_of_values(spec: SweepSpec, record: Told) -> tuple[int, ...]:
 def _damaged(what: str) -> StorageError:
     return StorageError(
         f"the sweep's journal is damaged: {what}",
-        next_action="nothing more is asked or sent; list what ran: hpcflow ls --all; start "
+        next_action="no more trials are submitted; list those that ran: hpcflow ls --all; start "
         "the sweep again under another name",
     )
 

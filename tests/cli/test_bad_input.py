@@ -91,7 +91,7 @@ def changed(old: str, new: str) -> str:
         ),
         (
             changed("script: train.py", "command: ./train | tee log"),
-            ["config.yaml:2", "command", "'|'", "no shell runs a command"],
+            ["config.yaml:2", "command", "'|'", "no shell runs this command"],
         ),
         (
             changed("script: train.py", "command: 'true'\nbefore: [./a, '']"),

@@ -90,7 +90,7 @@ def test_without_a_metric_in_the_config_none_is_the_best(desk: Desk) -> None:
     assert "has no complete checkpoint" in desk.error(*words)
     trained.save(100, loss=0.5)
     error = desk.error(*words, "--best")
-    assert "it has no checkpoint.keep_best" in error
+    assert "has no checkpoint.keep_best" in error
     desk.say(*words)
 
 

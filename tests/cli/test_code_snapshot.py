@@ -414,10 +414,13 @@ def test_a_program_that_git_ignores_is_warned_of(desk: Desk, config: Callable[..
 
 
 SHELL = {
-    "shell": ("command: [bash, -c, 'cd . && python3 ./train.py']\n", "./train.py is executed"),
-    "shell script": ("command: [bash, begin.sh]\n", "lib/train.py is executed"),
-    "executable": ("command: [./begin]\n", "lib/train.py is executed"),
-    "launcher": ("command: [torchrun, -m, package.train]\n", "package.train is imported"),
+    "shell": (
+        "command: [bash, -c, 'cd . && python3 ./train.py']\n",
+        "each attempt executes ./train.py",
+    ),
+    "shell script": ("command: [bash, begin.sh]\n", "each attempt executes lib/train.py"),
+    "executable": ("command: [./begin]\n", "each attempt executes lib/train.py"),
+    "launcher": ("command: [torchrun, -m, package.train]\n", "each attempt imports package.train"),
 }
 
 
@@ -435,8 +438,8 @@ def test_code_that_is_read_from_the_working_directory_is_warned_of(
         (desk.folder / name).chmod(0o755)
     told = desk.error("render", path, code=0)
     assert told.count("warning: ") == 1
-    assert f"warning: {said} from the working directory, as it is at each attempt" in told
-    assert ("$HPCFLOW_CODE/" in told) == ("executed" in said)
+    assert f"warning: {said} from the working directory, as it is then" in told
+    assert ("$HPCFLOW_CODE/" in told) == ("executes" in said)
 
 
 def test_a_run_of_an_older_hpcflow_goes_on_as_live(desk: Desk, config: Callable[..., str]) -> None:

@@ -188,10 +188,10 @@ def test_a_time_and_a_project_may_be_named(billed: Desk) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--since", "yesterday"), "expected so long ago, like 30d, or a day, like 2026-07-01"),
-        (("--since", "30"), "expected so long ago"),
-        (("--since", "0001-01-01T00:00:00+14:00"), "a day, like 2026-07-01"),
-        (("--until", "9999-12-31T23:59:59-14:00"), "a day, like 2026-07-01"),
+        (("--since", "yesterday"), "expected an age such as 30d, or a day such as 2026-07-01"),
+        (("--since", "30"), "expected an age"),
+        (("--since", "0001-01-01T00:00:00+14:00"), "a day such as 2026-07-01"),
+        (("--until", "9999-12-31T23:59:59-14:00"), "a day such as 2026-07-01"),
         (("--by", "colour"), "'colour' is not one of 'project'"),
     ],
 )

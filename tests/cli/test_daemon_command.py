@@ -188,7 +188,7 @@ def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:
     assert log.read_text().count("go_on") == 2
     settings = load_settings()
     assert log.read_text().splitlines()[0][21:] == (
-        f"supervising the runs of {settings.user} in {settings.home.path}, on local, 1 under way; "
+        f"supervising the runs of {settings.user} in {settings.home.path}, on local, 1 active; "
         f"ledger {settings.home.ledger}; a round every 1 s"
     )
     assert desk.json("daemon", "status", code=1)["lease"]["fence"] == 1
@@ -205,7 +205,7 @@ def test_status_speaks_of_the_daemon_of_this_home(
 ) -> None:
     monkeypatch.setenv("HPCFLOW_LEDGER", f"sqlite:///{desk.folder}/common.sqlite")
     daemon()
-    assert "process 7 on login1 is at it" in desk.say("daemon", "status")
+    assert "process 7 on login1 is the active daemon" in desk.say("daemon", "status")
     monkeypatch.setenv("HPCFLOW_HOME", str(home.with_name("second")))
     assert "no daemon has run yet" in desk.say("daemon", "status", code=1)
 
@@ -219,14 +219,16 @@ def test_status_does_not_take_a_dead_process_for_one_at_work(desk: Desk) -> None
         daemon(pid=pid, host=host)
         assert desk.json("daemon", "status", code=code)["is_alive"] == (code == 0)
         said = desk.say("daemon", "status", code=code)
-        assert f"process {pid} on {host} {'was' if code else 'is'} at it" in said
-        assert ("died without giving its lease back; another one acts from" in said) == (code == 1)
+        assert f"on {host} {'was the last' if code else 'is the active'} daemon" in said
+        assert ("was killed and still has the lease; another daemon can act from" in said) == (
+            code == 1
+        )
 
 
 def test_status_knows_the_daemon_while_the_ledger_is_down(desk: Desk, home: Path) -> None:
     daemon()
     (home / "ledger.sqlite").write_text("no database " * 100)
-    assert "process 7 on login1 is at it" in desk.say("daemon", "status")
+    assert "process 7 on login1 is the active daemon" in desk.say("daemon", "status")
 
 
 def test_one_round_has_no_interval(desk: Desk) -> None:

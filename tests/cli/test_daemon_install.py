@@ -200,7 +200,7 @@ def test_a_crontab_that_cannot_be_used_is_said(desk: Desk, machine: Machine) -> 
     assert "another way" in error
     assert desk.json("daemon", "status", code=1)["installed"] == {"cron": None}
     said = desk.say("daemon", "status", code=1)
-    assert "--cron: not known: " in said
+    assert "--cron: unknown: " in said
     assert "You (ada) are not allowed" in said
     assert "You (ada) are not allowed" in desk.error("daemon", "uninstall", "--cron")
     (machine.folder / "crontab").unlink()
@@ -329,7 +329,7 @@ def test_without_flags_everything_is_taken_away(desk: Desk, machine: Machine) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--cron", "--systemd"], "name one way"),
+        (["--cron", "--systemd"], "several ways are given"),
         (["--cron", "--yes", "--", "--partition=gpu"], "takes no options of sbatch"),
         (["--scrontab", "--yes", "--", "gpu"], "not an option of sbatch"),
     ],

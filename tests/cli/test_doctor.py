@@ -65,8 +65,8 @@ def test_where_all_is_well_nothing_is_to_be_done(cluster: Cluster) -> None:
     assert [each["check"] for each in wrong if each["level"] == "error"] == []
     assert found["site"][0]["message"].startswith("devcluster, ")
     assert found["daemon"][0]["message"] == "process 7 on login1 supervises your runs"
-    assert "would be taken, partition " in found["job"][0]["message"]
-    assert found["clock"][0]["message"] == "as the controller's"
+    assert "accepted, partition " in found["job"][0]["message"]
+    assert found["clock"][0]["message"] == "the same as the controller's"
     assert "--cron" in found["daemon install"][0]["message"]
     assert found["scratch"][0]["message"].endswith(" left")
     assert found["ledger"][0]["level"] == "ok"
@@ -194,5 +194,5 @@ def test_a_check_that_hangs_hides_no_other(
 
 def test_without_slurm_all_may_be_well_too(desk: Desk) -> None:
     found = {each["check"]: each for each in desk.json("doctor")}
-    assert found["Slurm"]["message"] == "none: runs are processes of this machine"
+    assert found["Slurm"]["message"] == "not used: runs are processes on this machine"
     assert found["daemon"]["level"] == "warning", "nothing is preempted here"

@@ -62,12 +62,12 @@ def test_what_it_had_come_to_stays(completed: Trained, desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ([], "is completed; there is nothing to go on with"),
-        (["params.epochs=5"], "is completed; there is nothing to go on with"),
-        (["resources.time_limit=5m"], "is completed; there is nothing to go on with"),
-        (["params.epochs=10", "name=other"], "the name of a run stays"),
-        (["params.epochs=10", "project=other"], "the project of a run stays"),
-        (["params.epochs=10", "start_from=other"], "the start_from of a run stays"),
+        ([], "is completed"),
+        (["params.epochs=5"], "is completed"),
+        (["resources.time_limit=5m"], "is completed"),
+        (["params.epochs=10", "name=other"], "the name of a run cannot be changed"),
+        (["params.epochs=10", "project=other"], "the project of a run cannot be changed"),
+        (["params.epochs=10", "start_from=other"], "the start_from of a run cannot be changed"),
         (["epochs=10"], "params.epochs"),
     ],
 )
@@ -84,7 +84,7 @@ def test_without_more_to_train_it_stays_completed(
 def test_without_a_checkpoint_there_is_nothing_to_go_on_from(desk: Desk) -> None:
     Trained(desk, TOLD, KEEP)
     error = desk.error("resume", "digits", "--set", "params.epochs=10")
-    assert "is completed, and has no checkpoint to go on from" in error
+    assert "is completed, and has no checkpoint to resume from" in error
     assert "hpcflow run CONFIG" in error
 
 

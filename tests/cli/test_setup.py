@@ -29,14 +29,14 @@ def test_one_command_checks_installs_and_tries(desk: Desk, machine: Machine, hom
     said = desk.say("setup", "--yes")
     titles = ["the cluster", "this machine", "the daemon", "a trial"]
     assert [line for line in said.splitlines() if line in titles] == titles
-    assert "this is local: " in said
-    assert "would be taken, partition local" in said
+    assert "this machine is of site local: " in said
+    assert "accepted, partition local" in said
     assert b"daemon --once" in machine.table
-    assert said.endswith("all works; your own run: hpcflow run CONFIG --dry-run\n")
+    assert said.endswith("check your own config next: hpcflow run CONFIG --dry-run\n")
     assert desk.json("show", "trial")["state"] == "completed"
     assert "print('hello" in (home / "trial/trial.yaml").read_text()
     table = machine.table
-    assert "one supervises your runs already" in desk.say("setup", "--yes"), "typed again"
+    assert "a daemon supervises your runs already" in desk.say("setup", "--yes")
     assert machine.table == table
 
 
@@ -52,7 +52,7 @@ def test_what_is_wrong_stops_it_before_anything_is_installed(
     home.mkdir()
     (home / "ledger.sqlite").write_text("no database " * 100)
     said = desk.say("setup", "--yes", code=1)
-    assert said.endswith("correct what is marked error, then type again: hpcflow setup\n")
+    assert said.endswith("correct what has the level error, then run it again: hpcflow setup\n")
     assert machine.table == b""
 
 
@@ -61,8 +61,8 @@ def test_where_the_daemon_cannot_be_installed_the_trial_is_sent_all_the_same(
 ) -> None:
     assert desk.code("setup", "--yes", "--", "gpu") == 0
     said = capfd.readouterr()
-    assert "all works" in said.out
-    assert "warning: --cron sends no job" in said.err
+    assert "the trial is completed" in said.out
+    assert "warning: --cron submits no job" in said.err
     assert machine.table == b""
 
 
@@ -76,7 +76,7 @@ def test_at_a_terminal_it_asks_before_each_step(desk: Desk, machine: Machine) ->
         os.close(descriptor)
     assert process.returncode == 0, said
     assert "Write it?" in said
-    assert "Send a job of at most 2 minutes (hpcflow run " in said
+    assert "Submit a job of at most 2 minutes (hpcflow run " in said
     assert machine.table == b""
     assert desk.json("ls") == []
 
@@ -102,9 +102,9 @@ def test_a_cluster_without_a_site_file_gets_one(
     said = desk.say("setup", "--yes", code=1)
     written = home / "sites/alps.yaml"
     assert f"wrote {written}; read its comments\n" in said
-    assert f"this is alps: {written}\n" in said
+    assert f"this machine is of site alps: {written}\n" in said
     assert "cluster_name: alps" in written.read_text()
-    assert said.endswith("then type again: hpcflow setup\n"), "this sbatch takes no job"
+    assert said.endswith("then run it again: hpcflow setup\n"), "this sbatch takes no job"
     assert machine.table == b""
 
 

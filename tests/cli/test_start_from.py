@@ -106,12 +106,12 @@ def test_what_is_not_there_is_refused_with_what_is(source: Trained, desk: Desk) 
     assert "not a run, a path or a URL" in desk.error("run", tuned(desk, "'a b'"))
     assert "no kind of store that hpcflow opens" in desk.error("run", tuned(desk, "http://a/b"))
     (source.dir.checkpoints / "000000400/model.pt").write_bytes(b"torn")
-    assert "is no whole checkpoint: model.pt has 4 bytes" in desk.error(
+    assert "is not a complete checkpoint: model.pt has 4 bytes" in desk.error(
         "run", tuned(desk, source.run_id), code=1
     )
     shutil.rmtree(source.dir.checkpoints)
     error = desk.error("run", tuned(desk, source.run_id))
-    assert "has no complete checkpoint\n  → wait for one" in error
+    assert "has no complete checkpoint\n  → wait for the first one" in error
     assert [each["name"] for each in desk.json("ls")] == ["digits"]
 
 
@@ -119,7 +119,7 @@ def test_what_a_run_starts_from_stays(source: Trained, desk: Desk) -> None:
     shell = "exit 3"
     desk.json("run", tuned(desk, source.run_id, shell=shell), "--wait", code=1)
     error = desk.error("resume", "tuned", "--set", f"start_from={source.run_id}@100")
-    assert "the start_from of a run stays: its checkpoint was copied when the run was made" in error
+    assert "the start_from of a run cannot be changed: the checkpoint was copied when" in error
 
 
 def test_a_preview_makes_nothing(source: Trained, desk: Desk) -> None:

@@ -64,7 +64,7 @@ LONG: dict[str, str] = {
     **{"STARTED": "2026-11-29 10:11:12", "RAN": "103d 23h", "EXIT": "137"},
     **{"CHECKPOINT": "2700000 (best) (incomplete)", "LIMIT": "123"},
     **{"CHECK": "daemon install", "LEVEL": "warning"},
-    "FOUND": "no daemon supervises your runs, so nothing resubmits a run that is preempted",
+    "FOUND": "no daemon supervises your runs, so no run is resubmitted after a failure",
     "WHY": "3 failures of 2 runs (node_fail, out_of_memory), the last one 12 h ago, 1023.9 GiB; "
     "not excluded, for the partition would lose too many nodes",
 }  # fmt: skip

@@ -575,4 +575,4 @@ def test_a_repository_that_git_refuses_lets_the_code_be_read_live(
         raise asked.GitError("git did not answer within 10 s")
 
     monkeypatch.setattr("hpcflow.launch.snapshot.list_files", refused)
-    assert "as it is then: git did not answer" in desk.error("run", str(config), "--wait", code=0)
+    assert "when it starts: git did not answer" in desk.error("run", str(config), "--wait", code=0)

@@ -109,7 +109,7 @@ def test_while_one_is_at_it_the_other_does_nothing(desk: Watched, ledger: Ledger
     assert desk.alive() == []
     assert second.texts == [], "cron would put it into the log every minute"
     second.run()
-    assert second.texts == ["process 7 on login1 is at it; waiting"]
+    assert second.texts == ["process 7 on login1 is the active daemon; waiting"]
     (report,) = second.reports
     assert len(report.sent) == 1, "in the end the first one is taken for dead"
 

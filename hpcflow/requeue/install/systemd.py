@@ -47,11 +47,12 @@ class Systemd:
 
     def require_allowed(self) -> None:
         if problem := self._call(["show-environment"]):
-            raise InputError(problem, next_action="take another way: hpcflow daemon install --cron")
+            raise InputError(problem, next_action="use cron: hpcflow daemon install --cron")
         if not (_LINGERING / self.user).exists():
             raise InputError(
-                "systemd ends it with your last login",
-                next_action="let it linger, if the site allows that: loginctl enable-linger",
+                "systemd would stop the daemon at your last logout",
+                next_action="if the site allows it: loginctl enable-linger; "
+                "else: hpcflow daemon install --cron",
             )
 
     def install(self) -> str:
