@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from hpcflow.clock import Clock
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, Where
 from hpcflow.launch.choosing import charged_to
@@ -136,21 +135,10 @@ def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust)
     return wanted.model_copy(update={"results": [*run.results, result]})
 
 
-def freeze_anew(
-    run_dir: RunDir,
-    change: Change,
-    overrides: Sequence[str],
-    *,
-    settings: Settings,
-    clock: Clock,
-    extends: int | None = None,
-) -> None:
+def freeze_anew(run_dir: RunDir, change: Change, record: Changed) -> None:
     """Write ``change`` over what was frozen, and say so; the caller holds the run's submit lock.
 
     In this order: a process that reads the record reads ``run.json`` again.
-
-    Args:
-        extends: the attempt that had completed the run, if it is to train on.
 
     Raises:
         StorageError: it could not be written.
@@ -159,5 +147,4 @@ def freeze_anew(
         write_durably(run_dir.code / DIFF_FILE, change.diff)
     for name, data in frozen_files(change.run).items():
         write_durably(run_dir.path / name, data)
-    record = Changed(at=clock.now(), by=settings.user, overrides=list(overrides), extends=extends)
     journal.append(run_dir, record, begins=True)

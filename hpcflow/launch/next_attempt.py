@@ -14,8 +14,8 @@ from hpcflow.launch.next_placement import next_placement
 from hpcflow.launch.places import template_dirs, trust_on
 from hpcflow.launch.restarts import adopt_claimed
 from hpcflow.launch.run import Launched
-from hpcflow.launch.submission import LastAttempt
-from hpcflow.model.journal import Submitted
+from hpcflow.launch.start_conditions import start_conditions
+from hpcflow.model.journal import JournalRecord, Submitted
 from hpcflow.model.run import Run
 from hpcflow.rendering.context import Standby
 from hpcflow.rendering.integrity import make_integrity_check
@@ -36,6 +36,7 @@ class NextAttempt:
     """Everything that is sent, built and not sent yet.
 
     Args:
+        records: the journal.
         avoid: nodes to keep away from, if Slurm takes it so.
         is_standby: the last attempt runs, and this is to wait for its end.
 
@@ -51,7 +52,7 @@ class NextAttempt:
         self,
         run: Run,
         run_dir: RunDir,
-        last: LastAttempt,
+        records: list[JournalRecord],
         *,
         settings: Settings,
         site: Site,
@@ -61,9 +62,11 @@ class NextAttempt:
         is_standby: bool = False,
     ) -> None:
         self._run, self._run_dir, self._settings, self._site = run, run_dir, settings, site
-        self._last, self._number = last, last.next_number
+        self._last = last = submission.last_attempt(records)
+        self._number = last.next_number
         self._placement = next_placement(run, site, mem_mb)
         self._resume_from = newest_complete(run_dir) or run.begins_from
+        self._start_conditions = start_conditions(run_dir, records)
         self._avoid = tuple(avoid)
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
         self._mtbf_s = mtbf_of(run, settings, clock.now())
@@ -128,6 +131,7 @@ class NextAttempt:
             resume_from=self._resume_from,
             integrity=self._integrity,
             excluded=excluded,
+            start_conditions=self._start_conditions,
             standby=self._standby,
             mtbf_s=self._mtbf_s,
             template_dirs=template_dirs(self._settings),

@@ -87,13 +87,12 @@ def resubmit(
         return None
     if not has_room:
         return None
-    last = submission.last_attempt(records)
     from hpcflow.launch.next_attempt import NextAttempt
 
     attempt = NextAttempt(
         run,
         run_dir,
-        last,
+        records,
         settings=settings,
         site=site,
         clock=clock,

@@ -27,7 +27,7 @@ from hpcflow.launch.run import Launched
 from hpcflow.launch.standby import discard, go_on_with_standby, without_standby
 from hpcflow.launch.standby_share import give_back_standby, require_room_instead
 from hpcflow.model.from_store import own_mem_mb
-from hpcflow.model.journal import Resumed, Submitted
+from hpcflow.model.journal import Changed, Resumed, Submitted
 from hpcflow.model.requests import is_cancelled
 from hpcflow.model.run import Run
 from hpcflow.model.spec import as_config
@@ -131,10 +131,13 @@ def resume(
                 f"job {strays[0]} of run {run.run_id} is alive, of which its journal knows nothing",
                 next_action=f"end it: hpcflow cancel {run.run_id}; or wait for its end",
             )
+        record = Changed(
+            at=clock.now(), by=settings.user, overrides=list(overrides), extends=extends
+        )
         attempt = NextAttempt(
             wanted,
             run_dir,
-            submission.last_attempt(records),
+            [*records, record] if overrides else records,
             settings=settings,
             site=site,
             clock=clock,
@@ -144,7 +147,7 @@ def resume(
         attempt.require_room(clock)  # before anything is changed
         if overrides:
             mark_unread(settings.home, run_dir)
-            freeze_anew(run_dir, change, overrides, settings=settings, clock=clock, extends=extends)
+            freeze_anew(run_dir, change, record)
         _go_on(run_dir, settings, clock)
         return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
 

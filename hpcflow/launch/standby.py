@@ -86,7 +86,7 @@ def send_standby(
     attempt = NextAttempt(
         run,
         run_dir,
-        last,
+        records,
         settings=settings,
         site=site,
         clock=clock,

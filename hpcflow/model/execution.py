@@ -164,8 +164,8 @@ class Resources(Section):
         | None
     ) = Field(
         None,
-        description="Jobs that must end before the first attempt starts, as for "
-        "`sbatch --dependency`.",
+        description="Jobs that must end before the run starts, as for `sbatch --dependency`. It "
+        "applies until an attempt has started, and again when `resume --set` sets it.",
         examples=["afterok:1234"],
     )
     begin: (
@@ -180,7 +180,8 @@ class Resources(Section):
         | None
     ) = Field(
         None,
-        description="Earliest start of the first attempt, as for `sbatch --begin`.",
+        description="Earliest start of the run, as for `sbatch --begin`. It applies until an "
+        "attempt has started, and again when `resume --set` sets it.",
         examples=["now+2hours"],
     )
     nice: (

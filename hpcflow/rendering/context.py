@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -21,7 +21,7 @@ from hpcflow.rendering.arguments import (
     resume_argv,
 )
 from hpcflow.rendering.containers import JobContainer, container_of
-from hpcflow.rendering.directives import directives, kept_variables, notice_s
+from hpcflow.rendering.directives import START_CONDITIONS, directives, kept_variables, notice_s
 from hpcflow.sites.added import added_options
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import SchedulerKind, Site
@@ -126,6 +126,7 @@ def make_job(
     resume_from: str | None,
     opens_log: bool,
     excluded: Sequence[str] = (),
+    start_conditions: Collection[str] = START_CONDITIONS,
     standby: Standby | None = None,
     mtbf_s: int | None = None,
 ) -> Job:
@@ -147,6 +148,7 @@ def make_job(
         tasks_per_node=tasks_per_node,
         opens_log=opens_log,
         excluded=excluded,
+        start_conditions=start_conditions,
         waits_for=standby.job_id if standby else None,
     )
     _check_variables(run, site)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from hpcflow.model.ids import job_name
@@ -14,6 +14,9 @@ from hpcflow.sites.schema import GpuDialect, Site
 
 #: sbatch takes no more; see ``--signal`` in sbatch(1).
 _NOTICE_MAX_S: Final = 65535
+
+#: Keys of ``resources`` that hold back the first start of a run.
+START_CONDITIONS: Final = ("dependency", "begin")
 
 #: Of a job whose script opens the log.
 NO_LOG: Final = "--output=/dev/null"
@@ -33,6 +36,7 @@ def directives(
     tasks_per_node: int,
     opens_log: bool = False,
     excluded: Sequence[str] = (),
+    start_conditions: Collection[str] = START_CONDITIONS,
     waits_for: str | None = None,
 ) -> list[str]:
     """Every option, one an item, such as ``--nodes=2``.
@@ -44,6 +48,7 @@ def directives(
         tasks_per_node: Slurm's tasks, not the ranks: one for torchrun.
         opens_log: whether the script opens its log itself; then Slurm touches no run directory.
         excluded: nodes to keep away from, beside those that the run, or else the site, names.
+        start_conditions: those of :data:`START_CONDITIONS` that apply to this attempt.
         waits_for: id of the job whose end is to be waited for.
     """
     resources = run.spec.resources
@@ -63,8 +68,7 @@ def directives(
         "time": format_minutes(placement.time_limit_min) if placement.time_limit_min else None,
         "nice": resources.nice,
     }
-    if attempt == 1:  # later, Slurm may have forgotten the jobs, and refuses the dependency
-        placed |= {"dependency": resources.dependency, "begin": resources.begin}
+    placed |= {key: getattr(resources, key) for key in START_CONDITIONS if key in start_conditions}
     found += [f"--{name}={value}" for name, value in placed.items() if value is not None]
     found += [
         f"--job-name={job_name(run.run_id, attempt)}",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from hpcflow.model.run import Run
 from hpcflow.rendering.context import Standby, make_job
+from hpcflow.rendering.directives import START_CONDITIONS
 from hpcflow.rendering.integrity import IntegrityCheck
 from hpcflow.rendering.templates import render
 from hpcflow.sites.placement import Placement
@@ -25,6 +26,7 @@ def render_job(
     resume_from: str | None,
     integrity: IntegrityCheck,
     excluded: Sequence[str] = (),
+    start_conditions: Collection[str] = START_CONDITIONS,
     standby: Standby | None = None,
     mtbf_s: int | None = None,
     template_dirs: Sequence[Path] = (),
@@ -38,6 +40,7 @@ def render_job(
             script itself prefers a newer one that it finds when it starts.
         integrity: what the job checks before it uses its run directory.
         excluded: nodes to keep away from, beside those that the run names.
+        start_conditions: which of ``dependency`` and ``begin`` apply to this attempt.
         standby: what the job is to wait for before it may start; None for nothing.
         mtbf_s: mean time to an unplanned end of the job, for
             ``checkpoint.interval: auto``.
@@ -57,6 +60,7 @@ def render_job(
         resume_from=resume_from,
         opens_log=integrity.opens_log,
         excluded=excluded,
+        start_conditions=start_conditions,
         standby=standby,
         mtbf_s=mtbf_s,
     )

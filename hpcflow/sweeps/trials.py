@@ -350,7 +350,7 @@ class TrialRuns:
             attempt = NextAttempt(
                 read_run(run_dir),
                 run_dir,
-                last,
+                records,
                 settings=self._settings,
                 site=self._site,
                 clock=self._clock,

@@ -185,11 +185,11 @@ def test_other_generic_resources_take_no_gpus_away(dialect: str, asked: str) -> 
     assert [option for option in options if option.startswith("--gres")] == [f"--gres={asked}"]
 
 
-def test_only_the_first_attempt_waits_for_other_jobs_and_a_time() -> None:
+def test_an_attempt_waits_for_other_jobs_and_a_time_where_that_applies() -> None:
     """Slurm forgets jobs, and refuses a dependency on one that it does not know."""
     spec = a_spec(resources={"dependency": "afterok:12", "begin": "now+1hour", "nice": 100})
     once = {"--dependency=afterok:12", "--begin=now+1hour"}
     assert {*once, "--nice=100"} <= set(header(spec, a_site()))
-    again = set(header(spec, a_site(), attempt=2))
+    again = set(header(spec, a_site(), start_conditions=()))
     assert "--nice=100" in again
     assert not once & again
