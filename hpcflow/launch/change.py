@@ -101,6 +101,9 @@ def _names_code(override: str) -> bool:
 def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust) -> Run:
     """``wanted``, with what the completed ``run`` has come to among its results.
 
+    A process that was killed in :func:`freeze_anew` has entered that result already; its change is
+    made again, or another one.
+
     Args:
         wanted: from :func:`changed`.
         attempt: the one that completed it.
@@ -111,7 +114,9 @@ def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust)
         ScratchError, StorageError: that copy cannot be used.
     """
     run_id = run.run_id
-    if (wanted.spec.params, wanted.spec.args) == (run.spec.params, run.spec.args):
+    is_begun = any(each.attempt == attempt for each in run.results)
+    is_same = (wanted.spec.params, wanted.spec.args) == (run.spec.params, run.spec.args)
+    if is_same and not is_begun:
         raise InputError(
             f"run {run_id} is completed",
             next_action=f"to train it further, change params or args: hpcflow resume {run_id} "
@@ -131,6 +136,8 @@ def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust)
             "may remove the checkpoint that the run was completed with",
             next_action="add to this command: --set checkpoint.keep_last=all",
         )
+    if is_begun:
+        return wanted
     result = Result(attempt=attempt, train_step=int(PurePosixPath(newest).name))
     return wanted.model_copy(update={"results": [*run.results, result]})
 

@@ -97,6 +97,7 @@ def resume(
                 next_action=f"look: hpcflow show {run.run_id}",
             )
         extends = last.number if last.is_completed else None
+        is_changed = bool(overrides) or last.is_completed
         if last.is_completed:
             trust = trust_on(site, settings, wanted.spec.resources.account)
             wanted = extended(run, wanted, run_dir, last.number, trust)
@@ -105,7 +106,7 @@ def resume(
         queue = scheduler.queue()
         mem_mb = own_mem_mb(records, last.intent)
         home = settings.home
-        if overrides:  # what waits asks for what the run asked for before
+        if is_changed:  # what waits asks for what the run asked for before
             is_same = wanted.spec.resources.mem_mb == run.spec.resources.mem_mb
             mem_mb = mem_mb if is_same else None
             require_room_instead(
@@ -137,7 +138,7 @@ def resume(
         attempt = NextAttempt(
             wanted,
             run_dir,
-            [*records, record] if overrides else records,
+            [*records, record] if is_changed else records,
             settings=settings,
             site=site,
             clock=clock,
@@ -145,7 +146,7 @@ def resume(
             avoid=avoid,
         )
         attempt.require_room(clock)  # before anything is changed
-        if overrides:
+        if is_changed:
             mark_unread(settings.home, run_dir)
             freeze_anew(run_dir, change, record)
         _go_on(run_dir, settings, clock)

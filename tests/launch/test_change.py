@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from hpcflow.errors import InputError, SpecError
+from hpcflow.launch import change
+from hpcflow.launch import resume as resuming
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Changed, Intended
+from hpcflow.model.run import Result
+from hpcflow.model.state import RunState
 from hpcflow.projection import check
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 from tests.launch.desk import Desk
+from tests.requeue.killing import Killer
+from tests.runtime.published import publish
 
 
 @pytest.fixture
@@ -119,3 +126,45 @@ def test_a_run_that_is_under_way_is_not_changed(desk: Desk) -> None:
     with pytest.raises(InputError, match="still pending or running in Slurm"):
         desk.resume(run_dir, overrides=["resources.cpus_per_task=2"])
     assert run_dir.run_json.read_bytes() == before
+
+
+def _completed(desk: Desk) -> RunDir:
+    launched = desk.launch()
+    run_dir = RunDir(launched.run_dir)
+    facts = {"run_id": launched.run_id, "attempt": 1, "world_size": 1}
+    publish(run_dir.checkpoints, 100, {"model.pt": b"weights"}, **facts)
+    desk.slurm.end(launched.job_id, "COMPLETED")
+    desk.look()
+    return run_dir
+
+
+@pytest.mark.parametrize("again", ["params.steps=8", "params.steps=9", None])
+def test_a_completed_run_is_extended_once_wherever_that_was_killed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, again: str | None
+) -> None:
+    killer = Killer(monkeypatch)
+    killer.watch(change, "write_durably")
+    killer.watch(resuming, "_go_on")
+    for moment in count(1):
+        run_dir = _completed(desk)
+        before = read_run(run_dir)
+        killer.aim_at(moment)
+        with killer.armed():
+            desk.resume(run_dir, overrides=["params.steps=8"])
+        if not killer.has_struck:
+            break
+        if again is None and read_run(run_dir) == before:
+            with pytest.raises(InputError, match="there is nothing to go on with"):
+                desk.resume(run_dir)
+            continue
+        desk.resume(run_dir, overrides=[again] if again else [])
+        run, steps = read_run(run_dir), int(again[-1]) if again else 8
+        assert run.spec.params == json.loads(run_dir.params_json.read_text()) == {"steps": steps}
+        assert run.results == [Result(attempt=1, train_step=100)], "once"
+        records = journal.read(run_dir)
+        assert next(each.extends for each in records if isinstance(each, Changed)) == 1
+        assert [each.attempt for each in records if isinstance(each, Intended)] == [1, 2]
+        assert desk.seen(run.run_id).run.state is RunState.RUNNING
+        with open_ledger(desk.settings.ledger_url) as ledger:
+            assert check(ledger, [run_dir]) == []
+    assert moment > 6
