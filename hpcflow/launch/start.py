@@ -1,7 +1,7 @@
 """The checkpoint that a new run starts from: found when the run is planned, copied when it is made.
 
 The copy is part of the run directory from its first moment on, so what becomes of the other run
-afterwards does not matter. Of this user's own checkpoints on the same file system the files are
+afterwards does not matter. The files of a run that this user has on the same file system are
 linked, for they never change; all others are compared with their checksums while they are copied.
 """
 
@@ -56,6 +56,7 @@ class Start:
     _folder: str
     _manifest: bytes
     _files: Mapping[str, tuple[int, str]]
+    _is_of_run: bool = False
 
     def copy_to(self, target: Path) -> None:
         """Make ``target`` a copy of the checkpoint: on the disk, and whole.
@@ -65,7 +66,7 @@ class Start:
             StorageError: it was removed meanwhile.
             MirrorError: it is not what was written; or the store.
         """
-        own = _own_folder(self._remote, self._folder)
+        own = _own_folder(self._remote, self._folder) if self._is_of_run else None
         if own is None:
             self._fetch(target)
             return
@@ -98,10 +99,9 @@ def start_of(run_dir: RunDir, *, clock: Clock) -> Start | None:
     run = read_run(run_dir)
     if run.started_from is None or run.spec.start_from is None:
         return None
-    found = _read_start(
-        open_remote(str(run_dir.path), clock=clock), f"{START}/", run.spec.start_from
-    )
-    return replace(found, origin=run.started_from)
+    here = open_remote(str(run_dir.path), clock=clock)
+    found = _read_start(here, f"{START}/", run.spec.start_from)
+    return replace(found, origin=run.started_from, _is_of_run=True)
 
 
 def find_start(text: str, *, site: Site, settings: Settings, clock: Clock) -> Start:
@@ -130,7 +130,8 @@ def _of_run(start: Wanted, settings: Settings, clock: Clock) -> Start:
         here = open_remote(str(run_dir.path), clock=clock)
         seen.update(_train_steps(here, ""))
         if (step := _chosen(here, "", start, seen)) is not None:
-            return _read_start(here, _folder_of("", step), f"{run_id}@{step}")
+            found = _read_start(here, _folder_of("", step), f"{run_id}@{step}")
+            return replace(found, _is_of_run=True)
     mirror = mirror_of_run(run_dir) or frozen_mirror(settings.home, run_id)
     if mirror is not None:
         there, begin = open_store(mirror, clock=clock), f"{run_id}/"

@@ -110,6 +110,19 @@ def test_the_source_may_go_while_the_job_waits(owner: Owner) -> None:
     assert origin(launched) == (run_dir.path.name, 100)
 
 
+@pytest.mark.parametrize("named", ["{own}", "{own}/checkpoints/000000100", "{mirror}/{run}"])
+def test_what_a_path_names_may_change_afterwards(owner: Owner, named: str) -> None:
+    run_dir = owner.mirrored(100)
+    own = owner.folder / "own"
+    shutil.copytree(run_dir.path, own)
+    place = named.format(own=own, mirror=owner.remote.url, run=run_dir.path.name)
+    launched = tune(owner, place)
+    for file in Path(place).rglob("*.pt"):
+        with file.open("r+b") as opened:
+            opened.write(b"changed")
+    assert origin(launched)[1] == 100, "whole"
+
+
 def test_the_source_may_go_while_it_is_copied(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
