@@ -19,7 +19,6 @@ import hashlib
 import io
 import os
 import secrets
-import shutil
 import stat
 import time
 import zlib
@@ -32,7 +31,14 @@ from typing import Final
 
 from hpcflow.model.run import code_place, short_digest
 from hpcflow.runtime.reading import read_file, require_safe_status
-from hpcflow.storage.files import FOLDER_MODE, fsync_folder, write_new
+from hpcflow.storage.files import (
+    FOLDER_MODE,
+    LEFTOVER_S,
+    fsync_folder,
+    remove_leftovers,
+    remove_readonly,
+    write_new,
+)
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runtime_copy import cached_sum, is_closed
 
@@ -46,7 +52,7 @@ _FILES: Final = "files"
 #: Exists where an archive was copied, because its file system makes no hard links.
 _COPIED: Final = "copied"
 #: A snapshot without a run stays for so long: a run that uses it may be created at this moment.
-_UNUSED_S: Final = 7 * 86400.0
+_UNUSED_S: Final = LEFTOVER_S
 _TRIES: Final = 3
 
 
@@ -340,17 +346,18 @@ def _make(place: Path, code: CodeTree) -> None:
         if os.path.lexists(place) and not is_whole(place, code.digest):
             aside = place.parent / f".{place.name}.{secrets.token_hex(4)}.tmp"
             place.rename(aside)
-            _remove(aside)
+            remove_readonly(aside)
         half.rename(place)
         fsync_folder(place.parent)
     except OSError:
-        _remove(half)
+        remove_readonly(half)
         if not is_whole(place, code.digest):  # else another process was faster
             raise
 
 
 def remove_unused(shared: Path) -> None:
     """Remove the snapshots that no run has referred to for a week."""
+    remove_leftovers(shared)
     with suppress(OSError), os.scandir(shared) as entries:
         for entry in entries:
             with suppress(OSError):
@@ -359,16 +366,12 @@ def remove_unused(shared: Path) -> None:
 
 def _remove_unused(place: Path, unused_s: float) -> None:
     """Remove a snapshot that no run refers to; renamed first, so that none begins to meanwhile."""
-    if place.name.startswith("."):  # made, or removed, by a process that was killed
-        if time.time() - place.lstat().st_mtime > _UNUSED_S:
-            _remove(place)
-        return
-    if not _is_unused(place, place.name, unused_s):
+    if place.name.startswith(".") or not _is_unused(place, place.name, unused_s):
         return
     aside = place.parent / f".{place.name}.{secrets.token_hex(4)}.tmp"
     place.rename(aside)
     if _is_unused(aside, place.name, 0.0):
-        _remove(aside)
+        remove_readonly(aside)
     else:
         aside.rename(place)
 
@@ -377,11 +380,3 @@ def _is_unused(place: Path, name: str, unused_s: float) -> bool:
     status = (place / f"{name}.tar.gz").lstat()
     is_old = time.time() - status.st_ctime >= unused_s  # it changes with the number of links
     return status.st_nlink == 1 and is_old and not is_copied(place)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder with read-only folders in it; what cannot be removed stays."""
-    for path, _, _ in os.walk(folder):
-        with suppress(OSError):
-            os.chmod(path, FOLDER_MODE)  # noqa: PTH101 - as os.walk
-    shutil.rmtree(folder, ignore_errors=True)

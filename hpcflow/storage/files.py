@@ -10,6 +10,8 @@ import errno
 import fcntl
 import os
 import secrets
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +32,8 @@ FOLDER_MODE = 0o700
 #: A folder in which something is made: it need not be readable.
 _AS_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _COPIED_BYTES = 1 << 20
+#: A folder that is being made is younger; an older one was left by a process that was killed.
+LEFTOVER_S = 7 * 86400.0
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _NEXT = {
     errno.ENOSPC: "delete what you no longer need there, then send the command again",
@@ -183,6 +187,26 @@ def link_tree(source: Path, target: Path) -> None:
                         raise
                     _copy(entry.path, path)
     fsync_folder(target)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left in ``folder``, where no other user may write: hidden
+    ``.*.tmp`` that are a week old. What cannot be removed stays."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") and entry.name.endswith(".tmp"):
+                with suppress(OSError):
+                    age_s = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                    if age_s > LEFTOVER_S and entry.is_dir(follow_symlinks=False):
+                        remove_readonly(Path(entry.path))
+
+
+def remove_readonly(folder: Path) -> None:
+    """Remove a folder that may have read-only folders in it; what cannot be removed stays."""
+    for path, _, _ in os.walk(folder):
+        with suppress(OSError):
+            os.chmod(path, FOLDER_MODE)  # noqa: PTH101 - as os.walk
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _copy(source: Path | str, target: Path) -> None:

@@ -28,6 +28,7 @@ from hpcflow.storage.files import (
     existing_parent,
     fsync_folder,
     make_folders,
+    remove_leftovers,
     storage_error,
     write_durably,
     write_new,
@@ -70,8 +71,8 @@ def create_run(
     """Make the directory of ``run`` and enter it into ``home``: wholly, or not at all.
 
     It is built under a name that no reader looks at, put on the disk, and renamed. Killed in
-    between, it leaves a hidden ``.<run_id>.<random>.tmp``, or a directory that no home knows;
-    nothing was sent for either.
+    between, it leaves a hidden ``.<run_id>.<random>.tmp``, which a later run of the project removes
+    after a week, or a directory that no home knows; nothing was sent for either.
 
     Args:
         run: what to freeze; ``run.run_dir`` says where.
@@ -112,6 +113,7 @@ def create_run(
         if isinstance(error, OSError):
             raise _scratch_error(final, error) from error
         raise
+    remove_leftovers(final.parent)
     return RunDir(final)
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from hpcflow.errors import InputError, ScratchError, StorageError
+from hpcflow.model.run import code_place
 from hpcflow.storage import runtime_copy
+from hpcflow.storage.code_snapshot import CodeFile, CodeTree, remove_unused
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import create_run, discard_run, list_runs, read_run
 from tests.storage.runs import make_run
@@ -303,3 +307,36 @@ def test_killed_anywhere_every_run_that_can_be_found_is_whole(tmp_path: Path) ->
         assert read_run(run_dir).run_dir == str(run_dir.path)
         assert (run_dir.code / "changes.diff").stat().st_size == 1000
         assert (run_dir.runtime / "hpcflow/runtime").is_dir()
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGHUP])
+def test_what_a_killed_process_left_on_scratch_is_removed_after_a_week(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals
+) -> None:
+    home, code = Home(tmp_path / "home"), CodeTree({"a.py": CodeFile(b"1")}, {}, is_private=False)
+    starting = make_run(tmp_path / "s").model_copy(update={"begins_from": "start/000000000"})
+    folder = Path(starting.run_dir).parent
+
+    def die(start: Path) -> None:
+        start.mkdir(parents=True)
+        (start / "model.pt").write_bytes(b"half")
+        os.kill(os.getpid(), by)
+
+    child = os.fork()
+    if child == 0:
+        create_run(starting, home, snapshot=code, start=die)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == by
+    (half,) = folder.iterdir()
+    place, now_s = code_place(folder.parent, code.digest), time.time()
+    create_run(make_run(tmp_path / "s"), home)
+    assert half.exists(), "it may be made at this moment"
+    monkeypatch.setattr(time, "time", lambda: now_s + 8 * 86400)
+    remove_unused(place.parent)
+    assert place.exists(), "what was left refers to it"
+    create_run(make_run(tmp_path / "s"), home)
+    assert not half.exists()
+    assert len(list(folder.iterdir())) == 2, "the runs stay"
+    monkeypatch.setattr(time, "time", lambda: now_s + 16 * 86400)
+    remove_unused(place.parent)
+    assert not place.exists()
