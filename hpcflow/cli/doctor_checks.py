@@ -37,13 +37,15 @@ _CLOCK_OFF: Final = timedelta(minutes=1)
 _CLOCK_REFUSED: Final = timedelta(minutes=5)
 _PROGRAMS: Final = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
 _OF_ACCOUNTING: Final = ("sacct", "sacctmgr")
-#: What the smallest run asks for: all else is the site's default.
+#: What the smallest run asks for: all else is the site's default. It takes no snapshot: its config
+#: lies in the home, which may be a repository.
 TRIAL: Final = """\
 name: trial
 project: hpcflow-trial
 command: [python3, -c, "print('hello from hpcflow')"]
 launch: {framework: none, launcher: none}
 resources: {time_limit: 2m}
+code: live
 """
 
 

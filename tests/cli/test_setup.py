@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.storage.code_snapshot import MAX_BYTES
 from tests.cli.desk import Desk
 from tests.cli.test_daemon_install import CRONTAB, FORBIDDEN, NO_BUS, Machine
 from tests.daemons import daemon
+from tests.launch.test_git import git
 
 
 @pytest.fixture
@@ -38,6 +40,17 @@ def test_one_command_checks_installs_and_tries(desk: Desk, machine: Machine, hom
     table = machine.table
     assert "a daemon supervises your runs already" in desk.say("setup", "--yes")
     assert machine.table == table
+
+
+def test_a_home_in_a_repository_of_dotfiles_is_no_code(
+    desk: Desk, machine: Machine, home: Path
+) -> None:
+    git(home.parent, "init", "-q")
+    git(home.parent, "commit", "-q", "--allow-empty", "-m", "dotfiles")
+    with (home.parent / "large").open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    assert "all works" in desk.say("setup", "--yes")
+    assert b"daemon --once" in machine.table
 
 
 def test_a_daemon_that_lives_needs_none_beside_it(desk: Desk, machine: Machine) -> None:
