@@ -113,6 +113,8 @@ def find_start(text: str, *, site: Site, settings: Settings, clock: Clock) -> St
         StorageError, MirrorError: it is torn, or cannot be read.
     """
     start = wanted(text)
+    if start.is_path and os.path.isdir(text):  # noqa: PTH112 - `@` may be in its name
+        start = Wanted(text)
     if start.is_url:
         options = Options(endpoint_url=endpoint_of(start.place, site, settings))
         return _of_place(open_remote(start.place, options, clock=clock), start)

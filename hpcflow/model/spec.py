@@ -92,8 +92,8 @@ class RunSpec(Section):
         None,
         description="A checkpoint of another run. The run starts with its weights, at train step "
         "0. `RUN`, a path, or an `s3://`, `gs://` or `az://` URL, of a run or of one checkpoint. A "
-        "run means its newest complete checkpoint, `RUN@TRAIN_STEP` that of a train step. hpcflow "
-        "copies the checkpoint when you submit the run. "
+        "run means its newest complete checkpoint, `RUN@TRAIN_STEP` that of a train step, unless a "
+        "folder has that name. hpcflow copies the checkpoint when you submit the run. "
         "See [training.md](training.md#starting-from-another-run).",
         examples=["pretrain-20260301-abcdefgh@4000"],
     )

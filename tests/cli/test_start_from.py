@@ -73,6 +73,18 @@ def test_a_path_is_of_a_run_or_of_a_checkpoint(source: Trained, desk: Desk, text
     assert desk.json("show", "tuned")["started_from"]["run_id"] == source.run_id
 
 
+def test_a_folder_may_have_an_at_sign_in_its_name(source: Trained, desk: Desk) -> None:
+    for name in ("exp", "exp@100"):
+        shutil.copytree(source.dir.path, desk.folder / name)
+    shutil.copytree(source.dir.checkpoints / "000000100", desk.folder / "best@2024")
+    read = {"exp@100": 400, "exp@100@100": 100, "exp@400": 400, "best@2024": 100}
+    for text, train_step in read.items():
+        run_dir = started(desk, f"{desk.folder}/{text}")
+        assert manifest(run_dir)["train_step"] == train_step, text
+        pinned = json.loads(run_dir.run_json.read_text())["spec"]["start_from"]
+        assert manifest(started(desk, pinned))["train_step"] == train_step, pinned
+
+
 def test_what_becomes_of_the_other_run_does_not_matter(source: Trained, desk: Desk) -> None:
     run_dir = started(desk, source.run_id)
     remove_tree(source.dir.path)
