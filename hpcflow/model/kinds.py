@@ -146,9 +146,12 @@ def without_nul(text: str) -> str:
     return text
 
 
-#: What a shell takes literally, what it interprets elsewhere, and names that hpcflow fills in.
+#: What a shell takes as one word, what it interprets outside of that and in double quotes, what a
+#: backslash keeps it from interpreting there, and names that hpcflow fills in.
 _QUOTED: Final = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _OF_SHELL: Final = re.compile(r"[|&;<>()`\n]|\$[A-Za-z_{(]")
+_OF_SHELL_IN_QUOTES: Final = re.compile(r"`|\$[A-Za-z_{(]")
+_KEPT: Final = re.compile(r"\\([$`])|\\.", re.DOTALL)
 _FILLED_IN: Final = re.compile(r"\{\{\s*([A-Za-z0-9_.]+)\s*\}\}")
 
 
@@ -157,16 +160,25 @@ def _split(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = _FILLED_IN.sub(r"{{\1}}", value.strip())
-    if found := _OF_SHELL.search(_QUOTED.sub("", text)):
+    in_quotes = " ".join(each for each in _QUOTED.findall(text) if each.startswith('"'))
+    found = _OF_SHELL.search(_QUOTED.sub("", text))
+    if found := found or _OF_SHELL_IN_QUOTES.search(_KEPT.sub("", in_quotes)):
         shown = "a line end" if found[0] == "\n" else repr(found[0])
         raise ValueError(
-            f"no shell runs this command, but {shown} needs one: put the line into a script, or "
-            "quote it to pass it to the program"
+            f"no shell runs this command, but {shown} needs one: put the line into a script, or put "
+            "it into single quotes to pass it to the program"
         )
     try:
-        return shlex.split(text)
+        return shlex.split(_QUOTED.sub(_as_shlex_reads, text))
     except ValueError as problem:
         raise ValueError(f"cannot be split into words: {str(problem).lower()}") from None
+
+
+def _as_shlex_reads(quoted: re.Match[str]) -> str:
+    """Return what is quoted without the backslashes that a shell removes in double quotes, and
+    :mod:`shlex` does not."""
+    text = quoted[0]
+    return _KEPT.sub(lambda each: each[1] or each[0], text) if text.startswith('"') else text
 
 
 def _check_path(path: str) -> str:

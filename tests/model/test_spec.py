@@ -114,6 +114,8 @@ def command_of(text: str) -> list[str] | None:
         ("./run '$HOME' \\$HOME *.txt #1", ["./run", "$HOME", "$HOME", "*.txt", "#1"]),
         ("  ./run\t'' ", ["./run", ""]),
         ("./run --cost=5$ 100%", ["./run", "--cost=5$", "100%"]),
+        ('./run "\\$HOME \\`a\\` \\n" "(a) 5$"', ["./run", "$HOME `a` \\n", "(a) 5$"]),
+        ("./run '\\$HOME'", ["./run", "\\$HOME"]),
     ],
 )
 def test_a_command_may_be_one_text_that_is_split_as_a_shell_would(
@@ -133,6 +135,11 @@ def test_a_command_may_be_one_text_that_is_split_as_a_shell_would(
         ("./a ${X}", "'${'"),
         ("./a $(date)", "'$('"),
         ("./a `date`", "'`'"),
+        ('./a "$HOME/x"', "'$H'"),
+        ('./a "it is ${X}"', "'${'"),
+        ('./a "$(date)"', "'$('"),
+        ('./a "`date`"', "'`'"),
+        ('./a \'ok\' "a \\" $X"', "'$X'"),
         ("./a\n./b", "a line end"),
         ("./a 'unclosed", "no closing quotation"),
         ("./a \\", "no escaped character"),
