@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -170,6 +171,59 @@ def test_the_notice_reaches_the_program_and_its_word_comes_back(
     assert job.wait(120) == 75, bench.log()
     assert bench.attempt.notice.read_text() == number.name.removeprefix("SIG") + "\n"
     assert (bench.work / f"{name}.signals").read_text().split()[0] == "SIGUSR2"
+    assert bench.events()[-1]["exit_code"] == 75
+
+
+#: What a script of another author leaves behind in the shell that sources it.
+_LEFT_BEHIND = [
+    "set -e",
+    "set -euo pipefail",
+    "set -o posix -o noglob -o noclobber -o monitor",
+    "shopt -s nullglob failglob",
+    "IFS=,",
+    "trap : TERM USR1 USR2",
+    "trap '' TERM USR1 USR2",
+    "trap - TERM USR2; trap : USR1 CHLD",
+    "set -E; trap exit ERR; trap '' USR1",
+    "trap : USR1 DEBUG RETURN; shopt -s extdebug",
+]
+_WAYS = [("setup", line) for line in _LEFT_BEHIND]
+_WAYS += [(way, "trap : TERM USR1 USR2; set -e") for way in ("module", "venv", "conda")]
+
+
+def an_environment(bench: Bench, way: str, line: str) -> dict[str, Any]:
+    """The config and the site whose ``way`` to set up the environment executes ``line``."""
+    if way == "setup":
+        vendor = bench.program("vendor.sh", line)
+        return {"environment": {"setup": [f". {shlex.quote(str(vendor))}"]}}
+    if way == "module":
+        init = bench.program("init", f"module() {{\n{line}\n}}\n")
+        return {"site": a_local_site(modules={"init": str(init), "load": ["x"]})}
+    if way == "venv":
+        (bench.work / "env/bin").mkdir(parents=True)
+        (bench.work / "env/bin/activate").write_text(line)
+        return {"environment": {"venv": "env"}}
+    conda = f"#!/bin/sh\necho {shlex.quote(f'conda() {{ :; }}; {line}')}\n"
+    bench.program("conda", conda)
+    return {"environment": {"conda": "train"}}
+
+
+@pytest.mark.parametrize(("way", "line"), _WAYS)
+def test_nothing_that_sets_up_the_environment_takes_the_notice_away(
+    bench: Bench, way: str, line: str
+) -> None:
+    """The script has its shell options, its traps and IFS again; the program what was exported."""
+    environment = an_environment(bench, way, f"export SEEN=yes; {line}")
+    written(bench, sys.executable, str(RANK), str(bench.work), "60", **environment)
+    job = bench.start()
+    poll(lambda: (bench.work / "none.json").exists() or job.poll() is not None, 120, bench.log)
+    assert job.poll() is None, bench.log()
+    assert json_of(bench.work / "none.json")["environ"]["SEEN"] == "yes"
+    if "USR1" in line:
+        job.send_signal(signal.SIGUSR1)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(120) == 75, bench.log()
+    assert (bench.work / "none.signals").read_text().split() == ["SIGUSR2"]
     assert bench.events()[-1]["exit_code"] == 75
 
 
