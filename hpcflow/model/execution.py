@@ -269,8 +269,9 @@ class Environment(Section):
         default_factory=list,
         description="Lines of bash. The job script runs them in the working directory of the "
         "first node, after modules, venv or conda are loaded. Exported variables reach the program "
-        "on all nodes; `variables` and `secrets` override them. If an item fails, "
-        "so does the attempt.",
+        "on all nodes; `variables` and `secrets` override them. If an item fails or ends the "
+        "shell, the attempt fails. Shell options last until the last item, a trap on EXIT until "
+        "the end of the job.",
         examples=[["source /opt/intel/setvars.sh", "ulimit -s unlimited"]],
     )
     container: Container | None = Field(

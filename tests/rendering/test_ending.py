@@ -227,6 +227,40 @@ def test_nothing_that_sets_up_the_environment_takes_the_notice_away(
     assert bench.events()[-1]["exit_code"] == 75
 
 
+@pytest.mark.parametrize(
+    ("way", "named"),
+    [
+        ("setup", "item 1 of environment.setup"),
+        ("module", "module x"),
+        ("venv", "/env"),
+        ("conda", "conda environment train"),
+    ],
+)
+@pytest.mark.parametrize("line", ["exit 0", "exit 1", ": ${NOT_SET_ANYWHERE:?}", "set -e; false"])
+def test_an_environment_that_ends_the_script_is_a_failure_that_names_it(
+    bench: Bench, way: str, named: str, line: str
+) -> None:
+    """Also with 0: the program has not run. bash ignores `set -e` where a failure is handled."""
+    options = an_environment(bench, way, line)
+    if way == "setup":
+        options["environment"]["setup"].insert(0, "trap 'echo unmounted' EXIT")
+    written(bench, "touch", "ran", **options)
+    assert bench.execute() == 1
+    is_handled = line == "set -e; false" and way in ("setup", "module")
+    assert f"{named} has ended the job script\n" in bench.log() or is_handled, bench.log()
+    assert kinds(bench) == ["started", "exited"], "it ended twice, or without a word"
+    assert bench.events()[-1]["exit_code"] == 1
+    assert bench.log().count("unmounted") == (way == "setup")
+    assert not (bench.work / "ran").exists()
+
+
+def test_what_setup_removes_at_the_end_is_there_until_then(bench: Bench) -> None:
+    setup = ["touch mounted; trap 'rm mounted' EXIT", "true"]
+    written(bench, "test", "-e", "mounted", environment={"setup": setup})
+    assert bench.execute() == 0, bench.log()
+    assert not (bench.work / "mounted").exists()
+
+
 def test_a_program_that_ends_just_as_the_notice_comes_keeps_its_exit_code(bench: Bench) -> None:
     """bash 5.2's `wait` forgets it about every tenth time."""
     fifo = bench.work / "script"
