@@ -165,8 +165,8 @@ def _split(value: object) -> object:
     if found := found or _OF_SHELL_IN_QUOTES.search(_KEPT.sub("", in_quotes)):
         shown = "a line end" if found[0] == "\n" else repr(found[0])
         raise ValueError(
-            f"no shell runs this command, but {shown} needs one: put the line into a script, or put "
-            "it into single quotes to pass it to the program"
+            f"no shell runs this command, but {shown} needs one: put the line into a script, or "
+            "put it into single quotes to pass it to the program"
         )
     try:
         return shlex.split(_QUOTED.sub(_as_shlex_reads, text))

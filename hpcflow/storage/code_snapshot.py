@@ -2,11 +2,13 @@
 
 ::
 
-    <scratch>/hpcflow/.code/<digest>/          shared by all runs of the same code; read-only
-      files/                                   what the program executes
+    <scratch>/hpcflow/.code/<digest>/          shared by all runs of the same code
+      files/                                   what the program executes; the job compares checksums
       index                                    checksum and name of each file
       <digest>.tar.gz                          the same files; each run has a hard link to it
     <run directory>/code/<digest>.tar.gz       hidden if it may hold secrets: then no mirror has it
+
+The files are writable: a program may copy them with their modes, and change or replace its copies.
 
 The archive in the run directory is what a run owns. ``files/`` can be made of it again. The number
 of hard links says whether a run refers to a snapshot, whichever home knows the run.
@@ -22,7 +24,7 @@ import secrets
 import stat
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -329,24 +331,24 @@ def _make(place: Path, code: CodeTree) -> None:
     half = place.parent / f".{place.name}.{secrets.token_hex(4)}.tmp"
     files = half / _FILES
     try:
-        folders = sorted(code.folders())
-        for name in folders:
+        for name in sorted(code.folders()):
             (files / name).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         for name, file in code.files.items():
             path = files / name
             path.write_bytes(file.data)
-            path.chmod(0o500 if file.is_executable else 0o400)
+            path.chmod(0o700 if file.is_executable else 0o600)
         for name, target in code.links.items():
             (files / name).symlink_to(target)
-        for name in reversed(folders):
-            (files / name).chmod(0o500)
         write_new(half / _INDEX, code.index())
         write_new(half / _archive_of(place).name, pack(code))
         fsync_folder(half)
         if os.path.lexists(place) and not is_whole(place, code.digest):
             aside = place.parent / f".{place.name}.{secrets.token_hex(4)}.tmp"
             place.rename(aside)
-            remove_readonly(aside)
+            if _has_more(aside, code.files):
+                aside.rename(aside.with_suffix(".written"))
+            else:
+                remove_readonly(aside)
         half.rename(place)
         fsync_folder(place.parent)
     except OSError:
@@ -366,7 +368,8 @@ def remove_unused(shared: Path) -> None:
 
 def _remove_unused(place: Path, unused_s: float) -> None:
     """Remove a snapshot that no run refers to; renamed first, so that none begins to meanwhile."""
-    if place.name.startswith(".") or not _is_unused(place, place.name, unused_s):
+    is_hidden = place.name.startswith(".")
+    if is_hidden or not _is_unused(place, place.name, unused_s) or _has_more(place):
         return
     aside = place.parent / f".{place.name}.{secrets.token_hex(4)}.tmp"
     place.rename(aside)
@@ -380,3 +383,25 @@ def _is_unused(place: Path, name: str, unused_s: float) -> bool:
     status = (place / f"{name}.tar.gz").lstat()
     is_old = time.time() - status.st_ctime >= unused_s  # it changes with the number of links
     return status.st_nlink == 1 and is_old and not is_copied(place)
+
+
+def _has_more(place: Path, names: Collection[str] | None = None) -> bool:
+    """Whether a program has written files beside those of the snapshot; hpcflow keeps them.
+
+    Args:
+        names: those of the snapshot; None for those in its index.
+    """
+    if names is None:
+        try:
+            lines = os.fsdecode(read_file(place / _INDEX)).splitlines()
+        except FileNotFoundError:
+            return False  # it was never whole
+        names = {line.partition("  ")[2] for line in lines}
+    files = place / _FILES
+    for folder, _, found in os.walk(files):
+        written = [Path(folder, each) for each in found if Path(folder).name != "__pycache__"]
+        if any(
+            not (each.is_symlink() or str(each.relative_to(files)) in names) for each in written
+        ):
+            return True
+    return False

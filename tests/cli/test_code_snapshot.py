@@ -228,15 +228,11 @@ def test_runs_of_the_same_code_share_it_and_other_code_does_not_change_it(
     assert (place / "files/helper.py").read_text() == "CODE = 'first'\n"
 
 
-def test_the_snapshot_is_for_its_user_alone_and_cannot_be_written(
-    desk: Desk, config: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # root could write them
+def test_the_snapshot_is_for_its_user_alone(desk: Desk, config: Callable[..., str]) -> None:
     place = place_of(desk.json("run", config(), "--wait", code=1))
-    assert place.parent.stat().st_mode & 0o777 == 0o700
-    for path in (place / "files").rglob("*"):
-        assert path.stat().st_mode & 0o277 == 0, path
-        assert "__pycache__" not in path.parts
+    for path in (place.parent, *(place / "files").rglob("*")):
+        is_compiled = "__pycache__" in path.parts
+        assert is_compiled or path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
 
 
 def test_a_damaged_snapshot_is_made_again_before_the_next_attempt(
@@ -245,7 +241,6 @@ def test_a_damaged_snapshot_is_made_again_before_the_next_attempt(
     """Which damage is seen: tests/storage/test_code_snapshot.py."""
     run = desk.json("run", config(), "--wait", code=1)
     file = place_of(run) / "files/helper.py"
-    file.chmod(0o600)
     file.write_text("CODE = 'other'\n")
     write(desk.folder, "second")
     (desk.folder / "mended").touch()

@@ -190,6 +190,48 @@ def test_a_full_disk_leaves_no_half_of_a_snapshot(
     assert list(runs.parent.iterdir()) == [runs]
 
 
+def test_a_program_may_change_its_copies_of_the_snapshot(runs: Path, tmp_path: Path) -> None:
+    """Whatever copies a file or folder copies its mode, and the next attempt copies it again."""
+    a_run(runs, "one")
+    files = code_place(runs, TREE.digest) / "files"
+    copy = shutil.copytree(files, tmp_path / "copy", symlinks=True)
+    for path in (copy, *copy.rglob("*")):
+        if not path.is_symlink():
+            is_executable = path.is_dir() or path.name == "run it.sh"
+            assert path.stat().st_mode & 0o777 == (0o700 if is_executable else 0o600), path
+
+
+@pytest.mark.parametrize("name", ["best.pt", "a/out/best.pt"])
+def test_what_a_program_has_written_beside_its_files_is_not_removed(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = a_run(runs, "one")
+    place, now_s = code_place(runs, TREE.digest), time.time()
+    result = place / "files" / name
+    result.parent.mkdir(exist_ok=True)
+    result.write_text("weights")
+    (folder / archive_name(TREE)).unlink()
+    monkeypatch.setattr(time, "time", lambda: now_s + A_WEEK_AND_MORE_S)
+    remove_unused(place.parent)
+    assert result.exists()
+    (place / "files/train.py").unlink()
+    a_run(runs, "two")
+    remove_unused(place.parent)
+    assert is_whole(place, TREE.digest)
+    assert [*place.parent.glob(f".*/files/{name}")], "it was damaged, and made again beside that"
+
+
+def test_compiled_files_do_not_keep_a_snapshot(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = a_run(runs, "one")
+    place, now_s = code_place(runs, TREE.digest), time.time()
+    (place / "files/a/__pycache__").mkdir()
+    (place / "files/a/__pycache__/b.pyc").touch()
+    (folder / archive_name(TREE)).unlink()
+    monkeypatch.setattr(time, "time", lambda: now_s + A_WEEK_AND_MORE_S)
+    remove_unused(place.parent)
+    assert not place.exists()
+
+
 def test_what_a_killed_process_left_is_removed_after_a_week(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,11 +265,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_damage_is_seen_and_mended(runs: Path, damage: Callable[[Path], object]) -> None:
     folder = a_run(runs, "one")
     place = code_place(runs, TREE.digest)
-    files = place / "files"
-    for path in (files, *files.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(0o700)
-    damage(files)
+    damage(place / "files")
     assert not is_whole(place, TREE.digest)
     tree = read_archive(folder, TREE.digest)
     assert tree is not None
