@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, Where
 from hpcflow.launch.choosing import charged_to
-from hpcflow.launch.frozen_code import frozen_code, no_code, state_of
+from hpcflow.launch.frozen_code import (
+    code_folder,
+    frozen_code,
+    no_code,
+    own_code,
+    snapshot_of,
+    state_of,
+)
 from hpcflow.launch.places import variables
 from hpcflow.launch.price import estimate_cost_usd
 from hpcflow.launch.provenance import DIFF_FILE
+from hpcflow.launch.snapshot import Taken
 from hpcflow.model.journal import Changed
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Result, Run
@@ -43,10 +51,12 @@ class Change:
 
     Attributes:
         diff: what is not committed of its new code; None if its code is the one of before.
+        warnings: about code that is read live.
     """
 
     run: Run
     diff: bytes | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Settings) -> Change:
@@ -56,6 +66,7 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
         SpecError: an override is wrong, a file that the new spec names is missing or unsafe, or it
             does not fit the site any more.
         InputError: it is about what a run is found by, or no snapshot of its code can be taken.
+        StorageError: the snapshot of its code is lost.
     """
     spec = change_spec(run.spec, overrides, checks_files=True)
     for key, why in _STAYS.items():
@@ -79,8 +90,9 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
             spec, site, variables(settings), user=settings.user, account=placement.account
         )
     new = run.model_copy(update=update)
-    if spec.program == run.spec.program and not any(_names_code(each) for each in overrides):
-        return Change(new)
+    is_same = spec.program == run.spec.program and not any(_names_code(each) for each in overrides)
+    if is_same and (run.code is not None or not _brings_code(run, new)):
+        return _with_own_code(run, new, settings)
     new, taken, warnings = frozen_code(new, excluded=no_code(run, settings))
     if taken is None and warnings:
         raise InputError(
@@ -91,7 +103,25 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
     state = state_of(new, taken)
     git = {"git_commit": state.commit, "git_dirty": state.is_dirty}
     new = new.model_copy(update={"provenance": run.provenance.model_copy(update=git)})
-    return Change(new, state.diff or b"")
+    return Change(new, state.diff or b"", tuple(warnings))
+
+
+def _brings_code(run: Run, new: Run) -> bool:
+    """Whether ``run`` had no code of which to take a snapshot, and ``new`` has."""
+    return code_folder(run) is None and code_folder(new) is not None
+
+
+def _with_own_code(run: Run, new: Run, settings: Settings) -> Change:
+    """Return the change to ``new``, whose program and commands are files of the code of ``run``."""
+    if run.code is None:
+        return Change(new)
+    run_dir = RunDir(Path(run.run_dir))
+    tree = own_code(run_dir, run, run.code, excluded=no_code(run, settings))
+    taken = Taken(tree, Path(run.code.root))
+    (code, live), (_, known) = snapshot_of(new, taken), snapshot_of(run, taken)
+    hint = "if it was written since the run began, add to this command: --set code=snapshot"
+    warnings = (f"{each}; {hint}" for each in live if each not in known)
+    return Change(new.model_copy(update={"code": code}), warnings=tuple(warnings))
 
 
 def _names_code(override: str) -> bool:

@@ -22,6 +22,7 @@ from hpcflow.model.run import CodeSnapshot, Run
 from hpcflow.rendering.arguments import MODULE, command_words, is_python_module, program_words
 from hpcflow.settings import Settings
 from hpcflow.storage.code_snapshot import (
+    CodeTree,
     add_code,
     folders_above,
     has_code,
@@ -120,29 +121,42 @@ def renew_code(run_dir: RunDir, run: Run, *, excluded: Sequence[Path]) -> None:
     """
     if run.code is None:
         return
-    digest = run.code.digest
     try:
-        if has_code(run_dir, digest):
+        if has_code(run_dir, run.code.digest):
             return
-        code = read_archive(run_dir.code, digest)
-        if code is None and (folder := code_folder(run)) is not None:
-            with suppress(GitError, SpecError, OSError):
-                is_mirrored = run.mirror is not None
-                taken = take(folder, excluded=excluded, is_mirrored=is_mirrored)
-                code = taken.tree if taken.tree.digest == digest else None
-        code = code or read_shared(run_dir, digest)
-        if code is not None:
-            make_folders(run_dir.code)
-            add_code(run_dir.code, run_dir.path.parent.parent, code)
-            return
+        code = own_code(run_dir, run, run.code, excluded=excluded)
+        make_folders(run_dir.code)
+        add_code(run_dir.code, run_dir.path.parent.parent, code)
     except OSError as error:
         raise storage_error("make the code snapshot of", run_dir.path, error) from error
-    raise StorageError(
-        f"scratch has lost the code snapshot of run {run.run_id}, and the code in {run.code.root} "
-        "has changed since",
-        next_action=f"if the run was mirrored: hpcflow restore {run.run_id}; to continue with the "
-        f"present code: hpcflow resume {run.run_id} --set code=snapshot",
-    )
+
+
+def own_code(
+    run_dir: RunDir, run: Run, code: CodeSnapshot, *, excluded: Sequence[Path]
+) -> CodeTree:
+    """Return the snapshot ``code`` of ``run``: from its archive; from the code itself, if that has
+    not changed; or from another run of the same code.
+
+    Raises:
+        StorageError: it is lost, and the code has changed; or it cannot be read.
+    """
+    try:
+        tree = read_archive(run_dir.code, code.digest)
+        if tree is None and (folder := code_folder(run)) is not None:
+            with suppress(GitError, SpecError, OSError):
+                now = take(folder, excluded=excluded, is_mirrored=run.mirror is not None).tree
+                tree = now if now.digest == code.digest else None
+        tree = tree or read_shared(run_dir, code.digest)
+    except OSError as error:
+        raise storage_error("read the code snapshot of", run_dir.path, error) from error
+    if tree is None:
+        raise StorageError(
+            f"scratch has lost the code snapshot of run {run.run_id}, and the code in {code.root} "
+            "has changed since",
+            next_action=f"if the run was mirrored: hpcflow restore {run.run_id}; to continue with the "
+            f"present code: hpcflow resume {run.run_id} --set code=snapshot",
+        )
+    return tree
 
 
 def snapshot_of(run: Run, taken: Taken) -> tuple[CodeSnapshot, list[str]]:
@@ -169,6 +183,7 @@ def snapshot_of(run: Run, taken: Taken) -> tuple[CodeSnapshot, list[str]]:
                 f"{word.removeprefix(MODULE)} is not part of the code snapshot: git ignores it, "
                 "or it is in another folder; each attempt reads it when it starts"
             )
+    live += _live_folders(run, taken)
     live += _live_modules(run, taken)
     live += _live_in_shell(run, taken, files)
     paths = (*_python_path(run, taken), *_package_roots(names, folder or ".", files.values()))
@@ -204,10 +219,26 @@ def _module_files(module: str) -> tuple[str, str]:
 def _python_path(run: Run, taken: Taken) -> Iterator[str]:
     """Yield the folders of the snapshot that the config names in PYTHONPATH."""
     folders = taken.tree.folders()
+    return (name for _, name in _on_python_path(run, taken) if name in folders)
+
+
+def _live_folders(run: Run, taken: Taken) -> Iterator[str]:
+    """Yield a warning for each folder in PYTHONPATH that should be part of the snapshot."""
+    folders = taken.tree.folders()
+    for entry, name in _on_python_path(run, taken):
+        if name not in folders and (taken.root / name).is_dir():
+            yield (
+                f"{entry} in PYTHONPATH is not part of the code snapshot, and each attempt imports "
+                "from it as it is then: git ignores it"
+            )
+
+
+def _on_python_path(run: Run, taken: Taken) -> Iterator[tuple[str, str]]:
+    """Yield what the config names in PYTHONPATH, and its name below the root of the snapshot."""
     for entry in filter(None, run.spec.environment.variables.get("PYTHONPATH", "").split(":")):
         path = Path(os.path.realpath(Path(run.working_dir, entry)))
-        if (name := _name_of(path, taken.root)) in folders:
-            yield name
+        if (name := _name_of(path, taken.root)) is not None:
+            yield entry, name
 
 
 def _live_in_shell(run: Run, taken: Taken, files: Mapping[str, str]) -> Iterator[str]:

@@ -67,7 +67,7 @@ def resume(
         known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
         avoid: nodes to keep away from.
         overrides: as for ``--set``, over what was frozen; from now on the run asks for this.
-        warn: is told what the job may not find.
+        warn: is told what the job may not find, and which code it reads live.
 
     Raises:
         SpecError: an override is wrong, or the job will not find something; nothing is changed.
@@ -102,6 +102,8 @@ def resume(
             trust = trust_on(site, settings, wanted.spec.resources.account)
             wanted = extended(run, wanted, run_dir, last.number, trust)
             change = replace(change, run=wanted)
+        for message in change.warnings:
+            warn(message)
         _check_on_login_node(wanted, site, settings, clock, warn)
         queue = scheduler.queue()
         mem_mb = own_mem_mb(records, last.intent)

@@ -161,6 +161,70 @@ def test_live_code_is_read_by_each_attempt(desk: Desk, config: Callable[..., str
     assert "code second" in log_of(run, 2)
 
 
+#: What ``resume --set`` adds to a run, and the program that the run has.
+ADDED = {
+    "args": ("args=[lib/train.py]", WAYS["arguments"]),
+    "before": (f"before=[[{sys.executable}, lib/train.py]]", "command: ['true', train.py]\n"),
+    "after": (f"after=[[{sys.executable}, lib/train.py]]", "command: ['true', train.py]\n"),
+    "PYTHONPATH": ("environment.variables.PYTHONPATH=lib", "script: bin/begin.py\n"),
+}
+
+
+@pytest.mark.parametrize(("override", "program"), ADDED.values(), ids=list(ADDED))
+def test_what_is_added_to_a_run_is_its_own_code(
+    desk: Desk, config: Callable[..., str], override: str, program: str
+) -> None:
+    path = config(program, before="['false']", after="[]")
+    (desk.folder / "bin/begin.py").write_text("import train\n")
+    (desk.folder / "pyproject.toml").unlink()
+    run = desk.json("run", path, "--wait", code=1)
+    write(desk.folder, "second")
+    shutil.rmtree(desk.folder / "lib/__pycache__", ignore_errors=True)
+    (desk.folder / "mended").touch()
+    more = () if override.startswith("before") else ("--set", "before=[]")
+    told = desk.error("resume", "frozen", "--set", override, *more, "--wait", code=0)
+    assert "code snapshot" not in told
+    assert "code first" in log_of(run, 2)
+
+
+def test_the_first_code_that_a_run_is_given_is_frozen(
+    desk: Desk, config: Callable[..., str]
+) -> None:
+    run = desk.json("run", config("command: 'false'\n"), "--wait", code=1)
+    assert desk.json("show", "frozen")["code"] is None, "its program is installed software"
+    before = ("--set", f"before=[[{sys.executable}, train.py]]")
+    desk.json("resume", "frozen", *before, "--wait", code=1)
+    write(desk.folder, "second")
+    desk.json("resume", "frozen", "--wait", code=1)
+    assert "code first" in log_of(run, 3)
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("args=[new.py]", "new.py"),
+        (f"before=[[{sys.executable}, new.py]]", "new.py"),
+        ("before=[[bash, -c, 'python3 train.py']]", "train.py"),
+        ("environment.variables.PYTHONPATH=new", "new"),
+        (f"command=[{sys.executable}, ignored.py]", "ignored.py"),
+    ],
+)
+def test_who_adds_what_is_no_part_of_the_code_of_a_run_is_told(
+    desk: Desk, config: Callable[..., str], override: str, named: str
+) -> None:
+    path = config(WAYS["arguments"])
+    (desk.folder / ".gitignore").write_text("ignored.py\n")
+    desk.json("run", path, "--wait", code=1)
+    (desk.folder / "new").mkdir()
+    for name in ("new.py", "new/a.py", "ignored.py"):
+        (desk.folder / name).write_text("raise SystemExit(1)\n")
+    told = desk.error("resume", "frozen", "--set", override, "--wait", code=1)
+    assert f"warning: {named} " in told
+    assert ("--set code=snapshot" in told) == (named != "ignored.py")
+    told = desk.error("resume", "frozen", "--set", "tags=[a]", "--wait", code=1)
+    assert f"warning: {named} " not in told, "it is known"
+
+
 def test_a_person_can_let_a_run_go_on_with_the_code_of_now_and_its_commit_is_told(
     desk: Desk, config: Callable[..., str]
 ) -> None:
