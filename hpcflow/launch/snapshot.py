@@ -240,9 +240,7 @@ def _secret_warnings(files: dict[str, CodeFile]) -> Iterator[str]:
         return
     places = []
     for name, file in files.items():
-        if b"\0" in file.data:
-            continue  # no text
-        text = file.data.decode("latin-1")
+        text = file.data.replace(b"\0", b"").decode("latin-1")  # may be UTF-16
         for begin, _ in secrets_in(text, bare=SOURCES.fullmatch(name) is None):
             places.append(f"{name}:{text.count(chr(10), 0, begin) + 1}")
             break

@@ -449,13 +449,15 @@ def test_a_mirror_has_the_code_and_brings_it_back(
     assert "code first" in log_of(run, 2)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32"])
 def test_code_with_a_secret_is_executed_and_not_mirrored(
-    desk: Desk, config: Callable[..., str], tmp_path: Path
+    desk: Desk, config: Callable[..., str], tmp_path: Path, encoding: str
 ) -> None:
     (store := tmp_path / "store").mkdir()
     path = config(mirror=str(store))
-    (desk.folder / "helper.py").write_text(f"CODE = 'first'\nTOKEN = '{TOKEN}'\n")
-    assert "is not mirrored: there are secrets in helper.py:2" in desk.error(
+    name = "helper.py" if encoding == "utf-8" else "helper.ps1"
+    (desk.folder / name).write_text(f"CODE = 'first'\nTOKEN = '{TOKEN}'\n", encoding)
+    assert f"is not mirrored: there are secrets in {name}:2" in desk.error(
         "run", path, "--wait", code=1
     )
     desk.say("mirror", "--once")
