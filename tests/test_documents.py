@@ -119,8 +119,8 @@ def test_a_byte_order_mark_and_windows_line_ends_are_harmless(tmp_path: Path) ->
         ("a: @x\n", 1, "begins with '@'"),
         ("a: 'x\n", 1, "quoted scalar"),
         ("a: [1,\n", 2, "flow node"),
-        ("a: b: c\n", 1, "mapping values are not allowed"),
-        ("a: 1\n b: 2\n", 2, "mapping values are not allowed"),
+        ("a: b: c\n", 1, "': ' a second time"),
+        ("a: 1\n b: 2\n", 2, "indented deeper than line 1"),
         ("a: x\nb: {{ x }}\n", 2, "braces within braces"),
         ("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n", 5, "a second time, first on line 3"),
         ("a: 1\n2: 3\n", 2, "a key must be a text, got the number 2"),
@@ -284,12 +284,18 @@ def problems(text: str, error: type[InputError] = SpecError) -> str:
         ("resources: {time_limit: '90'}", "not a duration; the unit is missing: write it like"),
         ("resources: {time_limit: 1:30}", "not a duration; write it like 30m, 4h or 1d12h; got "),
         ("resources: {partition: a b}", "resources.partition: not one word: use letters, digits"),
-        ("resources: {account: 12}", "expected a text, got the number 12; put it in quotes"),
+        (
+            "resources: {account: 12}",
+            "expected a text, got the number 12; write it like `account: '12'`",
+        ),
         ("resources: {account: ''}", "resources.account: not one word"),
         ("resources: {constraint: a;b}", "resources.constraint: not a constraint as sbatch"),
         ("resources: {exclude: n1 n2}", "resources.exclude: not a list of hosts"),
         ("launch: {launcher: torchrum}", "launch.launcher: expected 'torchrun', 'srun' or 'none'"),
-        ("tags: baseline", ":3, tags: expected a list, got the text 'baseline'; write it like [on"),
+        (
+            "tags: baseline",
+            ":3, tags: expected a list, got the text 'baseline'; write it like `tags: [baseline]`",
+        ),
         ("tags: [a, ../b]", ":3, tags[1]: not a name"),
         ("params: {a-b: 1}", "the key 'a-b': use letters, digits and _, like learning_rate"),
         ("params: {a: .inf}", "params.a: JSON has no such number"),
@@ -304,7 +310,10 @@ def problems(text: str, error: type[InputError] = SpecError) -> str:
         ("environment: {container: {}}", "environment.container.image: is missing"),
         ("environment: {container: {image: a, mounts: ['a:/b,c:/d']}}", "mounts[0]: not a mount"),
         ("retry: {resubmit_exit_codes: [256]}", "resubmit_exit_codes[0]: must be 255 or less"),
-        ("checkpoint: {interval: 0s}", "checkpoint.interval: must be longer than zero; `never`"),
+        (
+            "checkpoint: {interval: 0s}",
+            "interval: must be longer than zero, or `auto`, or",
+        ),
         ("script: a.py", ":2, command: give either `script` or `command`, not both"),
     ],
 )
@@ -348,8 +357,9 @@ def test_all_problems_are_told_at_once_each_with_its_line() -> None:
         "run.yaml: 4 things are wrong:",
         "  run.yaml:1, name: not a name: use 1 to 63 letters, digits, '.', '_' and '-', "
         "beginning with a letter or digit, without '..'; got the text 'a b'",
-        "  run.yaml:2, args: expected a list, got the text 'x'; write it like [one, two]",
-        "  run.yaml:4, resources.nodes: expected a whole number, got the text 'many'",
+        "  run.yaml:2, args: expected a list, got the text 'x'; write it like `args: [x]`",
+        "  run.yaml:4, resources.nodes: expected a whole number, got the text 'many'; "
+        "write it like `nodes: 4`",
         "  run.yaml:5, resources.gpu: unknown key 'gpu'; did you mean 'gpus_per_node'?",
         "  → correct run.yaml and repeat the command",
     ]
@@ -371,7 +381,9 @@ def test_very_many_problems_take_no_long_time() -> None:
 
 
 def test_a_missing_key() -> None:
-    assert problems("command: [x]\n").startswith("run.yaml, name: is missing\n")
+    assert problems("command: [x]\n").startswith(
+        "run.yaml, name: is missing; write it like `name: "
+    )
     assert "nothing to run: give either `script` or `command`" in problems("name: a\n")
 
 

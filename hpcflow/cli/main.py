@@ -104,7 +104,10 @@ class LazyGroup(click.Group):
         if name not in COMMANDS and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, [*COMMANDS, *_ELSEWHERE], n=1, cutoff=_ALIKE)
+            known = [*COMMANDS, *_ELSEWHERE]
+            near = get_close_matches(name, known, n=1, cutoff=_ALIKE) or [
+                each for each in known if sorted(each) == sorted(name)
+            ]
             meant = _ELSEWHERE.get(near[0], near[0]) if near else None
             hint = f" Did you mean {meant!r}?" if meant else " See: hpcflow --help"
             raise click.UsageError(f"No command {name!r}.{hint}", ctx)
@@ -158,11 +161,16 @@ def main(argv: list[str] | None = None) -> int:
         if "--json" in args:
             wrong = {"kind": "UsageError", "message": error.format_message(), "retryable": False}
             _print_json(wrong)
+        from hpcflow.cli.usage import next_step
+
         shown = StringIO()
+        step = next_step(error, args)
         # Input must not forge a line of output; click's own list of choices keeps its lines.
         error.message = safe(error.message)  # type: ignore[misc]  # click declares it Final
         error.show(shown)
         echo_lines(shown.getvalue(), nl=False, err=True)
+        if step is not None:
+            echo(f"  → {step}", err=True)
         return 2
     except BrokenPipeError:
         # The reader, `head` perhaps, has what it wanted. Python would complain when it closes.

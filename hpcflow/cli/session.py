@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import (
     HpcflowError,
+    InputError,
     LedgerError,
     SiteError,
     StorageError,
@@ -116,6 +117,7 @@ class Session:
         from hpcflow.launch.connecting import reference
         from hpcflow.launch.plan import make_plan
 
+        self._require_no_run(config)
         the_site = self.site(site, named_in=Where(key="--site"))
         chooser = self.chooser(the_site, site)
         plan = make_plan(
@@ -130,6 +132,25 @@ class Session:
         for message in (*chooser.warnings, *plan.warnings):
             warn(message)
         return plan
+
+    def _require_no_run(self, config: Path) -> None:
+        """Refuse a run in place of a config.
+
+        Raises:
+            InputError: there is no such file, and there is such a run.
+        """
+        from hpcflow.storage.runs import find_run
+
+        if config.exists():
+            return
+        try:
+            run_id = find_run(self.settings.home, str(config), newest=True).path.name
+        except HpcflowError:
+            return  # the reader of the file says what is wrong
+        raise InputError(
+            f"{run_id} is a run, and this command takes the config of one",
+            next_action=f"send it again: hpcflow resume {run_id}; or see it: hpcflow show {run_id}",
+        )
 
     def chooser(self, site: Site, name: str | None, *, ignored_jobs: Sequence[str] = ()) -> Chooser:
         """Who decides what `auto` becomes on ``site``, which was asked for as ``name``, when the

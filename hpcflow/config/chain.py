@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.config.merge import merge, without_nulls
-from hpcflow.config.paths import absolute, with_absolute_paths
-from hpcflow.documents import Document, Place, read_document
+from hpcflow.config.paths import absolute, relative, with_absolute_paths
+from hpcflow.documents import Document, Place, read_document, require_purpose
 from hpcflow.errors import SpecError, Where, shell_word
 from hpcflow.model.scalars import printable, shown
 
@@ -31,6 +31,7 @@ def read_chain(path: Path) -> Document:
     following: Path | None = path
     while following is not None:
         document = read_document(following, SpecError)
+        require_purpose(document, "run", SpecError)
         documents.append(document)
         seen.add(os.path.realpath(following))
         following = _extended(document, following)
@@ -74,7 +75,7 @@ def _extended(document: Document, path: Path) -> Path | None:
         raise SpecError(
             f"there is no file {printable(str(target))}",
             where=document.where((_KEY,)),
-            next_action="the path is relative to the file in which it stands",
+            next_action=relative(value, base=path.parent),
         )
     return target
 

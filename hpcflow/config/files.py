@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import Final
 
+from hpcflow.config.paths import relative
 from hpcflow.documents import Document, KeyPath
+from hpcflow.documents.examples import as_line
 from hpcflow.errors import SpecError, shell_word
-from hpcflow.model.scalars import printable
+from hpcflow.model.scalars import printable, shortened
 from hpcflow.model.spec import RunSpec
+
+#: A shorter word is rather the name of a file.
+_LEAST_SECRET: Final = 16
 
 
 def check_files(spec: RunSpec, document: Document) -> None:
@@ -18,9 +24,11 @@ def check_files(spec: RunSpec, document: Document) -> None:
         SpecError: with the line that names the file.
     """
     if spec.script is not None:
+        _check_script(spec.script, document)
         _check_file(spec.script, document, ("script",))
     for variable, path in spec.environment.secrets.items():
         key_path = ("environment", "secrets", variable)
+        _check_no_value(variable, path, document, key_path)
         mode = _check_file(path, document, key_path)
         if mode & 0o077:
             raise SpecError(
@@ -28,6 +36,37 @@ def check_files(spec: RunSpec, document: Document) -> None:
                 where=document.where(key_path),
                 next_action=f"chmod 600 {shell_word(path)}",
             )
+
+
+def _check_script(path: str, document: Document) -> None:
+    """Refuse a line of several words, which names no file: a command, or arguments behind it."""
+    folder, name = os.path.split(path)
+    words = name.split()
+    if len(words) < 2 or os.path.exists(path):  # noqa: PTH110 - a path as text
+        return
+    is_script = os.path.isfile(os.path.join(folder, words[0]))  # noqa: PTH113, PTH118 - as above
+    raise SpecError(
+        f"{shortened(name)} is not the name of a file"
+        + (f", but {printable(words[0])} is" if is_script else ""),
+        where=document.where(("script",)),
+        next_action=f"write its arguments under `args`: `{as_line('args', words[1:])}`"
+        if is_script
+        else f"a command with arguments is a `command`: `command: {printable(name)}`",
+    )
+
+
+def _check_no_value(variable: str, path: str, document: Document, key_path: KeyPath) -> None:
+    """Refuse the value of a secret in place of the name of its file, without showing it."""
+    name = os.path.basename(path)  # noqa: PTH119 - a path as text
+    is_word = name.isalnum() and not name.isalpha() and len(name) >= _LEAST_SECRET
+    if not is_word or os.path.exists(path):  # noqa: PTH110 - a path as text
+        return
+    raise SpecError(
+        "names no file; is it the value itself? Then it would stand in run.json",
+        where=document.where(key_path),
+        next_action=f"put the value into a file that only you can read: {variable}: "
+        f"~/.secrets/{variable.lower()}",
+    )
 
 
 def _check_file(path: str, document: Document, key_path: KeyPath) -> int:
@@ -39,7 +78,7 @@ def _check_file(path: str, document: Document, key_path: KeyPath) -> int:
         raise SpecError(
             f"{printable(path)}: {reason}",
             where=document.where(key_path),
-            next_action="a path is relative to the file in which it stands; correct it",
+            next_action=relative(path),
         ) from None
     if not stat.S_ISREG(mode):
         raise SpecError(

@@ -32,7 +32,7 @@ from hpcflow.working_dir import START
 #: ``FILE.py:FUNCTION`` on the command line.
 _FUNCTION: Final = re.compile(r"(.+\.py):([^:/]*)", re.DOTALL)
 _CALLER: Final = ("python3", "-u", "-c", START, "hpcflow.runtime", "call")
-_AGAIN: Final = "correct it, then start it again"
+_AGAIN: Final = "correct it, if it is a key with --set KEY=VALUE, then start it again"
 
 
 def function_in(text: str) -> tuple[Path, str] | None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from hpcflow.documents import Document
 from hpcflow.model.start import is_path
 
+_RELATIVE: Final = "a path is relative to the file in which it stands"
 _IMAGE_FILES: Final = (".sif", ".sqsh", ".simg")
 
 
@@ -18,6 +19,18 @@ def absolute(path: str, base: Path) -> Path:
     full = base.absolute() / os.path.expanduser(path)  # noqa: PTH111 - Path raises for ~nobody
     # With `..`, only the kernel's reading is right where a folder is a symbolic link.
     return Path(os.path.realpath(full)) if ".." in full.parts else full
+
+
+def relative(path: str, base: Path | None = None) -> str:
+    """What to do about a file that is not there: the one that was probably meant, if any.
+
+    Args:
+        base: the folder that ``path`` is relative to; None if it is absolute.
+    """
+    from hpcflow.documents.suggest import nearest_file
+
+    near = nearest_file(str(path if base is None else absolute(path, base)))
+    return f"did you mean {near!r}? {_RELATIVE}" if near else f"{_RELATIVE}; correct it"
 
 
 def with_absolute_paths(document: Document, base: Path) -> Document:

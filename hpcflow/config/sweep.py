@@ -11,7 +11,8 @@ from hpcflow.config import LoadedSpec, load_spec
 from hpcflow.config.merge import merge, without_nulls
 from hpcflow.config.overrides import parse_override
 from hpcflow.config.paths import absolute
-from hpcflow.documents import Document, read_document, validate
+from hpcflow.documents import Document, read_document, require_purpose, validate
+from hpcflow.documents.suggest import nearest_file
 from hpcflow.errors import InputError, SpecError, Where, shell_word
 from hpcflow.model.scalars import printable
 from hpcflow.model.sweep import SweepSpec
@@ -38,6 +39,7 @@ def load_sweep(path: Path, overrides: Sequence[str] = ()) -> LoadedSweep:
             are listed at once.
     """
     read = read_document(path, SpecError)
+    require_purpose(read, "sweep", SpecError)
     document = without_section_nulls(of_the_sweep(read, absolute(".", path.parent)))
     for override in overrides:
         document = merge(document, of_the_sweep(parse_override(override), Path.cwd()))
@@ -78,10 +80,12 @@ def require_base(spec: SweepSpec, document: Document) -> None:
         where = document.where(("base",))
         is_there = os.path.exists(spec.base)  # noqa: PTH110 - as above
         name, seen_from = printable(spec.base), "the file in which it stands"
+        near = nearest_file(spec.base)
+        hint = f"did you mean {near!r}? " if near else ""
         raise SpecError(
             f"{name} is not a file" if is_there else f"there is no file {name}",
             where=where,
-            next_action="name the YAML file of a run; the path is relative to "
+            next_action=f"{hint}name the YAML file of a run; the path is relative to "
             + (seen_from if where.file else "the current folder"),
         )
 

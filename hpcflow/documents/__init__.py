@@ -6,6 +6,7 @@ model, or into one error that lists what is wrong and where. What the keys mean 
 
 from hpcflow.documents.document import Document, KeyPath, Place
 from hpcflow.documents.problems import as_one_error, validate
+from hpcflow.documents.purpose import require_purpose
 from hpcflow.documents.reader import parse_document, read_document
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "as_one_error",
     "parse_document",
     "read_document",
+    "require_purpose",
     "validate",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -47,6 +48,13 @@ _SAYINGS: Final = {
     "decimal_type": "expected a number, got {got}",
     "finite_number": "expected a number, got {got}",
 }
+#: Kinds of problem that show what is expected by an example, or by a choice that is near.
+_OF_TYPE: Final = frozenset({
+    "missing", "int_type", "int_from_float", "string_type", "bool_type", "list_type", "dict_type",
+    "model_type", "float_type", "decimal_parsing", "decimal_type",
+})  # fmt: skip
+_CHOICES: Final = ("enum", "literal_error")
+_NOT_SHOWN: Final = "a value that is not shown here"
 
 
 def validate(
@@ -130,6 +138,8 @@ def _secret_message(path: KeyPath) -> str:
         return "looks like a secret, and all users can see names; choose another"
     if path[-1] in _URLS:
         return "credentials do not belong in a URL; they come from the standard chain"
+    if path[0] in _URLS:
+        return "credentials do not belong here; they come from the standard chain, as ~/.aws"
     return (
         "looks like a secret, and hpcflow would store it in scripts and journals; put the value "
         "into a file that only you can read, and name that file under environment.secrets"
@@ -147,7 +157,9 @@ def _tell(detail: ErrorDetails, model: type[BaseModel], document: Document) -> t
         say = _say(detail, None)
         return document.where(path), f"the key {shortened(str(path[-1]))}: {say}"
     path = _path_of(detail)
-    return document.where(path), redact(_say(detail, _shown(path, detail["input"])))
+    got = _shown(path, detail["input"])
+    hint = _hint(detail, model, document, path, is_shown=got is not _NOT_SHOWN)
+    return document.where(path), redact(_say(detail, got) + hint)
 
 
 def _path_of(detail: ErrorDetails) -> KeyPath:
@@ -166,22 +178,39 @@ def _say(detail: ErrorDetails, got: str | None) -> str:
     saying = _SAYINGS.get(detail["type"])
     if saying is None:
         return f"{detail['msg']}, got {got}"
-    return saying.format(got=got, **context) + _hint(detail)
+    return saying.format(got=got, **context)
 
 
-def _hint(detail: ErrorDetails) -> str:
+def _hint(
+    detail: ErrorDetails,
+    model: type[BaseModel],
+    document: Document,
+    path: KeyPath,
+    *,
+    is_shown: bool,
+) -> str:
+    """How to write it: the value itself where only its type is wrong, else an example."""
+    from hpcflow.documents.examples import example, written_right
+    from hpcflow.documents.suggest import nearest
+
     kind, value = detail["type"], detail["input"]
-    if kind == "string_type" and isinstance(value, (bool, int, float)):
+    if kind in _CHOICES:
+        choices = re.findall(r"'([^']*)'", str(detail["ctx"]["expected"]))
+        near = nearest(value.lower(), choices) if is_shown and isinstance(value, str) else None
+        return f"; did you mean {near!r}?" if near else ""
+    if kind not in _OF_TYPE:
+        return ""
+    right = written_right(model, document, path) if kind != "missing" and is_shown else None
+    if right is not None and isinstance(path[-1], int):
         return "; put it in quotes"
-    if kind == "list_type" and isinstance(value, str):
-        return "; write it like [one, two]"
-    return ""
+    line = right or example(model, path)
+    return f"; write it like `{line}`" if line else ""
 
 
 def _shown(path: KeyPath, value: Any) -> str:
     named = any(isinstance(key, str) and names_secret(key) for key in path)
     if named or (isinstance(value, str) and is_secret(value)):
-        return "a value that is not shown here"
+        return _NOT_SHOWN
     return shown(value)
 
 

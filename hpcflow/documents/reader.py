@@ -26,7 +26,7 @@ from yaml.events import (
 
 from hpcflow.documents.document import Document, Place
 from hpcflow.documents.source import MAX_FILE_BYTES, read_text
-from hpcflow.documents.syntax import explain
+from hpcflow.documents.syntax import explain, plain_key
 from hpcflow.errors import InputError, Where
 from hpcflow.model.scalars import printable, read_plain, shortened, shown
 
@@ -40,6 +40,7 @@ MAX_EXPANDED: Final = 2 * MAX_FILE_BYTES
 MAX_DEPTH: Final = 32
 
 _STR_TAGS: Final = (None, "!", "tag:yaml.org,2002:str")
+_TEMPLATE: Final = re.compile(r"\{\{[^{}]*\}\}")
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
 )
@@ -62,10 +63,13 @@ def parse_document(text: str, path: Path, error: type[InputError]) -> Document:
     """
     value, place = _Reader(text, printable(str(path)), error).document()
     if not isinstance(value, dict):
+        meant = plain_key(text.splitlines()[(place.line or 1) - 1]) if value else None
         raise error(
             f"expected keys with values (key: value) at the top, got {shown(value)}",
             where=Where(file=place.file, line=place.line),
-            next_action="begin it like this: `name: my-first-run`",
+            next_action=f"write it like `{meant}`"
+            if meant
+            else "begin it like this: `name: my-first-run`",
         )
     return Document(path=path, data=value, place=place)
 
@@ -186,10 +190,13 @@ class _Reader:
     def _key(self, event: Any, start: Any) -> str:
         """The text of a key, checked before anything is made of it."""
         if isinstance(event, MappingStartEvent) and start.flow_style:
+            line = self._text.splitlines()[self._line(event) - 1]
+            found = _TEMPLATE.search(line)
             self._fail(
                 "braces within braces",
                 self._line(event),
-                "a text that begins with '{{' must stand in quotes: \"{{ params.lr }}\"",
+                "a text that begins with '{{' must stand in quotes: "
+                f'"{found[0] if found else "{{ params.lr }}"}"',
             )
         if not isinstance(event, ScalarEvent):
             self._fail("a key must be a text", self._line(event), "write `key: value`")

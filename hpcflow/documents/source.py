@@ -34,8 +34,18 @@ def read_text(path: Path, error: type[InputError]) -> str:
         ) from None
 
 
+def _look(path: Path) -> str:
+    """What to type where there is no file ``path``."""
+    from hpcflow.documents.suggest import nearest_file
+
+    near = nearest_file(str(path))
+    if near is not None:
+        return f"did you mean {shell_word(path.with_name(near))}?"
+    return f"see what is there: ls -l {shell_word(path.parent)}"
+
+
 def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
-    where = Where(file=file)
+    where, look = Where(file=file), f"look at it: ls -l {shell_word(path)}"
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             kind = "a folder" if path.is_dir() else "neither a file nor a folder"
@@ -47,7 +57,7 @@ def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
         raise error(
             f"cannot be read: {reason}",
             where=where,
-            next_action=f"look at it: ls -l {shell_word(path)}",
+            next_action=_look(path) if isinstance(problem, FileNotFoundError) else look,
         ) from None
     if len(data) > MAX_FILE_BYTES:
         raise error(

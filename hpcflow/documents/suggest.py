@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
@@ -14,31 +15,70 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _MIN_PREFIX_CHARS: Final = 3
+#: Of a folder with very many files, only the first are compared.
+_COMPARED: Final = 1000
+_MIN_SHARED: Final = 0.5
+#: What Slurm, other schedulers and other tools call a key -> the keys that it may be here.
+_ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
+    "walltime": ("time_limit",),
+    "queue": ("partition",),
+    "gres": ("gpus_per_node",),
+    "ntasks": ("tasks_per_node",),
+    "cpus_per_node": ("cpus_per_task",),
+    "entrypoint": ("script",),
+    "hyperparameters": ("params",),
+    "parameters": ("params", "space"),
+    "method": ("sampler",),
+    "name": ("type",),
+    "requeue": ("retry",),
+    "retries": ("retry",),
+    "max_retries": ("failures",),
+    "resume_from": ("start_from",),
+    "checkpoint_path": ("start_from",),
+    **dict.fromkeys(("save_every", "save_steps", "save_interval"), ("every_train_steps",)),
+}
+#: Options of sbatch that hpcflow has no key for, and that people often use.
+_OF_SBATCH: Final = frozenset(
+    {"comment", "exclusive", "licenses", "mail_type", "mail_user", "reservation", "switches"}
+)
 
 
 def unknown_key(model: type[BaseModel], path: KeyPath) -> str:
     """The message about the unknown key at ``path`` of a document that should be a ``model``."""
     key = str(path[-1])
     message = f"unknown key {shortened(key)}"
-    section = _model_at(model, path[:-1])
+    section = section_at(model, path[:-1])
     if section is None or len(key) > 100:
         return message
     elsewhere = dict(_all_keys(model))
     known = keys_of(section)
     plain = key.replace("-", "_").lower()
-    if plain in known:
-        return f"{message}; did you mean {plain!r}?"
+    if "sbatch" in known and plain in _OF_SBATCH:
+        return f"{message}; for an option of sbatch, use 'sbatch.{plain.replace('_', '-')}'"
+    meant = _ELSEWHERE.get(plain, ())
+    for each in (plain, *meant):
+        if each in known:
+            return f"{message}; did you mean {each!r}?"
     if plain in elsewhere:
         return f"{message} here; {_belongs(plain, elsewhere[plain])}"
-    if near := nearest(plain, known):
-        return f"{message}; did you mean {near!r}?"
-    # At the top, a word that only resembles a key of a section is rather a value for the program.
-    is_param = len(path) == 1 and "params" in known
-    if near := nearest(plain, list(elsewhere), is_sure=is_param):
-        return f"{message}; did you mean {near!r}? {_belongs(near, elsewhere[near])}"
-    if is_param:
+    # A word that only resembles a key of another section is rather a value for the program.
+    near = nearest(plain, known) or next(
+        (each for each in meant if each in elsewhere),
+        nearest(plain, list(elsewhere), is_sure=True),
+    )
+    if near:
+        belongs = "" if near in known else f" {_belongs(near, elsewhere[near])}"
+        return f"{message}; did you mean {near!r}?{belongs}"
+    if len(path) == 1 and "params" in known:
         message = f"{message}; for a parameter of your program, use 'params.{plain}'"
     return f"{message}; known here: {', '.join(known)}"
+
+
+def place_of(model: type[BaseModel], key: str) -> str | None:
+    """The dotted path of the key of this name, wherever it stands; None if there is none."""
+    keys = dict(_all_keys(model))
+    found = next((each for each in (key, *_ELSEWHERE.get(key, ())) if each in keys), None)
+    return None if found is None else dotted((*keys[found], found))
 
 
 def nearest(word: str, known: list[str], *, is_sure: bool = False) -> str | None:
@@ -55,8 +95,24 @@ def nearest(word: str, known: list[str], *, is_sure: bool = False) -> str | None
         short, long = sorted((word, name), key=len)
         if len(short) >= _MIN_PREFIX_CHARS and long.startswith(short):
             return name
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.55)
-    return near[0] if near else None
+    most = max(known, key=lambda name: _shared(word, name), default="")
+    return most if _shared(word, most) >= _MIN_SHARED else None
+
+
+def _shared(one: str, other: str) -> float:
+    """Which part of the words of two names they have in common: ``cost_usd`` and ``usd`` half."""
+    mine, yours = set(one.split("_")), set(other.split("_"))
+    return len(mine & yours) / len(mine | yours)
+
+
+def nearest_file(path: str) -> str | None:
+    """The name of the file beside ``path`` that was probably meant; None if none comes near."""
+    folder, name = os.path.split(path)
+    try:
+        there = sorted(each.name for each in os.scandir(folder or ".") if each.is_file())
+    except (OSError, ValueError):
+        return None
+    return nearest(name, there[:_COMPARED])
 
 
 def keys_of(section: type[BaseModel]) -> list[str]:
@@ -85,8 +141,8 @@ def submodels(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[BaseModel
             yield ("value", *steps), found
 
 
-def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
-    """The model of the section at ``path``."""
+def section_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
+    """The model of the section at ``path``; None if there is none."""
     rest = list(path)
     while rest:
         key = rest.pop(0)

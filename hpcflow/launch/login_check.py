@@ -25,6 +25,7 @@ from typing import Final
 from hpcflow.clock import Clock
 from hpcflow.config.paths import is_image_file
 from hpcflow.documents import KeyPath, as_one_error
+from hpcflow.documents.suggest import nearest_file
 from hpcflow.errors import SpecError, shell_word
 from hpcflow.launch.login_shell import PATIENCE_S, Answer, Question, ask
 from hpcflow.launch.plan import Plan
@@ -184,10 +185,13 @@ def _venv(plan: Plan, venv: Path) -> Iterator[Finding]:
 
 
 def _missing(
-    plan: Plan, key: KeyPath, path: Path, what: str, next_action: str = "correct the path"
+    plan: Plan, key: KeyPath, path: Path, what: str, next_action: str | None = None
 ) -> Iterator[Finding]:
     if _exists(path):
         return
+    if next_action is None:
+        near = nearest_file(str(path))
+        next_action = f"did you mean {near!r}?" if near else "correct the path"
     if _is_seen(plan, path):
         yield Finding(key, f"there is no {what} {path}", next_action)
     else:

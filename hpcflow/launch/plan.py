@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hpcflow.clock import Clock
 from hpcflow.config import load_spec
 from hpcflow.documents import Document
-from hpcflow.errors import HpcflowError, SpecError
+from hpcflow.errors import HpcflowError, SiteError, SpecError
 from hpcflow.launch.choosing import Chooser, charged_to
 from hpcflow.launch.frozen_code import frozen_code, no_code, state_of
 from hpcflow.launch.mtbf import mtbf_of
@@ -208,6 +208,13 @@ def plan_spec(
     run_dir = run_dir_on(site, settings, placement, spec.project, run_id)
     require_plain(run_dir, working_dir)
     trust = trust_on(site, settings, placement.account)
+    try:
+        mirror = mirror_of(
+            spec, site, variables(settings), user=settings.user, account=placement.account
+        )
+    except SiteError as error:
+        error.where = document.located(error.where)
+        raise
     run = Run(
         run_id=run_id,
         user=settings.user,
@@ -219,9 +226,7 @@ def plan_spec(
         gpu_type=placement.gpu_type,
         umask=umask,
         spec=spec,
-        mirror=mirror_of(
-            spec, site, variables(settings), user=settings.user, account=placement.account
-        ),
+        mirror=mirror,
         parent_sweep=of_sweep.sweep_id if of_sweep else None,
         trial=of_sweep.trial if of_sweep else None,
         repeat=of_sweep.repeat if of_sweep else None,

@@ -62,6 +62,10 @@ class ContainerRuntime(str, Enum):
     PYXIS = "pyxis"
 
 
+_DEPENDENCY: Final = (
+    r"(?:after(?:any|burstbuffer|corr|notok|ok)?(?::[0-9_*]+(?:\+[0-9]+)?)+"
+    r"|expand:[0-9]+|singleton)"
+)
 _MOUNT: Final = re.compile(r"[^:,\0-\x1f-][^:,\0-\x1f]*:/[^:,\0-\x1f]*(:r[ow])?")
 
 
@@ -155,7 +159,7 @@ class Resources(Section):
         Annotated[
             str,
             Matching(
-                r"[a-z]+(:[0-9_*+-]+)*([,?][a-z]+(:[0-9_*+-]+)*)*",
+                rf"{_DEPENDENCY}(?:[,?]{_DEPENDENCY})*",
                 "not a dependency as sbatch takes it, such as afterok:1234",
                 1000,
             ),
@@ -172,7 +176,8 @@ class Resources(Section):
         Annotated[
             str,
             Matching(
-                r"[A-Za-z0-9][A-Za-z0-9:+./-]*",
+                r"(?:now|today|tomorrow|midnight|noon|fika|teatime|elevenses)(?:[+T-][A-Za-z0-9:]+)?"
+                r"|[0-9]{1,8}(?:[:/.T-][0-9]{1,4})*(?:[AaPp][Mm])?",
                 "not a time as sbatch takes it, such as now+2hours or 2026-12-24T20:00",
             ),
             Kind("time"),

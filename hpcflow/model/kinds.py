@@ -108,6 +108,7 @@ def _with_unit(
     auto: bool = False,
 ) -> BeforeValidator:
     """A validator that parses text, lets through what was parsed before, and refuses the rest."""
+    words = "".join(f", or `{word}`" for word, is_one in ((AUTO, auto), ("never", never)) if is_one)
 
     def convert(value: object) -> object:
         if isinstance(value, _Parsed):
@@ -117,10 +118,15 @@ def _with_unit(
         if isinstance(value, str):
             if auto and value == AUTO:
                 return value
-            return None if never and value == "never" else parse(value)
+            if never and value == "never":
+                return None
+            try:
+                return parse(value)
+            except ValueError as problem:
+                raise ValueError(f"{problem}{words}") from None
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            raise ValueError(f"a number without a unit; write {kind} like {examples}")
-        raise ValueError(f"expected {kind} like {examples}")
+            raise ValueError(f"a number without a unit; write {kind} like {examples}{words}")
+        raise ValueError(f"expected {kind} like {examples}{words}")
 
     return BeforeValidator(convert)
 
@@ -128,7 +134,7 @@ def _with_unit(
 def _parse_interval_s(text: str) -> int:
     seconds = parse_duration_s(text)
     if seconds == 0:
-        raise ValueError("must be longer than zero; `never` turns it off")
+        raise ValueError("must be longer than zero")
     return seconds
 
 

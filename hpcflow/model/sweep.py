@@ -207,7 +207,9 @@ class SweepSpec(Section):
         elif self.objectives is None:
             if self.objective is None:
                 yield WrongKey(
-                    "is missing; write it like {metric: accuracy, direction: maximize}", "objective"
+                    "is missing; write it like `objective: {metric: accuracy, direction: "
+                    "maximize}`",
+                    "objective",
                 )
         elif len(self.objectives) < 2:
             yield WrongKey("give at least two, or `objective`", "objectives")
@@ -285,7 +287,8 @@ class SweepSpec(Section):
     def _wrong_budget(self) -> Iterator[WrongKey]:
         if not self.budget.ends and self.sampler.kind not in (SamplerKind.GRID, SamplerKind.PBT):
             yield WrongKey(
-                "say when it has had enough: `trials`, `gpu_hours`, `cost_usd` or `deadline`",
+                "say when it has had enough: `trials`, `gpu_hours`, `cost_usd` or `deadline`; "
+                "write it like `budget: {trials: 60}`",
                 "budget",
             )
 

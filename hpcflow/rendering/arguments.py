@@ -170,7 +170,7 @@ def _look_up(inside: str, names: Mapping[str, Any], where: Where) -> str:
     path: list[str] = []
     for name in match[1].split("."):
         if not isinstance(value, Mapping) or name not in value:
-            raise _unknown(path, name, value, where)
+            raise _unknown(path, name, value, where, rest=match[1].split(".")[len(path) + 1 :])
         path.append(name)
         value = value[name]
     if path in (["params"], ["run"]):
@@ -184,12 +184,15 @@ def _look_up(inside: str, names: Mapping[str, Any], where: Where) -> str:
     return as_text(value)
 
 
-def _unknown(path: list[str], name: str, value: object, where: Where) -> SpecError:
+def _unknown(
+    path: list[str], name: str, value: object, where: Where, *, rest: list[str]
+) -> SpecError:
+    """``rest`` is what follows ``name``."""
     full = ".".join([*path, name])
     known = [str(key) for key in value] if isinstance(value, Mapping) else []
     near = difflib.get_close_matches(name, known[:_COMPARED], n=1)
     if near:
-        next_action = f"did you mean {{{{ {'.'.join([*path, near[0]])} }}}}?"
+        next_action = f"did you mean {{{{ {'.'.join([*path, near[0], *rest])} }}}}?"
     elif known:
         next_action = f"there is: {', '.join(sorted(known)[:20])}"
     elif path == ["params"]:

@@ -66,7 +66,9 @@ def check_machine(
             "resources.cpus_per_task" if resources.cpus_per_task else "resources.tasks_per_node",
             f"{counted(ranks_per_node, 'rank')} × {counted(cpus_per_task, 'CPU core')}, "
             f"and a node of partition {name} has {options.cpus_per_node}",
-            f"set resources.cpus_per_task={most}" if most else "ask for fewer ranks on a node",
+            f"set resources.cpus_per_task={most}"
+            if most
+            else f"set resources.tasks_per_node={options.cpus_per_node} or less",
         )
     most_mb = options.mem_per_node_mb
     if resources.mem_mb is not None and most_mb is not None and resources.mem_mb > most_mb:

@@ -97,9 +97,10 @@ def read_site(path: Path) -> Site:
     Raises:
         SiteError: it cannot be read or is not a site file.
     """
-    from hpcflow.documents import read_document, validate
+    from hpcflow.documents import read_document, require_purpose, validate
 
     document = read_document(path, SiteError)
+    require_purpose(document, "site", SiteError)
     if document.data.get("scheduler") == SchedulerKind.LOCAL.value:
         fill_in(document.data, this_machine())
     keys = f"the keys of a site file: {doc_page('site_reference')}"

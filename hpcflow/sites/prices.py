@@ -48,7 +48,7 @@ Rate = Annotated[Decimal, Field(ge=0, le=10**9)]
 class Rates(Section):
     """What one hour costs for a time, by what this site counts. Decimal; quote it in the file."""
 
-    gpu_hour_usd: Rate | None = Field(None, description="USD per GPU and hour.")
+    gpu_hour_usd: Rate | None = Field(None, description="USD per GPU and hour.", examples=["3.00"])
     gpu_type_hour_usd: dict[Word, Rate] = Field(
         default_factory=dict,
         description="USD per GPU and hour by its type, a key of `gpu_types`, where a partition has "

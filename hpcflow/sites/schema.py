@@ -148,7 +148,9 @@ class Partition(Section):
         "run may ask for any of `gpu_types`.",
     )
     gpus_per_node: CountOrNone = Field(0, description="GPUs of a node.")
-    cpus_per_node: Count = Field(description="CPU cores of a node that a job may use.")
+    cpus_per_node: Count = Field(
+        description="CPU cores of a node that a job may use.", examples=[64]
+    )
     mem_per_node_mb: Megabytes | None = Field(
         None, alias="mem_per_node", description="Memory of a node that a job may use."
     )
@@ -228,10 +230,11 @@ class Scratch(Section):
     path: Path = Field(
         description="Folder of this user. `$NAME` is taken from the user's environment, `$USER` "
         "is the Unix user, `$ACCOUNT` the account that the run is charged to, and `$HPCFLOW_HOME` "
-        "where hpcflow keeps what is this user's."
+        "where hpcflow keeps what is this user's.",
+        examples=["$SCRATCH"],
     )
     purge_days: Count | None = Field(
-        None, description="Days without access until a file is purged."
+        None, description="Days without access until a file is purged.", examples=[30]
     )
     filesystem: str | None = Field(None, description="What the documentation calls it; a note.")
     trusted_users: list[Text] = Field(
@@ -275,7 +278,8 @@ class SiteMirror(Section):
     url: StoreUrl = Field(
         description="A folder of an object store, such as `s3://bucket/$USER`, or an absolute "
         "folder on another file system. [mirror.md](mirror.md#set-it-up) has the kinds of store. "
-        "Variables as in `scratch.path`."
+        "Variables as in `scratch.path`.",
+        examples=["s3://lab-checkpoints/$USER"],
     )
     endpoint_url: EndpointUrl | None = Field(
         None,
@@ -351,14 +355,18 @@ class Modules(Section):
         None, description="Script that defines `module` where the batch shell does not have it."
     )
     load: list[Module] = Field(
-        default_factory=list, description="Modules that every job loads first."
+        default_factory=list,
+        description="Modules that every job loads first.",
+        examples=[["cuda/12.4"]],
     )
 
 
 class Site(Section):
     """One cluster."""
 
-    name: Name = Field(description="The site's name; the file is called NAME.yaml.")
+    name: Name = Field(
+        description="The site's name; the file is called NAME.yaml.", examples=["mycluster"]
+    )
     description: Text = Field("", description="One line for people.")
     source: Text | None = Field(None, description="Where the facts come from, and when.")
     scheduler: SchedulerKind = Field(SchedulerKind.SLURM, description="`slurm` or `local`.")
@@ -375,12 +383,16 @@ class Site(Section):
     )
     dialect: Dialect = Field(default_factory=Dialect, description=Dialect.__doc__)
     partitions: dict[Word, Partition] = Field(
-        min_length=1, description="Partitions, the preferred first."
+        min_length=1,
+        description="Partitions, the preferred first.",
+        examples=[{"gpu": {"cpus_per_node": 64}}],
     )
     gpu_types: dict[Word, GpuType] = Field(default_factory=dict, description="Types of GPU.")
     default_account: Word | None = Field(None, description="Account of a run that names none.")
     accounts: list[Word] | None = Field(
-        None, description="All accounts there are; unknown if absent."
+        None,
+        description="All accounts there are; unknown if absent.",
+        examples=[["physics", "biology"]],
     )
     weights: Weights = Field(default_factory=Weights, description=Weights.__doc__)
     scratch: Scratch = Field(description="Where run directories go.")

@@ -248,9 +248,14 @@ def find_run(home: Home, text: str, *, newest: bool = False) -> RunDir:
             f"{text!r} can be any of {len(several)} runs: {_some(several)}",
             next_action=f"name one by its id, the newest is {several[0]}; all: hpcflow ls --all",
         )
-    near = difflib.get_close_matches(text[:200], [*ids, *map(name_of, ids)], n=3)
+    word = text.rstrip("/").rpartition("/")[2]  # of a path, the end
+    near = difflib.get_close_matches(word[:200], [*ids, *map(name_of, ids)], n=3)
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
-    raise NotFoundError(f"no run {text[:200]!r}{hint}", next_action="list yours: hpcflow ls")
+    next_action = "list yours: hpcflow ls"
+    if not near and os.path.isfile(text[:4096]):  # noqa: PTH113 - Path raises for a long name
+        hint = "; it is a file"
+        next_action = f"{next_action}; submit it: hpcflow run {shell_word(text)}"
+    raise NotFoundError(f"no run {text[:200]!r}{hint}", next_action=next_action)
 
 
 def named(home: Home, name: str) -> list[str]:

@@ -111,7 +111,7 @@ def test_wrong_values_are_told_at_once_with_their_lines() -> None:
     )
     for each in (
         "9 things are wrong",
-        "sweep.yaml:1, name: expected a text, got the number 3; put it in quotes",
+        "sweep.yaml:1, name: expected a text, got the number 3; write it like `name: '3'`",
         "sweep.yaml:2, base: expected a text, got a list",
         "sweep.yaml:3, space.a.high: must be more than `low`, the number 2",
         "sweep.yaml:3, space.b.choices: expected a list such as [adam, sgd]",
@@ -155,7 +155,7 @@ def test_what_does_not_go_together_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (HEAD + SPACE + BUDGET, "objective: is missing; write it like {metric: accuracy"),
+        (HEAD + SPACE + BUDGET, "objective: is missing; write it like `objective: {metric"),
         (PLAIN + "objectives: []\n", "objectives: give either `objective` or `objectives`"),
         (
             HEAD + SPACE + BUDGET + "objectives: [{metric: a, direction: minimize}]\n",

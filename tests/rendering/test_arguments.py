@@ -74,7 +74,7 @@ def test_a_resumed_run_gets_the_same_words() -> None:
     ("word", "message"),
     [
         ("{{ params.lrr }}", r"args\[1\]: there is no params\.lrr\n.*\{\{ params\.lr \}\}"),
-        ("{{ prams.lr }}", r"there is no prams\n.*\{\{ params \}\}"),
+        ("{{ prams.lr }}", r"there is no prams\n.*\{\{ params.lr \}\}"),
         ("{{ run.zzz }}", r"there is no run\.zzz\n.*there is: code, dir, id, name"),
         ("{{ params.lr.x }}", r"there is no params\.lr\.x"),
         ("{{ params.opt.c }}", r"there is no params\.opt\.c"),

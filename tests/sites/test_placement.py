@@ -368,7 +368,7 @@ def test_on_one_machine_ranks_may_share_a_core() -> None:
             {"partition": "gpu", "tasks_per_node": 33},
             "tasks_per_node",
             "33 ranks × 1 CPU core,",
-            "fewer ranks",
+            "resources.tasks_per_node=32 or less",
         ),
         (
             {"partition": "gpu", "mem": "257G"},

@@ -202,7 +202,7 @@ def test_a_file_whose_name_is_no_text(desk: Starting) -> None:
         ("empty.yaml", "empty.yaml"),
         ("wrong.yaml", "wrong.yaml"),
         ("circle.yaml", "these files extend each other in a circle"),
-        ("sweep.yaml", "unknown key 'space'"),
+        ("sweep.yaml", "this is the file of a sweep"),
     ],
 )
 def test_a_base_that_is_no_run(desk: Starting, base: str, said: str) -> None:

@@ -1,0 +1,89 @@
+"""What to type instead of words that a command does not take."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from hpcflow.errors import shell_word
+from hpcflow.model.ids import is_run_id
+
+_NO_COMMAND: Final = re.compile(r"No such command '(.*)'\.", re.DOTALL)
+_EXTRA: Final = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
+#: Group -> what other tools call a command -> the command.
+_ELSEWHERE: Final[dict[str, dict[str, str]]] = {
+    "sweep": dict.fromkeys(("run", "submit", "launch", "create"), "start"),
+    "daemon": dict.fromkeys(("start", "enable", "run"), "install"),
+}
+#: Group -> its command for one RUN.
+_OF_RUN: Final = {"checkpoint": "ls", "mirror": "status"}
+
+
+def next_step(error: click.ClickException, args: Sequence[str]) -> str | None:
+    """Return a command, or an option of it, for what was probably meant; None if nothing is near.
+
+    Args:
+        args: all words that were typed.
+    """
+    ctx = getattr(error, "ctx", None)
+    if ctx is None:
+        return None
+    if isinstance(error, click.NoSuchOption):
+        return _option(error.option_name, ctx, args)
+    if (found := _NO_COMMAND.fullmatch(error.message)) is not None:
+        return _command(found[1], ctx)
+    if (found := _EXTRA.fullmatch(error.message)) is not None and _takes_set(ctx):
+        return _extra(found[1].split(" ")[0], args)
+    return None
+
+
+def _option(option: str, ctx: click.Context, args: Sequence[str]) -> str | None:
+    """``--nodes`` is no option, but a key of the config."""
+    if ctx.parent is None:  # before the command
+        name = next((word for word in args if not word.startswith("-")), None)
+        return (
+            None if name is None else f"options stand behind the command: hpcflow {name} {option}"
+        )
+    name = option.lstrip("-").partition("=")[0].replace("-", "_")
+    if not option.startswith("--") or not _takes_set(ctx):
+        return None
+    key = _key(name)
+    return None if key is None else f"a key of the config is set by --set {key}=VALUE"
+
+
+def _takes_set(ctx: click.Context) -> bool:
+    return any("--set" in parameter.opts for parameter in ctx.command.params)
+
+
+def _key(name: str) -> str | None:
+    """The dotted key of a config that is called ``name``."""
+    from hpcflow.documents.suggest import place_of
+    from hpcflow.model.spec import RunSpec
+
+    return name if "." in name else place_of(RunSpec, name)
+
+
+def _command(name: str, ctx: click.Context) -> str | None:
+    group = str(ctx.command.name)
+    typed = f"hpcflow {group}"
+    if meant := _ELSEWHERE.get(group, {}).get(name):
+        return f"{typed} {meant}"
+    if group == "sweep" and os.path.isfile(name):  # noqa: PTH113 - Path raises for a long name
+        return f"{typed} start {shell_word(name)}"
+    if group in _OF_RUN and is_run_id(name):
+        return f"{typed} {_OF_RUN[group]} {name}"
+    return None
+
+
+def _extra(word: str, args: Sequence[str]) -> str | None:
+    """A value behind ``--set KEY``, an override without ``--set``, a program behind ``python``."""
+    place = args.index(word) if word in args else 0
+    if place > 1 and args[place - 2] == "--set" and "=" not in args[place - 1]:
+        return f"--set {shell_word(f'{args[place - 1]}={word}')}"
+    if "=" in word:
+        return f"--set {shell_word(word)}"
+    return f"hpcflow run {shell_word(word)}" if word.endswith((".py", ".sh")) else None

@@ -1,0 +1,119 @@
+"""How the value of a key is written, for the message about a wrong one: a line that is valid."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcflow.documents.document import Document, KeyPath
+from hpcflow.documents.suggest import section_at
+from hpcflow.model.scalars import number_as_text, read_plain
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+#: A longer line shows nothing at a glance.
+_MAX_CHARS: Final = 100
+
+
+def written_right(model: type[BaseModel], document: Document, path: KeyPath) -> str | None:
+    """The value at ``path`` as the model accepts it, where only its type is wrong.
+
+    It is a line of YAML, such as ``nodes: 2`` for ``nodes: '2'``; None if nothing like it is valid.
+    """
+    value: Any = document.data
+    for key in path:
+        if not ((isinstance(value, dict) and key in value) or isinstance(value, list)):
+            return None  # a step within a type, not within the document
+        value = value[key]
+    for candidate in _candidates(value):
+        if not _is_wrong(model, _with(document.data, path, candidate), path):
+            return as_line(path[-1], candidate)
+    return None
+
+
+def example(model: type[BaseModel], path: KeyPath) -> str | None:
+    """The example of the key at ``path``, or of the key whose items these are, as YAML."""
+    for end in range(len(path), 0, -1):
+        section = section_at(model, path[: end - 1])
+        field = None if section is None else _fields(section).get(str(path[end - 1]))
+        if field is not None:
+            value = _example_of(field)
+            return None if value is None else as_line(path[end - 1], value)
+    return None
+
+
+def _candidates(value: Any) -> Iterator[Any]:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield number_as_text(value)
+        yield [value]
+    elif isinstance(value, bool):
+        yield str(value).lower()
+    elif isinstance(value, str):
+        yield read_plain(value)
+        words = _split(value)
+        # Options of a program are several words; a line of bash is one.
+        yield from (words, [value]) if value.startswith("-") else ([value], words)
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _with(data: Any, path: KeyPath, value: Any) -> Any:
+    """A copy of ``data`` with ``value`` at ``path``."""
+    if not path:
+        return value
+    copy = data.copy()
+    copy[path[0]] = _with(data[path[0]], path[1:], value)
+    return copy
+
+
+def _is_wrong(model: type[BaseModel], data: Any, path: KeyPath) -> bool:
+    from pydantic import ValidationError
+
+    try:
+        model.model_validate(data, by_alias=True, by_name=False)
+    except ValidationError as problem:
+        found = [each["loc"] for each in problem.errors(include_url=False, include_input=False)]
+        return any(location[: len(path)] == path for location in found)
+    return False
+
+
+def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in section.model_fields.items()}
+
+
+def _example_of(field: FieldInfo) -> Any:
+    from hpcflow.documents.suggest import submodels
+
+    if field.examples:
+        return field.examples[0]
+    steps, section = next(submodels(field.annotation), ((), None))
+    if section is None:
+        return None
+    inner = _fields(section)
+    required = {key: _example_of(each) for key, each in inner.items() if each.is_required()}
+    if not required:
+        required = {key: each.examples[0] for key, each in inner.items() if each.examples}
+        required = dict([*required.items()][:1])
+    if not required or None in required.values():
+        return None
+    for step in reversed(steps):
+        required = {"NAME": required} if step == "value" else [required]  # type: ignore[assignment]
+    return required
+
+
+def as_line(key: str | int, value: Any) -> str | None:
+    """``key: value`` on one line; None if that is long."""
+    import yaml
+
+    plain = {key: value} if isinstance(key, str) else [value]
+    text = yaml.safe_dump(plain, default_flow_style=True, width=10_000, sort_keys=False)
+    text = text.strip()[1:-1]
+    return text if len(text) <= _MAX_CHARS else None
