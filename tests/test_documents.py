@@ -296,6 +296,10 @@ def problems(text: str, error: type[InputError] = SpecError) -> str:
             "tags: baseline",
             ":3, tags: expected a list, got the text 'baseline'; write it like `tags: [baseline]`",
         ),
+        (
+            "args: 1e-3",
+            ":3, args: expected a list, got the number 1e-3; write it like `args: [",
+        ),
         ("tags: [a, ../b]", ":3, tags[1]: not a name"),
         ("params: {a-b: 1}", "the key 'a-b': use letters, digits and _, like learning_rate"),
         ("params: {a: .inf}", "params.a: JSON has no such number"),

@@ -24,10 +24,11 @@ def written_right(model: type[BaseModel], document: Document, path: KeyPath) -> 
     It is a line of YAML, such as ``nodes: 2`` for ``nodes: '2'``; None if nothing like it is valid.
     """
     value: Any = document.data
-    for key in path:
-        if not ((isinstance(value, dict) and key in value) or isinstance(value, list)):
-            return None  # a step within a type, not within the document
-        value = value[key]
+    try:
+        for key in path:
+            value = value[key]
+    except (KeyError, IndexError, TypeError):  # a step within a type, not within the document
+        return None
     for candidate in _candidates(value):
         if not _is_wrong(model, _with(document.data, path, candidate), path):
             return as_line(path[-1], candidate)
@@ -109,11 +110,22 @@ def _example_of(field: FieldInfo) -> Any:
     return required
 
 
+def _plain(value: Any) -> Any:
+    """``value`` without how its numbers were written, which YAML's writer does not know."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return int(value) if isinstance(value, int) else float(value)
+    return value
+
+
 def as_line(key: str | int, value: Any) -> str | None:
     """``key: value`` on one line; None if that is long."""
     import yaml
 
-    plain = {key: value} if isinstance(key, str) else [value]
-    text = yaml.safe_dump(plain, default_flow_style=True, width=10_000, sort_keys=False)
+    line = {key: _plain(value)} if isinstance(key, str) else [_plain(value)]
+    text = yaml.safe_dump(line, default_flow_style=True, width=10_000, sort_keys=False)
     text = text.strip()[1:-1]
     return text if len(text) <= _MAX_CHARS else None
