@@ -153,8 +153,8 @@ def own_code(
         raise StorageError(
             f"scratch has lost the code snapshot of run {run.run_id}, and the code in {code.root} "
             "has changed since",
-            next_action=f"if the run was mirrored: hpcflow restore {run.run_id}; to continue with the "
-            f"present code: hpcflow resume {run.run_id} --set code=snapshot",
+            next_action=f"if the run was mirrored: hpcflow restore {run.run_id}; to continue with "
+            f"the present code: hpcflow resume {run.run_id} --set code=snapshot",
         )
     return tree
 

@@ -203,7 +203,7 @@ CONFIGS: Final = [
     Wrong("script: train.py", "script: python train.py", "2, script",
           "`command: python train.py`", "command: python train.py"),
     Wrong("script: train.py", "command: python train.py | tee log", "2, command",
-          "no shell runs a command", "command: [sh, -c, 'python train.py | tee log']"),
+          "no shell runs this command", "command: [sh, -c, 'python train.py | tee log']"),
     Wrong("name: small\n", "extends: bse.yaml\nname: small\n", "1, extends", "'base.yaml'",
           "extends: base.yaml\nname: small\n"),
     # What the cluster has not.
