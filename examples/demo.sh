@@ -20,7 +20,7 @@ else
 fi
 
 hpcflow run "$root/examples/digits/config.yaml" "${site[@]}" --follow
-run=$(hpcflow ls --json | "$bin/python" -c 'import json, sys; print(json.load(sys.stdin)[0]["run_id"])')
+run=$(hpcflow ls --json | "$bin/python" -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["run_id"])')
 
 echo
 hpcflow show "$run"

@@ -128,6 +128,10 @@ class InputError(HpcflowError):
     exit_code = 2
 
 
+class UsageError(InputError):
+    """A command, its options or its arguments."""
+
+
 class SpecError(InputError):
     """A run's YAML or an override is wrong."""
 

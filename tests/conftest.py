@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from hpcflow.testing.cluster.releases import SUITES
 from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE
+from tests.json_output import HELD_BY, seen
 
 pytest_plugins = ["tests.cluster_fixture"]
 
@@ -112,3 +113,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("HPCFLOW_SITE", "HPCFLOW_LEDGER", "SLURM_CONF", "SCRATCH"):
         monkeypatch.delenv(name, raising=False)
     yield folder
+
+
+@pytest.fixture(autouse=True)
+def json_is_held_against_its_schema(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that HELD_BY names has seen valid JSON of the commands that it is named for."""
+    seen.clear()
+    yield
+    test = request.node.nodeid.partition("[")[0].removeprefix("tests/")
+    missing = set(HELD_BY.get(test, ())) - seen
+    assert not missing, f"no valid JSON of {sorted(missing)}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,6 +13,33 @@ from hpcflow.resources import doc_page
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class JsonOption(click.Option):
+    """``--json``, which names the types of what the command prints.
+
+    The schemas in docs/schema/output are made from them.
+    """
+
+    def __init__(self, *args: Any, outputs: tuple[type | str, ...], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.outputs = outputs
+
+
+def json_option(
+    *outputs: type | str, help_text: str = "Print JSON."
+) -> Callable[[Command], Command]:
+    """Give a command ``--json``.
+
+    Args:
+        outputs: the types of what it prints, a dataclass or a TypedDict each; ``module:name`` for
+            one that is not to be imported yet.
+    """
+    return click.option(
+        "--json", "as_json", is_flag=True, help=help_text, cls=JsonOption, outputs=outputs
+    )
 
 
 def more_in(*pages: str) -> str:
@@ -88,7 +116,6 @@ endpoint_option = click.option(
     help="The server of the store, if it speaks S3 and is not Amazon's. Default: the site's, for a "
     "bucket of the site's; else AWS_ENDPOINT_URL, or what ~/.aws/config says.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 site_option = click.option(
     "--site",
     shell_complete=complete_site,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import click
 
@@ -17,7 +17,22 @@ if TYPE_CHECKING:
     from hpcflow.budgets.folder import BudgetFolder
     from hpcflow.budgets.records import Terms
     from hpcflow.budgets.scope import Scope
+    from hpcflow.cli.budget_look import BudgetJson
     from hpcflow.ledger.store import Ledger
+
+
+class Budgets(TypedDict):
+    """Budgets, each as `budget show` has it, without its details."""
+
+    budgets: list[BudgetJson]
+
+
+class RemovedBudget(TypedDict):
+    """A budget that was removed."""
+
+    scope: str
+    removed: bool
+
 
 #: What is typed -> what an amount is called.
 _UNITS: Final = {"usd": "cost_usd", "su": "cost_su", "gpu_hours": "gpu_hours"}
@@ -58,7 +73,7 @@ def command() -> None:
 )
 @why_option
 @site_option
-@json_option
+@json_option("hpcflow.cli.budget_look:BudgetJson")
 def set_command(
     scope: str,
     hard: str | None,
@@ -125,7 +140,7 @@ def set_command(
 
 @command.command("ls")
 @site_option
-@json_option
+@json_option(Budgets)
 def ls_command(site: str | None, as_json: bool) -> int:
     """List the budgets, with what is spent and left.
 
@@ -148,7 +163,7 @@ def ls_command(site: str | None, as_json: bool) -> int:
         if found.terms is not None and (scope.kind != "run" or found.committed_to()):
             budgets.append(found.summed(now))  # all at once may be more than there is memory for
     if as_json:
-        print_json([as_values(budget, now) for budget in budgets])
+        print_json(Budgets(budgets=[as_values(budget, now) for budget in budgets]))
     elif budgets:
         print_budgets(budgets, now)
         warn_about(budgets, now)
@@ -160,15 +175,14 @@ def ls_command(site: str | None, as_json: bool) -> int:
 @command.command("show")
 @scope_argument
 @site_option
-@json_option
+@json_option("hpcflow.cli.budget_look:ShownBudget")
 def show_command(scope: str, site: str | None, as_json: bool) -> int:
     """Show one budget: what takes it, and who changed it."""
     from hpcflow.budgets.scope import parse_scope
     from hpcflow.cli.budget_look import (
-        as_details,
-        as_values,
         print_budgets,
         print_details,
+        shown_budget,
         warn_about,
     )
 
@@ -179,7 +193,7 @@ def show_command(scope: str, site: str | None, as_json: bool) -> int:
     _reconcile(session, folder, wanted)
     budget, now = folder.read(wanted, whole=True), session.clock.now()
     if as_json:
-        print_json({**as_values(budget, now), **as_details(budget, now)})
+        print_json(shown_budget(budget, now))
         return 0
     if budget.terms is not None:
         print_budgets([budget], now)
@@ -194,7 +208,7 @@ def show_command(scope: str, site: str | None, as_json: bool) -> int:
 @scope_argument
 @why_option
 @site_option
-@json_option
+@json_option(RemovedBudget)
 def remove_command(scope: str, why: str | None, site: str | None, as_json: bool) -> int:
     """Hold nothing against a budget any more. Its history stays."""
     from hpcflow.budgets.records import Change
@@ -208,7 +222,7 @@ def remove_command(scope: str, why: str | None, site: str | None, as_json: bool)
         change = Change(session.clock.now(), session.settings.user, None, why=why)
         folder.append(wanted, [change.to_line()])
     if as_json:
-        print_json({"scope": str(wanted), "removed": True})
+        print_json(RemovedBudget(scope=str(wanted), removed=True))
     else:
         echo(f"{wanted} is removed; its history: hpcflow budget show {shell_word(wanted)}")
     return 0

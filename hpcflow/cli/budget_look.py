@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from hpcflow.budgets.amounts import UNITS, Amounts, shown
 from hpcflow.budgets.room import warnings_of
@@ -15,7 +15,7 @@ from hpcflow.model.units import counted
 from hpcflow.terminal import Styled, echo
 
 if TYPE_CHECKING:
-    from hpcflow.budgets.records import Change
+    from hpcflow.budgets.records import Change, OnExceeded
     from hpcflow.budgets.state import Budget
 
 _COLUMNS: Final = (
@@ -30,7 +30,60 @@ _COLUMNS: Final = (
 )
 
 
-def as_values(budget: Budget, now: datetime) -> dict[str, Any]:
+class BudgetAmount(TypedDict):
+    """What a budget has of one unit, as decimal texts; `unknown` attempts are not in it."""
+
+    hard: str | None
+    soft: str | None
+    spent: str
+    committed: str
+    running_so_far: str
+    left: str | None
+    unknown: int
+
+
+class BudgetJson(TypedDict):
+    """A budget; `per` and `on_exceeded` are null if it was removed."""
+
+    scope: str
+    per: str | None
+    on_exceeded: OnExceeded | None
+    amounts: dict[str, BudgetAmount]
+
+
+class CommittedAttempt(TypedDict):
+    """An attempt that is not over, and what it may take at most; the keys are units."""
+
+    run_id: str
+    attempt: int
+    by: str
+    at: datetime
+    began_at: datetime | None
+    amounts: dict[str, str]
+    so_far: dict[str, str]
+
+
+class BudgetChange(TypedDict):
+    """A change of a budget; `set` is null if it was removed."""
+
+    at: datetime
+    by: str
+    how: str
+    why: str | None
+    set: dict[str, Any] | None
+
+
+class ShownBudget(BudgetJson):
+    """A budget, what it began with, what takes it, and who changed it."""
+
+    opened_at: datetime | None
+    opening: dict[str, str]
+    committed_to: list[CommittedAttempt]
+    changes: list[BudgetChange]
+    skipped_lines: int
+
+
+def as_values(budget: Budget, now: datetime) -> BudgetJson:
     """A budget as scripts get it."""
     terms = budget.terms
     return {
@@ -41,23 +94,24 @@ def as_values(budget: Budget, now: datetime) -> dict[str, Any]:
     }
 
 
-def _amount_values(budget: Budget, unit: str, now: datetime) -> dict[str, Any]:
+def _amount_values(budget: Budget, unit: str, now: datetime) -> BudgetAmount:
     limit, used = budget.limit(unit), budget.used(unit, now)
     left = None if limit.hard is None else limit.hard - used.taken
     return {
         "hard": _text(limit.hard),
         "soft": _text(limit.soft),
-        "spent": _text(used.spent),
-        "committed": _text(used.committed),
-        "running_so_far": _text(budget.so_far(unit, now)),
+        "spent": f"{used.spent:f}",
+        "committed": f"{used.committed:f}",
+        "running_so_far": f"{budget.so_far(unit, now):f}",
         "left": _text(left),
         "unknown": used.unknown,
     }
 
 
-def as_details(budget: Budget, now: datetime) -> dict[str, Any]:
-    """The rest of it: what it began with, what takes it, who changed it."""
+def shown_budget(budget: Budget, now: datetime) -> ShownBudget:
+    """A budget with its details as scripts get it."""
     return {
+        **as_values(budget, now),
         "opened_at": budget.opened_at,
         "opening": budget.opening.amounts.to_json(),
         "committed_to": [

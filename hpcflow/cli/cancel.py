@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
 from hpcflow.cli.arguments import json_option, runs_argument
-from hpcflow.cli.output import error_json, print_json, say_error
+from hpcflow.cli.output import ErrorJson, error_json, print_json, say_error
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError
 from hpcflow.terminal import echo
@@ -27,9 +27,23 @@ class _Cancelled:
     error: HpcflowError | None = None
 
 
+class CancelledRun(TypedDict):
+    """What became of one of the runs; `job_id` is the job that is being cancelled."""
+
+    run_id: str
+    job_id: str | None
+    error: ErrorJson | None
+
+
+class CancelledRuns(TypedDict):
+    """What became of each run."""
+
+    runs: list[CancelledRun]
+
+
 @click.command("cancel", short_help="Cancel runs. Their checkpoints stay.")
 @runs_argument
-@json_option
+@json_option(CancelledRuns)
 def command(runs: tuple[str, ...], as_json: bool) -> int:
     """Cancel each RUN. Its checkpoints stay; `hpcflow resume` continues it.
 
@@ -43,7 +57,7 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
         if not as_json:
             _say(each)
     if as_json:
-        print_json([_as_json(each) for each in found.values()])
+        print_json(CancelledRuns(runs=[_as_json(each) for each in found.values()]))
     for each in found.values():
         if each.run_dir is not None:
             session.catch_up(each.run_dir)
@@ -93,9 +107,9 @@ def _say(each: _Cancelled) -> None:
         echo(f"{each.run_id}: {job}")
 
 
-def _as_json(each: _Cancelled) -> dict[str, Any]:
-    said: dict[str, Any] = {"run_id": each.run_id, "job_id": each.job_id}
-    return said if each.error is None else {**said, "error": error_json(each.error)}
+def _as_json(each: _Cancelled) -> CancelledRun:
+    error = None if each.error is None else error_json(each.error)
+    return {"run_id": each.run_id, "job_id": each.job_id, "error": error}
 
 
 def _exit_code(found: list[_Cancelled]) -> int:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.checkpoint_export import command as export_command
 from hpcflow.cli.columns import Column, print_table
-from hpcflow.cli.output import metric_text, print_json
+from hpcflow.cli.output import as_document, metric_text, print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import LedgerError
 from hpcflow.model.units import counted, format_bytes
@@ -24,6 +24,80 @@ if TYPE_CHECKING:
     from hpcflow.launch.checkpoints import Hidden, Pruned, Survey
     from hpcflow.runtime.rule import Found, Rule
     from hpcflow.storage.layout import RunDir
+
+
+class CheckpointJson(TypedDict):
+    """A checkpoint; `path` is below the run directory, and what is not known is null."""
+
+    path: str
+    train_step: int
+    state: str
+    why: str
+    stranger: str
+    size_bytes: int
+    epoch: float | None
+    metrics: dict[str, float]
+    attempt: int | None
+    world_size: int | None
+    created_at: str | None
+
+
+class KeptCheckpoint(CheckpointJson):
+    """A checkpoint, and why it is kept; the next save or prune removes one without a reason."""
+
+    kept: list[str]
+
+
+class IncompleteCheckpoint(TypedDict):
+    """Files of a checkpoint that has no name yet, or no more."""
+
+    path: str
+    train_step: int
+    state: str
+    why: str
+    size_bytes: int
+
+
+class Checkpoints(TypedDict):
+    """The checkpoints of a run; `rule` is null if all are kept."""
+
+    run_id: str
+    rule: Rule | None
+    size_bytes: int
+    checkpoints: list[KeptCheckpoint]
+    hidden: list[IncompleteCheckpoint]
+
+
+class CheckpointFiles(KeptCheckpoint):
+    """A checkpoint, and what its manifest says of its files."""
+
+    files: dict[str, Any]
+
+
+class VerifiedCheckpoint(TypedDict):
+    """Whether a checkpoint is whole; `why` not."""
+
+    train_step: int
+    is_whole: bool
+    why: str | None
+
+
+class VerifiedCheckpoints(TypedDict):
+    """The checkpoints that were read."""
+
+    run_id: str
+    checkpoints: list[VerifiedCheckpoint]
+
+
+class PrunedCheckpoints(TypedDict):
+    """What was removed; the keys of `kept` are train steps."""
+
+    run_id: str
+    is_dry_run: bool
+    freed_bytes: int
+    removed: list[CheckpointJson]
+    leftovers: list[IncompleteCheckpoint]
+    kept: dict[str, list[str]]
 
 
 #: The most rows of a table, and the lines of JSON written at once.
@@ -40,7 +114,7 @@ command.add_command(export_command)
 
 @command.command("ls")
 @run_argument
-@json_option
+@json_option(Checkpoints)
 def ls_command(run: str, as_json: bool) -> int:
     """List the checkpoints of RUN, and why each is kept.
 
@@ -80,7 +154,7 @@ def ls_command(run: str, as_json: bool) -> int:
 @command.command("show")
 @run_argument
 @click.argument("train_step", type=click.IntRange(min=0))
-@json_option
+@json_option(CheckpointFiles)
 def show_command(run: str, train_step: int, as_json: bool) -> int:
     """Show the checkpoint of RUN at TRAIN_STEP: its attempt, metrics and files."""
     from hpcflow.launch.checkpoints import survey
@@ -123,7 +197,7 @@ def show_command(run: str, train_step: int, as_json: bool) -> int:
 @command.command("verify")
 @run_argument
 @click.argument("train_step", type=click.IntRange(min=0), required=False)
-@json_option
+@json_option(VerifiedCheckpoints)
 def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
     """Compare all checkpoints of RUN, or that of TRAIN_STEP, with their checksums.
 
@@ -139,7 +213,7 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
             f"run {seen.run_id} has no checkpoints",
             next_action=f"see what it has done: hpcflow show {seen.run_id}",
         )
-    results: list[dict[str, Any]] = []
+    results: list[VerifiedCheckpoint] = []
     with _progress(_sum(todo)) as look_at:
         for each in todo:
             look_at(each)
@@ -152,7 +226,7 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
                 said = "whole" if why is None else f"not whole: {why}"
                 echo(f"train step {each.train_step}: {said}")
     if as_json:
-        print_json({"run_id": seen.run_id, "checkpoints": results})
+        print_json(VerifiedCheckpoints(run_id=seen.run_id, checkpoints=results))
     return 0 if all(each["is_whole"] for each in results) else 1
 
 
@@ -165,7 +239,7 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
     metavar="N",
     help="Keep the newest N, whatever the config says.",
 )
-@json_option
+@json_option(PrunedCheckpoints)
 def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool) -> int:
     """Remove the checkpoints of RUN that its config does not keep, and what killed saves left.
 
@@ -190,16 +264,15 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
             look_at=look_at,
         )
     if as_json:
-        print_json(
-            {
-                "run_id": run_dir.path.name,
-                "is_dry_run": dry_run,
-                "freed_bytes": pruned.freed_bytes,
-                "removed": [_found_json(each) for each in pruned.gone],
-                "leftovers": [_hidden_json(run_dir, each) for each in pruned.leftovers],
-                "kept": {str(step): why for step, why in sorted(pruned.kept.items())},
-            }
-        )
+        told: PrunedCheckpoints = {
+            "run_id": run_dir.path.name,
+            "is_dry_run": dry_run,
+            "freed_bytes": pruned.freed_bytes,
+            "removed": [_found_json(each) for each in pruned.gone],
+            "leftovers": [_hidden_json(run_dir, each) for each in pruned.leftovers],
+            "kept": {str(step): why for step, why in sorted(pruned.kept.items())},
+        }
+        print_json(told)
     else:
         _print_pruned(pruned, is_dry=dry_run)
     if not dry_run:
@@ -283,22 +356,24 @@ def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
         echo("nothing to remove")
 
 
-def _found_json(found: Found) -> dict[str, Any]:
+def _found_json(found: Found) -> CheckpointJson:
     said = _plain(found)
-    return {"path": f"{said.pop('folder').name}/{found.name}", **said}
+    path = f"{said.pop('folder').name}/{found.name}"
+    return cast("CheckpointJson", {"path": path, **said})
 
 
-def _hidden_json(run_dir: RunDir, hidden: Hidden) -> dict[str, Any]:
-    return {**_plain(hidden), "path": str(hidden.path.relative_to(run_dir.path))}
+def _hidden_json(run_dir: RunDir, hidden: Hidden) -> IncompleteCheckpoint:
+    path = str(hidden.path.relative_to(run_dir.path))
+    return cast("IncompleteCheckpoint", {**_plain(hidden), "path": path})
 
 
 def _plain(value: Found | Hidden | Rule) -> dict[str, Any]:
     return dict(vars(value))
 
 
-def _stream_json(head: dict[str, Any], **lists: Iterator[dict[str, Any]]) -> None:
+def _stream_json(head: dict[str, Any], **lists: Iterator[Mapping[str, object]]) -> None:
     """Print ``head`` and these lists as one JSON object, one entry a line, streamed."""
-    echo_as_is(escaped(json.dumps(head))[:-1])
+    echo_as_is(escaped(json.dumps(as_document(head)))[:-1])
     for name, entries in lists.items():
         echo_as_is(f', "{name}": [')
         before = "\n"

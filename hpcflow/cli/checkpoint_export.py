@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from hpcflow.runtime.rule import Found
 
 
+class ExportedCheckpoint(TypedDict):
+    """A copy of a checkpoint; `files` is how many it has."""
+
+    run_id: str
+    train_step: int
+    target: Path
+    files: int
+    size_bytes: int
+
+
 @click.command("export")
 @run_argument
 @click.argument("target", type=click.Path(path_type=Path))
@@ -29,7 +39,7 @@ if TYPE_CHECKING:
     "Default: the newest complete one.",
 )  # fmt: skip
 @click.option("--best", is_flag=True, help="The best, by `checkpoint.keep_best` of the config.")
-@json_option
+@json_option(ExportedCheckpoint)
 def command(run: str, target: Path, train_step: int | None, best: bool, as_json: bool) -> int:
     """Copy a checkpoint of RUN to TARGET, a folder that does not exist yet.
 
@@ -51,15 +61,14 @@ def command(run: str, target: Path, train_step: int | None, best: bool, as_json:
         files = export(FolderSource(found.path), target, tell)
     size_bytes = sum(file.size_bytes for file in files.values())
     if as_json:
-        print_json(
-            {
-                "run_id": seen.run_id,
-                "train_step": found.train_step,
-                "target": target.absolute(),
-                "files": len(files),
-                "size_bytes": size_bytes,
-            }
-        )
+        exported: ExportedCheckpoint = {
+            "run_id": seen.run_id,
+            "train_step": found.train_step,
+            "target": target.absolute(),
+            "files": len(files),
+            "size_bytes": size_bytes,
+        }
+        print_json(exported)
     else:
         echo(
             f"train step {found.train_step} of {seen.run_id}: {counted(len(files), 'file')}, "

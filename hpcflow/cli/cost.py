@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 import click
 
@@ -12,7 +13,15 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.cost_audit import audit_command
 from hpcflow.cli.cost_rows import kept, rows, running, since_option, until_option, window
 from hpcflow.cli.cost_showback import showback_command
-from hpcflow.cli.cost_table import as_csv, print_report, print_storage, storage_values, values
+from hpcflow.cli.cost_table import (
+    CostLine,
+    StorageValues,
+    as_csv,
+    print_report,
+    print_storage,
+    storage_values,
+    values,
+)
 from hpcflow.cli.cost_wasted import wasted_command
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
@@ -23,6 +32,17 @@ _BY: Final = (
 )  # fmt: skip
 #: Runs on a page whose waste is explained.
 _WORST: Final = 10
+
+
+class CostReport(TypedDict):
+    """What was spent, by `by`; `html` is the page that was written."""
+
+    by: Sequence[str]
+    lines: list[CostLine]
+    total: CostLine
+    storage: list[StorageValues]
+    storage_total: StorageValues
+    html: Path | None
 
 
 @click.group("cost", short_help="Show what runs cost, and what was wasted.")
@@ -51,7 +71,7 @@ def command() -> None:
     metavar="FILE",
     help="Write a page with plots, for you alone, that needs no network; FILE is overwritten.",
 )
-@json_option
+@json_option(CostReport)
 def report_command(
     keys: tuple[str, ...],
     since: datetime | timedelta | None,
@@ -90,16 +110,15 @@ def report_command(
         times = (when.since, when.until, when.now)
         html = write_page(page(Content(some, found, *times, only, worst, checkpoints)), html)
     if as_json:
-        print_json(
-            {
-                "by": found.keys,
-                "lines": [values(found, line) for line in found.lines],
-                "total": values(found, found.total),
-                "storage": [storage_values(storage, line) for line in storage.lines],
-                "storage_total": storage_values(storage, storage.total),
-                **({"html": html} if html is not None else {}),
-            }
-        )
+        told: CostReport = {
+            "by": found.keys,
+            "lines": [values(found, line) for line in found.lines],
+            "total": values(found, found.total),
+            "storage": [storage_values(storage, line) for line in storage.lines],
+            "storage_total": storage_values(storage, storage.total),
+            "html": html,
+        }
+        print_json(told)
     elif in_csv:
         echo_lines(as_csv(found, storage), nl=False)
     elif html is not None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command("audit")
 @since_option
 @until_option
-@json_option
+@json_option("hpcflow.costs.audit:Audit")
 def audit_command(
     since: datetime | timedelta | None, until: datetime | timedelta | None, as_json: bool
 ) -> int:

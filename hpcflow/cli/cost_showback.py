@@ -6,20 +6,42 @@ import csv
 import io
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.columns import Column, painted, print_table
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
-from hpcflow.cli.cost_table import amounts, plain
+from hpcflow.cli.cost_table import CostAmounts, CostBy, amounts, plain
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
     from hpcflow.costs.showback import Member, Team
+
+
+class MemberCosts(CostAmounts):
+    """What a member of a team used; `share` is of the whole of the team."""
+
+    user: str
+    share: float | None
+
+
+class TeamCosts(CostBy, CostAmounts):
+    """What a team used; the shares of its members are of the amount that `share_of` names."""
+
+    share_of: str
+    members: list[MemberCosts]
+
+
+class Showback(TypedDict):
+    """What each team used."""
+
+    by: str
+    teams: list[TeamCosts]
+
 
 _TEAMS: Final = ("project", "sweep", "partition", "account", "gpu_type", "month")
 
@@ -37,7 +59,7 @@ _TEAMS: Final = ("project", "sweep", "partition", "account", "gpu_type", "month"
 @until_option
 @click.option("--project", help="Of this project alone.")
 @click.option("--csv", "in_csv", is_flag=True, help="Comma-separated values, with all digits.")
-@json_option
+@json_option(Showback)
 def showback_command(
     key: str,
     since: datetime | timedelta | None,
@@ -61,7 +83,7 @@ def showback_command(
     session.refresh()
     found = showback(rows(session, window(session, since, until), project=project), key)
     if as_json:
-        print_json({"by": key, "teams": [_team(key, team) for team in found]})
+        print_json(Showback(by=key, teams=[_team(key, team) for team in found]))
     elif in_csv:
         echo_lines(_csv(key, found), nl=False)
     elif not found:
@@ -71,16 +93,17 @@ def showback_command(
     return 0
 
 
-def _team(key: str, team: Team) -> dict[str, Any]:
-    return {
+def _team(key: str, team: Team) -> TeamCosts:
+    told = {
         key: team.name,
         "share_of": team.unit.name,
         **amounts(team.total),
         "members": [_member(member) for member in team.members],
     }
+    return cast("TeamCosts", told)
 
 
-def _member(member: Member) -> dict[str, Any]:
+def _member(member: Member) -> MemberCosts:
     share = None if member.share is None else round(member.share, 6)
     return {"user": member.user, "share": share, **amounts(member.line)}
 

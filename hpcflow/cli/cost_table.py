@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from hpcflow.cli.columns import Cell, Column, painted, print_table
 from hpcflow.terminal import Styled, echo, safe
@@ -17,12 +17,64 @@ if TYPE_CHECKING:
     from hpcflow.costs.storage import StorageLine, StorageReport
 
 
-def values(found: Report, line: Line) -> dict[str, Any]:
+class CostBy(TypedDict, total=False):
+    """What a line is about: the keys that were asked for."""
+
+    project: str
+    user: str
+    run: str
+    sweep: str
+    partition: str
+    account: str
+    gpu_type: str
+    month: str
+    cause: str
+
+
+class CostAmounts(TypedDict):
+    """What some attempts took; money is text, and null if it is not known."""
+
+    runs: int
+    attempts: int
+    hours: float
+    gpu_hours: float
+    cost_usd: str | None
+    cost_su: str | None
+    wasted_usd: str | None
+    wasted_su: str | None
+    wasted_gpu_hours: float
+    wasted_hours: float
+    saved_usd: str | None
+    unpriced: int
+    estimated: int
+    unbilled: int
+    running: int
+
+
+class CostLine(CostBy, CostAmounts):
+    """A line of a report: what it is about, and what that took."""
+
+
+class StorageValues(CostBy):
+    """What it cost to keep checkpoints in a place, and to fetch them; decimal texts."""
+
+    place: str
+    gb_months: str
+    storage_usd: str
+    gb: str
+    egress_usd: str
+    cost_usd: str
+    unpriced_gb_months: str
+    unpriced_gb: str
+
+
+def values(found: Report, line: Line) -> CostLine:
     """A line as scripts get it."""
-    return {**dict(zip(found.keys, line.by, strict=True)), **amounts(line)}
+    by = dict(zip(found.keys, line.by, strict=True))
+    return cast("CostLine", {**by, **amounts(line)})
 
 
-def amounts(line: Line) -> dict[str, Any]:
+def amounts(line: Line) -> CostAmounts:
     """The numbers of a line: money as text, with all of its digits."""
 
     def money(amount: Decimal | None) -> str | None:
@@ -47,7 +99,7 @@ def amounts(line: Line) -> dict[str, Any]:
     }
 
 
-def storage_values(found: StorageReport, line: StorageLine) -> dict[str, Any]:
+def storage_values(found: StorageReport, line: StorageLine) -> StorageValues:
     """A line about checkpoints as scripts get it."""
     from hpcflow.costs.storage import decimal
 
@@ -59,7 +111,7 @@ def storage_values(found: StorageReport, line: StorageLine) -> dict[str, Any]:
             *("unpriced_gb_months", "unpriced_gb"),
         )
     }
-    return {**keys, "place": line.place, **amounts}
+    return cast("StorageValues", {**keys, "place": line.place, **amounts})
 
 
 def as_csv(found: Report, kept: StorageReport) -> str:
@@ -68,7 +120,7 @@ def as_csv(found: Report, kept: StorageReport) -> str:
     Checkpoints that have a price have lines of their own, which say where they were.
     """
     text = io.StringIO()
-    rows = [values(found, line) for line in found.lines]
+    rows: list[Mapping[str, object]] = [values(found, line) for line in found.lines]
     names = list(values(found, found.total))
     if kept.lines:
         more = [storage_values(kept, line) for line in kept.lines]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -17,6 +17,12 @@ from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.costs.wasted import WastedRun
+
+
+class Wasted(TypedDict):
+    """The runs that wasted the most, the worst first; money is text."""
+
+    runs: list[WastedRun]
 
 
 @click.command("wasted")
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 @until_option
 @click.option("--project", help="Of this project alone.")
 @click.option("--user", help="Of this user alone.")
-@json_option
+@json_option(Wasted)
 def wasted_command(
     top: int,
     since: datetime | timedelta | None,
@@ -56,7 +62,7 @@ def wasted_command(
     some = rows(session, window(session, since, until), project=project, user_name=user)
     found = most_wasted(some, top, session.ledger.known)
     if as_json:
-        print_json([_values(each) for each in found])
+        print_json({"runs": [_values(each) for each in found]})
     elif not found:
         echo("nothing was wasted by what has ended in this time")
     else:

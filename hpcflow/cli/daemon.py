@@ -6,25 +6,73 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 import click
 
 from hpcflow.cli.arguments import finite, json_option, more_in
 from hpcflow.cli.daemon_install import install_command, uninstall_command
-from hpcflow.cli.output import jsonable, print_json, site_text
+from hpcflow.cli.output import print_json, site_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_words import report_lines
 from hpcflow.clock import SystemClock
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import load_settings
-from hpcflow.terminal import echo, echo_json, echo_message
+from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from hpcflow.ledger.lease import Lease
     from hpcflow.requeue.daemon import Told
     from hpcflow.requeue.surroundings import Surroundings
     from hpcflow.requeue.tick import Report
     from hpcflow.sweeps.round import TickReport
+
+
+class Supervised(TypedDict):
+    """What a daemon looks after; `runs_under_way` is null while the ledger does not answer."""
+
+    user: str
+    home: Path
+    sites: list[str]
+    ledger: str
+    runs_under_way: int | None
+    interval_s: float
+
+
+class DaemonStart(TypedDict):
+    """The first document of a daemon; there is none with `--once`."""
+
+    at: datetime
+    supervises: Supervised
+
+
+class DaemonRound(TypedDict):
+    """A round in which something happened."""
+
+    at: datetime
+    round: Report
+
+
+class SweepRound(TypedDict):
+    """A round of a sweep in which something happened."""
+
+    at: datetime
+    sweep: TickReport
+
+
+class DaemonStatus(TypedDict):
+    """Which daemon supervises the runs; `lease` is that of the last one, null if there was none.
+
+    The keys of `installed` are the options of `daemon install`; a value is null if it is not known.
+    """
+
+    is_alive: bool
+    lease: Lease | None
+    installed: dict[str, str | None]
+
 
 Said = TypeVar("Said")
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -45,7 +93,7 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     metavar="SECONDS",
     help="Time between two rounds. Default: 10.",
 )
-@json_option
+@json_option(DaemonStart, DaemonRound, SweepRound)
 @click.pass_context
 def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: bool) -> int:
     """Supervise your runs: resubmit each that stopped early, until it is completed or a rule stops
@@ -101,7 +149,7 @@ command.add_command(uninstall_command)
 
 
 @command.command("status")
-@json_option
+@json_option(DaemonStatus)
 def status_command(as_json: bool) -> int:
     """Show which daemon supervises your runs and what is installed; exit 1 without one."""
     from hpcflow.requeue.install.ways import look_around
@@ -112,7 +160,7 @@ def status_command(as_json: bool) -> int:
     lease, installed = seen.lease, look_around(settings)
     if as_json:
         known = {n: None if isinstance(w, HpcflowError) else w for n, w in installed.items()}
-        print_json({"is_alive": seen.is_alive, "lease": lease, "installed": known})
+        print_json(DaemonStatus(is_alive=seen.is_alive, lease=lease, installed=known))
         return 0 if seen.is_alive else 1
     if lease is None:
         echo("no daemon has run yet; install one: hpcflow daemon install")
@@ -207,16 +255,16 @@ def _say_start(around: Surroundings, session: Session, interval_s: float, *, as_
         ]
         count = len(runs)
         sites.update(site_text(run.site) for run in runs)
-    supervises = {
-        "user": settings.user,
-        "home": settings.home.path,
-        "sites": sorted(sites),
-        "ledger": str(around.ledger.url),
-        "runs_under_way": count,
-        "interval_s": interval_s,
-    }
     if as_json:
-        echo_json(jsonable({"at": session.clock.now(), "supervises": supervises}))
+        supervises = Supervised(
+            user=settings.user,
+            home=settings.home.path,
+            sites=sorted(sites),
+            ledger=str(around.ledger.url),
+            runs_under_way=count,
+            interval_s=interval_s,
+        )
+        print_json(DaemonStart(at=session.clock.now(), supervises=supervises), indent=None)
         return
     echo(
         f"{session.clock.now():%Y-%m-%d %H:%M:%S}  supervising the runs of {settings.user} in "
@@ -259,7 +307,8 @@ class _Log:
         if not self._as_json:
             self._say_decisions(report)
         elif _has_news(report) or problems:
-            echo_json(_json_values(self._session, report))
+            now = self._session.clock.now()
+            print_json(DaemonRound(at=now, round=report), indent=None)
 
     def say_sweep(self, report: TickReport) -> None:
         """The same of a round of a sweep."""
@@ -273,7 +322,7 @@ class _Log:
         if not report.has_news:
             return
         if self._as_json:
-            echo_json(jsonable({"at": now, "sweep": report}))
+            print_json(SweepRound(at=now, sweep=report), indent=None)
         for line in () if self._as_json else report_lines(report, now):
             echo_message(line)
 
@@ -325,7 +374,3 @@ def _has_news(report: Report) -> bool:
             report.overspent,
         )
     )
-
-
-def _json_values(session: Session, report: Report) -> Any:
-    return jsonable({"at": session.clock.now(), **jsonable(report)})

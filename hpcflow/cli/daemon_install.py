@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import click
 
 from hpcflow.cli.arguments import json_option, more_in
-from hpcflow.cli.output import error_json, print_json, say_error
+from hpcflow.cli.output import ErrorJson, error_json, print_json, say_error
 from hpcflow.cli.session import warn
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import Settings, load_settings
@@ -21,6 +21,22 @@ from hpcflow.terminal import ask, echo, echo_lines, safe
 
 if TYPE_CHECKING:
     from hpcflow.requeue.install.way import Way
+
+
+class Installed(TypedDict):
+    """What was written, and what to know from now on."""
+
+    way: str
+    written: str
+    note: str
+
+
+class Uninstalled(TypedDict):
+    """What was taken away; the keys are ways to install."""
+
+    removed: dict[str, str]
+    errors: dict[str, ErrorJson]
+
 
 _WAYS: Final = (
     ("cron", "A line in your crontab: one round every minute."),
@@ -43,7 +59,7 @@ def _choice(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @_choice
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
+@json_option(Installed)
 @click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
 def install_command(
     yes: bool, as_json: bool, sbatch_options: tuple[str, ...], **chosen: bool
@@ -105,7 +121,7 @@ def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:
             return 1
     note = way.install()
     if as_json:
-        print_json({"way": way.name, "written": plan, "note": note})
+        print_json(Installed(way=way.name, written=plan, note=note))
     else:
         echo_lines(f"installed; {note}\nsee: {look}")
     return 0
@@ -113,7 +129,7 @@ def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:
 
 @click.command("uninstall", short_help="Remove what `install` wrote.")
 @_choice
-@json_option
+@json_option(Uninstalled)
 def uninstall_command(as_json: bool, **chosen: bool) -> int:
     """Remove what `hpcflow daemon install` wrote, and nothing else.
 
@@ -172,7 +188,7 @@ def take_away(
     ]
     if as_json:
         said = {name: error_json(error) for name, error in errors.items()}
-        print_json({"removed": removed, "errors": said})
+        print_json(Uninstalled(removed=removed, errors=said))
     else:
         for what in removed.values():
             echo(f"removed: {what}")

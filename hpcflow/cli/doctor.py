@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import click
 
@@ -15,6 +15,12 @@ from hpcflow.terminal import Styled
 if TYPE_CHECKING:
     from hpcflow.cli.doctor_checks import Check
 
+
+class Checks(TypedDict):
+    """What was found on this machine, by each check."""
+
+    checks: list[Check]
+
 _COLUMNS: Final = (
     Column("CHECK"),
     Column("LEVEL"),
@@ -25,7 +31,7 @@ _COLUMNS: Final = (
 
 @click.command("doctor", short_help="Check this machine: what is wrong, and what to type.")
 @site_option
-@json_option
+@json_option(Checks)
 def command(site: str | None, as_json: bool) -> int:
     """Check what runs need from this machine; exit 1 if a run would fail or stay pending.
 
@@ -38,7 +44,7 @@ def command(site: str | None, as_json: bool) -> int:
 
     found = check_all(site)
     if as_json:
-        print_json(found)
+        print_json(Checks(checks=found))
     else:
         print_checks(found)
     return 1 if any(each.level is Level.ERROR for each in found) else 0

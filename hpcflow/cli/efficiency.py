@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import click
 
@@ -21,10 +21,54 @@ if TYPE_CHECKING:
     from hpcflow.ledger.used import UsedRow
     from hpcflow.model.measured import Measured
     from hpcflow.sites.schema import Partition, Site
-    from hpcflow.sizing.advice import Advised
     from hpcflow.sizing.report import Line
     from hpcflow.sizing.use import Use
+    from hpcflow.sizing.words import Advice, Nothing
     from hpcflow.storage.layout import RunDir
+
+
+class RunEfficiency(TypedDict):
+    """What the attempts of a run used; `nothing` says on what there is no advice, and why."""
+
+    run_id: str
+    attempts: list[Use]
+    advice: list[Advice]
+    nothing: list[Nothing]
+
+
+class _By(TypedDict, total=False):
+    user: str
+    project: str
+    partition: str
+    account: str
+
+
+class EfficiencyLine(_By):
+    """What some attempts used: `_used` of `_had`; `measured` of them have measurements."""
+
+    runs: int
+    attempts: int
+    measured: int
+    gpu_hours: float
+    gpu_hours_had: float
+    gpu_hours_used: float
+    gpu_hours_wasted: float
+    cpu_hours_had: float
+    cpu_hours_used: float
+    cpu_hours_wasted: float
+    mem_gib_hours_had: float
+    mem_gib_hours_used: float
+    limit_hours: float
+    limit_hours_used: float
+
+
+class EfficiencyBy(TypedDict):
+    """Sums across runs, by `by`."""
+
+    by: str
+    lines: list[EfficiencyLine]
+    total: EfficiencyLine
+
 
 _BY: Final = ("user", "project", "partition", "account")
 _MOST_NAMED: Final = 10
@@ -36,7 +80,7 @@ _MOST_NAMED: Final = 10
 @since_option
 @click.option("--project", help="With --by: of this project alone.")
 @click.option("--user", help="With --by: of this user alone.")
-@json_option
+@json_option(RunEfficiency, EfficiencyBy)
 def command(
     run: str | None,
     key: str | None,
@@ -80,7 +124,9 @@ def _of_run(session: Session, run: str, *, as_json: bool) -> int:
     running = [use for use in uses if use.is_running and use.gpus]
     idle = [use for use in running if use.measured and use.measured.gpus_idle]
     if as_json:
-        print_json(_values(run_id, uses, found))
+        print_json(
+            RunEfficiency(run_id=run_id, attempts=uses, advice=found.advice, nothing=found.nothing)
+        )
         return 0
     if not uses:
         echo(f"{run_id} has not begun yet")
@@ -151,15 +197,6 @@ def _notice_s(run_dir: RunDir) -> int | None:
         return read_run(run_dir).spec.checkpoint.notice_s
     except HpcflowError:  # purged
         return None
-
-
-def _values(run_id: str, uses: list[Use], found: Advised) -> dict[str, Any]:
-    return {
-        "run_id": run_id,
-        "attempts": jsonable(uses),
-        "advice": jsonable(found.advice),
-        "nothing": jsonable(found.nothing),
-    }
 
 
 def _print(run_id: str, uses: list[Use]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import click
 
@@ -14,6 +14,29 @@ from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError
 from hpcflow.model.units import counted, format_bytes
 from hpcflow.terminal import echo
+
+if TYPE_CHECKING:
+    from hpcflow.sizing.gpu_memory import Model
+
+
+class FittingGpu(TypedDict):
+    """A type of GPU of the site."""
+
+    mem_mb: int
+    fits: bool
+
+
+class GpuMemory(TypedDict):
+    """Memory on each GPU; `activations_bytes` is null without batch and sequence."""
+
+    weights_bytes: int
+    gradients_bytes: int
+    optimizer_states_bytes: int
+    activations_bytes: int | None
+    total_bytes: int
+    model: Model
+    gpu_types: dict[str, FittingGpu]
+
 
 #: Words of :mod:`hpcflow.sizing.gpu_memory`, which is imported when it is needed.
 _PRECISIONS: Final = ("fp32", "bf16", "fp16", "bf16-pure")
@@ -68,7 +91,7 @@ _count: Final = click.IntRange(1, 10**7)
 @click.option("--heads", type=_count, help="Of attention. If not given: of 128 each.")
 @click.option("--vocabulary", type=_count, help="Words, for the memory of the logits.")
 @site_option
-@json_option
+@json_option(GpuMemory)
 def command(
     parameters: float,
     precision: str,

@@ -6,10 +6,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from hpcflow.cli.failure import say_failure
-from hpcflow.cli.output import detail_json, jsonable, metric_text, print_json, state_text
+from hpcflow.cli.output import ShownRun, metric_text, print_json, shown_run, state_text, values_of
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.derive import STANDBY_DUE
@@ -31,6 +32,13 @@ _ASK_FIRST_S = 2.0
 _ASK_AT_MOST_S = 30.0
 _ASK_GROWTH = 1.25
 _BAR_CHARS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowedRun(ShownRun):
+    """A run that was waited for; `attempt` is the one that was sent."""
+
+    attempt: int
 
 
 class View(Protocol):
@@ -67,9 +75,8 @@ def until_still(
         warn(f"{run_dir.path} is gone (a scratch purge?): the state of the run cannot be read")
     unsupervised = session.unsupervised([run])
     if as_json:
-        extra = jsonable(launched) if launched else {}
-        known = {**extra, **detail_json(session.detail(run_id))}
-        print_json({**known, "is_unsupervised": run_id in unsupervised})
+        shown = shown_run(session.detail(run_id), unsupervised)
+        print_json(FollowedRun(**values_of(shown), attempt=launched.attempt) if launched else shown)
     else:
         _say(session.detail(run_id), can_go_on=not lost)
         session.warn_of_missing_daemon(unsupervised)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
 import click
 
@@ -16,7 +16,21 @@ from hpcflow.model.units import counted, format_duration
 from hpcflow.terminal import echo, safe, terminal_width
 
 if TYPE_CHECKING:
+    from hpcflow.model.state import Cause, RunState
     from hpcflow.requeue.history import Chapter, Entry, Story
+
+
+class History(TypedDict):
+    """The story of a run."""
+
+    run_id: str
+    state: RunState
+    cause: Cause | None
+    next_action: str | None
+    next_at: datetime | None
+    attempts: list[Chapter]
+    entries: list[Entry]
+
 
 #: Times with what was so then; None where nobody knows the time.
 _Said: TypeAlias = list[tuple[datetime | None, str]]
@@ -40,7 +54,7 @@ _WISHES: Final = {
 
 @click.command("history", short_help="Show the attempts and decisions of a run, in order.")
 @run_argument
-@json_option
+@json_option(History)
 def command(run: str, as_json: bool) -> int:
     """Show the attempts of RUN, in order: times pending and running, lost work, and each decision.
 
@@ -67,17 +81,16 @@ def command(run: str, as_json: bool) -> int:
         records = []  # scratch was purged; the ledger still has the attempts
     story = history(known.attempts, records)
     if as_json:
-        print_json(
-            {
-                "run_id": run_id,
-                "state": view.state,
-                "cause": view.cause,
-                "next_action": view.next_action,
-                "next_at": view.next_at,
-                "attempts": story.chapters,
-                "entries": story.entries,
-            }
-        )
+        told: History = {
+            "run_id": run_id,
+            "state": view.state,
+            "cause": view.cause,
+            "next_action": view.next_action,
+            "next_at": view.next_at,
+            "attempts": story.chapters,
+            "entries": story.entries,
+        }
+        print_json(told)
         return 0
     now = session.clock.now()
     echo(run_id, bold=True, nl=False)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
-from hpcflow.cli.output import error_json, print_json, say_error
+from hpcflow.cli.output import ErrorJson, error_json, print_json, say_error
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, StorageError
 from hpcflow.terminal import echo
@@ -16,13 +16,27 @@ if TYPE_CHECKING:
     from hpcflow.storage.locks import HeldLock
 
 
+class RequestedRun(TypedDict):
+    """What became of one of the runs; `run_id` is what was typed if there is no such run."""
+
+    run_id: str
+    request: str | None
+    error: ErrorJson | None
+
+
+class Requested(TypedDict):
+    """What became of each run."""
+
+    runs: list[RequestedRun]
+
+
 def append_requests(
     runs: tuple[str, ...], record: type[Held] | type[Released], word: str, *, as_json: bool
 ) -> int:
     """Append a ``record`` to the journal of each run, whatever happens to the others."""
     session = Session()
     run_dirs: list[RunDir] = []
-    said: list[dict[str, Any]] = []
+    said: list[RequestedRun] = []
     codes: set[int] = set()
     for text in dict.fromkeys(runs):
         run_id = text
@@ -38,11 +52,11 @@ def append_requests(
         else:
             codes.add(0)
             run_dirs.append(run_dir)
-            said.append({"run_id": run_id, "request": word})
+            said.append({"run_id": run_id, "request": word, "error": None})
             if not as_json:
                 echo(f"{run_id}: {word}")
     if as_json:
-        print_json(said)
+        print_json(Requested(runs=said))
     for run_dir in run_dirs:
         session.catch_up(run_dir)
     return codes.pop() if len(codes) == 1 else 1

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os.path import lexists
+from typing import TypedDict
 
 import click
 
@@ -15,6 +16,20 @@ from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError, SiteError, shell_word
 from hpcflow.model.units import counted
 from hpcflow.terminal import echo, progress
+
+
+class CheckedLedger(TypedDict):
+    """What differs between the ledger and the run directories; `runs` is how many they are."""
+
+    runs: int
+    differences: list[str]
+
+
+class UpgradedLedger(TypedDict):
+    """The version of the tables of a ledger."""
+
+    ledger: str
+    version: str
 
 
 @click.group("ledger", short_help="Rebuild, check or upgrade the ledger.")
@@ -31,7 +46,7 @@ def command() -> None:
     help="Read your runs in this store, such as s3://bucket/prefix, where scratch is gone.",
 )
 @endpoint_option
-@json_option
+@json_option("hpcflow.projection:Summary", "hpcflow.restore.ledger:FromStore")
 def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) -> int:
     """Rebuild the rows of your runs from their run directories."""
     from hpcflow.projection import forget_unsent, rebuild, record_damaged
@@ -113,7 +128,7 @@ def _count_runs(*, shown: bool) -> Iterator[Callable[[int, int], object]]:
 
 
 @command.command("check")
-@json_option
+@json_option(CheckedLedger)
 def check_command(as_json: bool) -> int:
     """Compare the ledger with the run directories; exit 1 if they differ."""
     from hpcflow.projection import catch_up_home, check, unlinked
@@ -139,7 +154,7 @@ def check_command(as_json: bool) -> int:
     }
     differences = [text for texts in found.values() for text in texts]
     if as_json:
-        print_json({"runs": len(run_dirs), "differences": differences})
+        print_json(CheckedLedger(runs=len(run_dirs), differences=differences))
         return 1 if differences else 0
     for next_action, texts in found.items():
         for text in texts:
@@ -152,7 +167,7 @@ def check_command(as_json: bool) -> int:
 
 
 @command.command("upgrade")
-@json_option
+@json_option(UpgradedLedger)
 def upgrade_command(as_json: bool) -> int:
     """Bring the tables of an older hpcflow up to date."""
     from hpcflow.ledger.upgrade import HEAD, upgrade
@@ -161,7 +176,7 @@ def upgrade_command(as_json: bool) -> int:
     url = parse_url(Session().settings.ledger_url)
     upgrade(url)
     if as_json:
-        print_json({"ledger": str(url), "version": HEAD})
+        print_json(UpgradedLedger(ledger=str(url), version=HEAD))
     else:
         echo(f"the ledger {url} has the tables of version {HEAD}")
         # A newer hpcflow may take more from the files than an older one did.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -21,9 +21,22 @@ if TYPE_CHECKING:
     from hpcflow.sites.standing import Limit, Standing
 
 
+class Limits(TypedDict):
+    """What a user may use of a cluster; what is not known is null, and named in `missing`."""
+
+    site: str
+    user: str
+    has_accounting: bool
+    accounts: Sequence[AccountLine]
+    qos: Sequence[QosLine]
+    partitions: Sequence[PartitionLine] | None
+    limits_enforced: bool | None
+    missing: Sequence[str]
+
+
 @click.command("limits", short_help="Show your accounts, QOS, limits, use and fair share.")
 @site_option
-@json_option
+@json_option(Limits)
 def command(site: str | None, as_json: bool) -> int:
     """Show what you may use of a cluster and what of it is in use now.
 
@@ -58,8 +71,17 @@ def _partitions(standing: Standing, scheduler: Scheduler) -> Sequence[PartitionL
 
 def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
     if as_json:
-        known = {"has_accounting": False, "accounts": [], "qos": [], "partitions": []}
-        print_json({"site": site, "user": user, **known, "missing": []})
+        nothing: Limits = {
+            "site": site,
+            "user": user,
+            "has_accounting": False,
+            "accounts": [],
+            "qos": [],
+            "partitions": [],
+            "limits_enforced": None,
+            "missing": [],
+        }
+        print_json(nothing)
     else:
         echo(
             f"{site} has no accounting that answers: there are no accounts, limits or fair "
@@ -68,9 +90,7 @@ def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
     return 0
 
 
-def _json(
-    site: str, standing: Standing, partitions: Sequence[PartitionLine] | None
-) -> dict[str, Any]:
+def _json(site: str, standing: Standing, partitions: Sequence[PartitionLine] | None) -> Limits:
     from hpcflow.outlook.limits import account_lines, qos_lines
 
     return {

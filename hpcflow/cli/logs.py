@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypedDict
 
 import click
 
-from hpcflow.cli.arguments import run_argument
+from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.follow import is_still
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
@@ -25,12 +25,26 @@ _POLLS_PER_REFRESH = 10
 _BLOCK_BYTES = 1 << 16
 
 
+class Log(TypedDict):
+    """The log of an attempt."""
+
+    attempt: int
+    path: Path
+
+
+class Logs(TypedDict):
+    """The logs of a run; a log that does not exist yet is among them."""
+
+    run_id: str
+    logs: list[Log]
+
+
 @click.command("logs", short_help="Print the log of a run.")
 @run_argument
 @click.option("-f", "--follow", is_flag=True, help="Print until the attempt has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Which attempt. Default: the last.")
-@click.option("--json", "as_json", is_flag=True, help="Print the paths of the logs as JSON.")
+@json_option(Logs, help_text="Print the paths of the logs as JSON.")
 def command(run: str, follow: bool, tail: int | None, attempt: int | None, as_json: bool) -> int:
     """Print the log of the last attempt of RUN, to which all ranks write.
 
@@ -40,7 +54,8 @@ def command(run: str, follow: bool, tail: int | None, attempt: int | None, as_js
     run_dir = session.run_dir(run, newest=True)
     numbers = run_dir.attempt_numbers()
     if as_json:
-        print_json([{"attempt": n, "path": run_dir.attempt(n).log} for n in numbers])
+        logs: list[Log] = [{"attempt": n, "path": run_dir.attempt(n).log} for n in numbers]
+        print_json(Logs(run_id=run_dir.path.name, logs=logs))
         return 0
     if not numbers or (attempt is not None and attempt not in numbers):
         raise NotFoundError(

@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypedDict
 
 import click
 
-from hpcflow.cli.arguments import plain_text
+from hpcflow.cli.arguments import json_option, plain_text
 from hpcflow.cli.columns import Cell, Column, print_table
 from hpcflow.cli.cost_rows import ago_or_day
 from hpcflow.cli.output import (
     STATE_COLOURS,
     cause_word,
-    jsonable,
     metric_text,
     print_json,
     site_text,
     state_word,
+    values_of,
 )
 from hpcflow.cli.session import Session
 from hpcflow.model.state import RunState
 from hpcflow.model.units import counted, format_duration
+from hpcflow.model.views import RunView
 from hpcflow.terminal import Styled, echo
 
-if TYPE_CHECKING:
-    from hpcflow.model.views import RunView
+
+@dataclass(frozen=True, kw_only=True)
+class ListedRun(RunView):
+    """A run; `is_unsupervised` says that it needs a daemon and has none."""
+
+    is_unsupervised: bool
+
+
+class Runs(TypedDict):
+    """Runs, in the order that was asked for."""
+
+    runs: list[ListedRun]
+
 
 #: What fits a screen.
 _SHOWN = 30
@@ -78,7 +91,7 @@ _SORTS: Final[dict[str, Callable[[RunView], Any]]] = {
     metavar="N",
     help="At most N runs. Default: 30; with --all or --json, no limit.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, including trials of sweeps.")
+@json_option(Runs, help_text="Print JSON, including trials of sweeps.")
 def command(
     show_all: bool,
     states: tuple[str, ...],
@@ -114,9 +127,10 @@ def command(
     runs = runs[:limit]
     unsupervised = session.unsupervised(runs)
     if as_json:
-        print_json(
-            [{**jsonable(run), "is_unsupervised": run.run_id in unsupervised} for run in runs]
-        )
+        listed = [
+            ListedRun(**values_of(run), is_unsupervised=run.run_id in unsupervised) for run in runs
+        ]
+        print_json(Runs(runs=listed))
         return 0
     if runs:
         _print(runs, now)

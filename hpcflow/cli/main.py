@@ -10,7 +10,6 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Mapping
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -20,9 +19,9 @@ import click
 
 from hpcflow import __version__
 from hpcflow.child_exit_codes import keep_exit_codes
-from hpcflow.errors import HpcflowError
+from hpcflow.errors import HpcflowError, UsageError
 from hpcflow.resources import docs_dir
-from hpcflow.terminal import echo, echo_json, echo_lines, escape_stderr, safe
+from hpcflow.terminal import echo, echo_lines, escape_stderr, safe
 
 # Otherwise pydantic reads the metadata of every installed package, in search of plugins.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -159,8 +158,7 @@ def main(argv: list[str] | None = None) -> int:
         return done.exit_code
     except click.ClickException as error:
         if "--json" in args:
-            wrong = {"kind": "UsageError", "message": error.format_message(), "retryable": False}
-            _print_json(wrong)
+            _print_json(UsageError(error.format_message()))
         from hpcflow.cli.usage import next_step
 
         shown = StringIO()
@@ -195,17 +193,19 @@ def _replace_closed_streams() -> None:
 
 
 def _report(error: HpcflowError, *, as_json: bool) -> None:
-    from hpcflow.cli.output import error_json, say_error
+    from hpcflow.cli.output import say_error
 
     if as_json:
-        _print_json(error_json(error))
+        _print_json(error)
     say_error(error)
 
 
-def _print_json(described: Mapping[str, object]) -> None:
+def _print_json(error: HpcflowError) -> None:
     """The error as JSON, where stdout takes it; in any case it is told on stderr."""
+    from hpcflow.cli.output import error_json, print_json
+
     try:
-        echo_json({"error": described})
+        print_json({"error": error_json(error)}, indent=None)
     except OSError:
         _drop_output()
 

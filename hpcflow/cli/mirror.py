@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import click
 
 from hpcflow.cli.arguments import complete_run, json_option
 from hpcflow.cli.columns import Column, print_table
-from hpcflow.cli.output import error_json, print_json, say_error
+from hpcflow.cli.output import ErrorJson, error_json, print_json, say_error
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, NotFoundError
 from hpcflow.model.units import format_bytes, format_duration
@@ -24,7 +24,40 @@ from hpcflow.terminal import echo
 if TYPE_CHECKING:
     from hpcflow.mirror.passes import Done, Report
     from hpcflow.mirror.status import Status
+    from hpcflow.mirror.verify import Verified
     from hpcflow.storage.layout import RunDir
+
+
+class RemovedCheckpoint(TypedDict):
+    """A checkpoint that was removed from the store."""
+
+    run_id: str
+    train_step: int
+
+
+class MirrorPass(TypedDict):
+    """What one pass did; the keys of `problems` are runs and stores."""
+
+    mirrored: list[Done]
+    small_files: int
+    removed: list[RemovedCheckpoint]
+    busy: list[str]
+    problems: dict[str, ErrorJson]
+
+
+class MirrorStatus(TypedDict):
+    """How far the mirror of each run is behind."""
+
+    runs: list[Status]
+
+
+class VerifiedMirror(TypedDict):
+    """What the store has of a run; `why` is null if a checkpoint is as it was sent."""
+
+    run_id: str
+    checkpoints: list[Verified]
+    lost_files: list[str]
+
 
 _LEAST_URGENT: Final = 10
 _BAR_CHARS: Final = 20
@@ -36,7 +69,7 @@ _BAR_CHARS: Final = 20
     short_help="Copy checkpoints to the object store; show the progress.",
 )
 @click.option("--once", is_flag=True, help="One pass over all runs, then end.")
-@json_option
+@json_option(MirrorPass)
 @click.pass_context
 def command(ctx: click.Context, once: bool, as_json: bool) -> int:
     """Copy completed checkpoints, and the runs' small files, to the object store.
@@ -78,7 +111,7 @@ def command(ctx: click.Context, once: bool, as_json: bool) -> int:
 
 @command.command("status")
 @click.argument("run", required=False, shell_complete=complete_run)
-@json_option
+@json_option(MirrorStatus)
 def status_command(run: str | None, as_json: bool) -> int:
     """Show how far the mirror of RUN, or of every run, is behind.
 
@@ -101,7 +134,7 @@ def status_command(run: str | None, as_json: bool) -> int:
         if status is not None:
             found.append(status)
     if as_json:
-        print_json(found)
+        print_json(MirrorStatus(runs=found))
     elif not found:
         echo(f"{run} is not mirrored" if run else f"no run is mirrored; how: {doc_page('mirror')}")
     else:
@@ -112,7 +145,7 @@ def status_command(run: str | None, as_json: bool) -> int:
 @command.command("verify")
 @click.argument("run", shell_complete=complete_run)
 @click.option("--read", is_flag=True, help="Fetch every file and compute its checksum.")
-@json_option
+@json_option(VerifiedMirror)
 def verify_command(run: str, read: bool, as_json: bool) -> int:
     """Ask the store whether it still has what was sent of RUN.
 
@@ -129,7 +162,8 @@ def verify_command(run: str, read: bool, as_json: bool) -> int:
     if not results and not as_json:
         echo(f"{run_dir.path.name}: the store has no checkpoint of it")
     if as_json:
-        print_json({"run_id": run_dir.path.name, "checkpoints": results, "lost_files": lost})
+        run_id = run_dir.path.name
+        print_json(VerifiedMirror(run_id=run_id, checkpoints=results, lost_files=lost))
     else:
         for each in results:
             said = "as it was sent" if each.why is None else f"not as it was sent: {each.why}"
@@ -178,15 +212,14 @@ def _say_done(done: Done, *, as_json: bool) -> None:
 
 def _say_report(report: Report, *, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "mirrored": report.mirrored,
-                "small_files": report.small_files,
-                "removed": [{"run_id": run, "train_step": step} for run, step in report.removed],
-                "busy": sorted(report.busy),
-                "problems": {what: error_json(why) for what, why in report.problems.items()},
-            }
-        )
+        said: MirrorPass = {
+            "mirrored": report.mirrored,
+            "small_files": report.small_files,
+            "removed": [{"run_id": run, "train_step": step} for run, step in report.removed],
+            "busy": sorted(report.busy),
+            "problems": {what: error_json(why) for what, why in report.problems.items()},
+        }
+        print_json(said)
     else:
         for run_id, step in report.removed:
             echo(f"{run_id}  train step {step}: removed from the store, by its retention")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Line:
-    """A node, as ``--json`` prints it.
+class NodeLine:
+    """A node that has failed runs.
 
     Attributes:
         excluded_in: partitions in which a job on one node is kept away from it now.
@@ -45,13 +45,26 @@ class _Line:
     why: str
 
 
+class Nodes(TypedDict):
+    """The nodes that have failed runs, by site, the worst first."""
+
+    nodes: list[NodeLine]
+
+
+class ForgivenNode(TypedDict):
+    """The node that was forgiven."""
+
+    site: str
+    node: str
+
+
 @click.group(
     "nodes",
     invoke_without_command=True,
     short_help="Show which nodes failed runs, and which are excluded.",
 )
 @site_option
-@json_option
+@json_option(Nodes)
 @click.pass_context
 def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
     """Show which nodes failed runs lately, which of them are excluded, and why.
@@ -66,7 +79,7 @@ def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
     session.refresh()
     lines = [line for line in _lines(session) if names is None or line.site in names]
     if as_json:
-        print_json(lines)
+        print_json(Nodes(nodes=lines))
     elif not lines:
         echo("no node has failed a run lately")
     else:
@@ -77,7 +90,7 @@ def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
 @command.command("forgive")
 @click.argument("node", callback=plain_text)
 @site_option
-@json_option
+@json_option(ForgivenNode)
 @click.pass_context
 def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bool) -> int:
     """Ignore all failures on NODE until now, for your own runs: it was repaired."""
@@ -108,13 +121,13 @@ def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bo
         )
     forgive(session.settings.home, sites[0], node, session.clock.now())
     if as_json:
-        print_json({"site": sites[0], "node": node})
+        print_json(ForgivenNode(site=sites[0], node=node))
     else:
         echo(f"{node} of {site_text(sites[0])} is forgiven")
     return 0
 
 
-def _lines(session: Session) -> Iterator[_Line]:
+def _lines(session: Session) -> Iterator[NodeLine]:
     """All nodes that have failed a run, by site, the worst first."""
     from hpcflow.requeue.evidence import read_evidence
     from hpcflow.requeue.exclusion import excluded_in, excludes
@@ -133,11 +146,11 @@ def _lines(session: Session) -> Iterator[_Line]:
                 yield _line(name, each, [], "not excluded, for most nodes there look as bad")
 
 
-def _line(site: str, standing: Standing, excluded: list[str], spared: str) -> _Line:
+def _line(site: str, standing: Standing, excluded: list[str], spared: str) -> NodeLine:
     why = standing.why
     if standing.is_bad and not excluded:
         why += f"; {spared}"
-    return _Line(
+    return NodeLine(
         site=site,
         node=standing.node,
         score=round(standing.score, 3),
@@ -172,7 +185,7 @@ def _names(session: Session, asked: str | None) -> set[str] | None:
     return {asked, named.name, str(Path(asked).absolute())}
 
 
-def _print(lines: list[_Line], now: datetime) -> None:
+def _print(lines: list[NodeLine], now: datetime) -> None:
     columns = (
         *(Column("SITE", 3), Column("NODE"), Column("SCORE", 2, is_number=True)),
         *(Column("EXCLUDED"), Column("LAST", 1, is_number=True), Column("WHY", is_text=True)),
@@ -191,7 +204,7 @@ def _print(lines: list[_Line], now: datetime) -> None:
     print_table(columns, rows)
 
 
-def _excluded(line: _Line) -> str:
+def _excluded(line: NodeLine) -> str:
     if line.excluded_in:
         return f"from {', '.join(line.excluded_in)}"
     return "suspicious" if line.is_bad else "no"

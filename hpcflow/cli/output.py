@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
+from decimal import Decimal
 from enum import Enum
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 
 from hpcflow.clock import to_text
 from hpcflow.errors import HpcflowError, Where
 from hpcflow.model.state import Cause, RunState
+from hpcflow.model.views import AttemptView, CheckpointView, RunView
 from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo, echo_json, echo_message, safe
 
 if TYPE_CHECKING:
-    from hpcflow.model.run import Run
-    from hpcflow.model.views import RunDetail, RunView
+    from hpcflow.model.run import Result, Run
+    from hpcflow.model.start import StartedFrom
+    from hpcflow.model.views import MirrorLag, RunDetail
+    from hpcflow.storage.failure import Failure
+
+#: Of every JSON document. docs/json.md says what raises it.
+FORMAT: Final = 1
 
 STATE_COLOURS = {
     "created": "white",
@@ -53,9 +61,12 @@ def state_text(run: RunView) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """``value`` as JSON can hold it: times as text, enums as their words, no NaN or infinity."""
+    """``value`` as JSON can hold it: times and decimals as text, enums as their words, no NaN or
+    infinity."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: jsonable(getattr(value, field.name)) for field in fields(value)}
+        return {name: jsonable(item) for name, item in values_of(value).items()}
+    if hasattr(type(value), "model_fields"):  # of pydantic, which is slow to import
+        return {name: jsonable(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -64,22 +75,61 @@ def jsonable(value: Any) -> Any:
         return value.value
     if isinstance(value, datetime):
         return to_text(value)
-    if isinstance(value, Path):
+    if isinstance(value, (Path, Decimal)):
         return str(value)
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
-    echo_json(jsonable(value), indent=2)
+def as_document(value: Any) -> dict[str, Any]:
+    """``value``, a dataclass or a mapping, as a JSON document: with its format."""
+    return {"format": FORMAT, **jsonable(value)}
 
 
-def error_json(error: HpcflowError) -> dict[str, Any]:
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print one JSON document on stdout; without ``indent`` on one line."""
+    echo_json(as_document(value), indent=indent)
+
+
+class Problem(TypedDict):
+    """One of several problems of a file."""
+
+    file: str | None
+    line: int | None
+    key: str | None
+    message: str
+
+
+class _ErrorDetails(TypedDict, total=False):
+    run_id: str
+    run_dir: str
+    job_id: str
+    problems: list[Problem]
+
+
+class ErrorJson(_ErrorDetails):
+    """What went wrong, the place that it is about, and what to do next."""
+
+    kind: str
+    message: str
+    file: str | None
+    line: int | None
+    key: str | None
+    next_action: str | None
+    retryable: bool
+
+
+class ErrorOutput(TypedDict):
+    """What a command prints if it fails."""
+
+    error: ErrorJson
+
+
+def error_json(error: HpcflowError) -> ErrorJson:
     """An error as scripts get it."""
     from hpcflow.model.secret import redact
 
     place = error.where or Where()
-    return {
+    told: ErrorJson = {
         "kind": type(error).__name__,
         "message": redact(error.message),
         "file": place.file,
@@ -87,8 +137,8 @@ def error_json(error: HpcflowError) -> dict[str, Any]:
         "key": place.key,
         "next_action": redact(error.next_action) if error.next_action else None,
         "retryable": error.retryable,
-        **error.details,
     }
+    return cast("ErrorJson", {**told, **error.details})
 
 
 def say_error(error: HpcflowError) -> None:
@@ -109,49 +159,95 @@ def frozen_run(detail: RunDetail) -> Run | None:
         return None
 
 
-def detail_json(detail: RunDetail, *, is_here: bool = True) -> dict[str, Any]:
+class ShownCode(TypedDict):
+    """The snapshot of the code that a run executes, and the folder that it is a copy of."""
+
+    digest: str
+    root: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownCheckpoint(CheckpointView):
+    """A checkpoint; `complete` is null if its run directory cannot be read from here."""
+
+    complete: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownRun(RunView):
+    """A run with its attempts and checkpoints; `failure` is null if its last attempt did not fail.
+
+    `overrides`, `commit` and `has_uncommitted_changes` are null if they are not known; `code` also
+    if each attempt reads it as it is then. `results` is what the run had come to before each time
+    that it was extended, `started_from` the checkpoint of another run that it began with.
+    `is_unsupervised` says that it needs a daemon and has none; null for a run of another home.
+    """
+
+    params: dict[str, Any]
+    overrides: list[str] | None
+    commit: str | None
+    has_uncommitted_changes: bool | None
+    code: ShownCode | None
+    results: list[Result] | None
+    started_from: StartedFrom | None
+    resources: dict[str, Any]
+    command: list[str]
+    image: str | None
+    attempts: list[AttemptView]
+    checkpoints: list[ShownCheckpoint]
+    mirror: MirrorLag | None
+    failure: Failure | None
+    is_unsupervised: bool | None
+
+
+def shown_run(
+    detail: RunDetail, unsupervised: Collection[str] = (), *, is_here: bool = True
+) -> ShownRun:
     """A run with its attempts and checkpoints, as ``show --json`` prints it.
 
     The ledger knows checkpoints that were complete once; a purge, or their owner, may have taken
     them since.
 
     Args:
+        unsupervised: the ids of the runs that need a daemon and have none.
         is_here: whether its run directory may be opened: False for one of which a shared ledger
             tells.
     """
     from hpcflow.cli.failure import failure_of
     from hpcflow.storage.checkpoints import is_complete
 
-    run = jsonable(detail.run)
-    assert isinstance(run, dict)
-    run["number_of_attempts"] = run.pop("attempts")
     run_dir = RunDir(Path(detail.run.run_dir))
-    checkpoints = [
-        {
-            **jsonable(checkpoint),
-            "complete": is_complete(run_dir, checkpoint.path) if is_here else None,
-        }
-        for checkpoint in detail.checkpoints
-    ]
     frozen = frozen_run(detail) if is_here else None
     provenance = frozen.provenance if frozen else None
-    return {
-        **run,
-        "params": jsonable(detail.params),
-        "overrides": provenance and provenance.overrides,
-        "commit": provenance and provenance.git_commit,
-        "has_uncommitted_changes": provenance and provenance.git_dirty,
-        "code": frozen and frozen.code and {"digest": frozen.code.digest, "root": frozen.code.root},
-        "results": [each.model_dump() for each in frozen.results] if frozen else None,
-        "started_from": frozen and frozen.started_from and frozen.started_from.model_dump(),
-        "resources": detail.resources,
-        "command": detail.command,
-        "image": detail.image,
-        "attempts": jsonable(detail.attempts),
-        "checkpoints": checkpoints,
-        "mirror": jsonable(detail.mirror),
-        "failure": jsonable(failure_of(detail)) if is_here else None,
-    }
+    code = frozen.code if frozen else None
+    return ShownRun(
+        **values_of(detail.run),
+        params=detail.params,
+        overrides=provenance.overrides if provenance else None,
+        commit=provenance.git_commit if provenance else None,
+        has_uncommitted_changes=provenance.git_dirty if provenance else None,
+        code=ShownCode(digest=code.digest, root=code.root) if code else None,
+        results=frozen.results if frozen else None,
+        started_from=frozen.started_from if frozen else None,
+        resources=detail.resources,
+        command=detail.command,
+        image=detail.image,
+        attempts=detail.attempts,
+        checkpoints=[
+            ShownCheckpoint(
+                **values_of(each), complete=is_complete(run_dir, each.path) if is_here else None
+            )
+            for each in detail.checkpoints
+        ],
+        mirror=detail.mirror,
+        failure=failure_of(detail) if is_here else None,
+        is_unsupervised=detail.run.run_id in unsupervised if is_here else None,
+    )
+
+
+def values_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass, by name."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def metric_text(metrics: dict[str, float], *names: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import click
 
@@ -17,9 +17,62 @@ from hpcflow.model.units import counted, format_duration
 from hpcflow.terminal import Styled, echo
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from hpcflow.launch.alternatives import Alternative
     from hpcflow.launch.choice import Ranked
     from hpcflow.launch.choosing import Place
+
+
+class PlaceJson(TypedDict):
+    """A place where a run could go; money is text, and what is not known is null."""
+
+    partition: str
+    account: str | None
+    gpu_type: str | None
+    gpus: int
+    nodes: int
+    time_limit_min: int | None
+    is_preemptible: bool
+    mtbf_s: float
+    expected_s: float
+    cost_usd: str | None
+    cost_su: str | None
+    gpu_hours: str | None
+    starts_at: datetime | None
+    jobs_ahead: int | None
+    full_limit: str | None
+    waits_s: float | None
+    fair_share: float | None
+    score: float
+
+
+class AlternativeJson(PlaceJson):
+    """What another value of a key would change."""
+
+    set: str
+    sooner_s: float | None
+    is_cheaper: bool
+    slower: int
+
+
+class RefusedPlace(TypedDict):
+    """A place where a run cannot go."""
+
+    partition: str
+    account: str | None
+    reason: str
+
+
+class PlanJson(TypedDict):
+    """Where a run could go, the best place first."""
+
+    site: str
+    candidates: list[PlaceJson]
+    refused: list[RefusedPlace]
+    alternatives: list[AlternativeJson]
+    unknown: list[str]
+
 
 #: What starts within a minute of another starts at the same time.
 _SAME_S: Final = 60.0
@@ -29,7 +82,7 @@ _SAME_S: Final = 60.0
 @config_argument
 @site_option
 @set_option
-@json_option
+@json_option(PlanJson)
 def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
     """Hold every place where CONFIG could run against the others; nothing is sent.
 
@@ -50,18 +103,17 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
         others = alternatives(loaded.spec, as_it_is, chooser, loaded.document)
     unknown = list(dict.fromkeys(chooser.forecast.unknown))
     if as_json:
-        print_json(
-            {
-                "site": the_site.name,
-                "candidates": [_values(each) for each in survey.ranked],
-                "refused": [
-                    {"partition": name, "account": account, "reason": reason}
-                    for (name, account), reason in survey.refused.items()
-                ],
-                "alternatives": [_other_values(each) for each in others],
-                "unknown": unknown,
-            }
-        )
+        told: PlanJson = {
+            "site": the_site.name,
+            "candidates": [_values(each) for each in survey.ranked],
+            "refused": [
+                {"partition": name, "account": account, "reason": reason}
+                for (name, account), reason in survey.refused.items()
+            ],
+            "alternatives": [_other_values(each) for each in others],
+            "unknown": unknown,
+        }
+        print_json(told)
         return 0 if best else 2
     for message in unknown:
         warn(f"not known: {message}")
@@ -74,7 +126,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
     return 0 if best else 2
 
 
-def _values(ranked: Ranked) -> dict[str, Any]:
+def _values(ranked: Ranked) -> PlaceJson:
     """A place as scripts get it: money as text."""
     each, place = ranked.candidate, ranked.candidate.placement
     return {
@@ -99,7 +151,7 @@ def _values(ranked: Ranked) -> dict[str, Any]:
     }
 
 
-def _other_values(each: Alternative) -> dict[str, Any]:
+def _other_values(each: Alternative) -> AlternativeJson:
     return {
         "set": each.change,
         "sooner_s": each.sooner_s,

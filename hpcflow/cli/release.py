@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from hpcflow.cli.arguments import json_option, runs_argument
-from hpcflow.cli.hold_release import append_requests
+from hpcflow.cli.hold_release import Requested, append_requests
 
 
 @click.command("release", short_help="Continue held or stopped runs.")
 @runs_argument
-@json_option
+@json_option(Requested)
 def command(runs: tuple[str, ...], as_json: bool) -> int:
     """Continue each RUN that was held, or that a rule stopped. Its retry budgets start again.
 

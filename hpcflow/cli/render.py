@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypedDict
 
 import click
 
@@ -12,11 +13,19 @@ from hpcflow.cli.session import Session
 from hpcflow.terminal import echo_as_is
 
 
+class Rendered(TypedDict):
+    """The script that a run would submit."""
+
+    run_id: str
+    site: str
+    script: str
+
+
 @click.command("render", short_help="Print the job script that `run` would submit.")
 @config_argument
 @site_option
 @set_option
-@json_option
+@json_option(Rendered)
 def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
     """Print exactly the script that `hpcflow run` would submit for CONFIG.
 
@@ -25,7 +34,8 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
     """
     plan = Session().plan(config, site, overrides)
     if as_json:
-        print_json({"run_id": plan.run.run_id, "site": plan.run.site, "script": plan.script})
+        run = plan.run
+        print_json(Rendered(run_id=run.run_id, site=run.site, script=plan.script))
     else:
         echo_as_is(plan.script)
     return 0

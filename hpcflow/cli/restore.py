@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -30,6 +30,25 @@ if TYPE_CHECKING:
     from hpcflow.restore.outcome import Outcome
     from hpcflow.restore.request import Changes, Found
     from hpcflow.restore.restore import Progress, Which
+
+
+class Restored(TypedDict):
+    """What was restored; the keys of `skipped` are train steps, and `checkpoints` has them, too."""
+
+    run_id: str
+    run_dir: str
+    url: str
+    is_new: bool
+    is_from_elsewhere: bool
+    is_unknown: bool
+    held: str | None
+    checkpoints: list[int]
+    skipped: dict[str, str]
+    files: int
+    left: list[str]
+    refused: list[str]
+    newest_train_step: int | None
+
 
 #: What a daemon starts is to disturb nobody on a login node.
 _NICENESS = 10
@@ -77,7 +96,7 @@ def _which(_ctx: click.Context, param: click.Parameter, value: str) -> Which:
     help="Take it over although it seems to be under way on another cluster.",
 )
 @click.option("--unattended", is_flag=True, hidden=True)
-@json_option
+@json_option(Restored)
 def command(
     run: str | None,
     url: str | None,
@@ -303,7 +322,7 @@ def _other_sections(run: Run) -> Iterator[tuple[str, str]]:
             yield key, value if isinstance(value, str) else json.dumps(value)
 
 
-def _as_json(outcome: Outcome, *, is_move: bool) -> dict[str, Any]:
+def _as_json(outcome: Outcome, *, is_move: bool) -> Restored:
     return {
         "run_id": outcome.run_id,
         "run_dir": str(outcome.run_dir.path),

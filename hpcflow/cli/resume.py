@@ -19,7 +19,7 @@ from hpcflow.terminal import echo
 @click.option(
     "--wait", is_flag=True, help="Wait until no attempt is pending or running; exit 0 if completed."
 )
-@json_option
+@json_option("hpcflow.launch.run:Launched", "hpcflow.cli.follow:FollowedRun")
 def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_json: bool) -> int:
     """Resubmit RUN from its last complete checkpoint, or submit it if it has no attempt yet.
 

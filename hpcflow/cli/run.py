@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -17,6 +17,30 @@ from hpcflow.terminal import echo
 if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
     from hpcflow.launch.run import Launched
+    from hpcflow.model.execution import Launcher
+
+
+class DryRun(TypedDict):
+    """What would be submitted."""
+
+    dry_run: bool
+    run_id: str
+    site: str
+    partition: str
+    nodes: int
+    gpus_per_node: int
+    gpu_type: str | None
+    ranks_per_node: int
+    cpus_per_task: int
+    mem_mb: int | None
+    time_limit_min: int | None
+    account: str | None
+    launcher: Launcher
+    run_dir: str
+    working_dir: str
+    estimated_cost_usd: str | None
+    start_from: str | None
+    script: str
 
 
 @click.command("run", short_help="Submit a run.")
@@ -30,7 +54,7 @@ if TYPE_CHECKING:
 @click.option(
     "--wait", is_flag=True, help="Wait until no attempt is pending or running; exit 0 if completed."
 )
-@json_option
+@json_option("hpcflow.launch.run:Launched", "hpcflow.cli.follow:FollowedRun", DryRun)
 def command(
     config: Path,
     site: str | None,

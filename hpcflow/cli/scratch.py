@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -17,15 +17,54 @@ from hpcflow.model.units import counted, format_bytes, format_duration
 from hpcflow.terminal import Styled, echo, progress
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hpcflow.launch.scratch import Disk, OnScratch, Scratch
     from hpcflow.runtime.quota import Quota
     from hpcflow.storage.layout import RunDir
+
+
+class FileSystem(TypedDict):
+    """A file system with runs; `left_bytes` is the least that space and quotas leave."""
+
+    path: Path
+    kind: str
+    total_bytes: int
+    free_bytes: int
+    left_bytes: int
+    quotas: Sequence[Quota]
+    purge_days: int | None
+    runs: int
+    size_bytes: int
+
+
+class RunOnScratch(TypedDict):
+    """A run on scratch; checkpoints are named by their train steps."""
+
+    run_id: str
+    run_dir: Path
+    size_bytes: int
+    newest_checkpoint: int | None
+    checkpoints: list[int]
+    not_mirrored: list[int] | None
+    purge_days: int | None
+    checkpoint_purged_at: dict[str, datetime]
+    purged_at: datetime | None
+
+
+class OnScratchJson(TypedDict):
+    """What lies on scratch; `gone` are the runs that were there."""
+
+    file_systems: list[FileSystem]
+    runs: list[RunOnScratch]
+    gone: list[str]
+
 
 _LISTED = 5
 
 
 @click.command("scratch", short_help="Show the space of your runs, and what is purged when.")
-@json_option
+@json_option(OnScratchJson)
 def command(as_json: bool) -> int:
     """Show the space of your runs on scratch, what is purged when, and what is not mirrored yet.
 
@@ -52,7 +91,7 @@ def command(as_json: bool) -> int:
     return 0
 
 
-def _json(seen: Scratch) -> dict[str, Any]:
+def _json(seen: Scratch) -> OnScratchJson:
     return {
         "file_systems": [
             {

@@ -6,6 +6,7 @@ import errno
 import json
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,13 +19,15 @@ from hpcflow.cli.columns import Column, print_table
 from hpcflow.cli.failure import next_text, say_failure
 from hpcflow.cli.output import (
     STATE_COLOURS,
-    detail_json,
+    ShownRun,
     frozen_run,
     metric_text,
     print_json,
+    shown_run,
     site_text,
     state_text,
     state_word,
+    values_of,
 )
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, NotFoundError, StorageError
@@ -41,6 +44,16 @@ if TYPE_CHECKING:
     from hpcflow.model.start import StartedFrom
     from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
 
+
+@dataclass(frozen=True, kw_only=True)
+class Shown(ShownRun):
+    """A run; `unbilled_so_far` is what its attempts took that have no bill yet, as decimal texts;
+    the keys are units.
+    """
+
+    unbilled_so_far: dict[str, str] | None
+
+
 #: What can be the name or the id of a run, or its beginning.
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 #: Checkpoints that are listed.
@@ -49,7 +62,7 @@ _SHOWN: Final = 10
 
 @click.command("show", short_help="Show one run: attempts, checkpoints, metrics.")
 @run_argument
-@json_option
+@json_option(Shown)
 def command(run: str, as_json: bool) -> int:
     """Show the state, attempts, checkpoints and metrics of RUN.
 
@@ -68,8 +81,8 @@ def command(run: str, as_json: bool) -> int:
     unsupervised = session.unsupervised([detail.run])
     if as_json:
         said = None if unbilled is None else unbilled.to_json()
-        known = {**detail_json(detail), "unbilled_so_far": said}
-        print_json({**known, "is_unsupervised": run_id in unsupervised})
+        shown = shown_run(detail, unsupervised)
+        print_json(Shown(**values_of(shown), unbilled_so_far=said))
         return 0
     _print(detail, unbilled)
     session.warn_of_missing_daemon(unsupervised)
@@ -91,8 +104,8 @@ def _show_shared(session: Session, text: str, error: NotFoundError, *, as_json: 
     if detail is None:
         raise error
     if as_json:
-        known = {**detail_json(detail, is_here=False), "unbilled_so_far": None}
-        print_json({**known, "is_unsupervised": None})
+        shown = shown_run(detail, is_here=False)
+        print_json(Shown(**values_of(shown), unbilled_so_far=None))
     else:
         _print(detail, None, is_here=False)
     return 0

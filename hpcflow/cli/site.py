@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import grp
-import json
 import os
 import shutil
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -22,6 +21,46 @@ from hpcflow.terminal import Styled, echo, echo_as_is, echo_message
 
 if TYPE_CHECKING:
     from hpcflow.schedulers.slurm.commands import SlurmCommands
+    from hpcflow.sites.check import Finding
+    from hpcflow.sites.schema import Site
+
+
+class SiteLine(TypedDict):
+    """A site, and what is wrong with its file."""
+
+    name: str
+    description: str | None
+    path: Path
+    problem: str | None
+
+
+class Sites(TypedDict):
+    """All sites."""
+
+    sites: list[SiteLine]
+
+
+class ShownSite(TypedDict):
+    """All that is known of a site."""
+
+    file: str | None
+    site: Site
+
+
+class SiteFindings(TypedDict):
+    """What differs between a site file and the live cluster."""
+
+    site: str
+    findings: list[Finding]
+
+
+class DetectedSite(TypedDict):
+    """A site file; `path` is null if it was not written."""
+
+    name: str
+    path: Path | None
+    text: str
+
 
 
 @click.group("site", short_help="List, show, check and detect clusters.")
@@ -30,23 +69,22 @@ def command() -> None:
 
 
 @command.command("list")
-@json_option
+@json_option(Sites)
 def list_command(as_json: bool) -> int:
     """List all sites, and what is wrong with broken files."""
     session = Session()
     entries = list_sites(search_path(session.settings.home.path))
     if as_json:
-        print_json(
-            [
-                {
-                    "name": entry.name,
-                    "description": entry.site.description if entry.site else None,
-                    "path": entry.path,
-                    "problem": entry.problem,
-                }
-                for entry in entries
-            ]
-        )
+        lines = [
+            SiteLine(
+                name=entry.name,
+                description=entry.site.description if entry.site else None,
+                path=entry.path,
+                problem=entry.problem,
+            )
+            for entry in entries
+        ]
+        print_json(Sites(sites=lines))
         return 0
     for entry in entries:
         echo(f"{entry.name:<14}", bold=True, nl=False)
@@ -59,15 +97,14 @@ def list_command(as_json: bool) -> int:
 
 @command.command("show")
 @site_argument
-@json_option
+@json_option(ShownSite)
 def show_command(name: str | None, as_json: bool) -> int:
     """Show all that is known of the site NAME; without NAME, of the one of this machine."""
     from hpcflow.cli.site_words import one_line, partition_words, site_lines
 
     site = Session().site(name)
     if as_json:
-        data = json.loads(site.model_dump_json(by_alias=True, exclude_none=True))
-        print_json({"file": site.file, **data})
+        print_json(ShownSite(file=site.file, site=site))
         return 0
     echo(site.name, bold=True, nl=False)
     echo(f"  {one_line(site.description)}")
@@ -85,7 +122,7 @@ def show_command(name: str | None, as_json: bool) -> int:
 
 @command.command("check")
 @site_argument
-@json_option
+@json_option(SiteFindings)
 def check_command(name: str | None, as_json: bool) -> int:
     """Compare the site NAME with the live cluster; exit 1 if jobs would fail."""
     from hpcflow.sites.check import Level, check
@@ -94,7 +131,7 @@ def check_command(name: str | None, as_json: bool) -> int:
     site = session.site(name)
     findings = check(site, session.connect(site).cluster_info())
     if as_json:
-        print_json(findings)
+        print_json(SiteFindings(site=site.name, findings=findings))
     else:
         for finding in findings:
             echo(f"{finding.level.value:<8}", fg=LEVEL_COLOURS[finding.level.value], nl=False)
@@ -104,14 +141,14 @@ def check_command(name: str | None, as_json: bool) -> int:
 
 @command.command("detect")
 @click.option("--write", is_flag=True, help="Write it where hpcflow finds it by itself.")
-@json_option
+@json_option(DetectedSite)
 def detect_command(write: bool, as_json: bool) -> int:
     """Print a site file for the cluster that this machine belongs to."""
     path, text = detected(Session())
     if write:
         write_site(path, text)
     if as_json:
-        print_json({"name": path.stem, "path": path if write else None, "text": text})
+        print_json(DetectedSite(name=path.stem, path=path if write else None, text=text))
     elif write:
         echo(f"wrote {path}; read its comments, then: hpcflow site check {path.stem}")
     else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import click
 
 from hpcflow.cli.arguments import json_option, more_in, set_option, site_option
-from hpcflow.cli.output import jsonable, print_json
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.cli.sweep_export import export_command
@@ -29,6 +29,53 @@ if TYPE_CHECKING:
     from hpcflow.sweeps.round import TickReport
     from hpcflow.sweeps.starting import SweepPlan
     from hpcflow.sweeps.state import SweepProgress
+
+
+class StartedSweep(TypedDict):
+    """A sweep that was started."""
+
+    sweep_id: str
+    first_round: TickReport
+
+
+class SweepDryRun(TypedDict):
+    """What would be started, and the script of the first run; what is not known is null."""
+
+    dry_run: bool
+    parameters: int
+    combinations: int | None
+    sampler: str
+    pruner: str
+    trials: int | None
+    parallel: int
+    repeats: int
+    partition: str
+    nodes: int
+    gpus_per_node: int
+    time_limit_min: int | None
+    estimated_cost_usd_per_run: str | None
+    first_params: dict[str, Any]
+    script: str
+
+
+class SweepRounds(TypedDict):
+    """Rounds of sweeps, each with the sweep that it is of."""
+
+    rounds: list[TickReport]
+
+
+class StoppedSweep(TypedDict):
+    """A sweep that was stopped, and the round that cancelled its trials."""
+
+    sweep_id: str
+    rounds: list[TickReport]
+
+
+class ResumedSweep(TypedDict):
+    """A sweep that continues."""
+
+    sweep_id: str
+    round: TickReport
 
 
 @click.group(
@@ -56,7 +103,7 @@ for _each in (
 @set_option
 @click.option("--dry-run", is_flag=True, help="Check and show everything; create nothing.")
 @function_options
-@json_option
+@json_option(StartedSweep, SweepDryRun)
 def start_command(
     file: Path,
     site: str | None,
@@ -101,7 +148,7 @@ def start_command(
     sweep_dir = start_sweep(plan, session.settings)
     (report,) = _rounds(session, sweep_dir)
     if as_json:
-        print_json({"sweep_id": sweep_dir.sweep_id, "first_round": jsonable(report)})
+        print_json(StartedSweep(sweep_id=sweep_dir.sweep_id, first_round=report))
     else:
         echo(sweep_dir.sweep_id, bold=True)
         echo(f"  sent           {counted(len(report.sent), 'trial')}")
@@ -114,7 +161,7 @@ def start_command(
 
 @command.command("tick")
 @sweep_argument(required=False)
-@json_option
+@json_option(SweepRounds)
 def tick_command(sweep: str | None, as_json: bool) -> int:
     """Make one round of all sweeps, or of SWEEP alone. For cron.
 
@@ -133,11 +180,11 @@ def tick_command(sweep: str | None, as_json: bool) -> int:
     if only is None and not under_way(session.settings.home):
         remove_own_line(session)
         if as_json:
-            print_json([])
+            print_json(SweepRounds(rounds=[]))
         return 0
     reports = _rounds(session, only)
     if as_json:
-        print_json(reports)
+        print_json(SweepRounds(rounds=reports))
     for report in reports:
         if not as_json:
             _say(session, report)
@@ -158,7 +205,7 @@ def _require_ledger_here(session: Session) -> None:
 @command.command("stop")
 @sweep_argument()
 @click.option("--cancel", is_flag=True, help="Also cancel active trials.")
-@json_option
+@json_option(StoppedSweep)
 def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
     """Start no more trials of SWEEP; active ones are completed."""
     from hpcflow.model.sweep_records import StopRequested
@@ -182,7 +229,7 @@ def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
         raise
     reports = _rounds(session, sweep_dir) if cancel else []
     if as_json:
-        print_json({"sweep_id": sweep_dir.sweep_id, "rounds": jsonable(reports)})
+        print_json(StoppedSweep(sweep_id=sweep_dir.sweep_id, rounds=reports))
     else:
         echo(f"stopped; to continue: hpcflow sweep resume {sweep_dir.sweep_id}")
     for report in reports:
@@ -221,7 +268,7 @@ def _end_unrecorded(
     metavar="budget.KEY=VALUE",
     help="Change the budget from now on.",
 )
-@json_option
+@json_option(ResumedSweep)
 def resume_command(
     sweep: str, parallel: int | None, overrides: tuple[str, ...], as_json: bool
 ) -> int:
@@ -246,7 +293,7 @@ def resume_command(
     append(sweep_dir, [record])
     (report,) = _rounds(session, sweep_dir)
     if as_json:
-        print_json({"sweep_id": sweep_dir.sweep_id, "round": jsonable(report)})
+        print_json(ResumedSweep(sweep_id=sweep_dir.sweep_id, round=report))
     else:
         _say(session, report)
         echo(f"it continues; see: hpcflow sweep status {sweep_dir.sweep_id}")

@@ -14,7 +14,7 @@ from hpcflow.cli.arguments import json_option
 from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session
 from hpcflow.cli.sweep_argument import sweep_argument
-from hpcflow.cli.sweep_status import view_of
+from hpcflow.cli.sweep_status import Trials, view_of
 from hpcflow.terminal import echo, echo_lines, escaped
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @sweep_argument()
 @click.option("--start-from", is_flag=True, help="Print YAML for `start_from` of another sweep.")
 @click.option("--best", type=click.IntRange(min=1), help="Only the best of the complete trials.")
-@json_option
+@json_option(Trials)
 def export_command(sweep: str, start_from: bool, best: int | None, as_json: bool) -> int:
     """Print all trials of SWEEP as CSV or JSON, or their values for another sweep."""
     view = view_of(Session(), sweep)
@@ -33,7 +33,7 @@ def export_command(sweep: str, start_from: bool, best: int | None, as_json: bool
     if best is not None:
         trials = _best_first(view)[:best]
     if as_json:
-        print_json(trials)
+        print_json(Trials(sweep_id=view.sweep_id, trials=trials))
     elif start_from:
         constants = _constants(view)
         for trial in trials:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import json_option
-from hpcflow.cli.daemon_install import say_others, show_and_write, take_away
+from hpcflow.cli.daemon_install import Installed, Uninstalled, say_others, show_and_write, take_away
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import load_settings
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     help="An entry in Slurm's own crontab instead: one round every five minutes, as a job.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
+@json_option(Installed)
 @click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
 def install_command(
     scrontab: bool, yes: bool, as_json: bool, sbatch_options: tuple[str, ...]
@@ -53,7 +53,7 @@ def install_command(
 
 
 @click.command("uninstall", short_help="Remove what `install` wrote.")
-@json_option
+@json_option(Uninstalled)
 def uninstall_command(as_json: bool) -> int:
     """Remove what `hpcflow sweep install` wrote, and nothing else.
 

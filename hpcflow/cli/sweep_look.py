@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.columns import Cell, Column, print_table
-from hpcflow.cli.output import jsonable, print_json
+from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.cli.sweep_status import (
     COLOURS,
+    Trials,
     goal_text,
     status_lines,
     value_text,
@@ -28,7 +29,14 @@ from hpcflow.terminal import Styled, echo, echo_as_is
 
 if TYPE_CHECKING:
     from hpcflow.storage.sweeps import SweepDir
-    from hpcflow.sweeps.view import SweepView, TrialView
+    from hpcflow.sweeps.view import SweepSummary, SweepView, TrialView
+
+
+class Sweeps(TypedDict):
+    """Sweeps, the newest first."""
+
+    sweeps: list[SweepSummary]
+
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +54,7 @@ _SWEEPS: Final = (
 
 @click.command("ls")
 @click.option("--all", "show_all", is_flag=True, help="Include sweeps that are over.")
-@json_option
+@json_option(Sweeps)
 def ls_command(show_all: bool, as_json: bool) -> int:
     """List the active sweeps, or all."""
     from hpcflow.storage.sweeps import list_sweeps
@@ -58,7 +66,7 @@ def ls_command(show_all: bool, as_json: bool) -> int:
     views = [view for each in found if (view := _view_or_warn(each, now)) is not None]
     views.sort(key=lambda view: view.created_at, reverse=True)
     if as_json:
-        print_json([_without_trials(view) for view in views])
+        print_json(Sweeps(sweeps=[view.summary for view in views]))
     elif not views:
         echo("no sweep is under way; all: hpcflow sweep ls --all")
     else:
@@ -81,7 +89,7 @@ def _view_or_warn(sweep_dir: SweepDir, now: datetime) -> SweepView | None:
 @click.command("status")
 @sweep_argument()
 @click.option("--follow", is_flag=True, help="Show the progress until no trial is active.")
-@json_option
+@json_option("hpcflow.sweeps.view:SweepSummary")
 def status_command(sweep: str, follow: bool, as_json: bool) -> int:
     """Show SWEEP: its progress, best trial, cost and expected end."""
     session = Session()
@@ -93,7 +101,7 @@ def status_command(sweep: str, follow: bool, as_json: bool) -> int:
     if follow and not as_json:
         return 0
     if as_json:
-        print_json(_without_trials(view))
+        print_json(view.summary)
         return 0
     for line in status_lines(view, session.clock.now()):
         echo(*line)
@@ -107,13 +115,13 @@ def status_command(sweep: str, follow: bool, as_json: bool) -> int:
     type=click.Choice(["running", "complete", "pruned", "failed"]),
     help="Only trials in this state.",
 )
-@json_option
+@json_option(Trials)
 def trials_command(sweep: str, state: str | None, as_json: bool) -> int:
     """List the trials of SWEEP, with their values and results."""
     view = view_of(Session(), sweep)
     trials = [trial for trial in view.trials if state in (None, trial.state)]
     if as_json:
-        print_json(trials)
+        print_json(Trials(sweep_id=view.sweep_id, trials=trials))
         return 0
     _print_trials(trials, list(view.goals))
     return 0
@@ -123,7 +131,7 @@ def trials_command(sweep: str, state: str | None, as_json: bool) -> int:
 @sweep_argument()
 @click.option("--render", is_flag=True, help="Print the config that trains it again.")
 @click.option("--run", "does_run", is_flag=True, help="Train it again, as a run of its own.")
-@json_option
+@json_option(Trials, "hpcflow.launch.run:Launched")
 def best_command(sweep: str, render: bool, does_run: bool, as_json: bool) -> int:
     """Show the best trial of SWEEP; with several objectives, the Pareto front."""
     from hpcflow.storage.sweeps import find_sweep
@@ -162,7 +170,7 @@ def best_command(sweep: str, render: bool, does_run: bool, as_json: bool) -> int
             echo(f"  look           hpcflow show {launched.run_id}")
         return 0
     if as_json:
-        print_json(view.best)
+        print_json(Trials(sweep_id=view.sweep_id, trials=view.best))
         return 0
     for best in view.best:
         echo(f"trial {best.trial}", bold=True, nl=False)
@@ -171,12 +179,6 @@ def best_command(sweep: str, render: bool, does_run: bool, as_json: bool) -> int
             echo(f"  {name:<20} {value_text(value)}")
         echo(f"  run                  {best.runs[-1]}")
     return 0
-
-
-def _without_trials(view: SweepView) -> dict[str, Any]:
-    said: dict[str, Any] = jsonable(view)
-    del said["trials"]
-    return said
 
 
 def _count(view: SweepView) -> str:

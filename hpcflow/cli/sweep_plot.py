@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     help="Write into this folder; files of the same names are overwritten. Default: SWEEP-plots, "
     "here.",
 )
-@json_option
+@json_option("hpcflow.sweeps.plots.files:Plots")
 def plot_command(sweep: str, output: Path | None, as_json: bool) -> int:
     """Draw SWEEP: its history, parallel coordinates, slices, importances, intermediate values.
 

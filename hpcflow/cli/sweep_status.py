@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from hpcflow.cli.session import Session
 from hpcflow.model.units import counted, format_duration
@@ -13,6 +13,14 @@ from hpcflow.terminal import Line, Styled
 
 if TYPE_CHECKING:
     from hpcflow.sweeps.view import SweepView, TrialView
+
+
+class Trials(TypedDict):
+    """Trials of a sweep."""
+
+    sweep_id: str
+    trials: list[TrialView]
+
 
 COLOURS: Final = {
     "running": "cyan",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
-from hpcflow.cli.arguments import run_argument
+from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.output import ShownRun
 from hpcflow.cli.session import Session
 
 
 @click.command("wait", short_help="Wait until no attempt of a run is pending or running.")
 @run_argument
 @click.option("--follow", is_flag=True, help="Show the progress meanwhile.")
-@click.option("--json", "as_json", is_flag=True, help="Print the run as JSON at the end.")
+@json_option(ShownRun, help_text="Print the run as JSON at the end.")
 def command(run: str, follow: bool, as_json: bool) -> int:
     """Wait until no attempt of RUN is pending or running; exit 0 if it is completed, else 1."""
     from hpcflow.cli.follow import until_still

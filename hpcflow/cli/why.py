@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import click
 
@@ -18,16 +18,63 @@ if TYPE_CHECKING:
 
     from hpcflow.launch.alternatives import Alternative
     from hpcflow.launch.choosing import Chooser
+    from hpcflow.model.state import RunState
     from hpcflow.model.views import AttemptView, RunDetail
+    from hpcflow.outlook.account import Account
+    from hpcflow.outlook.ahead import Obstacle
     from hpcflow.outlook.unsent import Unsent
     from hpcflow.outlook.why import Wait
     from hpcflow.sites.schema import Site
+    from hpcflow.sites.standing import Limit
+    from hpcflow.storage.failure import Failure
     from hpcflow.storage.layout import RunDir
+
+
+class _OfRun(TypedDict):
+    run_id: str
+    state: RunState
+    attempt: int | None
+    job_id: str | None
+    waits_in: Literal["slurm", "hpcflow"] | None
+    failure: Failure | None
+    words: str
+    next: Sequence[str]
+
+
+class NotPending(_OfRun):
+    """A run that is not pending in Slurm."""
+
+    until: datetime | None
+
+
+class Pending(_OfRun):
+    """A run that is pending in Slurm; what is not known is null."""
+
+    reason: str | None
+    kind: str
+    starts_by_itself: bool
+    partitions: Sequence[str]
+    account: str | None
+    qos: str | None
+    time_limit_min: int | None
+    position: int | None
+    of: int | None
+    sees_others: bool
+    priority: int | None
+    priority_ahead: int | None
+    priority_first: int | None
+    factors: dict[str, int]
+    expected_start: datetime | None
+    expected_nodes: Sequence[str]
+    accounts: Sequence[Account]
+    limits: Sequence[Limit]
+    reservations: Sequence[Obstacle]
+    dependency: str | None
 
 
 @click.command("why", short_help="Show why a run is pending or stopped, and what to type.")
 @run_argument
-@json_option
+@json_option(Pending, NotPending)
 def command(run: str, as_json: bool) -> int:
     """Show why RUN is pending, and what to try next.
 
@@ -178,22 +225,21 @@ def _json(
     wait: Wait | None,
     unsent: Unsent | None,
     tried: Sequence[Alternative],
-) -> dict[str, Any]:
+) -> Pending | NotPending:
     from hpcflow.cli.why_words import better_words
 
-    told: dict[str, Any] = {
-        "run_id": detail.run.run_id,
-        "state": detail.run.state,
-        "attempt": queued.attempt if queued else None,
-        "job_id": queued.job_id if queued else None,
-        "waits_in": "slurm" if wait is not None else None,
-        "failure": failure_of(detail),
-    }
+    run = detail.run
+    attempt, job_id = (queued.attempt, queued.job_id) if queued else (None, None)
+    failure = failure_of(detail)
     if unsent is not None:
-        is_over = detail.run.state.is_final or detail.run.state.value == "running"
-        told["waits_in"] = None if is_over or queued is not None else "hpcflow"
+        is_over = run.state.is_final or run.state.value == "running"
         return {
-            **told,
+            "run_id": run.run_id,
+            "state": run.state,
+            "attempt": attempt,
+            "job_id": job_id,
+            "waits_in": None if is_over or queued is not None else "hpcflow",
+            "failure": failure,
             "words": unsent.words,
             "until": unsent.until,
             "next": unsent.to_try,
@@ -201,7 +247,12 @@ def _json(
     assert wait is not None
     job = wait.job
     return {
-        **told,
+        "run_id": run.run_id,
+        "state": run.state,
+        "attempt": attempt,
+        "job_id": job_id,
+        "waits_in": "slurm",
+        "failure": failure,
         "words": wait.reason.words,
         "reason": job.reason,
         "kind": wait.reason.kind.name.lower(),
@@ -223,7 +274,7 @@ def _json(
         "limits": wait.limits,
         "reservations": wait.obstacles,
         "dependency": job.dependency,
-        "next": [*(better_words(each, detail.run.run_id) for each in tried), *wait.to_try],
+        "next": [*(better_words(each, run.run_id) for each in tried), *wait.to_try],
     }
 
 

@@ -31,9 +31,13 @@ from hpcflow.model.views import AttemptView, CheckpointView, MirrorLag, RunDetai
 View = TypeVar("View")
 
 
+#: What a view calls otherwise than its table: `user` alone is a function in SQL.
+_COLUMNS: Final = {"user": "user_name", "number_of_attempts": "attempts"}
+
+
 def columns_of(view: type) -> tuple[str, ...]:
-    """The columns that a view is made of, in its order. `user` alone is a function in SQL."""
-    return tuple("user_name" if name == "user" else name for name in columns(view))
+    """The columns that a view is made of, in its order."""
+    return tuple(_COLUMNS.get(name, name) for name in columns(view))
 
 
 _RUN: Final = columns_of(RunView)

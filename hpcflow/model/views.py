@@ -99,7 +99,7 @@ class RunView:
     created_at: datetime
     started_at: datetime | None
     completed_at: datetime | None
-    attempts: int
+    number_of_attempts: int
     job_id: str | None
     train_step: int | None
     total_train_steps: int | None

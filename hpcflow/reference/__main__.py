@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import hpcflow
 from hpcflow.reference.commands import commands_page
+from hpcflow.reference.outputs import OUTPUT, output_schemas
 from hpcflow.reference.pages import configuration_page, site_page
 from hpcflow.reference.rules import states_page
 from hpcflow.reference.schemas import run_schema, site_schema, sweep_schema
@@ -27,6 +28,7 @@ def made() -> dict[str, str]:
         "schema/run.schema.json": _json(run_schema()),
         "schema/site.schema.json": _json(site_schema()),
         "schema/sweep.schema.json": _json(sweep_schema()),
+        **{f"{OUTPUT}/{name}": _json(each) for name, each in output_schemas().items()},
     }
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 import click
 
-from hpcflow.cli.main import COMMANDS
+from hpcflow.cli.arguments import JsonOption
 from hpcflow.launch.run import Launched, submit
+from hpcflow.reference.outputs import OUTPUT, commands, schema_name
 
 _MADE: Final = "<!-- Made by `python -m hpcflow.reference` from hpcflow/cli/; edit that. -->\n\n"
 
@@ -20,8 +20,8 @@ _INTRO: Final = """\
 # Commands
 
 `hpcflow COMMAND --help` says the same. With `--json` a command prints one JSON document on stdout,
-also for an error: `{"error": {…}}`, with the message, the file, line and key that it is about, and
-what to do next. Warnings and errors for people go to stderr.
+also for an error; its keys, and what may change in it, are in [json.md](json.md). Warnings and
+errors for people go to stderr.
 
 RUN is a run's id (`digits-20260101-abcdefgh`), the beginning of one id only, or a name. Of several
 runs that have the name, commands that only look, such as `show`, `logs` and `ssh`, take the newest;
@@ -95,7 +95,7 @@ def commands_page() -> str:
         _table(("variable", "what it does"), *_VARIABLES),
         "## Shell completion\n\nCommands, options, runs and sites:\n\n"
         + _table(("shell", "where", "line"), *_SHELLS),
-        *(_section(name, command) for name, command in _commands()),
+        *(_section(name, command) for name, command in commands()),
         _python(),
     ]
     return _MADE + "\n".join(parts)
@@ -106,23 +106,12 @@ def _table(*rows: tuple[str, ...]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command that can be called, with all its words."""
-    for name, (module, _) in COMMANDS.items():
-        command = import_module(module).command
-        if isinstance(command, click.Group):
-            for below, each in command.commands.items():
-                yield f"{name} {below}", each
-        else:
-            yield name, command
-
-
 def _section(name: str, command: click.Command) -> str:
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
     options = [each for each in command.params if isinstance(each, click.Option)]
     usage = " ".join(["hpcflow", name, "[OPTIONS]", *map(_argument, arguments)])
     lines = [f"## `hpcflow {name}`", "", f"    {usage}", "", *_help(command.help or "")]
-    rows = [(_names(each), _what(each)) for each in options]
+    rows = [(_names(each), _what(each, name)) for each in options]
     table = _table(("option", "what it does"), *rows) if rows else ""
     pages = [Path(word).name for word in (command.epilog or "").split() if word.endswith(".md")]
     if pages:
@@ -154,8 +143,10 @@ def _names(option: click.Option) -> str:
     return names if option.is_flag else f"{names} {value}"
 
 
-def _what(option: click.Option) -> str:
+def _what(option: click.Option, command: str) -> str:
     what = option.help or ""
+    if isinstance(option, JsonOption):
+        what += f" [Schema]({OUTPUT}/{schema_name(command)})."
     if isinstance(option.type, click.Choice):
         what += f" One of {', '.join(f'`{choice}`' for choice in option.type.choices)}."
     if option.multiple and "several times" not in what:

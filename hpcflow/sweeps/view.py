@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -47,8 +47,8 @@ class TrialView:
 
 
 @dataclass(frozen=True)
-class SweepView:
-    """One sweep.
+class SweepSummary:
+    """One sweep, without its trials.
 
     Attributes:
         best: those that no other one beats; with one objective at most one.
@@ -80,7 +80,19 @@ class SweepView:
     saved_s: float
     saved_gpu_hours: float
     over_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class SweepView(SweepSummary):
+    """One sweep with its trials."""
+
     trials: list[TrialView] = field(default_factory=list)
+
+    @property
+    def summary(self) -> SweepSummary:
+        """The sweep without its trials."""
+        names = [each.name for each in fields(SweepSummary)]
+        return SweepSummary(**{name: getattr(self, name) for name in names})
 
 
 def look(sweep_dir: SweepDir) -> tuple[Sweep, SweepProgress]:

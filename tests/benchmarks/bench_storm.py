@@ -163,7 +163,7 @@ def _wait_for(runs: list[Path], *, attempt: int) -> None:
 def _all_over(user: User, env: dict[str, str]) -> list[dict[str, Any]]:
     """All runs, once they are completed or failed; else none."""
     said = user.run(["hpcflow", "ls", "--all", "--json"], env=env, timeout=_PATIENCE_S).stdout
-    runs: list[dict[str, Any]] = json.loads(said)
+    runs: list[dict[str, Any]] = json.loads(said)["runs"]
     return runs if all(run["state"] in ("completed", "failed") for run in runs) else []
 
 
@@ -180,7 +180,7 @@ def _is_counted_once(run: Path, told: dict[str, Any]) -> bool:
     """Whether each attempt was executed once, and the ledger has each, and no other."""
     executed = (run / "executions").read_text().split()
     numbers = [str(number) for number in range(1, _STORMS + 2)]
-    return executed == numbers and told["attempts"] == len(numbers) == len(_sent(run))
+    return executed == numbers and told["number_of_attempts"] == len(numbers) == len(_sent(run))
 
 
 def _between(moments: list[datetime]) -> float:

@@ -13,7 +13,7 @@ from hpcflow.budgets.amounts import Amounts
 from hpcflow.budgets.carrying import budget_from, carried_line
 from hpcflow.budgets.room import Pledge, reached, refusal, warnings_of
 from hpcflow.budgets.state import DAMAGED, Budget, fold
-from hpcflow.cli.budget_look import as_details, as_values, print_budgets, print_details
+from hpcflow.cli.budget_look import print_budgets, print_details, shown_budget
 from hpcflow.cli.output import print_json
 from hpcflow.clock import from_text
 from tests.budgets.desk import VISION, BudgetDesk
@@ -39,8 +39,7 @@ def use(budget: Budget) -> None:
     refusal(budget, pledge, now)
     reached(budget, now)
     warnings_of(budget, now)
-    as_values(budget, now)
-    print_json({**as_values(budget, now), **as_details(budget, now)})
+    print_json(shown_budget(budget, now))
     print_budgets([budget], now)
     print_details(budget, now)
     line = carried_line(budget, now, "ada", at_byte=7).encode()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcflow.cli.main import main
+from tests.json_output import checked
 
 SMALL = """
 name: {name}
@@ -46,4 +46,4 @@ class Desk:
         return main(list(args))
 
     def json(self, *args: str, code: int = 0) -> Any:
-        return json.loads(self.say(*args, "--json", code=code))
+        return checked(args, self.say(*args, "--json", code=code))

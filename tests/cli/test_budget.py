@@ -67,7 +67,7 @@ def test_a_hard_budget_stops_the_next_run_and_its_message_helps(mine: Desk) -> N
         assert "5.00 USD committed to jobs that are queued or run, and 3.00 USD left" in error
         assert "this attempt may take 5.00 USD in its 5m" in error
         assert "hpcflow budget set project:vision --hard 10.00" in error
-    assert len(mine.json("ls")) == 1, "nothing was made"
+    assert len(mine.json("ls")["runs"]) == 1, "nothing was made"
     said = mine.say("run", config(mine), "--set", "resources.time_limit=3m")
     assert "attempt 1" in said, "as the message advised"
     warned = mine.error("budget", "show", "project:vision", code=0)
@@ -109,7 +109,7 @@ def test_a_budget_that_cannot_be_read_hides_no_other(mine: Desk, kind: str) -> N
     mine.say("budget", "set", "project:vision", "--hard", "1")
     file = Path(os.environ["HPCFLOW_HOME"], "budgets", "project", "a.jsonl")
     put(kind, file)
-    assert [each["scope"] for each in mine.json("budget", "ls")] == ["project:vision"]
+    assert [each["scope"] for each in mine.json("budget", "ls")["budgets"]] == ["project:vision"]
     said = mine.error("budget", "ls", code=0)
     assert str(file) in said
     assert kind == "garbage" or f"ls -la {file.parent}\n" in said
@@ -201,7 +201,7 @@ def test_changes_are_kept_with_who_when_and_why(mine: Desk) -> None:
     assert "hard 50.00 GPU hours per month; when exceeded: save and stop" in said
     assert "removed (over)" in said
     assert "no budget is set" in mine.say("budget", "ls")
-    assert mine.json("budget", "ls") == []
+    assert mine.json("budget", "ls")["budgets"] == []
 
 
 def test_what_has_no_price_is_counted_in_hours_and_never_as_nothing(mine: Desk) -> None:

@@ -21,7 +21,7 @@ def test_no_command_fails_over_the_lines_of_a_teammate(mine: Desk, home: Path, n
     for number, value in enumerate(EXTREME):
         attack(budgets / "project" / f"p{number}.jsonl", ATTACKS[name], value)
     mine.say("budget", "ls")
-    assert len(mine.json("budget", "ls")) == len(EXTREME)
+    assert len(mine.json("budget", "ls")["budgets"]) == len(EXTREME)
     mine.say("daemon", "--once")
     for number in range(4):
         mine.say("budget", "show", f"project:p{number}")
@@ -58,10 +58,10 @@ def test_a_list_of_large_budgets_takes_the_memory_of_one(mine: Desk, home: Path)
                     "home": "\U0001f600" + "x" * 4000,
                 }
                 file.write(json.dumps(line) + "\n")
-    mine.json("budget", "ls")
+    mine.json("budget", "ls")["budgets"]
     tracemalloc.start()
     try:
-        found = mine.json("budget", "ls")
+        found = mine.json("budget", "ls")["budgets"]
         assert tracemalloc.get_traced_memory()[1] < 3 * 8 << 20
     finally:
         tracemalloc.stop()

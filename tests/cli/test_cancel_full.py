@@ -109,5 +109,5 @@ def test_a_full_disk_keeps_no_job_alive(
         for path in disk.glob("ballast-*"):
             path.unlink()
         there.say("cancel", *ids)
-        found = there.json("ls")
+        found = there.json("ls")["runs"]
         assert {each["state"] for each in found} == {"cancelled"}

@@ -31,6 +31,7 @@ def test_the_newest_the_best_or_the_one_that_is_named_is_copied(
     target = trained.desk.folder / "my model"
     said = trained.desk.json("checkpoint", "export", "digits", str(target), *options)
     assert said == {
+        "format": 1,
         "run_id": trained.run_id,
         "train_step": train_step,
         "target": str(target),

@@ -361,7 +361,7 @@ def test_too_much_is_refused_with_the_largest_files_and_the_way_out(
     assert "The largest: weights.bin (101.0 MiB)" in said
     assert ".gitignore" in said
     assert "code: live" in said
-    assert not desk.json("ls")
+    assert not desk.json("ls")["runs"]
     (desk.folder / ".gitignore").write_text("*.bin\n")
     desk.json("run", path, "--dry-run")
 
@@ -385,7 +385,7 @@ def test_too_many_files_are_refused_with_the_folder_that_has_most(
     told = desk.error("run", path)
     assert said in told
     assert "code: live" in told
-    assert not desk.json("ls")
+    assert not desk.json("ls")["runs"]
 
 
 @pytest.mark.usefixtures("queue")
@@ -461,7 +461,7 @@ def test_code_with_a_secret_is_executed_and_not_mirrored(
         "run", path, "--wait", code=1
     )
     desk.say("mirror", "--once")
-    (run,) = desk.json("ls")
+    (run,) = desk.json("ls")["runs"]
     assert "code first" in desk.say("logs", run["run_id"])
     assert (store / run["run_id"] / "journal.jsonl").exists()
     assert not (store / run["run_id"] / "code").exists()

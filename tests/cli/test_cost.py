@@ -107,8 +107,8 @@ def test_what_wasted_the_most_and_what_to_do(billed: Desk) -> None:
     failing = billed.config("failing", "sleep 1; exit 3")
     site = str(billed.folder / "mine.yaml")
     billed.say("run", failing, "--wait", "--site", site, code=1)
-    poll(lambda: billed.json("cost", "wasted"), 120, "a bill")
-    (found,) = billed.json("cost", "wasted", "--top", "1")
+    poll(lambda: billed.json("cost", "wasted")["runs"], 120, "a bill")
+    (found,) = billed.json("cost", "wasted", "--top", "1")["runs"]
     assert found["run_id"].startswith("failing-")
     assert (found["share"], found["unsaved_hours"] > 0) == (1.0, True)
     said = billed.say("cost", "wasted")
@@ -209,9 +209,8 @@ def test_since_the_first_day_of_all_is_since_there_are_runs() -> None:
 
 def test_nobody_can_audit_what_no_accounting_knows(billed: Desk) -> None:
     found = billed.json("cost", "audit")
-    assert (found.pop("checked"), found.pop("uncheckable")) == (0, 2)
-    assert set(found) == {"differences", "unknown", "helpers", "problems"}
-    assert not any(found.values())
+    assert (found["checked"], found["uncheckable"]) == (0, 2)
+    assert not any(found[key] for key in ("differences", "unknown", "helpers", "problems"))
     said = billed.say("cost", "audit")
     assert said.strip() == "2 bills not checked: no accounting record to compare"
 

@@ -23,6 +23,7 @@ from hpcflow.settings import load_settings
 from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 from tests.daemons import daemon
+from tests.json_output import checked
 
 #: Leaves with "send me again" until it has been sent three times.
 PATIENT = "test $HPCFLOW_ATTEMPT = 3 || exit 75"
@@ -61,19 +62,21 @@ def test_what_need_not_wait_is_said_by_the_line(
 
 def test_hold_and_release(desk: Desk) -> None:
     run = desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)
-    assert desk.json("hold", "patient") == [{"run_id": run["run_id"], "request": "held"}]
+    assert desk.json("hold", "patient")["runs"] == [
+        {"run_id": run["run_id"], "request": "held", "error": None}
+    ]
     desk.say("daemon", "--once")
     assert desk.json("history", "patient")["next_action"] == "held"
     assert "held" in desk.say("ls")
     assert "released" in desk.say("release", "patient")
-    assert run["run_id"] in desk.json("daemon", "--once")["sent"]
+    assert run["run_id"] in desk.json("daemon", "--once")["round"]["sent"]
 
 
 def test_what_was_cancelled_is_not_released_but_resumed(desk: Desk) -> None:
     desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)
     desk.say("cancel", "patient")
     for word in ("release", "hold"):
-        (said,) = desk.json(word, "patient", code=2)
+        (said,) = desk.json(word, "patient", code=2)["runs"]
         assert said["request"] is None
         assert "was cancelled" in said["error"]["message"]
         assert "hpcflow resume" in said["error"]["next_action"]
@@ -85,7 +88,7 @@ def test_what_is_completed_is_neither_held_nor_released(desk: Desk) -> None:
     other = desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)["run_id"]
     for word in ("hold", "release"):
         assert "is completed, and nothing is sent after it" in desk.error(word, "done")
-        refused, done = desk.json(word, "done", "patient", code=1)
+        refused, done = desk.json(word, "done", "patient", code=1)["runs"]
         assert "hpcflow run CONFIG" in refused["error"]["next_action"]
         assert done["run_id"] == other, "the others are"
         assert done["request"] == ("held" if word == "hold" else "released")
@@ -110,12 +113,12 @@ def test_a_run_whose_directory_is_gone_says_so_and_what_to_do(desk: Desk) -> Non
     path = Path(run["run_dir"])
     shutil.rmtree(path)
     for word in ("hold", "release"):
-        (said,) = desk.json(word, "patient", code=1)
+        (said,) = desk.json(word, "patient", code=1)["runs"]
         assert f"the run directory of {run['run_id']} is gone" in said["error"]["message"]
         assert f"hpcflow cancel {run['run_id']}" in said["error"]["next_action"]
         assert not path.exists()
     path.parents[1].rename(path.parents[1].with_name("away"))
-    (said,) = desk.json("hold", "patient", code=1)
+    (said,) = desk.json("hold", "patient", code=1)["runs"]
     assert f"{path.parents[1]} is not there" in said["error"]["message"]
     assert "mounted" in said["error"]["next_action"]
 
@@ -125,7 +128,7 @@ def test_a_run_whose_journal_is_gone_is_neither_held_nor_sent(desk: Desk) -> Non
     journal = Path(run["run_dir"]) / "journal.jsonl"
     journal.unlink()
     for word in ("hold", "release"):
-        (said,) = desk.json(word, "patient", code=1)
+        (said,) = desk.json(word, "patient", code=1)["runs"]
         assert "is gone, and with it what became of its jobs" in said["error"]["message"]
     desk.say("daemon", "--once", code=1)
     assert not journal.exists()
@@ -193,6 +196,17 @@ def test_the_loop_says_who_it_is_and_ends_at_sigterm(desk: Desk) -> None:
     )
     assert desk.json("daemon", "status", code=1)["lease"]["fence"] == 1
     assert desk.json("show", "patient")["run_id"] == run["run_id"]
+
+
+@pytest.mark.usefixtures("desk")
+def test_scripts_read_first_what_the_daemon_supervises(home: Path) -> None:
+    words = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ) as loop:
+        assert loop.stdout is not None
+        said = checked(["daemon"], loop.stdout.readline())["supervises"]
+        loop.send_signal(signal.SIGTERM)
+        assert loop.wait(120) == 0
+    assert (said["home"], said["sites"], said["runs_under_way"]) == (str(home), ["local"], 0)
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "0", "-5", "soon"])

@@ -36,7 +36,7 @@ class Cluster(ClusterDesk):
     def found(self, *args: str, code: int) -> dict[str, list[dict[str, Any]]]:
         """Check -> what was found; every problem says what to type."""
         found: dict[str, list[dict[str, Any]]] = {}
-        for each in self.json("doctor", *args, code=code):
+        for each in self.json("doctor", *args, code=code)["checks"]:
             found.setdefault(each["check"], []).append(each)
             assert each["message"]
             assert (each["next_action"] is None) == (each["level"] == "ok"), each
@@ -193,6 +193,6 @@ def test_a_check_that_hangs_hides_no_other(
 
 
 def test_without_slurm_all_may_be_well_too(desk: Desk) -> None:
-    found = {each["check"]: each for each in desk.json("doctor")}
+    found = {each["check"]: each for each in desk.json("doctor")["checks"]}
     assert found["Slurm"]["message"] == "not used: runs are processes on this machine"
     assert found["daemon"]["level"] == "warning", "nothing is preempted here"

@@ -24,6 +24,7 @@ from hpcflow.terminal import escaped
 from tests.cli.desk import Desk
 from tests.cli.terminal import Terminal
 from tests.cli.trained import Trained
+from tests.json_output import checked
 from tests.test_terminal import is_obeyed
 
 #: Would set a title, clear the screen, colour, turn directions, hide, and forge a line.
@@ -264,7 +265,7 @@ def test_json_is_ascii(line: tuple[str, ...], run_id: str, desk: Desk) -> None:
     main([*words, "--json"])
     said = desk._capfd.readouterr().out
     assert said.isascii() and said.replace("\n", "").isprintable()
-    json.loads(said)
+    checked(words, said)
 
 
 def test_a_pipe_gets_scripts_and_logs_byte_by_byte(run_id: str) -> None:

@@ -40,7 +40,7 @@ def test_they_agree_on_the_one_that_was_validated(
     desk.say("checkpoint", "export", "digits", "--best", str(desk.folder / "best"))
     manifest = read_manifest(desk.folder / "best")
     assert (manifest["train_step"], manifest["metrics"]["val_loss"]) == (best, 0.1)
-    (listed,) = desk.json("ls")
+    (listed,) = desk.json("ls")["runs"]
     assert listed["best_metric"] == 0.1
     shown = {each["train_step"]: each for each in desk.json("show", "digits")["checkpoints"]}
     assert [step for step, each in shown.items() if each["is_best"]] == [best]
@@ -52,4 +52,4 @@ def test_they_agree_on_the_one_that_was_validated(
     }
     assert "best: val_loss 0.1" in kept[best]
     assert desk.say("checkpoint", "prune", "digits") == "nothing to remove\n"
-    assert desk.json("ledger", "check") == {"runs": 1, "differences": []}
+    assert desk.json("ledger", "check") == {"format": 1, "runs": 1, "differences": []}

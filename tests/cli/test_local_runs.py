@@ -51,7 +51,7 @@ def test_on_the_second_day_the_name_is_enough_to_look_and_not_to_cancel(desk: De
     assert desk.json("show", "daily")["run_id"] == second
     assert desk.json("wait", "daily")["run_id"] == second
     assert "day 2" in desk.say("logs", "daily")
-    (cancelled,) = desk.json("cancel", "daily", code=2)
+    (cancelled,) = desk.json("cancel", "daily", code=2)["runs"]
     resumed = desk.json("resume", "daily", code=2)
     for error in (cancelled["error"], resumed["error"]):
         assert f"any of 2 runs: {second}, {first}" in error["message"]
@@ -88,10 +88,10 @@ def test_what_is_rendered_is_what_is_submitted(desk: Desk) -> None:
 def test_ls_filters(desk: Desk) -> None:
     desk.json("run", desk.config("good", "true"), "--wait")
     desk.json("run", desk.config("bad", "false"), "--wait", code=1)
-    assert [run["name"] for run in desk.json("ls")] == ["bad", "good"]
-    assert [run["name"] for run in desk.json("ls", "--state", "failed")] == ["bad"]
-    assert desk.json("ls", "--tag", "nonesuch") == []
-    assert len(desk.json("ls", "--tag", "quick", "--project", "tests")) == 2
+    assert [run["name"] for run in desk.json("ls")["runs"]] == ["bad", "good"]
+    assert [run["name"] for run in desk.json("ls", "--state", "failed")["runs"]] == ["bad"]
+    assert desk.json("ls", "--tag", "nonesuch")["runs"] == []
+    assert len(desk.json("ls", "--tag", "quick", "--project", "tests")["runs"]) == 2
 
 
 def test_cancel_ends_what_runs(desk: Desk) -> None:
@@ -105,13 +105,13 @@ def test_cancel_ends_what_runs(desk: Desk) -> None:
 
 def test_cancel_handles_every_run_by_itself(desk: Desk) -> None:
     runs = [desk.json("run", desk.config(name, "sleep 300")) for name in ("first", "second")]
-    said = desk.json("cancel", "first", "nonesuch", "second", "first", code=1)
+    said = desk.json("cancel", "first", "nonesuch", "second", "first", code=1)["runs"]
     assert [(each["run_id"], each["job_id"]) for each in said] == [
         (runs[0]["run_id"], runs[0]["job_id"]),
         ("nonesuch", None),
         (runs[1]["run_id"], runs[1]["job_id"]),
     ]
-    assert ["error" in each for each in said] == [False, True, False]
+    assert [each["error"] is not None for each in said] == [False, True, False]
     assert said[1]["error"]["kind"] == "NotFoundError"
     for name in ("first", "second"):
         assert desk.json("wait", name, code=1)["state"] == "cancelled"
@@ -162,7 +162,7 @@ def test_follow_shows_the_progress_and_ends_with_the_run(desk: Desk) -> None:
 def test_the_ledger_is_checked_and_rebuilt(desk: Desk, home: Path) -> None:
     desk.json("run", desk.config("kept", "true"), "--wait")
     before = desk.say("ls", "--json")
-    assert desk.json("ledger", "check") == {"runs": 1, "differences": []}
+    assert desk.json("ledger", "check") == {"format": 1, "runs": 1, "differences": []}
     for path in home.glob("ledger.sqlite*"):
         path.unlink()
     assert desk.json("ledger", "rebuild")["runs"] == 1
@@ -197,7 +197,9 @@ def test_a_run_whose_directory_is_purged_is_waited_for_no_longer(
     assert "only in the ledger: its run directory is gone" in said.out
     assert f"rm {home}/runs/RUN" in said.err
     assert "rebuild" not in said.err
-    assert desk.json("cancel", "lost") == [{"run_id": run["run_id"], "job_id": run["job_id"]}]
+    assert desk.json("cancel", "lost")["runs"] == [
+        {"run_id": run["run_id"], "job_id": run["job_id"], "error": None}
+    ]
 
 
 @pytest.mark.parametrize("words", [["ls"], ["ledger", "rebuild"]])
@@ -207,14 +209,14 @@ def test_a_run_that_was_thrown_away_unsent_is_forgotten(
     home.mkdir(mode=0o700)
     (home / "local").symlink_to("/sys")  # no job can be made there
     run = desk.json("run", desk.config("ghost", "true"), code=1)["error"]
-    assert [listed["run_id"] for listed in desk.json("ls")] == [run["run_id"]]
+    assert [listed["run_id"] for listed in desk.json("ls")["runs"]] == [run["run_id"]]
     (home / "runs" / run["run_id"]).unlink()
     shutil.rmtree(run["run_dir"])
     desk.say(*words)
     with open_ledger(str(home / "ledger.sqlite")) as ledger:
         assert ledger.run_ids() == set()
-    assert desk.json("ledger", "check") == {"runs": 0, "differences": []}
-    assert desk.json("ls") == []
+    assert desk.json("ledger", "check") == {"format": 1, "runs": 0, "differences": []}
+    assert desk.json("ls")["runs"] == []
 
 
 def test_a_run_without_its_journal_is_kept_and_no_rebuild_is_suggested(

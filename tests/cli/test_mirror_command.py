@@ -37,7 +37,7 @@ def test_from_nothing_to_everything_there(desk: Desk, home: Path, store: Path) -
     run_id = run_dir.path.name
     assert "export HPCFLOW_MIRROR=1" in run_dir.attempt(1).script.read_text()
     save(run_dir, 400)
-    (before,) = desk.json("mirror", "status")
+    (before,) = desk.json("mirror", "status")["runs"]
     assert (before["newest"], before["mirrored"]) == (400, None)
     assert before["to_go_bytes"] == before["size_bytes"] == 100_000
     assert before["lag_s"] > 0
@@ -47,7 +47,7 @@ def test_from_nothing_to_everything_there(desk: Desk, home: Path, store: Path) -
     assert (store / run_id / "checkpoints/000000400/manifest.json").exists()
     assert (store / run_id / "journal.jsonl").read_bytes() == run_dir.journal.read_bytes()
 
-    (after,) = desk.json("mirror", "status", run_id)
+    (after,) = desk.json("mirror", "status", run_id)["runs"]
     assert (after["newest"], after["mirrored"], after["to_go_bytes"]) == (400, 400, 0)
     assert (after["lag_s"], after["problem"]) == (0, None)
     assert "100 %" in desk.say("mirror", "status")
@@ -90,7 +90,9 @@ def test_what_changed_there_is_found_and_sent_again(desk: Desk, home: Path, stor
     assert found["checkpoints"] == [
         {"train_step": 400, "why": "model.pt is another file of the same size"}
     ]
-    assert "it was mirrored, and now model.pt" in desk.json("mirror", "status")[0]["problem"]
+    assert (
+        "it was mirrored, and now model.pt" in desk.json("mirror", "status")["runs"][0]["problem"]
+    )
     desk.say("mirror", "--once")
     desk.say("mirror", "verify", run_dir.path.name)
 
@@ -102,7 +104,7 @@ def test_a_damaged_one_is_said(desk: Desk, home: Path, store: Path) -> None:
     assert "is not what was written: its checksum differs" in desk.error("mirror", "--once", code=1)
     report = desk.json("mirror", "--once")  # it is not tried again
     assert report["problems"] == {}
-    assert "checksum differs" in desk.json("mirror", "status")[0]["problem"]
+    assert "checksum differs" in desk.json("mirror", "status")["runs"][0]["problem"]
 
 
 def test_a_garbage_manifest_is_said_once_and_is_why(desk: Desk, home: Path, store: Path) -> None:
@@ -110,7 +112,7 @@ def test_a_garbage_manifest_is_said_once_and_is_why(desk: Desk, home: Path, stor
     (save(run_dir, 400) / "manifest.json").write_bytes(b"garbage")
     assert "is no manifest" in desk.error("mirror", "--once", code=1)
     assert desk.json("mirror", "--once")["problems"] == {}
-    assert "is no manifest" in desk.json("mirror", "status")[0]["problem"]
+    assert "is no manifest" in desk.json("mirror", "status")["runs"][0]["problem"]
     assert "train step 400: " in desk.say("mirror", "status")
 
 
@@ -124,13 +126,13 @@ def test_a_store_that_is_not_there_is_why(desk: Desk, home: Path, store: Path) -
     for words in (["mirror", "verify"], ["restore"]):
         assert "is it mounted?" in desk.error(*words, run_dir.path.name, code=1)
     assert not store.exists()
-    (status,) = desk.json("mirror", "status")
+    (status,) = desk.json("mirror", "status")["runs"]
     assert (status["newest"], status["mirrored"]) == (400, 300)
     assert "is it mounted?" in status["problem"]
     assert "is it mounted?" in desk.say("mirror", "status")
     store.with_name("unmounted").rename(store)
     desk.say("mirror", "--once")
-    assert desk.json("mirror", "status")[0]["problem"] is None
+    assert desk.json("mirror", "status")["runs"][0]["problem"] is None
     desk.say("mirror", "verify", run_dir.path.name)
 
 
@@ -140,7 +142,7 @@ def test_a_damaged_run_json_is_said_everywhere(desk: Desk, home: Path, store: Pa
     assert f"{run_dir.run_json} is damaged" in desk.error("mirror", "--once", code=1)
     assert f"{run_dir.run_json} is damaged" in desk.error("mirror", "status", code=1)
     assert f"{run_dir.path.name} " in desk.say("mirror", "status", code=1)
-    (status,) = desk.json("mirror", "status", code=1)
+    (status,) = desk.json("mirror", "status", code=1)["runs"]
     assert (status["run_id"], status["url"], status["newest"]) == (run_dir.path.name, None, None)
     assert "is damaged" in status["problem"]
     assert "is damaged" in desk.error("mirror", "verify", run_dir.path.name, code=1)
@@ -152,7 +154,7 @@ def test_a_run_that_cannot_be_read_is_a_failure_of_status(
     run_dir = run_in(desk, home, store)
     run_dir.mirror.mkdir()
     assert "cannot read" in desk.error("mirror", "status", code=1)
-    assert len(desk.json("mirror", "status", code=1)) == 1
+    assert len(desk.json("mirror", "status", code=1)["runs"]) == 1
 
 
 def test_what_is_purged_is_brought_back_before_it_is_verified(

@@ -33,13 +33,13 @@ def remember(home: Path, *nodes: Sequence[str], site: str = "devcluster") -> lis
 
 def test_while_nothing_happened_there_is_nothing_to_show(desk: Desk) -> None:
     assert desk.say("nodes") == "no node has failed a run lately\n"
-    assert desk.json("nodes") == []
+    assert desk.json("nodes")["nodes"] == []
 
 
 def test_a_bad_node_is_shown_with_its_reasons(desk: Desk, home: Path) -> None:
     runs = remember(home, ["n2"], ["n2"])
     remember(home, ["n4"])
-    bad, other = desk.json("nodes")
+    bad, other = desk.json("nodes")["nodes"]
     assert (bad["site"], bad["node"], bad["is_bad"]) == ("devcluster", "n2", True)
     assert bad["excluded_in"] == ["gpu"]
     assert bad["runs"] == runs
@@ -57,7 +57,7 @@ def test_a_bad_node_is_shown_with_its_reasons(desk: Desk, home: Path) -> None:
 def test_what_the_cap_leaves_is_suspicious(desk: Desk, home: Path) -> None:
     """The partition has four nodes, and one of them may be excluded."""
     remember(home, ["n2"], ["n2"], ["n3"], ["n3"], ["n3"])
-    worst, other = desk.json("nodes")
+    worst, other = desk.json("nodes")["nodes"]
     assert [(each["node"], each["excluded_in"]) for each in (worst, other)] == [
         ("n3", ["gpu"]),
         ("n2", []),
@@ -69,14 +69,14 @@ def test_what_the_cap_leaves_is_suspicious(desk: Desk, home: Path) -> None:
 
 def test_where_most_nodes_look_bad_none_is_excluded(desk: Desk, home: Path) -> None:
     remember(home, ["n1"], ["n1"], ["n2"], ["n2"], ["n3"], ["n3"])
-    for line in desk.json("nodes"):
+    for line in desk.json("nodes")["nodes"]:
         assert (line["is_bad"], line["excluded_in"]) == (True, [])
         assert line["why"].endswith("not excluded, for most nodes there look as bad")
 
 
 def test_where_there_is_one_machine_it_is_not_excluded(desk: Desk, home: Path) -> None:
     remember(home, ["here"], ["here"], site="local")
-    (line,) = desk.json("nodes")
+    (line,) = desk.json("nodes")["nodes"]
     assert (line["is_bad"], line["excluded_in"]) == (True, [])
     assert "nothing is excluded on this site" in line["why"]
 
@@ -85,12 +85,14 @@ def test_sites_have_nothing_in_common(desk: Desk, home: Path) -> None:
     remember(home, ["n2"])
     remember(home, ["n2"], site="perlmutter")
     remember(home, ["x1"], ["x1"], site="/home/grace/mine.yaml")
-    assert [(each["site"], each["is_bad"]) for each in desk.json("nodes")] == [
+    assert [(each["site"], each["is_bad"]) for each in desk.json("nodes")["nodes"]] == [
         ("/home/grace/mine.yaml", True),
         ("devcluster", False),
         ("perlmutter", False),
     ]
-    assert [each["site"] for each in desk.json("nodes", "--site", "perlmutter")] == ["perlmutter"]
+    assert [each["site"] for each in desk.json("nodes", "--site", "perlmutter")["nodes"]] == [
+        "perlmutter"
+    ]
     assert desk.say("nodes", "--site", "frontier") == "no node has failed a run lately\n"
 
 
@@ -108,7 +110,7 @@ def test_a_site_that_is_none_is_an_error_whatever_has_failed(
 def test_a_person_may_speak_for_a_node(desk: Desk, home: Path) -> None:
     remember(home, ["n2"], ["n2"], ["n3"])
     assert desk.say("nodes", "forgive", "n2") == "n2 of devcluster is forgiven\n"
-    assert [each["node"] for each in desk.json("nodes")] == ["n3"]
+    assert [each["node"] for each in desk.json("nodes")["nodes"]] == ["n3"]
     assert (home / "forgiven.jsonl").stat().st_mode & 0o777 == 0o600
     error = desk.json("nodes", "forgive", "n2", code=2)["error"]
     assert "has failed a run lately" in error["message"]
@@ -120,8 +122,8 @@ def test_of_two_nodes_of_one_name_one_is_to_be_named(desk: Desk, home: Path) -> 
     error = desk.json("nodes", "forgive", "n2", code=2)["error"]
     assert "devcluster, perlmutter" in error["message"]
     said = desk.json("nodes", "forgive", "n2", "--site", "perlmutter")
-    assert said == {"site": "perlmutter", "node": "n2"}
-    assert [each["site"] for each in desk.json("nodes")] == ["devcluster"]
+    assert (said["site"], said["node"]) == ("perlmutter", "n2")
+    assert [each["site"] for each in desk.json("nodes")["nodes"]] == ["devcluster"]
 
 
 @pytest.mark.parametrize("before", [["--site", "perlmutter"], ["--json", "--site=perlmutter"]])
@@ -130,7 +132,7 @@ def test_options_count_on_either_side_of_forgive(desk: Desk, home: Path, before:
     remember(home, ["n2"], site="perlmutter")
     said = desk.say("nodes", *before, "forgive", "n2")
     assert ("{" in said) == ("--json" in before)
-    assert [each["site"] for each in desk.json("nodes")] == ["devcluster"]
+    assert [each["site"] for each in desk.json("nodes")["nodes"]] == ["devcluster"]
 
 
 def test_what_others_call_their_site_is_no_command(desk: Desk, home: Path) -> None:
@@ -151,4 +153,4 @@ def test_a_damaged_line_forgives_nothing(desk: Desk, home: Path, line: bytes) ->
     remember(home, ["n3"])
     good = (home / "forgiven.jsonl").read_bytes()
     (home / "forgiven.jsonl").write_bytes(line + b"\n" + good + line)
-    assert [each["node"] for each in desk.json("nodes")] == ["n3"]
+    assert [each["node"] for each in desk.json("nodes")["nodes"]] == ["n3"]

@@ -43,7 +43,8 @@ def test_however_many_rows_eve_writes_adas_newest_runs_are_listed(
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     assert listed().count(run_dir.path.name) == 1
-    assert len(json.loads(listed("--limit", "1", "--json"))) == 1, "no more than were asked for"
+    listing = json.loads(listed("--limit", "1", "--json"))
+    assert len(listing["runs"]) == 1, "no more than were asked for"
 
 
 def test_show_tells_of_eves_run_and_of_no_attempt_that_she_writes_for_adas(

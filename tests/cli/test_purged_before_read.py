@@ -58,7 +58,7 @@ def purge(run_dir: RunDir, what: str) -> None:
 
 
 def seen(there: ClusterDesk, run_dir: RunDir) -> Any:
-    (run,) = [each for each in there.json("ls") if each["run_id"] == run_dir.path.name]
+    (run,) = [each for each in there.json("ls")["runs"] if each["run_id"] == run_dir.path.name]
     return run
 
 
@@ -120,7 +120,7 @@ def test_a_run_that_was_thrown_away_is_no_ghost(there: ClusterDesk) -> None:
     shutil.rmtree(run_dir.path)
     assert seen(there, run_dir)["state"] == "waiting"
     (load_settings().home.runs / run_dir.path.name).unlink()
-    assert there.json("ls") == []
+    assert there.json("ls")["runs"] == []
 
 
 def test_it_can_be_cancelled_while_its_job_waits(there: ClusterDesk) -> None:

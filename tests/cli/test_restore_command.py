@@ -120,7 +120,7 @@ def test_an_empty_home_gets_the_run_from_the_bucket_alone(
     run_dir = RunDir(Path(said["run_dir"]))
     assert run_dir.path.is_relative_to(home)
     assert read_run(run_dir).run_dir == str(run_dir.path)
-    (shown,) = desk.json("ls")
+    (shown,) = desk.json("ls")["runs"]
     assert (shown["run_id"], shown["next_action"]) == (mirrored.run_id, "held")
     attempts = desk.json("show", mirrored.run_id)["attempts"]
     assert [attempt["cause"] for attempt in attempts] == ["checkpointed"]

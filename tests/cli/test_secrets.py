@@ -101,7 +101,7 @@ def test_the_code_beside_a_config_is_recorded_without_its_secrets(desk: Desk) ->
     said = desk.error("run", config, "--wait", code=0)
     assert "warning: secrets in your uncommitted changes are not recorded" in said
     assert all(place in said for place in (".env", "conf.yaml:1", "train.py:2", "train.py:3"))
-    (run,) = desk.json("ls")
+    (run,) = desk.json("ls")["runs"]
     run_dir = Path(desk.json("show", run["run_id"])["run_dir"])
     diff = (run_dir / "code/uncommitted.diff").read_text()
     assert "+x = 2" in diff

@@ -101,7 +101,7 @@ def test_ls_finds_by_user_project_sweep_name_time_and_sorts(desk: Desk, home: Pa
     assert listed(desk, "--sort", "name", "--limit", "2") == ["run-a", "run-b"]
     assert listed(desk, "--sort", "cost")[0] == "run-b"
     assert listed(desk, "--sort", "state")[-1] == "run-b"
-    assert [each["name"] for each in desk.json("ls", "--limit", "1")] == ["run-c"]
+    assert [each["name"] for each in desk.json("ls", "--limit", "1")["runs"]] == ["run-c"]
     assert desk.say("ls", "--user", "nobody-of-this-name") == "no runs that match\n"
     assert "expected so long ago" in desk.error("ls", "--since", "soon")
 
@@ -115,7 +115,7 @@ def test_trials_are_listed_when_asked_for(desk: Desk, home: Path) -> None:
     assert sorted(listed(desk, "--all")) == ["run-own", "run-trial"]
     assert listed(desk, "--sweep", SWEEP) == listed(desk, "--sweep", "lr-search") == ["run-trial"]
     assert listed(desk, "--sweep", "lr_search") == listed(desk, "--sweep", "lr") == []
-    assert {each["run_id"] for each in desk.json("ls")} == {own, trial}
+    assert {each["run_id"] for each in desk.json("ls")["runs"]} == {own, trial}
     assert f"  sweep          {SWEEP}" in desk.say("show", trial)
 
 

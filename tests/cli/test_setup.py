@@ -91,7 +91,7 @@ def test_at_a_terminal_it_asks_before_each_step(desk: Desk, machine: Machine) ->
     assert "Write it?" in said
     assert "Submit a job of at most 2 minutes (hpcflow run " in said
     assert machine.table == b""
-    assert desk.json("ls") == []
+    assert desk.json("ls")["runs"] == []
 
 
 def test_a_cluster_without_a_site_file_gets_one(

@@ -37,7 +37,7 @@ def test_a_save_that_failed_is_told_with_what_to_do_until_one_succeeds(desk: Des
     assert said["save_error"] == f"train step 500: {full}"
     desk.say("ledger", "rebuild")
     assert desk.json("show", "digits")["save_error"] == f"train step 500: {full}"
-    assert desk.json("ls")[0]["save_error"] == f"train step 500: {full}"
+    assert desk.json("ls")["runs"][0]["save_error"] == f"train step 500: {full}"
 
     trained.save(600)
     assert show(desk)[1] == ""

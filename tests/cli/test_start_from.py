@@ -124,7 +124,7 @@ def test_what_is_not_there_is_refused_with_what_is(source: Trained, desk: Desk) 
     shutil.rmtree(source.dir.checkpoints)
     error = desk.error("run", tuned(desk, source.run_id))
     assert "has no complete checkpoint\n  → wait for the first one" in error
-    assert [each["name"] for each in desk.json("ls")] == ["digits"]
+    assert [each["name"] for each in desk.json("ls")["runs"]] == ["digits"]
 
 
 def test_what_a_run_starts_from_stays(source: Trained, desk: Desk) -> None:
@@ -138,7 +138,7 @@ def test_a_preview_makes_nothing(source: Trained, desk: Desk) -> None:
     script = desk.say("render", tuned(desk, source.run_id))
     assert "start/000000000" in script
     desk.say("run", tuned(desk, source.run_id), "--dry-run")
-    assert [each["name"] for each in desk.json("ls")] == ["digits"]
+    assert [each["name"] for each in desk.json("ls")["runs"]] == ["digits"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every directory")

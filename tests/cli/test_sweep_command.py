@@ -83,30 +83,30 @@ def test_trials_that_would_all_crash_are_not_started(desk: Desk, sweep: Path) ->
     (desk.folder / "train.py").write_text("def train(:\n")
     said = desk.error("sweep", "start", str(sweep), "--dry-run")
     assert f"{config}:2, script: {desk.folder / 'train.py'}:1 does not compile with " in said
-    assert desk.json("sweep", "ls") == []
+    assert desk.json("sweep", "ls")["sweeps"] == []
 
 
 def test_from_the_start_to_the_best_trial_trained_again(desk: Desk, sweep: Path) -> None:
     assert "trials                       5" in desk.say("sweep", "start", str(sweep), "--dry-run")
-    assert desk.json("sweep", "ls") == [], "nothing was created"
+    assert desk.json("sweep", "ls")["sweeps"] == [], "nothing was created"
     started = desk.json("sweep", "start", str(sweep))
     assert started["first_round"]["asked"] == [0, 1, 2]
-    (listed,) = desk.json("sweep", "ls")
+    (listed,) = desk.json("sweep", "ls")["sweeps"]
     assert listed["sweep_id"] == started["sweep_id"]
     assert "quick" in desk.say("sweep", "ls")
     seen = until_over(desk)
     assert (seen["complete"], seen["why"]) == (5, "it has its 5 trials")
-    assert desk.json("sweep", "ls") == []
-    assert len(desk.json("sweep", "ls", "--all")) == 1
+    assert desk.json("sweep", "ls")["sweeps"] == []
+    assert len(desk.json("sweep", "ls", "--all")["sweeps"]) == 1
     status = desk.say("sweep", "status", "quick")
     assert "5/5" in status
     assert "best      trial 0: score 0  (size=3  lr=0.3)" in status
-    (best,) = desk.json("sweep", "best", "quick")
+    (best,) = desk.json("sweep", "best", "quick")["trials"]
     assert best["params"] == {"size": 3, "lr": 0.3}
     table = desk.say("sweep", "trials", "quick").splitlines()
     assert table[0].split() == ["TRIAL", "STATE", "size", "lr", "score", "AT", "TOOK", "WHY"]
     assert len(table) == 6
-    assert len(desk.json("sweep", "trials", "quick", "--state", "failed")) == 0
+    assert len(desk.json("sweep", "trials", "quick", "--state", "failed")["trials"]) == 0
 
     config = desk.say("sweep", "best", "quick", "--render")
     assert yaml.safe_load(config)["params"] == {"size": 3, "lr": 0.3}
@@ -132,7 +132,7 @@ def test_its_trials_can_be_taken_elsewhere(desk: Desk, sweep: Path) -> None:
     other = yaml.safe_load(SWEEP) | {"name": "other", "start_from": yaml.safe_load(best)}
     sweep.write_text(yaml.safe_dump(other))
     desk.say("sweep", "start", str(sweep))
-    trials = desk.json("sweep", "trials", "other")
+    trials = desk.json("sweep", "trials", "other")["trials"]
     assert [{"lr": trial["params"]["lr"]} for trial in trials[:2]] == yaml.safe_load(best)
 
 
@@ -140,7 +140,7 @@ def test_stopped_and_gone_on_with_more(desk: Desk, sweep: Path) -> None:
     desk.say("sweep", "start", str(sweep))
     assert "hpcflow sweep resume" in desk.say("sweep", "stop", "quick")
     assert until_over(desk)["state"] == "stopped"
-    assert len(desk.json("sweep", "trials", "quick")) == 3
+    assert len(desk.json("sweep", "trials", "quick")["trials"]) == 3
     desk.say("sweep", "resume", "quick", "--set", "budget.trials=4", "--parallel", "1")
     assert until_over(desk)["complete"] == 4
     said = desk.error("sweep", "resume", "quick")
@@ -167,7 +167,7 @@ def test_a_damaged_sweep_is_in_the_way_of_no_other(desk: Desk, sweep: Path, home
     broken = desk.json("sweep", "start", str(sweep), "--set", "name=broken")["sweep_id"]
     (home / "sweeps" / broken / "sweep.json").write_text("{}")
     again = desk.json("sweep", "start", str(sweep), "--set", "name=broken")["sweep_id"]
-    assert [each["sweep_id"] for each in desk.json("sweep", "ls")] == [again]
+    assert [each["sweep_id"] for each in desk.json("sweep", "ls")["sweeps"]] == [again]
     said = desk.error("sweep", "ls", code=0)
     assert f"{broken}: " in said
     command = said.partition("this one away: ")[2].splitlines()[0]
@@ -178,7 +178,7 @@ def test_a_damaged_sweep_is_in_the_way_of_no_other(desk: Desk, sweep: Path, home
         closed = {"record": "closed", "at": "2026-03-01T12:00:00Z", "trial": 0, "cost_usd": "12.5,"}
         journal.write(json.dumps(closed) + "\n")
     for option in ([], ["--all"]):
-        assert [each["sweep_id"] for each in desk.json("sweep", "ls", *option)] == [again]
+        assert [each["sweep_id"] for each in desk.json("sweep", "ls", *option)["sweeps"]] == [again]
         assert f"the journal of sweep {other} is damaged" in desk.error("sweep", "ls", code=0)
     desk.say("sweep", "stop", again, "--cancel")
 

@@ -40,7 +40,7 @@ def refusal(desk: Desk, *args: str) -> str:
     told = desk.error("sweep", "start", *args)
     assert "Traceback" not in told
     assert "→ " in told
-    assert desk.json("sweep", "ls", "--all") == [], "nothing was created"
+    assert desk.json("sweep", "ls", "--all")["sweeps"] == [], "nothing was created"
     return told
 
 
@@ -65,11 +65,11 @@ def test_a_function_is_a_sweep_without_any_other_file(desk: Desk) -> None:
     shown = desk.say("sweep", "start", "objective.py:objective", "--space", SPACE, *MINIMIZE, *FEW,
                      "--dry-run")  # fmt: skip
     assert "trials                       3" in shown
-    assert desk.json("sweep", "ls", "--all") == [], "nothing was created"
+    assert desk.json("sweep", "ls", "--all")["sweeps"] == [], "nothing was created"
     start(desk, *MINIMIZE, *FEW)
     seen = until_over(desk, "objective")
     assert (seen["complete"], seen["goals"]) == (3, {"value": "minimize"})
-    (best,) = desk.json("sweep", "best", "objective")
+    (best,) = desk.json("sweep", "best", "objective")["trials"]
     assert best["values"]["value"] == pytest.approx(abs(best["params"]["lr"] - 0.3) + 2)
     config = desk.say("sweep", "best", "objective", "--render")
     (desk.folder / "best.yaml").write_text(config)
@@ -94,7 +94,7 @@ def test_its_space_and_base_may_be_files_and_keys_of_both_are_set(desk: Desk) ->
     seen = until_over(desk, "two")
     assert (seen["complete"], seen["why"]) == (2, "every combination has had its trial")
     assert seen["goals"] == {"loss": "minimize", "size": "maximize"}
-    trials = desk.json("sweep", "trials", "two")
+    trials = desk.json("sweep", "trials", "two")["trials"]
     assert {(t["params"]["lr"], t["values"]["loss"], t["values"]["size"]) for t in trials} == {
         (0.1, 0.1, 8.0),
         (0.2, 0.2, 8.0),
@@ -117,7 +117,7 @@ def objective(lr, run):
           space="{lr: {choices: [0.25, 0.75]}}")  # fmt: skip
     seen = until_over(desk, "objective")
     assert (seen["complete"], seen["pruned"]) == (1, 1)
-    for trial in desk.json("sweep", "trials", "objective"):
+    for trial in desk.json("sweep", "trials", "objective")["trials"]:
         assert trial["state"] == ("pruned" if trial["params"]["lr"] == 0.75 else "complete")
 
 
@@ -135,7 +135,7 @@ def test_a_function_that_always_fails_halts_its_sweep(desk: Desk, body: str, log
     seen = until_at_rest(desk, "objective")
     assert (seen["state"], seen["complete"]) == ("halted", 0)
     assert 3 <= seen["failed"] <= 6, "three ended before, and as many were sent at the most"
-    run_id = desk.json("sweep", "trials", "objective")[0]["runs"][0]
+    run_id = desk.json("sweep", "trials", "objective")["trials"][0]["runs"][0]
     assert logged in desk.say("logs", run_id)
 
 
@@ -145,7 +145,7 @@ def test_a_trial_without_a_number_has_failed_and_the_others_go_on(desk: Desk) ->
           space="{lr: {choices: [1, 2, 3]}}")  # fmt: skip
     seen = until_over(desk, "objective")
     assert (seen["complete"], seen["failed"]) == (2, 1)
-    (failed,) = desk.json("sweep", "trials", "objective", "--state", "failed")
+    (failed,) = desk.json("sweep", "trials", "objective", "--state", "failed")["trials"]
     assert (failed["params"]["lr"], failed["why"]) == (2, "its last value was no number")
 
 
@@ -164,7 +164,7 @@ def test_the_example_of_the_page_runs_as_it_stands(desk: Desk) -> None:
     desk.say(*words)
     seen = until_over(desk, "objective")
     assert seen["complete"] == 4
-    (best,) = desk.json("sweep", "best", "objective")
+    (best,) = desk.json("sweep", "best", "objective")["trials"]
     assert best["values"]["accuracy"] > 0.8
 
 
@@ -173,7 +173,7 @@ def test_the_function_of_the_page_that_takes_the_run_is_pruned_and_resumed(desk:
     start(desk, *MINIMIZE, *FEW, "--metric", "loss", "--set", "pruner=median")
     seen = until_over(desk, "objective")
     assert seen["complete"] + seen["pruned"] == 3
-    assert desk.json("sweep", "trials", "objective")[0]["at"] == 100
+    assert desk.json("sweep", "trials", "objective")["trials"][0]["at"] == 100
 
 
 def test_the_call_of_the_page_from_python_runs_as_it_stands(desk: Desk) -> None:
@@ -182,7 +182,8 @@ def test_the_call_of_the_page_from_python_runs_as_it_stands(desk: Desk) -> None:
         [sys.executable, "search.py"], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    (best,) = desk.json("sweep", "best", desk.json("sweep", "ls", "--all")[0]["sweep_id"])
+    (sweep,) = desk.json("sweep", "ls", "--all")["sweeps"]
+    (best,) = desk.json("sweep", "best", sweep["sweep_id"])["trials"]
     (value,) = best["values"].values()
     assert done.stdout == f"{best['params']} {value}\n"
 

@@ -73,6 +73,7 @@ def test_a_script_gets_the_paths_and_the_reasons(desk: Desk, sweep: SweepDir) ->
     said = desk.json("sweep", "plot", sweep.sweep_id, "--output", str(folder))
     few = "it needs 2 complete trials, and there is 1"
     assert said == {
+        "format": 1,
         "sweep_id": sweep.sweep_id,
         "folder": str(folder),
         "figures": [

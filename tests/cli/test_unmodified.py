@@ -66,7 +66,7 @@ def test_it_resumes_from_what_it_wrote_and_from_the_copy_when_that_is_gone(desk:
     listed = desk.json("checkpoint", "ls", "nano")
     assert _train_steps(listed) == [int(newest.name) - 1, int(newest.name)]
     desk.say("checkpoint", "verify", "nano")
-    assert desk.json("ledger", "check") == {"runs": 1, "differences": []}
+    assert desk.json("ledger", "check") == {"format": 1, "runs": 1, "differences": []}
 
 
 def _train_steps(listed: Any) -> list[int]:

@@ -77,7 +77,7 @@ def test_a_run_that_may_be_preempted_says_that_no_daemon_resubmits_it(cluster: C
     assert warned(cluster, "run", config(cluster)) == 1
     assert warned(cluster, "ls") == 1
     assert warned(cluster, "show", "digits") == 1
-    assert [run["is_unsupervised"] for run in cluster.json("ls")] == [True]
+    assert [run["is_unsupervised"] for run in cluster.json("ls")["runs"]] == [True]
     assert cluster.json("show", "digits")["is_unsupervised"] is True
     assert NONE not in cluster.error("ls", "--json", code=0), "scripts have the field"
 
@@ -110,7 +110,7 @@ def test_for_more_such_runs_the_site_file_is_not_read_more_often(
 
 def test_a_run_that_waits_says_it_also_where_nothing_is_preempted(cluster: ClusterDesk) -> None:
     preempted(cluster, NORMAL)
-    assert cluster.json("ls")[0]["state"] == "waiting"
+    assert cluster.json("ls")["runs"][0]["state"] == "waiting"
     assert warned(cluster, "ls") == 1
     assert warned(cluster, "show", "digits") == 1
     cluster.say("hold", "digits")

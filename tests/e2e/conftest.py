@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import uuid
@@ -15,6 +14,7 @@ import pytest
 
 from hpcflow.runtime.reading import require_safe_status
 from hpcflow.testing.cluster import Postgres, Software, User
+from tests.json_output import checked
 
 _SITES = Path(__file__).resolve().parents[2] / "site_configs"
 TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
@@ -46,7 +46,8 @@ class Hpcflow:
 
     def json(self, *args: str | Path, check: bool = True, timeout: float = 240) -> Any:
         """What a command prints with ``--json``."""
-        return json.loads(self(*args, "--json", check=check, timeout=timeout).stdout)
+        done = self(*args, "--json", check=check, timeout=timeout)
+        return checked(args, done.stdout)
 
     def write_config(self, name: str, text: str) -> Path:
         """A config file of this user's."""

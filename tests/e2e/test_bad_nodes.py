@@ -43,7 +43,7 @@ def test_what_failed_on_a_bad_node_goes_on_elsewhere(
     cluster.revive_node(bad)
     poll(lambda: all(last(each)["cause"] for each in runs), 300, "their ends were never seen")
     assert [last(each)["cause"] for each in runs] == ["node_fail", "node_fail"]
-    (shown,) = hpcflow.json("nodes", "--site", "devcluster")
+    (shown,) = hpcflow.json("nodes", "--site", "devcluster")["nodes"]
     assert (shown["node"], shown["is_bad"], shown["runs"]) == (bad, True, sorted(runs))
     assert shown["excluded_in"] == ["gpu"]
     assert "2 failures of 2 runs (node_fail)" in hpcflow("nodes").stdout
@@ -70,7 +70,7 @@ def test_what_failed_on_a_bad_node_goes_on_elsewhere(
     assert f"ExcNodeList={bad}" not in cluster.run("scontrol", "show", "job", held)
     ada.run(["scancel", held])
     hpcflow("nodes", "forgive", bad)
-    assert hpcflow.json("nodes") == []
+    assert hpcflow.json("nodes")["nodes"] == []
     hpcflow("cancel", *runs)
 
 

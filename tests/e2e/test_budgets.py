@@ -61,7 +61,7 @@ def test_a_hard_budget_of_a_team_stops_settles_saves_and_goes_on(
     assert "0.11 USD committed to jobs that are queued or run" in refused.stderr
     assert "raise it: hpcflow budget set project:default --hard 0.22" in refused.stderr
     assert "--set resources.time_limit=3m" in refused.stderr
-    assert other.json("ls") == [], "nothing was made, and nothing sent"
+    assert other.json("ls")["runs"] == [], "nothing was made, and nothing sent"
     fits = other.json("run", program, *site, *ASKED, "--set", "resources.time_limit=3m", "--wait")
     assert fits["state"] == "completed"
 

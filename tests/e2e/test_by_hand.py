@@ -48,7 +48,7 @@ def test_sbatch_train_sbatch_is_a_run_like_any_other(hpcflow: Hpcflow) -> None:
     job_id = sent.stdout.strip()
 
     def seen() -> bool:
-        return any(run["job_id"] == job_id for run in hpcflow.json("ls"))
+        return any(run["job_id"] == job_id for run in hpcflow.json("ls")["runs"])
 
     poll(seen, 300, f"the run of job {job_id} never appeared in the ledger")
     assert hpcflow("wait", "digits").returncode == 0
@@ -109,7 +109,7 @@ def test_a_job_step_is_refused(hpcflow: Hpcflow) -> None:
     )
     assert done.returncode != 0
     assert "not inside a batch job" in done.stderr
-    assert hpcflow.json("ls") == []
+    assert hpcflow.json("ls")["runs"] == []
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_what_cannot_be_a_run_is_refused_in_the_job(
     logs = [path.read_text() for path in hpcflow.home.parent.glob("hpcflow-*.log")]
     assert logs
     assert all(said in log for log in logs)
-    assert hpcflow.json("ls") == []
+    assert hpcflow.json("ls")["runs"] == []
 
 
 def test_a_wrong_config_fails_the_job_with_one_message(hpcflow: Hpcflow) -> None:
@@ -132,7 +132,7 @@ def test_a_wrong_config_fails_the_job_with_one_message(hpcflow: Hpcflow) -> None
     (log,) = hpcflow.home.parent.glob("hpcflow-*.log")
     assert "scirpt" in log.read_text()
     assert "Traceback" not in log.read_text()
-    assert hpcflow.json("ls") == []
+    assert hpcflow.json("ls")["runs"] == []
 
 
 def test_resume_sends_the_next_attempt_with_what_the_first_had(hpcflow: Hpcflow) -> None:

@@ -163,7 +163,7 @@ def test_the_report_is_what_sacct_says_to_the_cent(
 
     def is_over() -> bool:
         hpcflow("daemon", "--once", check=False)
-        states = {each["run_id"]: each["state"] for each in hpcflow.json("ls")}
+        states = {each["run_id"]: each["state"] for each in hpcflow.json("ls")["runs"]}
         total = hpcflow.json("cost", "report")["total"]
         is_billed = not total["unbilled"] and not total["estimated"]
         return is_billed and set(states.values()) <= {"completed", "failed", "cancelled"}
@@ -172,7 +172,10 @@ def test_the_report_is_what_sacct_says_to_the_cent(
     assert {shown(run)["state"] for run in runs} == {"completed", "failed", "cancelled"}
     assert len(shown(requeued)["attempts"]) == 2, "two lives of one job"
     assert len(shown(preempted)["attempts"]) == 2
-    assert len([each for each in hpcflow.json("ls") if each["name"].startswith("billed-t")]) == 3
+    assert (
+        len([each for each in hpcflow.json("ls")["runs"] if each["name"].startswith("billed-t")])
+        == 3
+    )
 
     # `--starttime` alone also finds what another test left running when this one began.
     records = [
@@ -189,7 +192,7 @@ def test_the_report_is_what_sacct_says_to_the_cent(
     # Other tests' jobs are ada's, too, and nothing that this home knows.
     audit = hpcflow.json("cost", "audit", check=False)
     assert (audit["differences"], audit["problems"]) == ([], [])
-    own = {each["run_id"] for each in hpcflow.json("ls")}
+    own = {each["run_id"] for each in hpcflow.json("ls")["runs"]}
     assert not [each for each in audit["unknown"] if each["run_id"] in own]
     assert audit["checked"] == sum(line["attempts"] for line in lines)
     assert hpcflow("ledger", "check").returncode == 0
@@ -205,7 +208,7 @@ def test_a_heterogeneous_job_and_one_that_no_run_knows(hpcflow: Hpcflow) -> None
     job_id = send_by_hand(hpcflow, config, *components())
 
     def is_billed() -> bool:
-        seen = [run for run in hpcflow.json("ls") if run["job_id"] == job_id]
+        seen = [run for run in hpcflow.json("ls")["runs"] if run["job_id"] == job_id]
         total = hpcflow.json("cost", "report")["total"]
         is_over = seen and seen[0]["state"] == "completed"
         return bool(is_over and not total["unbilled"] and not total["estimated"])
@@ -265,7 +268,7 @@ def test_a_history_is_booked_to_its_accounts_projects_and_partitions(
 
     def is_billed() -> bool:
         hpcflow("daemon", "--once", check=False)
-        states = [each["state"] for each in hpcflow.json("ls")]
+        states = [each["state"] for each in hpcflow.json("ls")["runs"]]
         total = hpcflow.json("cost", "report")["total"]
         is_over = len(states) == 5 and set(states) <= {"completed", "failed"}
         return is_over and not total["unbilled"] + total["estimated"]

@@ -84,10 +84,10 @@ def test_the_trials_of_an_array_are_told_apart(hpcflow: Hpcflow, cluster: Cluste
         return bool(hpcflow.json("sweep", "status", "searched")["state"] == "over")
 
     poll(is_over, 240, lambda: hpcflow("sweep", "trials", "searched").stdout)
-    trials = hpcflow.json("sweep", "trials", "searched")
+    trials = hpcflow.json("sweep", "trials", "searched")["trials"]
     assert [trial["state"] for trial in trials] == ["complete"] * 3
     assert sorted(trial["values"]["accuracy"] for trial in trials) == [0.1, 0.2, 0.3]
-    jobs = {run["job_id"].partition("_")[0] for run in hpcflow.json("ls", "--all")}
+    jobs = {run["job_id"].partition("_")[0] for run in hpcflow.json("ls", "--all")["runs"]}
     assert len(jobs) == 1, "they were one array"
     assert (
         cluster.run("sacct", "-X", "-n", "-P", "-o", "state", "-j", *jobs).split()

@@ -35,7 +35,7 @@ def test_slurmctld_down_keeps_the_run_and_resume_sends_it(
         done = hpcflow("run", config, check=False)
         assert done.returncode == 1
         assert "the run is kept; send it with: hpcflow resume sleeper-" in done.stderr
-    (run,) = hpcflow.json("ls")
+    (run,) = hpcflow.json("ls")["runs"]
     assert (run["state"], run["job_id"]) == ("created", None)
     sent = hpcflow.json("resume", run["run_id"])
     assert sent["attempt"] == 1
@@ -51,8 +51,8 @@ def test_cancel_ends_the_job_and_the_run(hpcflow: Hpcflow) -> None:
         120,
         "the sleeper never ran",
     )
-    (cancelled,) = hpcflow.json("cancel", run["run_id"])
-    assert cancelled == {"run_id": run["run_id"], "job_id": run["job_id"]}
+    (cancelled,) = hpcflow.json("cancel", run["run_id"])["runs"]
+    assert cancelled == {"run_id": run["run_id"], "job_id": run["job_id"], "error": None}
     assert hpcflow("wait", run["run_id"], check=False).returncode == 1
     shown = hpcflow.json("show", run["run_id"])
     assert (shown["state"], shown["cause"]) == ("cancelled", "cancelled")
@@ -131,7 +131,7 @@ def test_what_may_not_be_read_is_named(hpcflow: Hpcflow) -> None:
     assert done.returncode == 2
     assert "closed.yaml" in done.stderr
     assert "Traceback" not in done.stderr
-    assert hpcflow.json("ls") == []
+    assert hpcflow.json("ls")["runs"] == []
 
 
 def test_a_scratch_of_somebody_else_is_no_place_for_runs(hpcflow: Hpcflow) -> None:
@@ -143,4 +143,4 @@ def test_a_scratch_of_somebody_else_is_no_place_for_runs(hpcflow: Hpcflow) -> No
     rehearsed = elsewhere("run", config, "--site", "devcluster", "--dry-run", check=False)
     assert rehearsed.returncode == 2
     assert "ls -ld /root\n" in rehearsed.stderr
-    assert hpcflow.json("ls") == []
+    assert hpcflow.json("ls")["runs"] == []

@@ -82,7 +82,7 @@ def test_events_that_are_cut_or_garbage_or_written_shorter_while_jobs_write_them
             run.tell("finish")
         complete(list(runs.values()))
     assert_counted(hpcflow, cluster, list(runs.values()))
-    listed = {each["run_id"]: each for each in hpcflow.json("ls")}
+    listed = {each["run_id"]: each for each in hpcflow.json("ls")["runs"]}
     for run in runs.values():
         shown = hpcflow.json("show", run.run_id)
         assert [each["cause"] for each in shown["attempts"]] == ["preempted", "completed"]

@@ -47,7 +47,7 @@ def test_a_run_goes_on_without_the_job_that_slurm_holds_for_its_exit_code(
 
     def is_billed() -> bool:
         """Both attempts, by accounting."""
-        runs = hpcflow.json("ls")
+        runs = hpcflow.json("ls")["runs"]
         told = hpcflow.json("show", runs[0]["run_id"])["attempts"] if runs else []
         return [each["billed_by"] for each in told] == ["accounting"] * 2
 

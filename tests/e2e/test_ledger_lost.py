@@ -53,14 +53,16 @@ def test_postgres_holds_the_same_and_is_rebuilt_identically(
         hpcflow, env={**hpcflow.env, "HPCFLOW_LEDGER": postgres_server.create_database("e2e")}
     )
     two_runs(postgres)
-    before = postgres.json("ls")
+    before = postgres.json("ls")["runs"]
     states = [(run["name"], run["state"]) for run in before]
     assert states == [("broken", "failed"), ("small", "completed")]
     postgres_server.drop_database("e2e")
     postgres_server.create_database("e2e")
     postgres("ledger", "rebuild")
-    assert postgres.json("ls") == before
-    assert hpcflow.json("ls") == before, "SQLite, made from the same files, says something else"
+    assert postgres.json("ls")["runs"] == before
+    assert hpcflow.json("ls")["runs"] == before, (
+        "SQLite, made from the same files, says something else"
+    )
 
 
 def test_a_ledger_that_is_down_delays_nothing_but_the_view(hpcflow: Hpcflow) -> None:
@@ -72,9 +74,13 @@ def test_a_ledger_that_is_down_delays_nothing_but_the_view(hpcflow: Hpcflow) -> 
     done = down("run", config, "--site", "devcluster", "--json")
     assert done.returncode == 0
     assert "the ledger will catch up later" in done.stderr
-    (listed,) = hpcflow.json("ls")
+    (listed,) = hpcflow.json("ls")["runs"]
     assert listed["name"] == "small"
-    poll(lambda: hpcflow.json("ls")[0]["state"] == "completed", 300, "the run never completed")
+    poll(
+        lambda: hpcflow.json("ls")["runs"][0]["state"] == "completed",
+        300,
+        "the run never completed",
+    )
     refused = down("resume", "small", check=False)
     assert refused.returncode == 2
     assert "is completed" in refused.stderr
@@ -92,8 +98,8 @@ def test_a_run_is_resumed_while_the_ledger_is_down(hpcflow: Hpcflow) -> None:
         return down("resume", "broken", check=False).returncode == 0
 
     poll(sent_again, 300, f"the end of job {first['job_id']} was never seen")
-    (listed,) = hpcflow.json("ls")
-    assert listed["attempts"] == 2
+    (listed,) = hpcflow.json("ls")["runs"]
+    assert listed["number_of_attempts"] == 2
 
 
 def test_waiting_goes_on_while_the_ledger_is_down(hpcflow: Hpcflow) -> None:

@@ -62,7 +62,7 @@ def test_people_see_the_run_with_ls_show_and_logs(hpcflow: Hpcflow) -> None:
     assert hpcflow("wait", "seen").stdout.startswith(f"{run['run_id']}: completed")
     assert "accuracy" in hpcflow("show", "seen").stdout
     assert "accuracy" in hpcflow("logs", "seen").stdout
-    (listed,) = hpcflow.json("ls")
+    (listed,) = hpcflow.json("ls")["runs"]
     assert (listed["run_id"], listed["state"]) == (run["run_id"], "completed")
 
 

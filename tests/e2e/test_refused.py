@@ -23,4 +23,4 @@ def test_slurms_own_refusal_points_into_the_config(hpcflow: Hpcflow, key: str, v
     override = f"resources.{key}={value}"
     done = hpcflow("run", config, "--site", "devcluster", "--set", override, check=False)
     assert f"--set resources.{key}: Slurm refused the job" in done.stderr
-    assert hpcflow.json("ls") == []
+    assert hpcflow.json("ls")["runs"] == []

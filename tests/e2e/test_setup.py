@@ -15,7 +15,7 @@ def test_setup_is_all_that_a_new_user_types(hpcflow: Hpcflow) -> None:
         assert "this machine is of site devcluster: " in said
         assert said.endswith("check your own config next: hpcflow run CONFIG --dry-run\n")
         assert hpcflow.json("show", "trial")["state"] == "completed"
-        found = hpcflow.json("doctor")
+        found = hpcflow.json("doctor")["checks"]
         wrong = [each for each in found if each["level"] == "error"]
         assert wrong == []
         said_of = {each["check"]: each["message"] for each in found}

@@ -86,12 +86,12 @@ class Search:
         return self.hpcflow.json("sweep", "status", self.name)
 
     def trials(self) -> list[dict[str, Any]]:
-        found = self.hpcflow.json("sweep", "trials", self.name)
+        found = self.hpcflow.json("sweep", "trials", self.name)["trials"]
         assert isinstance(found, list)
         return found
 
     def times_sent_again(self) -> int:
-        return sum(run["attempts"] - 1 for run in self.hpcflow.json("ls"))
+        return sum(run["number_of_attempts"] - 1 for run in self.hpcflow.json("ls")["runs"])
 
     def tick(self, *, killed_after_s: float | None = None) -> None:
         """A round; killed with all that it has started, if it takes longer."""
@@ -225,7 +225,7 @@ def test_trials_as_arrays_are_preempted_and_go_on_one_by_one(hpcflow: Hpcflow, g
 
     def are_all_sent_again() -> bool:
         search.tick()
-        return all(run["attempts"] == 2 for run in hpcflow.json("ls"))
+        return all(run["number_of_attempts"] == 2 for run in hpcflow.json("ls")["runs"])
 
     poll(are_all_sent_again, 240, "not every trial was preempted and sent again")
     go.touch()

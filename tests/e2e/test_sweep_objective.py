@@ -60,12 +60,12 @@ def test_a_function_in_a_file_is_called_in_jobs_of_the_cluster(hpcflow: Hpcflow)
         return bool(hpcflow.json("sweep", "status", "objective")["state"] == "over")
 
     poll(is_over, 300, "the sweep never ended")
-    trials = hpcflow.json("sweep", "trials", "objective")
+    trials = hpcflow.json("sweep", "trials", "objective")["trials"]
     assert [trial["state"] for trial in trials] == ["complete"] * 8
     for trial in trials:
         product = trial["params"]["lr"] * trial["params"]["depth"]
         assert trial["values"]["loss"] == pytest.approx(abs(20 * product - 20))
-    (best,) = hpcflow.json("sweep", "best", "objective")
+    (best,) = hpcflow.json("sweep", "best", "objective")["trials"]
     assert best["params"]["lr"] * best["params"]["depth"] == pytest.approx(1.0)
     shown = hpcflow.json("show", best["runs"][0])
     assert (shown["state"], shown["metrics"]["depth"]) == ("completed", best["params"]["depth"])

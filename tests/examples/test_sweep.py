@@ -152,7 +152,7 @@ def test_a_newcomer_comes_from_nothing_to_a_plot(
 
     def is_over() -> bool:
         assert main(["sweep", "ls", "--json"]) == 0
-        if not json.loads(capfd.readouterr().out):
+        if not json.loads(capfd.readouterr().out)["sweeps"]:
             return True
         assert main(["sweep", "tick"]) == 0
         capfd.readouterr()

@@ -46,7 +46,7 @@ def test_a_run_has_one_standby_while_it_runs_and_it_is_no_attempt(desk: Watched)
         desk.clock.advance(60)
     assert RunDir(launched.run_dir).journal.read_bytes() == before
     seen = desk.seen(launched.run_id)
-    assert (seen.run.state, seen.run.attempts) == (RunState.RUNNING, 1)
+    assert (seen.run.state, seen.run.number_of_attempts) == (RunState.RUNNING, 1)
     assert seen.run.next_action == f"standby: job {standby} waits"
     assert seen.run.job_id == launched.job_id
     desk.assert_rebuilt_alike(launched.run_id)
@@ -143,7 +143,7 @@ def test_a_completed_run_needs_none_and_it_costs_nothing(desk: Watched) -> None:
     desk.tick()
     assert job(desk, standby).raw_state.startswith("CANCELLED")
     seen = desk.seen(launched.run_id)
-    assert (seen.run.state, seen.run.attempts) == (RunState.COMPLETED, 1)
+    assert (seen.run.state, seen.run.number_of_attempts) == (RunState.COMPLETED, 1)
     assert (seen.run.gpu_hours, seen.run.next_action) == (0.0, None)
     assert told(seen) == [(1, launched.job_id, Cause.COMPLETED)]
     before = RunDir(launched.run_dir).journal.read_bytes()

@@ -160,7 +160,8 @@ def test_every_job_that_a_written_file_allows_is_taken_and_one_runs(elsewhere: C
     ada = elsewhere.user("hpcf-ada")
     written = json.loads(ada.run(["hpcflow", "site", "detect", "--write", "--json"]).stdout)
     found = ada.run(["hpcflow", "site", "check", written["name"], "--json"], check=False)
-    strange = [each["key"] for each in json.loads(found.stdout) if each["level"] != "ok"]
+    findings = json.loads(found.stdout)["findings"]
+    strange = [each["key"] for each in findings if each["level"] != "ok"]
     assert set(strange) <= {"partitions.closed", "partitions.drained"}
     assert found.returncode == 0
     layout = elsewhere.settings.layout_name

@@ -37,7 +37,7 @@ def warm_up(project: Project) -> None:
     """Import all before the forks; and what is healthy passes: else the oracle is wrong."""
     import_all()
     listed = project.say("ls", "--all", "--json")
-    assert {run["run_id"] for run in json.loads(listed.out)} == set(project.runs.values())
+    assert {run["run_id"] for run in json.loads(listed.out)["runs"]} == set(project.runs.values())
     project.reset()
 
 
@@ -74,8 +74,8 @@ class Try:
         if ended.code != 0:
             self.found("ls fails for all runs", ended.text[-800:])
             return
-        shown = re.search(r"^\[$.*^\]$", ended.text, re.MULTILINE | re.DOTALL)  # warnings beside
-        listed = {run["run_id"] for run in json.loads(shown[0])} if shown else set()
+        shown = re.search(r"^\{$.*^\}$", ended.text, re.MULTILINE | re.DOTALL)  # warnings beside
+        listed = {run["run_id"] for run in json.loads(shown[0])["runs"]} if shown else set()
         hurt = {self.project.touches(path) for path in self.hurt}
         touched_all = any(self.project.touches(path) is None for path in self.hurt)
         for role, run_id in self.project.runs.items():

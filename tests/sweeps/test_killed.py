@@ -115,11 +115,7 @@ def test_real_rounds_that_are_killed_at_any_time_lose_nothing(
     assert (seen["complete"], seen["running"], seen["failed"]) == (trials, 0, 0)
     jobs = Counter(path.name for path in (home / "runs").iterdir())
     assert len(jobs) == trials
-    told = json.loads(
-        subprocess.run(
-            [*hpcflow, "trials", "killed", "--json"], check=True, capture_output=True
-        ).stdout
-    )
+    told = _asked([*hpcflow, "trials", "killed"])["trials"]
     assert sorted(run for trial in told for run in trial["runs"]) == sorted(jobs)
     for run in jobs:
         attempts = _asked([*hpcflow[:-1], "show", run])["attempts"]
