@@ -89,6 +89,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test that HELD_BY names and that passes has seen valid JSON of the commands named there."""
+    seen.clear()
+    yield
+    test = item.nodeid.partition("[")[0].removeprefix("tests/")
+    missing = set(HELD_BY.get(test, ())) - seen
+    assert not missing, f"no valid JSON of {sorted(missing)}"
+
+
 def _suite(item: pytest.Item) -> str | None:
     """Return the Debian release whose Slurm the test needs; None: the installed one."""
     call = getattr(item, "callspec", None)
@@ -113,13 +123,3 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("HPCFLOW_SITE", "HPCFLOW_LEDGER", "SLURM_CONF", "SCRATCH"):
         monkeypatch.delenv(name, raising=False)
     yield folder
-
-
-@pytest.fixture(autouse=True)
-def json_is_held_against_its_schema(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that HELD_BY names has seen valid JSON of the commands that it is named for."""
-    seen.clear()
-    yield
-    test = request.node.nodeid.partition("[")[0].removeprefix("tests/")
-    missing = set(HELD_BY.get(test, ())) - seen
-    assert not missing, f"no valid JSON of {sorted(missing)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,11 +13,12 @@ import jsonschema
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "schema" / "output"
 
-#: Test -> commands whose output it holds against the schema. That it does is checked after it,
-#: by ``json_is_held_against_its_schema`` in tests/conftest.py.
+#: Test -> outputs that it holds against their schemas. That it does is checked after it,
+#: by ``pytest_runtest_call`` in tests/conftest.py.
 HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     "cli/test_json.py::test_a_run_and_its_logs": (
-        "run",
+        "run: Launched",
+        "run: DryRun",
         "render",
         "wait",
         "logs",
@@ -24,21 +26,30 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
     "cli/test_plan.py::test_the_first_place_is_where_run_goes": ("plan",),
     "cli/test_local_runs.py::test_a_checkpoint_that_is_gone_is_not_called_complete": ("show",),
-    "cli/test_why.py::test_a_waiting_run_is_explained_for_people_and_for_scripts": ("why",),
+    "cli/test_why.py::test_a_waiting_run_is_explained_for_people_and_for_scripts": (
+        "why: Pending",
+    ),
+    "cli/test_why.py::test_a_run_that_runs_or_waits_for_hpcflow_says_so": ("why: NotPending",),
     "cli/test_why.py::test_limits_are_shown_with_what_is_used_and_what_it_means": ("limits",),
     "cli/test_local_runs.py::test_cancel_handles_every_run_by_itself": ("cancel",),
-    "cli/test_local_runs.py::test_a_failed_run_says_so_and_can_be_sent_again": ("resume",),
+    "cli/test_json.py::test_a_run_that_is_sent_again": ("run: FollowedRun", "resume: Launched"),
+    "cli/test_local_runs.py::test_a_failed_run_says_so_and_can_be_sent_again": (
+        "resume: FollowedRun",
+    ),
     "cli/test_local_runs.py::test_the_ledger_is_checked_and_rebuilt": (
-        "ledger rebuild",
+        "ledger rebuild: Summary",
         "ledger check",
         "ledger upgrade",
     ),
     "cli/test_daemon_command.py::test_hold_and_release": (
         "hold",
-        "daemon",
+        "daemon: DaemonRound",
     ),
     "cli/test_daemon_command.py::test_what_is_completed_is_neither_held_nor_released": ("release",),
     "cli/test_daemon_command.py::test_round_by_round_a_run_comes_to_its_end": ("history",),
+    "cli/test_daemon_command.py::test_scripts_read_first_what_the_daemon_supervises": (
+        "daemon: DaemonStart",
+    ),
     "cli/test_daemon_command.py::test_the_loop_says_who_it_is_and_ends_at_sigterm": (
         "daemon status",
     ),
@@ -68,8 +79,13 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
         "mirror verify",
     ),
     "cli/test_restore_command.py::test_a_purged_run_is_fetched_and_goes_on": ("restore",),
+    "cli/test_restore_command.py::test_the_ledger_is_made_from_the_bucket_alone": (
+        "ledger rebuild: FromStore",
+    ),
     "cli/test_json.py::test_a_sweep_that_is_stopped_and_resumed": (
-        "sweep start",
+        "sweep start: StartedSweep",
+        "sweep start: SweepDryRun",
+        "daemon: SweepRound",
         "sweep tick",
         "sweep stop",
         "sweep resume",
@@ -79,7 +95,8 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
     "cli/test_sweep_command.py::test_from_the_start_to_the_best_trial_trained_again": (
         "sweep ls",
-        "sweep best",
+        "sweep best: Trials",
+        "sweep best: Launched",
     ),
     "cli/test_sweep_plot.py::test_a_script_gets_the_paths_and_the_reasons": ("sweep plot",),
     "cli/test_sweep_install.py::test_scripts_get_json": (
@@ -90,11 +107,15 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     "cli/test_cost.py::test_who_used_how_much_of_a_project": ("cost showback",),
     "cli/test_cost.py::test_what_wasted_the_most_and_what_to_do": ("cost wasted",),
     "cli/test_cost.py::test_nobody_can_audit_what_no_accounting_knows": ("cost audit",),
+    "cli/test_efficiency.py::test_a_run_that_has_not_begun_has_used_nothing": (
+        "efficiency: RunEfficiency",
+    ),
     "cli/test_efficiency.py::test_sums_across_runs_are_by_user_project_or_partition": (
-        "efficiency",
+        "efficiency: EfficiencyBy",
     ),
     "cli/test_json.py::test_what_needs_no_run": (
         "version",
+        "error",
         "estimate",
         "site list",
         "site show",
@@ -116,7 +137,7 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 
-#: Commands whose output was valid, in the test that runs now.
+#: Outputs that were valid, in the test that runs now.
 seen: Final[set[str]] = set()
 
 
@@ -126,17 +147,31 @@ def checked(args: Sequence[str | Path], output: str) -> Any:
     Raises:
         AssertionError: it is not as the published schema of the command says.
     """
+    document = json.loads(output)
+    command = "error" if set(document) == {"format", "error"} else _command(args)
+    validators = outputs_of(command)
+    valid = [name for name, each in validators.items() if each.is_valid(document)]
+    errors = chain.from_iterable(each.iter_errors(document) for each in validators.values())
+    wrong = None if valid else jsonschema.exceptions.best_match(errors)
+    assert wrong is None, f"hpcflow {command}: {wrong.json_path}: {wrong.message[:2000]}"
+    seen.update(valid)
+    return document
+
+
+@cache
+def outputs_of(command: str) -> dict[str, jsonschema.Draft202012Validator]:
+    """Name of each output of a command -> what holds a document against its published schema.
+
+    The name is that of the command; of several outputs, each has its title, too.
+    """
     from hpcflow.reference.outputs import schema_name
 
-    document = json.loads(output)
-    command = _command(args)
-    is_error = set(document) == {"format", "error"}
-    name = "error.schema.json" if is_error else schema_name(command)
-    wrong = jsonschema.exceptions.best_match(_validator(name).iter_errors(document))
-    assert wrong is None, f"hpcflow {command}: {wrong.json_path}: {wrong.message[:2000]}"
-    if not is_error:
-        seen.add(command)
-    return document
+    schema = json.loads((FOLDER / schema_name(command)).read_text(encoding="utf-8"))
+    several = schema.pop("anyOf", None)
+    named = {command: schema}
+    if several is not None:
+        named = {f"{command}: {each['title']}": {**schema, **each} for each in several}
+    return {name: jsonschema.Draft202012Validator(each) for name, each in named.items()}
 
 
 def _command(args: Sequence[str | Path]) -> str:
@@ -146,8 +181,3 @@ def _command(args: Sequence[str | Path]) -> str:
     names = {name for name, _ in commands()}
     two = " ".join(map(str, args[:2]))
     return two if two in names else str(args[0])
-
-
-@cache
-def _validator(name: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(json.loads((FOLDER / name).read_text(encoding="utf-8")))

@@ -59,7 +59,7 @@ class Unknown:
 
 @dataclass
 class Audit:
-    """What was found.
+    """What an audit of the bills has found.
 
     Attributes:
         checked: bills that were recomputed.

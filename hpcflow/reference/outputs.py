@@ -92,8 +92,11 @@ def _imported_for_types(module: types.ModuleType) -> dict[str, Any]:
 def _document(title: str, outputs: Sequence[Any]) -> dict[str, Any]:
     """Return the schema of a document that is one of ``outputs``."""
     builder = _Builder()
-    documents = [builder.fields(output, is_document=True) for output in outputs]
-    body = documents[0] if len(documents) == 1 else {"anyOf": documents}
+    documents = {each.__name__: builder.fields(each, is_document=True) for each in outputs}
+    if len(documents) == 1:
+        (body,) = documents.values()
+    else:
+        body = {"anyOf": [{"title": name, **each} for name, each in documents.items()]}
     defs = {"$defs": dict(sorted(builder.defs.items()))} if builder.defs else {}
     return {"$schema": DRAFT, "title": title, **body, **defs}
 

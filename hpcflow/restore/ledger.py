@@ -48,7 +48,7 @@ _MAX_RUN_BYTES: Final = 1 << 30
 
 @dataclass
 class FromStore:
-    """What came of it.
+    """What reading a store has put into the ledger.
 
     Attributes:
         runs: ids of the runs that were read.

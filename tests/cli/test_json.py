@@ -12,10 +12,11 @@ import pytest
 
 from hpcflow.cli.output import FORMAT
 from hpcflow.reference.outputs import commands, json_option_of, output_schemas, schema_name
+from hpcflow.testing.cluster import poll
 from tests.cli.cluster import ClusterDesk
 from tests.cli.desk import Desk
-from tests.cli.test_sweep_command import CONFIG, SWEEP, TRAIN, until_over
-from tests.json_output import FOLDER, HELD_BY, checked
+from tests.cli.test_sweep_command import CONFIG, SWEEP, TRAIN
+from tests.json_output import FOLDER, HELD_BY, checked, outputs_of
 from tests.sites.test_detect_and_check import DEV
 
 SCHEMAS = output_schemas()
@@ -30,8 +31,9 @@ def test_every_command_with_json_has_a_schema_and_no_schema_is_left_over() -> No
         assert flags == [json_option_of(command)] * len(flags), f"{name}: use json_option"
 
 
-def test_every_command_with_json_is_held_against_its_schema_by_a_test() -> None:
-    assert sorted(chain(*HELD_BY.values())) == sorted(WITH_JSON)
+def test_every_output_of_a_command_is_held_against_its_schema_by_a_test() -> None:
+    outputs = chain.from_iterable(map(outputs_of, [*WITH_JSON, "error"]))
+    assert sorted(chain(*HELD_BY.values())) == sorted(outputs)
     for test in HELD_BY:
         file, name = test.split("::")
         assert f"def {name}(" in (FOLDER.parents[2] / "tests" / file).read_text(), test
@@ -84,6 +86,12 @@ def test_a_run_and_its_logs(desk: Desk) -> None:
     assert desk.json("ls")["runs"][0]["number_of_attempts"] == 1
 
 
+def test_a_run_that_is_sent_again(desk: Desk) -> None:
+    assert desk.json("run", desk.config("small", "exit 75"), "--wait", code=1)["attempt"] == 1
+    assert desk.json("resume", "small")["attempt"] == 2
+    assert desk.json("wait", "small", code=1)["number_of_attempts"] == 2
+
+
 def test_budgets(desk: Desk) -> None:
     budget = desk.json("budget", "set", "project:tests", "--hard", "5", "--per", "month")
     assert desk.json("budget", "ls") == {"format": FORMAT, "budgets": [_without(budget, "format")]}
@@ -100,7 +108,13 @@ def test_a_sweep_that_is_stopped_and_resumed(desk: Desk) -> None:
     assert desk.json("sweep", "stop", "quick")["rounds"] == []
     assert desk.json("sweep", "resume", "quick")["round"]["sweep_id"]
     desk.json("sweep", "tick")
-    until_over(desk)
+
+    def over() -> bool:
+        for round_ in desk.say("daemon", "--once", "--json").splitlines():
+            checked(["daemon"], round_)
+        return bool(desk.json("sweep", "status", "quick")["state"] == "over")
+
+    poll(over, 300, lambda: desk.say("sweep", "status", "quick"))
     trials = desk.json("sweep", "export", "quick")["trials"]
     assert len(trials) == 5
     assert desk.json("sweep", "trials", "quick")["trials"] == trials
