@@ -21,6 +21,7 @@ class Checks(TypedDict):
 
     checks: list[Check]
 
+
 _COLUMNS: Final = (
     Column("CHECK"),
     Column("LEVEL"),

@@ -62,7 +62,6 @@ class DetectedSite(TypedDict):
     text: str
 
 
-
 @click.group("site", short_help="List, show, check and detect clusters.")
 def command() -> None:
     """List, show and check the site files of clusters, and write one for a new cluster."""
