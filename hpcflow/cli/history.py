@@ -171,7 +171,9 @@ def _is_after(entry: Entry, ended_at: datetime | None) -> bool:
 def _started(chapter: Chapter) -> str:
     nodes = f" on {', '.join(chapter.nodes)}" if chapter.nodes else ""
     waited = "" if chapter.waited_s is None else f", waited {format_duration(chapter.waited_s)}"
-    return f"started{nodes}{waited}"
+    step = chapter.resumed_from_train_step
+    resumed = "" if step is None else f", from the checkpoint of train step {step}"
+    return f"started{nodes}{waited}{resumed}"
 
 
 def _end(chapter: Chapter) -> str:

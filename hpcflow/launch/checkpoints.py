@@ -196,7 +196,7 @@ def survey(run_dir: RunDir) -> Survey:
     held = {step: f"attempt {row.attempt} resumes from it" for row in live for step in _from(row)}
     for result in run.results:
         held.setdefault(result.train_step, RESULT)
-    for step in _steps_of(row.final_model):
+    for step in steps_of(row.final_model):
         held.setdefault(step, "the final model")
     found: list[Found] = []
     hidden: list[Hidden] = []
@@ -407,11 +407,12 @@ def _remove(leftover: Hidden) -> None:
 
 def _from(row: AttemptRow) -> Iterator[int]:
     """The train step of what an attempt resumes from: as it was sent, and as it says itself."""
-    yield from _steps_of(row.resume_from)
-    yield from _steps_of(row.journal.get("intended", {}).get("resume_from"))
+    yield from steps_of(row.resume_from)
+    yield from steps_of(row.journal.get("intended", {}).get("resume_from"))
 
 
-def _steps_of(path: str | None) -> Iterator[int]:
+def steps_of(path: str | None) -> Iterator[int]:
+    """Yield the train step of a checkpoint that is named by its path in the run directory."""
     parts = PurePosixPath(path or "").parts
     if len(parts) >= 2 and parts[0] == "checkpoints" and NAMES.fullmatch(parts[1]):
         yield int(parts[1])

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpcflow.clock import from_text
+from hpcflow.launch.checkpoints import steps_of
 from hpcflow.ledger.rows import AttemptRow
 from hpcflow.model.journal import (
     BeginLifted,
@@ -39,6 +40,7 @@ class Chapter:
 
     Attributes:
         how: its job came to be: as in the journal's `submitted`.
+        resumed_from_train_step: that of the checkpoint with which it began.
         waited_s: from its submission to its start, or from the end before it, if it was a standby.
         trained_at: when training began.
         ran_s: from its start to its end.
@@ -62,6 +64,7 @@ class Chapter:
     ended_at: datetime | None
     waited_s: float | None
     ran_s: float | None
+    resumed_from_train_step: int | None
     began_at_train_step: int | None
     reached_train_step: int | None
     checkpoint_train_step: int | None
@@ -191,6 +194,7 @@ def _chapter(row: AttemptRow, before: Chapter | None) -> Chapter:
         ended_at=row.ended_at,
         waited_s=_between(_waits_since(row, before), row.started_at),
         ran_s=_between(row.started_at, row.ended_at),
+        resumed_from_train_step=next(steps_of(row.resume_from), None),
         began_at_train_step=began,
         reached_train_step=reached,
         checkpoint_train_step=saved,

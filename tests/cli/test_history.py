@@ -12,6 +12,7 @@ from tests.requeue.test_history import FIRST, RECORDS, at, attempt, decided
 
 STALLED = attempt(1, 0, 5, 2021, cause="stalled", trained=10, began_at=0, train_step=130, saved=100)
 RUNNING = attempt(2, 2063, 2070, trained=2085, began_at=100, train_step=110)
+RUNNING.resume_from = "checkpoints/000000100"
 
 
 def test_the_timeline_fits_80_columns_and_tells_each_thing_once_with_its_time() -> None:
@@ -32,7 +33,8 @@ def test_the_timeline_fits_80_columns_and_tells_each_thing_once_with_its_time() 
 2026-03-01 12:34:22  resubmit (go_on): attempt 1 ended as stalled
 2026-03-01 12:34:23  attempt 2: job 4712 submitted
 2026-03-01 12:34:24    start now
-2026-03-01 12:34:30    started on n1, waited 7s
+2026-03-01 12:34:30    started on n1, waited 7s, from the checkpoint of train
+                         step 100
 2026-03-01 12:34:30    cancel requested by grace
 2026-03-01 12:34:40    resumed by ada
 2026-03-01 12:34:45    training again, 1m 04s after the end before
