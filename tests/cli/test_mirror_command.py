@@ -230,7 +230,7 @@ def test_a_url_that_is_none(desk: Desk, mirror: str, wrong: str) -> None:
 @pytest.mark.usefixtures("home")
 def test_a_run_says_only_where_to_and_the_site_says_how(desk: Desk) -> None:
     said = desk.error("run", desk.config("digits", "true"), "--set", "mirror.url=s3://lab/a")
-    assert "error: --set mirror: expected a text, got a mapping\n" in said
+    assert "error: --set mirror: expected a text, got a mapping; write it like `mirror: " in said
 
 
 @pytest.mark.usefixtures("home")

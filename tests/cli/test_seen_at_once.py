@@ -103,7 +103,7 @@ def test_ls_finds_by_user_project_sweep_name_time_and_sorts(desk: Desk, home: Pa
     assert listed(desk, "--sort", "state")[-1] == "run-b"
     assert [each["name"] for each in desk.json("ls", "--limit", "1")["runs"]] == ["run-c"]
     assert desk.say("ls", "--user", "nobody-of-this-name") == "no runs that match\n"
-    assert "expected so long ago" in desk.error("ls", "--since", "soon")
+    assert "expected an age such as 30d" in desk.error("ls", "--since", "soon")
 
 
 def test_trials_are_listed_when_asked_for(desk: Desk, home: Path) -> None:

@@ -162,7 +162,7 @@ def test_the_line_goes_when_no_sweep_is_under_way(
     desk: Desk, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.say("sweep", "install", "--yes")
-    assert "no sweep is under way" in desk.error("sweep", "install", "--yes", code=0)
+    assert "no sweep is active" in desk.error("sweep", "install", "--yes", code=0)
     said = tick_of_the_line(desk, monkeypatch)
     assert said.count("\n") == 1
     assert "no sweep is under way: the line in the crontab is removed" in said

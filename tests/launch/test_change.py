@@ -154,7 +154,7 @@ def test_a_completed_run_is_extended_once_wherever_that_was_killed(
         if not killer.has_struck:
             break
         if again is None and read_run(run_dir) == before:
-            with pytest.raises(InputError, match="there is nothing to go on with"):
+            with pytest.raises(InputError, match="is completed"):
                 desk.resume(run_dir)
             continue
         desk.resume(run_dir, overrides=[again] if again else [])
