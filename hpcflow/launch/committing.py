@@ -20,8 +20,9 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, StorageError, words_for
 from hpcflow.launch.price import amounts_of
 from hpcflow.model.from_store import own_bills
-from hpcflow.model.journal import BILL_TRIES, Accounted, Submitted
+from hpcflow.model.journal import Accounted, Submitted
 from hpcflow.model.run import Run
+from hpcflow.model.state import BILL_TRIES
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site
 from hpcflow.storage import journal

@@ -17,8 +17,14 @@ from hpcflow.ledger.fold import AttemptFold, RunFold, clean
 from hpcflow.ledger.rows import AttemptRow, PartRow, RunRow
 from hpcflow.ledger.waste import waste_of
 from hpcflow.model import lost_journal
-from hpcflow.model.journal import BILL_TRIES
-from hpcflow.model.state import STANDBY_WAITS, AttemptState, Cause, RunState, run_state_after
+from hpcflow.model.state import (
+    BILL_TRIES,
+    STANDBY_WAITS,
+    AttemptState,
+    Cause,
+    RunState,
+    run_state_after,
+)
 
 if TYPE_CHECKING:
     from hpcflow.model.run import Run

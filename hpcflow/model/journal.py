@@ -233,10 +233,6 @@ class BillPart(BaseModel):
     on_demand_usd: Amount | None = None
 
 
-#: How often accounting is asked for a bill; then the last one stands.
-BILL_TRIES: Final = 9
-
-
 class Accounted(_Record):
     """What attempt ``attempt`` took, and what that costs by the prices of its time.
 

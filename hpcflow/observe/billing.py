@@ -12,9 +12,9 @@ from hpcflow.launch.price import usage_of
 from hpcflow.ledger.rows import DueBill
 from hpcflow.model.from_store import is_own_word, own_records
 from hpcflow.model.ids import parse_job_name, sluid_number
-from hpcflow.model.journal import BILL_TRIES, Accounted, Ended, JournalRecord
+from hpcflow.model.journal import Accounted, Ended, JournalRecord
 from hpcflow.model.run import Run
-from hpcflow.model.state import AttemptState
+from hpcflow.model.state import BILL_TRIES, AttemptState
 from hpcflow.model.usage import Usage
 from hpcflow.observe.bill_words import bill_of_record, bill_words, key_of, parts_of, together
 from hpcflow.observe.resized import is_resized, rest_of
