@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.documents.document import Document, KeyPath
@@ -53,7 +54,8 @@ def _candidates(value: Any) -> Iterator[Any]:
     elif isinstance(value, bool):
         yield str(value).lower()
     elif isinstance(value, str):
-        yield read_plain(value)
+        with suppress(ValueError):  # its digits are too many for a number
+            yield read_plain(value)
         words = _split(value)
         # Options of a program are several words; a line of bash is one.
         yield from (words, [value]) if value.startswith("-") else ([value], words)

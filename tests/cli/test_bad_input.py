@@ -62,6 +62,10 @@ def changed(old: str, new: str) -> str:
         (changed("name: small", "nmae: small"), ["config.yaml:1", "nmae", "name"]),
         (changed("10m", "5m\n  partition: short"), ["resources.time_limit", "short"]),
         (
+            changed("script: train.py", f"script: train.py\nargs: '{'9' * 400}'"),
+            ["config.yaml:3", "args", "expected a list, got the text"],
+        ),
+        (
             changed("nodes: 1", "sbatch: {reservation: x, mem: 1G}"),
             ["config.yaml:4", "resources.sbatch.mem", "resources.mem"],
         ),
