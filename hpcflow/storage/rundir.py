@@ -71,8 +71,9 @@ def create_run(
     """Make the directory of ``run`` and enter it into ``home``: wholly, or not at all.
 
     It is built under a name that no reader looks at, put on the disk, and renamed. Killed in
-    between, it leaves a hidden ``.<run_id>.<random>.tmp``, which a later run of the project removes
-    after a week, or a directory that no home knows; nothing was sent for either.
+    between, it leaves a hidden ``.<run_id>.<random>.tmp``, or a directory that no home knows;
+    nothing was sent for either. The first, which may hold a copied checkpoint, is removed after a
+    week by the next run of the project that starts from one.
 
     Args:
         run: what to freeze; ``run.run_dir`` says where.
@@ -113,7 +114,8 @@ def create_run(
         if isinstance(error, OSError):
             raise _scratch_error(final, error) from error
         raise
-    remove_leftovers(final.parent)
+    if start is not None:  # where copies lie that are large; to look takes longer with each run
+        remove_leftovers(final.parent)
     return RunDir(final)
 
 

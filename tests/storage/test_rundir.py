@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import InputError, ScratchError, StorageError
-from hpcflow.model.run import code_place
+from hpcflow.model.run import Run, code_place
 from hpcflow.storage import runtime_copy
 from hpcflow.storage.code_snapshot import CodeFile, CodeTree, remove_unused
 from hpcflow.storage.layout import Home, RunDir
@@ -313,7 +313,11 @@ def test_what_a_killed_process_left_on_scratch_is_removed_after_a_week(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, code = Home(tmp_path / "home"), CodeTree({"a.py": CodeFile(b"1")}, {}, is_private=False)
-    starting = make_run(tmp_path / "s").model_copy(update={"begins_from": "start/000000000"})
+
+    def again() -> Run:
+        return make_run(tmp_path / "s").model_copy(update={"begins_from": "start"})
+
+    starting = again()
     folder = Path(starting.run_dir).parent
 
     def die(start: Path) -> None:
@@ -328,12 +332,12 @@ def test_what_a_killed_process_left_on_scratch_is_removed_after_a_week(
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     (half,) = folder.iterdir()
     place, now_s = code_place(folder.parent, code.digest), time.time()
-    create_run(make_run(tmp_path / "s"), home)
+    create_run(again(), home, start=Path.mkdir)
     assert half.exists(), "it may be made at this moment"
     monkeypatch.setattr(time, "time", lambda: now_s + 8 * 86400)
     remove_unused(place.parent)
     assert place.exists(), "what was left refers to it"
-    create_run(make_run(tmp_path / "s"), home)
+    create_run(again(), home, start=Path.mkdir)
     assert not half.exists()
     assert len(list(folder.iterdir())) == 2, "the runs stay"
     monkeypatch.setattr(time, "time", lambda: now_s + 16 * 86400)
