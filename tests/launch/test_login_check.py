@@ -1,5 +1,5 @@
 """What the login node can tell about a run before it waits in a queue: real environments, real
-shells; only ``module`` and ``conda`` are small functions, as no test machine has them."""
+shells; only ``module`` and ``conda`` are small functions, for which a test says what there is."""
 
 from __future__ import annotations
 
