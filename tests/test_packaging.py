@@ -196,7 +196,6 @@ def test_no_link_in_the_documentation_is_dead_in_an_installation(shared: Shared)
     assert dead == []
 
 
-@pytest.mark.skipif(not LMOD.exists(), reason="needs Lmod: make packages")
 @pytest.mark.parametrize(
     ("source", "name"), [("hpcflow.lua", f"{__version__}.lua"), ("hpcflow.tcl", __version__)]
 )

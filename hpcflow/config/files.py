@@ -42,7 +42,7 @@ def _check_script(path: str, document: Document) -> None:
     """Refuse a line of several words, which names no file: a command, or arguments behind it."""
     folder, name = os.path.split(path)
     words = name.split()
-    if len(words) < 2 or os.path.exists(path):  # noqa: PTH110 - a path as text
+    if len(words) < 2 or os.path.exists(path):  # noqa: PTH110 - Path raises for a long name
         return
     is_script = os.path.isfile(os.path.join(folder, words[0]))  # noqa: PTH113, PTH118 - as above
     raise SpecError(
@@ -59,7 +59,7 @@ def _check_no_value(variable: str, path: str, document: Document, key_path: KeyP
     """Refuse the value of a secret in place of the name of its file, without showing it."""
     name = os.path.basename(path)  # noqa: PTH119 - a path as text
     is_word = name.isalnum() and not name.isalpha() and len(name) >= _LEAST_SECRET
-    if not is_word or os.path.exists(path):  # noqa: PTH110 - a path as text
+    if not is_word or os.path.exists(path):  # noqa: PTH110 - Path raises for a long name
         return
     raise SpecError(
         "names no file; is it the value itself? Then it would stand in run.json",

@@ -107,9 +107,10 @@ def _example_of(field: FieldInfo) -> Any:
         required = dict([*required.items()][:1])
     if not required or None in required.values():
         return None
+    value: Any = required
     for step in reversed(steps):
-        required = {"NAME": required} if step == "value" else [required]  # type: ignore[assignment]
-    return required
+        value = {"NAME": value} if step == "value" else [value]
+    return value
 
 
 def _plain(value: Any) -> Any:

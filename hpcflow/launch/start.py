@@ -113,7 +113,7 @@ def find_start(text: str, *, site: Site, settings: Settings, clock: Clock) -> St
         StorageError, MirrorError: it is torn, or cannot be read.
     """
     start = wanted(text)
-    if start.is_path and os.path.isdir(text):  # noqa: PTH112 - `@` may be in its name
+    if start.is_path and os.path.isdir(text):  # noqa: PTH112 - Path raises for a long name
         start = Wanted(text)
     if start.is_url:
         options = Options(endpoint_url=endpoint_of(start.place, site, settings))
