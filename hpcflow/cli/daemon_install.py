@@ -32,7 +32,7 @@ class Installed(TypedDict):
 
 
 class Uninstalled(TypedDict):
-    """What was taken away; the keys are ways to install."""
+    """What was removed; the keys are ways to install."""
 
     removed: dict[str, str]
     errors: dict[str, ErrorJson]

@@ -136,7 +136,7 @@ def _require_effect(
     if is_cancelled(records) or (scancel_counts and _was_ended_by_hand(records)):
         raise InputError(
             f"run {run_id} was cancelled, and nothing is sent after it",
-            next_action=f"send it again: hpcflow resume {run_id}",
+            next_action=f"resubmit it: hpcflow resume {run_id}",
         )
 
 

@@ -149,7 +149,7 @@ class Session:
             return  # the reader of the file says what is wrong
         raise InputError(
             f"{run_id} is a run, and this command takes the config of one",
-            next_action=f"send it again: hpcflow resume {run_id}; or see it: hpcflow show {run_id}",
+            next_action=f"resubmit it: hpcflow resume {run_id}; or see it: hpcflow show {run_id}",
         )
 
     def chooser(self, site: Site, name: str | None, *, ignored_jobs: Sequence[str] = ()) -> Chooser:

@@ -288,7 +288,7 @@ COMMANDS: Final = [
           "run config.yaml --set resources.nodes=2"),
     Typed("run config.yaml --dryrun", "Did you mean '--dry-run'?", "run config.yaml --dry-run"),
     Typed("run confg.yaml", "did you mean config.yaml?", "run config.yaml"),
-    Typed("run {live}", "→ send it again: hpcflow resume", "show {live}"),
+    Typed("run {live}", "→ resubmit it: hpcflow resume", "show {live}"),
     Typed("run sweep.yaml", "the file of a sweep", "sweep start sweep.yaml --dry-run"),
     Typed("run mine.yaml", "a site file", "site show mine.yaml"),
     Typed("run config.yaml --site config.yaml", "the config of a run",
