@@ -141,7 +141,7 @@ def held_run(
         {
             "record": "intended",
             "attempt": 1,
-            "job_name": f"hpcflow:{run.run_id}:1",
+            "job_name": f"{run.run_id}:1",
             "scheduler": "local",
         },
         {"record": "submitted", "attempt": 1, "job_id": "7"},

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from hpcflow.costs.strays import PREFIX, Stray, strays
+from hpcflow.costs.strays import Stray, is_of_hpcflow, strays
 from hpcflow.errors import HpcflowError, SchedulerUnavailable
 from hpcflow.ledger.derive import bill_parts
 from hpcflow.ledger.rows import BilledRow, DueBill, PartRow
@@ -151,7 +151,7 @@ def _begin(dues: Sequence[DueBill], now: datetime) -> datetime:
 
 def _ask(dues: Sequence[DueBill], scheduler: Scheduler, since: datetime) -> list[JobInfo]:
     ids = [each.attempt.job_id or "" for each in dues]
-    told = scheduler.accounting(ids, since - _MARGIN, name_prefix=PREFIX)
+    told = scheduler.accounting(ids, since - _MARGIN, is_named=is_of_hpcflow)
     if dues and not told:
         raise SchedulerUnavailable("accounting has no record of these jobs, or is not set up")
     return told

@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.ledger.rows import JobRow
-from hpcflow.model.ids import parse_job_name
+from hpcflow.model.ids import is_array_name, parse_job_name
 from hpcflow.model.state import AttemptState
 from hpcflow.observe.resized import lives_of, rest_of
 from hpcflow.schedulers.base import JobInfo
 
-#: How the names of all jobs begin that hpcflow, or a wrapper of its, sends.
-PREFIX: Final = "hpcflow"
-#: Jobs with such a name are runs, or were to be; others are hpcflow's own: daemon, mirror, rounds.
-_OF_RUNS: Final = ("hpcflow:", "hpcflow-array:", "hpcflow-by-hand")
+#: How the names of all jobs begin that are hpcflow's own: daemon, mirror, rounds.
+_OWN: Final = "hpcflow-"
+#: The jobs that sbatch/train.sbatch is.
+_BY_HAND: Final = "hpcflow-by-hand"
 _Key = tuple[str, str]
 
 
@@ -36,6 +36,19 @@ class Stray:
     run_id: str | None
     why: str
     is_helper: bool = False
+
+
+def is_of_hpcflow(job_name: str) -> bool:
+    """Whether a job of this name was submitted by hpcflow, or by a script of its."""
+    return job_name.startswith(_OWN) or _is_of_run(job_name)
+
+
+def _is_of_run(job_name: str) -> bool:
+    return (
+        parse_job_name(job_name) is not None
+        or is_array_name(job_name)
+        or job_name.startswith(_BY_HAND)
+    )
 
 
 def strays(told: Iterable[JobInfo], jobs: Iterable[JobRow]) -> list[Stray]:
@@ -59,7 +72,7 @@ def strays(told: Iterable[JobInfo], jobs: Iterable[JobRow]) -> list[Stray]:
         name, (number, _, component) = job.job_name.strip(), job.job_id.partition("+")
         if (number, name) not in attempts:
             is_renamed = (number, job.submitted_at) in submitted
-            if is_renamed or not name.startswith(PREFIX):
+            if is_renamed or not is_of_hpcflow(name):
                 continue
         if job.elapsed_s and (job.state is AttemptState.ENDED or job.ended_at is not None):
             (parts if component else records)[number, name].append(job)
@@ -91,7 +104,7 @@ def _stray(job: JobInfo, is_known: bool, runs: set[str]) -> Stray:
     name = job.job_name.strip()
     named = parse_job_name(name)
     run_id = named[0] if named is not None else None
-    if not is_known and not name.startswith(_OF_RUNS):
+    if not is_known and not _is_of_run(name):
         return Stray(job, None, "a job of hpcflow itself", is_helper=True)
     if is_known:
         return Stray(job, run_id, "a life of its job that is no attempt")

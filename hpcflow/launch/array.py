@@ -40,12 +40,11 @@ from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import Plan
 from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, is_stillborn, last_attempt
-from hpcflow.model.ids import job_name
+from hpcflow.model.ids import array_name, job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
 from hpcflow.model.requests import is_held
 from hpcflow.rendering.array import common_directives, render_array
 from hpcflow.rendering.integrity import make_integrity_check
-from hpcflow.schedulers.arrays import array_name
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings
 from hpcflow.storage import journal

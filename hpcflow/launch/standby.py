@@ -23,7 +23,6 @@ from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import require_journal
 from hpcflow.launch.submission import LastAttempt, read_claim
 from hpcflow.model.from_store import own_mem_mb
-from hpcflow.model.ids import job_name
 from hpcflow.model.journal import JournalRecord, Standby, Submitted, Withdrawn
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
@@ -202,8 +201,8 @@ def discard(
     if last.standby is not None and last.has_standby:
         if last.standby.job_id is not None:
             shown = scheduler.queue() if queue is None else queue
-            name = job_name(run_dir.path.name, last.standby.number)
-            end_jobs({last.standby.job_id: name}, shown, scheduler)
+            assert last.standby.intent is not None
+            end_jobs({last.standby.job_id: last.standby.intent.job_name}, shown, scheduler)
         write_off(run_dir, last, clock, why)
     return None
 

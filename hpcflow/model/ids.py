@@ -11,7 +11,11 @@ from typing import Final
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _NAME: Final = re.compile(NAME_PATTERN, re.ASCII)
 _RUN_ID: Final = re.compile(rf"{NAME_PATTERN}-\d{{8}}-[a-z2-7]{{8}}", re.ASCII)
-_JOB_NAME: Final = re.compile(rf"hpcflow:({_RUN_ID.pattern}):(\d{{1,6}})", re.ASCII)
+#: Until 2026-11 the names of jobs began with ``hpcflow:``, of arrays with ``hpcflow-array:``.
+_JOB_NAME: Final = re.compile(rf"(?:hpcflow:)?({_RUN_ID.pattern}):(\d{{1,6}})", re.ASCII)
+_ARRAY_NAME: Final = re.compile(
+    rf"{_RUN_ID.pattern}:array:\d{{1,6}}|hpcflow-array:{_RUN_ID.pattern}:\d{{1,6}}", re.ASCII
+)
 
 #: Of a SLUID, such as ``sEKNKTV3WPV500``: an s, and the base32 of Crockford.
 _SLUID: Final = re.compile(r"s([0-9A-HJKMNP-TV-Z]{13})", re.ASCII)
@@ -54,14 +58,27 @@ def make_run_id(name: str, created_at: datetime, random_bytes: bytes) -> str:
 
 
 def job_name(run_id: str, attempt: int) -> str:
-    """The Slurm job name of an attempt: unique for all time, so that a job can be found by it."""
-    return f"hpcflow:{run_id}:{attempt}"
+    """The Slurm job name of an attempt: unique for all time, so that a job can be found by it.
+
+    It begins with the run's name, for squeue shows few characters of it.
+    """
+    return f"{run_id}:{attempt}"
 
 
 def parse_job_name(text: str) -> tuple[str, int] | None:
     """Run id and attempt from a job name; None when hpcflow did not make it."""
     match = _JOB_NAME.fullmatch(text)
     return (match[1], int(match[2])) if match else None
+
+
+def array_name(sweep_id: str, number: int) -> str:
+    """The Slurm job name of an array of runs: unique for all time, and that of no attempt."""
+    return f"{sweep_id}:array:{number}"
+
+
+def is_array_name(text: str) -> bool:
+    """Whether ``text`` is the job name of an array of runs."""
+    return _ARRAY_NAME.fullmatch(text) is not None
 
 
 def sluid_number(text: object) -> int | None:

@@ -18,7 +18,6 @@ from hpcflow.launch.standby import adopt, end_jobs, give_up, send_standby, write
 from hpcflow.launch.submission import LastAttempt
 from hpcflow.ledger.derive import STANDBY_DUE, STANDBY_WANTED
 from hpcflow.ledger.rows import Known
-from hpcflow.model.ids import job_name
 from hpcflow.model.run import Run
 from hpcflow.projection import catch_up
 from hpcflow.requeue.behind import is_behind, nobody_sends
@@ -74,6 +73,7 @@ class _Doomed:
     run_dir: RunDir
     number: int
     job_id: str
+    job_name: str
     why: str
 
 
@@ -197,9 +197,10 @@ class _Round:
             if self._is_silent(run.site):
                 return
             standby = self._settled(run_dir, last, run.site, lock)
-        if standby is not None:
+        if standby is not None and standby.intent is not None:
+            name = standby.intent.job_name
             self._doomed[run.site].append(
-                _Doomed(run_dir, standby.number, standby.job_id or "", decision.why)
+                _Doomed(run_dir, standby.number, standby.job_id or "", name, decision.why)
             )
 
     def _settled(
@@ -217,7 +218,7 @@ class _Round:
         """One scancel for all. Who cannot be cancelled now is told the next time, or leaves."""
         is_told = False
         with self._troubles.of(doomed[0].run_dir.path.name, site):
-            jobs = {each.job_id: job_name(each.run_dir.path.name, each.number) for each in doomed}
+            jobs = {each.job_id: each.job_name for each in doomed}
             end_jobs(jobs, self._queue(site), self._around.connect(site))
             is_told = True
         for each in doomed if is_told else ():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, Scheduler, SubmitRequest
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 
 #: Name of an array -> the job names of the attempts that its tasks are, in order.
 Arrays = Mapping[str, Sequence[str]]
-
-_BEGIN: Final = "hpcflow-array:"
-
-
-def array_name(sweep_id: str, number: int) -> str:
-    """The job name of an array: unique for all time, and that of no attempt."""
-    return f"{_BEGIN}{sweep_id}:{number}"
 
 
 class ArrayScheduler:
@@ -85,14 +78,12 @@ class ArrayScheduler:
         since: datetime,
         *,
         job_names: Sequence[str] = (),
-        name_prefix: str | None = None,
+        is_named: Callable[[str], bool] | None = None,
     ) -> list[JobInfo]:
         arrays = self._arrays()
         homes = {home for name in job_names for home in _arrays_of(name, arrays)}
         asked = dict.fromkeys([*job_names, *sorted(homes)])
-        told = self._inner.accounting(
-            job_ids, since, job_names=list(asked), name_prefix=name_prefix
-        )
+        told = self._inner.accounting(job_ids, since, job_names=list(asked), is_named=is_named)
         strangers = homes - set(job_names)
         wanted_ids, wanted_names = frozenset(job_ids), frozenset(job_names)
         found: list[JobInfo] = []
@@ -105,7 +96,7 @@ class ArrayScheduler:
                 for each in self._shown([job])
                 if each.job_id in wanted_ids
                 or each.job_name in wanted_names
-                or (name_prefix is not None and each.job_name.startswith(name_prefix))
+                or (is_named is not None and is_named(each.job_name))
             ]
         return found
 

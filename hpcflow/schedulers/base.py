@@ -8,7 +8,7 @@ scheduler, implement :class:`Scheduler` and run that suite.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -155,13 +155,13 @@ class Scheduler(Protocol):
         since: datetime,
         *,
         job_names: Sequence[str] = (),
-        name_prefix: str | None = None,
+        is_named: Callable[[str], bool] | None = None,
     ) -> list[JobInfo]:
         """One batched question to accounting, duplicates (requeues) included, oldest first.
 
-        What is told is of jobs that have one of these ids or one of these names, or whose name
-        begins with the prefix, and that were submitted since then; with a prefix also of those
-        that were submitted before, and ran since then. A site that has no accounting answers with
+        What is told is of jobs that have one of these ids or one of these names, and that were
+        submitted since then; with ``is_named`` also of those for whose name it is true, even if
+        they were submitted before and ran since then. A site that has no accounting answers with
         nothing: nobody knows more than the queue.
 
         Raises:

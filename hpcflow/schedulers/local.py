@@ -13,7 +13,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -110,14 +110,14 @@ class LocalScheduler:
         since: datetime,
         *,
         job_names: Sequence[str] = (),
-        name_prefix: str | None = None,
+        is_named: Callable[[str], bool] | None = None,
     ) -> list[JobInfo]:
         jobs = [
             job
             for job in local_jobs.infos(self._jobs())
             if job.job_id in job_ids
             or job.job_name in job_names
-            or (name_prefix is not None and job.job_name.startswith(name_prefix))
+            or (is_named is not None and is_named(job.job_name))
         ]
         return _since(jobs, since)
 

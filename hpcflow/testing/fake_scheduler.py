@@ -16,7 +16,7 @@ What a user may use, and what stands before a job, is in :mod:`hpcflow.testing.f
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -147,7 +147,7 @@ class FakeScheduler(FakeOutlook):
         since: datetime,
         *,
         job_names: Sequence[str] = (),
-        name_prefix: str | None = None,
+        is_named: Callable[[str], bool] | None = None,
     ) -> list[JobInfo]:
         self._advance()
         self.calls.append("accounting")
@@ -164,8 +164,8 @@ class FakeScheduler(FakeOutlook):
                     and (job.job_id.partition("+")[0] in job_ids or job.job_name in job_names)
                 )
                 or (
-                    name_prefix is not None
-                    and job.job_name.startswith(name_prefix)
+                    is_named is not None
+                    and is_named(job.job_name)
                     and (job.ended_at is None or job.ended_at >= since)
                 )
             ),

@@ -67,7 +67,7 @@ class SchedulerContract:
         self, directory: Path, body: str, *, lines: str = "", lock_fd: int | None = None
     ) -> SubmitRequest:
         """A job with a name of its own."""
-        job_name = f"hpcflow:contract-20260101-{secrets.token_hex(4)}:1"
+        job_name = f"contract-20260101-{secrets.token_hex(4)}:1"
         folder = directory / job_name.replace(":", "-")
         folder.mkdir(mode=0o777)
         folder.chmod(0o777)
@@ -246,9 +246,9 @@ class SchedulerContract:
         assert [job.job_id for job in scheduler.accounting([], since, job_names=names)] == ids[1:]
         both = scheduler.accounting([second.job_id], since, job_names=names)
         assert [job.job_id for job in both] == [first.job_id, second.job_id]
-        begin_so = scheduler.accounting([first.job_id], since, name_prefix=jobs[1].job_name[:-1])
-        assert [job.job_id for job in begin_so] == [first.job_id, second.job_id]
-        assert scheduler.accounting([], since, name_prefix="no job is called so") == []
+        so_named = scheduler.accounting([first.job_id], since, is_named=jobs[1].job_name.__eq__)
+        assert [job.job_id for job in so_named] == [first.job_id, second.job_id]
+        assert scheduler.accounting([], since, is_named="no job is called so".__eq__) == []
 
     def _told(self, scheduler: Scheduler, ids: list[str], since: datetime) -> list[JobInfo]:
         """Accounting's word, once it has heard of the end: it lags behind."""

@@ -120,7 +120,7 @@ def _spans(user: User) -> list[tuple[float, float]]:
     found = []
     for line in out.splitlines():
         name, begin, end = line.rsplit("|", 2)
-        if name.startswith("hpcflow:slots-t"):
+        if name.startswith("slots-t"):
             found.append(
                 (
                     datetime.fromisoformat(begin).timestamp(),

@@ -72,7 +72,7 @@ def test_dry_run_and_render_create_nothing(desk: Desk, home: Path) -> None:
     config = desk.config("thought", "true")
     plan = desk.json("run", config, "--dry-run")
     script = desk.say("render", config)
-    ids = plan["run_id"], script.split("hpcflow:")[1].split(":")[0]
+    ids = plan["run_id"], script.split("--job-name=")[1].split(":")[0]
     assert plan["script"].replace(ids[0], "ID") == script.replace(ids[1], "ID")
     assert not (home / "runs").exists()
 

@@ -12,6 +12,7 @@ import pytest
 from hpcflow.costs.audit import Audit, audit
 from hpcflow.errors import SiteError
 from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.model.ids import parse_job_name
 from hpcflow.model.usage import Usage
 from hpcflow.schedulers.base import SubmitRequest
 from hpcflow.sites.schema import Site
@@ -150,8 +151,8 @@ def sent_by_nobody(desk: Watched, name: str, hours: float = 1) -> str:
 
 
 def test_jobs_of_hpcflows_that_no_run_knows_are_listed_with_one_question(desk: Watched) -> None:
-    (row,) = [job for job in desk.slurm.queue() if job.job_name.startswith("hpcflow:")]
-    job_id = sent_by_nobody(desk, "hpcflow:lost-20260301-abcdefgh:1")
+    (row,) = [job for job in desk.slurm.queue() if parse_job_name(job.job_name)]
+    job_id = sent_by_nobody(desk, "lost-20260301-abcdefgh:1")
     again = sent_by_nobody(desk, f"{row.job_name[:-1]}7", hours=0.5)
     sent_by_nobody(desk, "hpcflow-daemon-0815")
     sent_by_nobody(desk, "of-mine")
@@ -173,7 +174,7 @@ def test_jobs_of_hpcflows_that_no_run_knows_are_listed_with_one_question(desk: W
 def test_a_job_that_ended_in_this_time_is_found_however_long_ago_it_was_sent(
     desk: Watched,
 ) -> None:
-    job_id = sent_by_nobody(desk, "hpcflow:lost-20260301-abcdefgh:1", hours=72)
+    job_id = sent_by_nobody(desk, "lost-20260301-abcdefgh:1", hours=72)
     late = desk.launch()
     complete(desk, late.job_id, after_s=60)
     since = desk.clock.now() - timedelta(hours=1)
@@ -182,7 +183,7 @@ def test_a_job_that_ended_in_this_time_is_found_however_long_ago_it_was_sent(
 
 
 def test_of_two_site_files_for_one_cluster_each_stray_job_is_listed_once(desk: Watched) -> None:
-    job_id = sent_by_nobody(desk, "hpcflow:lost-20260301-abcdefgh:1")
+    job_id = sent_by_nobody(desk, "lost-20260301-abcdefgh:1")
     sent_by_nobody(desk, "hpcflow-daemon-0815")
     desk.look()
     with open_ledger(desk.settings.ledger_url) as ledger:
@@ -206,7 +207,7 @@ def test_what_runs_what_never_ran_and_what_is_known_is_no_stranger(desk: Watched
     desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
     script = desk.folder / "job.sbatch"
     script.write_text("#!/bin/bash\n")
-    refused = desk.slurm.submit(SubmitRequest(script, desk.folder, "hpcflow:x-20260301-abcdefgh:1"))
+    refused = desk.slurm.submit(SubmitRequest(script, desk.folder, "x-20260301-abcdefgh:1"))
     desk.slurm.cancel([refused.job_id])
     assert audited(desk).unknown == []
 
@@ -253,7 +254,7 @@ def test_a_job_that_its_owner_renamed_is_neither_a_difference_nor_a_job_of_hpcfl
     assert (found.unknown, found.helpers) == ([], [])
 
 
-@pytest.mark.parametrize("name", ["hpcflow:my-best", "hpcflow:x-20260301-abcdefgh:1", "hpcflow-x"])
+@pytest.mark.parametrize("name", ["hpcflow:my-best", "x-20260301-abcdefgh:1", "hpcflow-x"])
 def test_a_job_is_known_by_its_id_and_time_whatever_its_owner_called_it(
     desk: Watched, name: str
 ) -> None:
@@ -271,7 +272,7 @@ def test_an_id_that_was_given_again_is_another_job(desk: Watched) -> None:
     (job,) = desk.slurm.queue()
     desk.slurm.forget(job.job_id)
     desk.slurm.next_id = job.job_id
-    sent_by_nobody(desk, "hpcflow:other-20260301-abcdefgh:1")
+    sent_by_nobody(desk, "other-20260301-abcdefgh:1")
     found = audited(desk)
     assert found.differences == []
     assert [(each.job_id, each.run_id) for each in found.unknown] == [

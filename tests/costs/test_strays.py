@@ -10,7 +10,7 @@ from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo
 
 BEGIN = datetime(2026, 7, 1, tzinfo=timezone.utc)
-NAME = "hpcflow:a-20260701-abcdefgh:1"
+NAME = "a-20260701-abcdefgh:1"
 
 
 def life(hours: float) -> JobInfo:

@@ -18,8 +18,8 @@ from hpcflow.schedulers.slurm.commands import SlurmCommands
 slurm, now = SlurmCommands(clock=SystemClock()), datetime.now(timezone.utc)
 for days in (0.1, 10):
     since = now - timedelta(days=days)
-    print(slurm.find("hpcflow:x-20260101-abcdefgh:1", since))
-    print(slurm.accounting([], since, job_names=["hpcflow:x-20260101-abcdefgh:1", "other"]))
+    print(slurm.find("x-20260101-abcdefgh:1", since))
+    print(slurm.accounting([], since, job_names=["x-20260101-abcdefgh:1", "other"]))
     print(slurm.accounting([], since, name_prefix="hpcflow:x-2026"))
     print(slurm.accounting(["1000000", "1000001"], since))
 """

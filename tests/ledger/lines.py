@@ -41,7 +41,7 @@ def intended(attempt: int, minutes: float = 0, **more: Any) -> bytes:
         Intended(
             at=at(minutes),
             attempt=attempt,
-            job_name=f"hpcflow:digits-20260301-aaaaaaaa:{attempt}",
+            job_name=f"digits-20260301-aaaaaaaa:{attempt}",
             scheduler="slurm",
             partition="gpu",
             **more,

@@ -26,7 +26,7 @@ def test_an_id_that_is_used_again_is_somebody_elses() -> None:
 def test_an_id_under_the_name_of_another_run_is_that_ones_restarted_or_not() -> None:
     other = replace(
         answer("RUNNING"),
-        job_name="hpcflow:other-20260301-abcdefgh:1",
+        job_name="other-20260301-abcdefgh:1",
         submitted_at=NOW,
         restarts=1,
     )

@@ -141,7 +141,7 @@ class World:
             assert check(ledger, run_dirs) == []
             runs = [ledger.run(run_dir.path.name) for run_dir in run_dirs]
         attempts = {
-            f"hpcflow:{seen.run.run_id}:{attempt.attempt}": attempt
+            f"{seen.run.run_id}:{attempt.attempt}": attempt
             for seen in runs
             for attempt in seen.attempts
         }

@@ -50,7 +50,7 @@ def attempt(
     return AttemptRow(
         run_id="digits-20260301-abcdefgh",
         attempt=number,
-        job_name=f"hpcflow:digits-20260301-abcdefgh:{number}",
+        job_name=f"digits-20260301-abcdefgh:{number}",
         job_id=str(4710 + number),
         state="running" if ended is None else "ended",
         raw_state=None,

@@ -153,9 +153,7 @@ def test_nor_does_what_the_ledger_has_read_of_a_bucket(owner: Owner) -> None:
     line |= {"manifest_sha256": "0", "size_bytes": 1}
     owner.remote.put_bytes(f"{json.dumps(line)}\n".encode(), f"{name}/mirror.jsonl")
     now = owner.clock.now()
-    intent = Intended(
-        at=now, attempt=2, job_name=f"hpcflow:{name}:2", scheduler="slurm", mirror=str(evil)
-    )
+    intent = Intended(at=now, attempt=2, job_name=f"{name}:2", scheduler="slurm", mirror=str(evil))
     lines = intent.to_line() + Withdrawn(at=now, attempt=2, reason="test").to_line()
     journal_there = f"{name}/journal.jsonl"
     owner.remote.put_bytes(owner.remote.read(journal_there) + lines.encode(), journal_there)
@@ -262,7 +260,7 @@ def test_a_purged_run_that_others_have_changed_in_the_bucket_waits(owner: Owner)
 TIMES = ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
 _EVERY_TIME = ("started_at", "ended_at", "submitted_at", "preempted_at", "not_before", "last_sign")
 _RECORDS: list[dict[str, Any]] = [
-    {"record": "intended", "attempt": 2, "job_name": "hpcflow:x:2", "scheduler": "slurm"},
+    {"record": "intended", "attempt": 2, "job_name": "x:2", "scheduler": "slurm"},
     {"record": "ended", "attempt": 1, "cause": "timeout", "raw_state": "TIMEOUT", "rule": "x"},
     {"record": "observed", "attempt": 1, "job_id": "1", "state": "running", "raw_state": "RUNNING"},
     {"record": "decided", "after": 1, "action": "wait", "rule": "x", "why": "x"},

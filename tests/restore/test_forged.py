@@ -106,7 +106,7 @@ def _named(record: JournalRecord, run_id: str) -> JournalRecord:
 
 
 @pytest.mark.parametrize("is_claimed", [False, True])
-@pytest.mark.parametrize("name", ["my other training", "hpcflow:other-20260101-abcdefgh:3"])
+@pytest.mark.parametrize("name", ["my other training", "other-20260101-abcdefgh:3"])
 @pytest.mark.parametrize("forged", [_submitted, _own_name, _cancelled, _open, _standby])
 def test_no_journal_from_a_bucket_ends_another_job(
     owner: Owner,

@@ -80,7 +80,7 @@ def test_forged_events_do_not_turn_an_unsubmitted_attempt_into_a_job(
 ) -> None:
     run_dir = owner.mirrored(100)
     run_id, now = run_dir.path.name, owner.clock.now()
-    name = f"hpcflow:{run_id}:2"
+    name = f"{run_id}:2"
     intent = Intended(
         at=now, attempt=2, job_name=name, scheduler="slurm", cluster="devcluster", host="login1"
     )
@@ -147,7 +147,7 @@ def test_a_standby_that_waits_keeps_its_attempt(
 def test_a_withdrawn_attempt_is_sealed_again(owner: Owner, *, has_folder: bool) -> None:
     """A purge takes its claim, and its job may still appear."""
     run_dir = owner.mirrored(100)
-    now, name = owner.clock.now(), f"hpcflow:{run_dir.path.name}:2"
+    now, name = owner.clock.now(), f"{run_dir.path.name}:2"
     run_dir.attempt(2).path.mkdir()
     run_dir.attempt(2).claim.write_text("withdrawn\n")
     intent = Intended(

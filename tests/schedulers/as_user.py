@@ -53,11 +53,11 @@ class AsUser:
         since: datetime,
         *,
         job_names: Sequence[str] = (),
-        name_prefix: str | None = None,
+        is_named: Callable[[str], bool] | None = None,
     ) -> list[JobInfo]:
         return self.call(
             lambda: self._scheduler.accounting(
-                job_ids, since, job_names=job_names, name_prefix=name_prefix
+                job_ids, since, job_names=job_names, is_named=is_named
             )
         )
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from hpcflow.costs.strays import is_of_hpcflow
+from hpcflow.model.ids import array_name
 from hpcflow.model.state import AttemptState
-from hpcflow.schedulers.arrays import ArrayScheduler, array_name
+from hpcflow.schedulers.arrays import ArrayScheduler
 from hpcflow.schedulers.base import JobInfo, Lookup, SubmitRequest
 from hpcflow.storage.array_files import ArrayFiles
 from hpcflow.storage.layout import Home
@@ -19,7 +22,7 @@ from hpcflow.testing.fake_scheduler import FakeScheduler
 
 NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)
 ARRAY = array_name("search-20260301-abcdefgh", 1)
-NAMES = [f"hpcflow:search-t{task}-20260301-abcdefgh:1" for task in range(4)]
+NAMES = [f"search-t{task}-20260301-abcdefgh:1" for task in range(4)]
 ROW = JobInfo("1001_[1-3%2]", ARRAY, "PENDING", AttemptState.QUEUED, submitted_at=NOW)
 
 
@@ -42,12 +45,14 @@ class Told(FakeScheduler):
         since: datetime,  # noqa: ARG002
         *,
         job_names: object = (),
-        name_prefix: str | None = None,
+        is_named: Callable[[str], bool] | None = None,
     ) -> list[JobInfo]:
         assert isinstance(job_names, list)
-        begin = name_prefix or "no name begins so"
-        rows = self.rows
-        return [row for row in rows if row.job_name in job_names or row.job_name.startswith(begin)]
+        return [
+            row
+            for row in self.rows
+            if row.job_name in job_names or (is_named is not None and is_named(row.job_name))
+        ]
 
 
 @pytest.fixture
@@ -79,7 +84,7 @@ def test_one_task_can_be_asked_for(told: Told) -> None:
 def test_an_attempt_is_found_by_its_own_name(told: Told) -> None:
     (job,) = shown(told).find(NAMES[2], NOW).jobs
     assert job.job_id == "1001_2"
-    assert shown(told).find("hpcflow:other-20260301-abcdefgh:1", NOW).jobs == ()
+    assert shown(told).find("other-20260301-abcdefgh:1", NOW).jobs == ()
 
 
 def test_an_attempt_that_was_in_two_arrays_is_found_in_either(told: Told) -> None:
@@ -100,8 +105,8 @@ def test_accounting_tells_of_the_tasks_that_were_asked_for(told: Told) -> None:
     assert shown(told).accounting([], NOW, job_names=["mine"])[0].job_id == "7"
 
 
-def test_all_tasks_of_an_array_are_found_by_how_their_names_begin(told: Told) -> None:
-    found = shown(told).accounting(["1001_3"], NOW, name_prefix="hpcflow")
+def test_all_tasks_of_an_array_are_found_by_the_form_of_their_names(told: Told) -> None:
+    found = shown(told).accounting(["1001_3"], NOW, is_named=is_of_hpcflow)
     assert [job.job_name for job in found] == NAMES
 
 

@@ -56,7 +56,7 @@ def clock() -> FakeClock:
 def request_(tmp_path: Path) -> SubmitRequest:
     script = tmp_path / "job.sbatch"
     script.write_text("#!/bin/bash\n")
-    return SubmitRequest(script, tmp_path, "hpcflow:x-20260101-aaaaaaaa:1")
+    return SubmitRequest(script, tmp_path, "x-20260101-aaaaaaaa:1")
 
 
 def test_the_queue_forgets_and_accounting_does_not(

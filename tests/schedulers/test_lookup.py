@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.costs.strays import is_of_hpcflow
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.schedulers.base import Lookup
 from hpcflow.schedulers.slurm.commands import SlurmCommands
@@ -203,7 +204,7 @@ def test_a_job_id_that_was_used_before_is_another_job(
     assert [job.job_name for job in jobs] == [NAME]
 
 
-def test_all_jobs_whose_names_begin_so_are_told_of_with_one_question(
+def test_all_jobs_of_hpcflow_are_told_of_with_one_question(
     slurm: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock
 ) -> None:
     rows = [
@@ -212,7 +213,7 @@ def test_all_jobs_whose_names_begin_so_are_told_of_with_one_question(
             ("7", "mine"),
             ("8", "hpcflow-by-hand"),
             ("9_0", NAME),
-            ("9_1", "hpcflow:y-20260301-aaaaaaaa:1"),
+            ("9_1", "y-20260301-aaaaaaaa:1"),
         )
     ]
     rows[1]["Submit"] = "2019-01-01T00:00:00"  # and it ran since then, or it were not told of
@@ -220,7 +221,7 @@ def test_all_jobs_whose_names_begin_so_are_told_of_with_one_question(
         slurm, tmp_path, "sacct", stdout=_accounting_text(*rows), then='echo x >> "$0.calls"'
     )
     commands = SlurmCommands(clock=clock)
-    jobs = commands.accounting(["9_1"], clock.now(), name_prefix="hpcflow")
+    jobs = commands.accounting(["9_1"], clock.now(), is_named=is_of_hpcflow)
     assert sorted(job.job_id for job in jobs) == ["8", "9_0", "9_1"]
     assert "--jobs" not in arguments(sacct)
     assert sacct.with_suffix(".calls").read_text() == "x\n"

@@ -27,7 +27,7 @@ QUEUE_ROW = {
     "JobArrayID": "123", "State": "RUNNING", "exit_code": "0", "RestartCnt": "0",
     "SubmitTime": "2026-03-01T10:00:00", "StartTime": "2026-03-01T10:05:00",
     "EndTime": "2026-03-01T12:00:00", "PreemptTime": "N/A", "Partition": "gpu",
-    "Account": "physics", "NodeList": "n[1-2]", "Name": "hpcflow:x-20260301-aaaaaaaa:1",
+    "Account": "physics", "NodeList": "n[1-2]", "Name": "x-20260301-aaaaaaaa:1",
     "Reason": "None",
 }  # fmt: skip
 ACCOUNTING_ROW = {
@@ -36,7 +36,7 @@ ACCOUNTING_ROW = {
     "Account": "physics", "NodeList": "n[1-2]", "Reason": "None",
     "QOS": "normal", "ElapsedRaw": "6900",
     "AllocTRES": "billing=16,cpu=16,gres/gpu:a100=4,gres/gpu=4,mem=2000M,node=2",
-    "DBIndex": "7", "JobName": "hpcflow:x-20260301-aaaaaaaa:1",
+    "DBIndex": "7", "JobName": "x-20260301-aaaaaaaa:1",
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def _utc(hour: int, minute: int = 0) -> datetime:
 def test_a_running_job() -> None:
     assert _queued() == JobInfo(
         job_id="123",
-        job_name="hpcflow:x-20260301-aaaaaaaa:1",
+        job_name="x-20260301-aaaaaaaa:1",
         raw_state="RUNNING",
         state=AttemptState.RUNNING,
         reason=None,

@@ -126,7 +126,7 @@ def _jobs_and_attempts(project: Project) -> list[str]:
             catch_up(ledger, run_dirs)
             assert check(ledger, run_dirs) == [], "the ledger does not say what the files say"
             known = {
-                f"hpcflow:{run_dir.path.name}:{attempt.attempt}": attempt.job_id
+                f"{run_dir.path.name}:{attempt.attempt}": attempt.job_id
                 for run_dir in run_dirs
                 for attempt in ledger.run(run_dir.path.name).attempts
                 if attempt.job_id is not None

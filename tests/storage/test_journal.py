@@ -16,7 +16,7 @@ from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
 from tests.storage.runs import CREATED_AT
 
-INTENDED = Intended(at=CREATED_AT, attempt=1, job_name="hpcflow:x:1", scheduler="slurm")
+INTENDED = Intended(at=CREATED_AT, attempt=1, job_name="x:1", scheduler="slurm")
 REFUSED = Refused(at=CREATED_AT, attempt=1, reason="Invalid account\n\0", retryable=False)
 
 

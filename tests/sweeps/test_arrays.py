@@ -45,7 +45,7 @@ def test_what_is_asked_for_at_once_is_one_array(desk: Searched) -> None:
     assert desk.slurm.calls.count("submit") == 1
     (file,) = (desk.sweep_dir.path / "arrays").iterdir()
     jobs = json.loads(file.read_text())["jobs"]
-    assert jobs == [f"hpcflow:{trial.current_runs[0]}:1" for trial in desk.progress.trials]
+    assert jobs == [f"{trial.current_runs[0]}:1" for trial in desk.progress.trials]
     for number in range(5):
         assert desk.run_dir(number).attempt(1).script.exists()
         intent = journal.read(desk.run_dir(number))[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -173,25 +173,25 @@ class SlurmCommands:
         since: datetime,
         *,
         job_names: Sequence[str] = (),
-        name_prefix: str | None = None,
+        is_named: Callable[[str], bool] | None = None,
     ) -> list[JobInfo]:
         known = [job_id for job_id in job_ids if ids.is_single_job_id(job_id)]
-        if not (known or job_names or name_prefix) or not self._has_accounting:
+        if not (known or job_names or is_named) or not self._has_accounting:
             return []
         # sacct takes ids and names together for jobs that have both.
-        is_narrow = not (job_names or name_prefix) and 0 < len(known) <= _MAX_IDS
+        is_narrow = not (job_names or is_named) and 0 < len(known) <= _MAX_IDS
         options: tuple[str, ...] = ("--jobs", ",".join(known)) if is_narrow else ()
-        if job_names and not (job_ids or name_prefix or any("," in name for name in job_names)):
+        if job_names and not (job_ids or is_named or any("," in name for name in job_names)):
             options = ("--name", ",".join(job_names))
-        told = self._accounting(since, *options, is_any_age=name_prefix is not None)
+        told = self._accounting(since, *options, is_any_age=is_named is not None)
         by_id, names = select(told, job_ids), frozenset(job_names)
         seen = {ids.base(job.job_id) for job in by_id}
         by_name = (job for job in told if job.job_name in names)
         more = [job for job in by_name if ids.base(job.job_id) not in seen]
-        if name_prefix is not None:  # also of an array of which other tasks were asked for
+        if is_named is not None:  # also of an array of which other tasks were asked for
             rows = {(job.job_id, job.submitted_at) for job in (*by_id, *more)}
-            begin_so = (job for job in told if job.job_name.startswith(name_prefix))
-            more += [job for job in begin_so if (job.job_id, job.submitted_at) not in rows]
+            so_named = (job for job in told if is_named(job.job_name))
+            more += [job for job in so_named if (job.job_id, job.submitted_at) not in rows]
         return parse_jobs.sort_by_age([*by_id, *more]) if more else by_id
 
     def cancel(self, job_ids: Sequence[str]) -> None:
