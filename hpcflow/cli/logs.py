@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypedDict
 
@@ -17,6 +20,7 @@ from hpcflow.model.state import AttemptState
 from hpcflow.runtime.reading import open_file
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rank_lines import RankLines, has_labels
 from hpcflow.terminal import Passage, echo
 
 #: A log is looked at every second, the scheduler every tenth time.
@@ -44,9 +48,14 @@ class Logs(TypedDict):
 @click.option("-f", "--follow", is_flag=True, help="Print until the attempt has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Which attempt. Default: the last.")
+@click.option("--rank", type=click.IntRange(min=0), help="Only the lines of this rank.")
 @json_option(Logs, help_text="Print the paths of the logs as JSON.")
-def command(run: str, follow: bool, tail: int | None, attempt: int | None, as_json: bool) -> int:
+def command(
+    run: str, follow: bool, tail: int | None, attempt: int | None, rank: int | None, as_json: bool
+) -> int:
     """Print the log of the last attempt of RUN, to which all ranks write.
+
+    If a run has several ranks, each line of them begins with its rank; --rank removes that.
 
     On a terminal, colours and control characters are removed. A pipe or a file gets every byte.
     """
@@ -64,16 +73,77 @@ def command(run: str, follow: bool, tail: int | None, attempt: int | None, as_js
         )
     number = attempt or _last(run_dir, numbers)
     log = run_dir.attempt(number).log
+    lines = None if rank is None else _lines_of_rank(run_dir, number, rank)
+    printer = _Printer(lines, tail)
     if follow:
-        _follow(session, run_dir.path.name, number, log, tail)
-    elif (file := _opened(log, tail)) is not None:
+        _follow(session, run_dir.path.name, number, log, printer)
+    elif (file := printer.open(log)) is not None:
         with file:
-            passage = Passage()
-            _copy(file, passage)
-            passage.close()
+            printer.print(file, is_end=True)
     else:
         _say_nothing(number)
     return 0
+
+
+def _lines_of_rank(run_dir: RunDir, number: int, rank: int) -> RankLines | None:
+    """What picks the lines of a rank; None if it is the only one, so that all lines are its.
+
+    Raises:
+        NotFoundError: the log does not say which rank wrote a line, or there is no such rank.
+    """
+    from hpcflow.model.execution import Launcher  # pydantic
+    from hpcflow.storage.rundir import read_run
+
+    script = run_dir.attempt(number).script
+    try:
+        with open_file(script) as file:
+            has_rank = has_labels(file.read().decode(errors="replace"))
+    except OSError as error:
+        raise storage_error("read", script, error) from error
+    if has_rank:
+        return RankLines(rank)
+    placement = read_run(run_dir).placement
+    if placement.launcher is not Launcher.NONE and placement.nodes * placement.ranks_per_node > 1:
+        raise NotFoundError(
+            f"the log of attempt {number} does not say which rank wrote a line: an older hpcflow "
+            "submitted it",
+            next_action=f"hpcflow logs {run_dir.path.name} --attempt {number}",
+        )
+    if rank:
+        raise NotFoundError(
+            f"run {run_dir.path.name} has only rank 0",
+            next_action=f"hpcflow logs {run_dir.path.name} --rank 0",
+        )
+    return None
+
+
+class _Printer:
+    """Prints a log, as far as it has been written."""
+
+    def __init__(self, lines: RankLines | None, tail: int | None) -> None:
+        self._lines, self._tail = lines, tail
+        self._passage = Passage()
+
+    def open(self, log: Path) -> BinaryIO | None:
+        """Open the log, where the first of the lines that are wanted begins."""
+        return _opened(log, None if self._lines else self._tail)
+
+    def print(self, file: BinaryIO, *, is_end: bool) -> None:
+        if self._lines is not None and self._tail is not None:
+            newest = deque(self._picked(file, self._lines), maxlen=self._tail)
+            self._passage.write(b"".join(newest))
+            self._tail = None
+        for chunk in iter(partial(file.read, _BLOCK_BYTES), b""):
+            self._passage.write(chunk if self._lines is None else self._lines.pick(chunk))
+        if is_end:
+            if self._lines is not None:
+                self._passage.write(self._lines.end())
+            self._passage.close()
+
+    @staticmethod
+    def _picked(file: BinaryIO, lines: RankLines) -> Iterator[bytes]:
+        for chunk in iter(partial(file.read, _BLOCK_BYTES), b""):
+            yield from lines.pick(chunk).splitlines(keepends=True)
 
 
 def _opened(log: Path, tail: int | None) -> BinaryIO | None:
@@ -123,23 +193,22 @@ def _last(run_dir: RunDir, numbers: list[int]) -> int:
     return last.number if last.standby is not None and last.number in numbers else numbers[-1]
 
 
-def _follow(session: Session, run_id: str, number: int, log: Path, tail: int | None) -> None:
+def _follow(session: Session, run_id: str, number: int, log: Path, printer: _Printer) -> None:
     """Print the log as it grows; the end is looked for first, so that nothing is missed."""
     file: BinaryIO | None = None
-    passage, polls = Passage(), 0
+    polls = 0
     try:
         while True:
             if polls % _POLLS_PER_REFRESH == 0:
                 session.refresh()
             over = _is_over(session, run_id, number)
-            file = file or _opened(log, tail)
+            file = file or printer.open(log)
             if file is not None:
-                _copy(file, passage)
+                printer.print(file, is_end=over)
             if over:
                 break
             polls += 1
             session.clock.sleep(_POLL_S)
-        passage.close()
         if file is None:
             _say_nothing(number)
     finally:
@@ -158,8 +227,3 @@ def _is_over(session: Session, run_id: str, number: int) -> bool:
         if view.attempt == number:
             return view.state in (AttemptState.ENDED, AttemptState.WITHDRAWN)
     return is_still(detail.run)
-
-
-def _copy(file: BinaryIO, passage: Passage) -> None:
-    while chunk := file.read(1 << 16):
-        passage.write(chunk)

@@ -1,7 +1,7 @@
 """Why an attempt failed, as its log says: the error of the first rank that failed, and the last
 lines.
 
-All ranks write to one log. Where torch marks lines with their rank, the ranks are told apart.
+All ranks write to one log. Where lines begin with their rank, the ranks are told apart.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final
 
 from hpcflow.runtime.reading import open_file
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.rank_lines import LABEL
 
 #: What is read of a log: its end, which has the errors of a thousand ranks.
 _MAX_BYTES: Final = 1 << 20
@@ -31,12 +32,11 @@ _CHAINED: Final = (
     "During handling of the above exception",
     "The above exception was the direct cause",
 )
-#: ``[rank3]: `` of torch, ``[default3]:`` of torchrun, ``3: `` of srun.
-_RANK: Final = re.compile(r"\[(?:rank|default)([0-9]+)\]: ?|([0-9]+): ")
+_RANK: Final = re.compile(LABEL)
+#: torch marks the lines of some tracebacks, too, where srun already has.
+_TWICE: Final = re.compile(rf"(?P<label>{LABEL})\[rank[0-9]+\]: ")
 #: A progress bar leaves its line open, and ends with ``]``.
-_HEADER: Final = re.compile(
-    rf"(?P<rank>{_RANK.pattern})?(?:.*\])?Traceback \(most recent call last\):"
-)
+_HEADER: Final = re.compile(rf"(?P<rank>{LABEL})?(?:.*\])?Traceback \(most recent call last\):")
 #: srun names the tasks that failed; torchrun, the rank that failed first.
 _SRUN_TASK: Final = re.compile(r"srun: error: \S+: tasks? ([0-9]+)[0-9,-]*: Exited with .*")
 _ROOT_CAUSE: Final = re.compile(r"  rank +: ([0-9]+) \(local_rank: [0-9]+\)")
@@ -100,15 +100,16 @@ def explain(attempt: int, log: Path, lines: Sequence[str]) -> Failure:
     for each in found:
         if each.error.startswith(_OF_TORCHRUN):
             dropped.update(each.numbers)
-    own = [
-        number
-        for number, line in enumerate(lines)
-        if line and number not in dropped and not _OF_LAUNCHERS.fullmatch(line)
-    ]
+    own = [number for number, line in enumerate(lines) if number not in dropped and _is_own(line)]
     first = _first([each for each in found if not each.error.startswith(_OF_TORCHRUN)], own)
     if first is None:
-        last = [lines[number] for number in own[-_LAST_LINES:]]
-        return Failure(attempt, log, None, None, _named_rank(lines), tuple(last))
+        rank = _named_rank(lines)
+        of_rank = [lines[number] for number in own if _rank_of_line(lines[number]) == rank]
+        if rank is not None and of_rank:
+            last = [_RANK.sub("", line, count=1) for line in of_rank[-_LAST_LINES:]]
+        else:
+            last = [lines[number] for number in own[-_LAST_LINES:]]
+        return Failure(attempt, log, None, None, rank, tuple(last))
     rank = _rank_of(first.prefix)
     if rank is not None:
         own = [number for number in own if lines[number].startswith(first.prefix)]
@@ -200,6 +201,17 @@ def _rank_of(prefix: str) -> int | None:
     return int(match[1] or match[2]) if match else None
 
 
+def _rank_of_line(line: str) -> int | None:
+    match = _RANK.match(line)
+    return int(match[1] or match[2]) if match else None
+
+
+def _is_own(line: str) -> bool:
+    """Whether the program has written a line, and no launcher; a label does not count."""
+    text = _RANK.sub("", line, count=1) if _RANK.match(line) else line
+    return bool(text) and not _OF_LAUNCHERS.fullmatch(text)
+
+
 def _named_rank(lines: Sequence[str]) -> int | None:
     """The first rank that failed, by the launcher. With torchrun, a task of srun is no rank."""
     is_torchrun = is_root = False
@@ -214,4 +226,9 @@ def _named_rank(lines: Sequence[str]) -> int | None:
 
 def _shown(line: str) -> str:
     """A line as a terminal shows it: a progress bar writes over itself."""
-    return line.rstrip("\r ").rpartition("\r")[2][:_MAX_CHARS] if line else line
+    if not line:
+        return line
+    if twice := _TWICE.match(line):
+        line = twice["label"] + line[twice.end() :]
+    label = match[0] if (match := _RANK.match(line)) else ""
+    return (label + line[len(label) :].rstrip("\r ").rpartition("\r")[2])[:_MAX_CHARS]

@@ -172,5 +172,26 @@ def test_logs_begin_with_the_last_lines(desk: Desk) -> None:
     assert desk.say("logs", trained.run_id, "--tail", "2", "--follow") == "\n\n"
 
 
+def test_logs_of_one_rank_are_its_lines_without_their_label(desk: Desk) -> None:
+    trained = Trained(desk)
+    attempt = trained.dir.attempt(1)
+    assert desk.say("logs", trained.run_id, "--rank", "0") == attempt.log.read_text()
+    assert "has only rank 0" in desk.error("logs", trained.run_id, "--rank", "1")
+
+    attempt.script.write_text("  srun\n  --label # each line begins with its rank\n")
+    lines = [f"{rank:02}: step {step}" for step in range(9_000) for rank in (0, 1, 11)]
+    attempt.log.write_text("srun: a line of its own\n" + "\n".join([*lines, "01: the end"]))
+    own = "".join(f"step {step}\n" for step in range(9_000))
+    assert desk.say("logs", trained.run_id, "--rank", "11") == own
+    assert desk.say("logs", trained.run_id, "--rank", "1", "--follow") == f"{own}the end"
+    assert desk.say("logs", trained.run_id, "--rank", "11", "--tail", "2") == (
+        "step 8998\nstep 8999\n"
+    )
+    assert desk.say("logs", trained.run_id, "--rank", "1", "--tail", "1", "--follow") == (
+        "step 8999\nthe end"
+    )
+    assert desk.say("logs", trained.run_id, "--rank", "7") == ""
+
+
 def test_the_version(desk: Desk) -> None:
     assert desk.say("--version") == f"hpcflow {__version__}\n"

@@ -18,6 +18,7 @@ retry: {{backoff: 1s}}
 """
 PROGRAM = """\
 import os, time
+print("this is", os.environ["RANK"], flush=True)
 if os.environ["RANK"] == "1":
     import no_such_module
 time.sleep(200)
@@ -54,10 +55,13 @@ def test_it_is_not_sent_a_third_time_and_the_rank_that_failed_is_shown(
     assert (seen["state"], seen["next_action"]) == ("failed", "stop: same_crash")
     assert len(seen["attempts"]) == 2
     failure = seen["failure"]
-    assert (failure["error"], failure["at"]) == (ERROR, f"{script}:3")
+    assert (failure["error"], failure["at"]) == (ERROR, f"{script}:4")
     assert failure["rank"] == 1
     assert failure["lines"][-1] == ERROR, "without what the launchers write"
     assert f"  error          rank 1: {ERROR}\n" in hpcflow("show", "broken").stdout
+    assert hpcflow("logs", "broken", "--rank", "0").stdout.startswith("this is 0\n")
+    of_rank_1 = hpcflow("logs", "broken", "--rank", "1").stdout.splitlines()
+    assert (of_rank_1[0], of_rank_1[-1]) == ("this is 1", ERROR)
 
 
 def test_a_program_that_crashes_on_one_broken_node_completes_on_another(hpcflow: Hpcflow) -> None:

@@ -1,0 +1,45 @@
+"""The lines of one rank in a log to which all ranks write.
+
+Where a run has several ranks, each line begins with the rank that wrote it, by srun or by
+:mod:`hpcflow.runtime.label`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+#: ``[rank3]: `` of hpcflow and torch, ``[default3]:`` of torchrun, ``3: `` of srun.
+LABEL: Final = r"\[(?:rank|default)([0-9]+)\]: ?|([0-9]+): "
+_LABEL: Final = re.compile(LABEL.encode())
+_LABELS: Final = re.compile(r"^ +--label |/hpcflow/runtime/label\.py\" ", re.MULTILINE)
+
+
+def has_labels(script: str) -> bool:
+    """Whether the lines of an attempt's log begin with their rank, by its job script."""
+    return _LABELS.search(script) is not None
+
+
+class RankLines:
+    """Picks the lines of one rank, and removes their labels."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._rest = b""
+
+    def pick(self, chunk: bytes) -> bytes:
+        """Return those of the lines that are complete with ``chunk``."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        texts = [self._text(line) for line in lines]
+        return b"".join(text + b"\n" for text in texts if text is not None)
+
+    def end(self) -> bytes:
+        """Return the last line, if it is of the rank and not complete."""
+        rest, self._rest = self._rest, b""
+        return self._text(rest) or b""
+
+    def _text(self, line: bytes) -> bytes | None:
+        match = _LABEL.match(line)
+        if match is None or int(match[1] or match[2]) != self._rank:
+            return None
+        return line[match.end() :]
