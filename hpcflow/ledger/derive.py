@@ -225,7 +225,8 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
 def derive_progress(row: RunRow, attempts: list[AttemptRow]) -> None:
     """The part of :func:`derive_run` that progress has a say in: :data:`OF_PROGRESS`."""
     latest = next((a.report for a in reversed(attempts) if _has_progress(a.report)), {})
-    row.train_step = latest.get("train_step")
+    # A program whose checkpoints are adopted says nothing of its train steps but by these.
+    row.train_step = latest.get("train_step", latest.get("saved"))
     row.total_train_steps = latest.get("total_train_steps")
     row.epoch = latest.get("epoch")
     metrics = latest.get("metrics", {})
@@ -396,7 +397,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _has_progress(report: dict[str, Any]) -> bool:
-    return "train_step" in report or "metrics" in report
+    return not report.keys().isdisjoint(("train_step", "saved", "metrics"))
 
 
 def money(text: str | None) -> str | None:

@@ -174,10 +174,15 @@ def _how(row: AttemptRow) -> str | None:
 
 def _chapter(row: AttemptRow, before: Chapter | None) -> Chapter:
     report: dict[str, Any] = row.report
+    resumed_from = next(steps_of(row.resume_from), None)
     began, reached = report.get("began_at"), report.get("train_step")
     saved: int | None = report.get("saved")
     lost = None
-    if reached is not None and row.cause not in _NOTHING_LOST:
+    if (
+        reached is None and saved is not None
+    ):  # its checkpoints are adopted: it may have gone further
+        began, reached = resumed_from, saved
+    elif reached is not None and row.cause not in _NOTHING_LOST:
         lost = max(0, reached - max(began or 0, saved or 0))
     trained_at = from_text(report["trained_at"]) if "trained_at" in report else None
     return Chapter(
@@ -194,7 +199,7 @@ def _chapter(row: AttemptRow, before: Chapter | None) -> Chapter:
         ended_at=row.ended_at,
         waited_s=_between(_waits_since(row, before), row.started_at),
         ran_s=_between(row.started_at, row.ended_at),
-        resumed_from_train_step=next(steps_of(row.resume_from), None),
+        resumed_from_train_step=resumed_from,
         began_at_train_step=began,
         reached_train_step=reached,
         checkpoint_train_step=saved,

@@ -92,7 +92,9 @@ def test_preempted_it_goes_on_from_what_was_adopted(
     newest = RunDir(run.path).checkpoints / f"{run.checkpoints()[-1]:09d}"
     (own,) = (newest / "adopted").iterdir()
     assert writer.load(style, own) == COUNT
-    shown = hpcflow.json("show", run.run_id)["checkpoints"]
+    detail = hpcflow.json("show", run.run_id)
+    assert detail["train_step"] == run.checkpoints()[-1], "its progress, as far as is known"
+    shown = detail["checkpoints"]
     kept = [each["train_step"] for each in shown if each["complete"]]
     assert kept == run.checkpoints()
     assert len(kept) <= 4, "more than the newest three, and the one that it has resumed from"

@@ -352,6 +352,15 @@ def test_what_is_logged_later_is_no_new_checkpoint() -> None:
     assert "saved" not in second.report
 
 
+def test_a_run_whose_program_says_nothing_of_its_train_steps_is_as_far_as_its_checkpoints() -> None:
+    story = Story().journal(intended(1), submitted(1)).events(1, started(1), checkpoint(10, 1))
+    assert story.row().train_step == 10
+    story.events(1, checkpoint(20, 2), progress(22, 2))
+    assert story.row().train_step == 22
+    story.events(1, checkpoint(21, 3))
+    assert story.row().train_step == 22
+
+
 def failed(train_step: int, why: str = "[Errno 28] No space left on device") -> bytes:
     return event("checkpoint_failed", train_step=train_step, why=why)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -156,6 +156,14 @@ def test_the_numbers_of_an_attempt(case: Case) -> None:
     assert last.attempt == case.rows[-1].attempt
     told = (last.waited_s, last.ran_s, last.lost_train_steps, last.recovery_s)
     assert told == (case.waited_s, case.ran_s, case.lost, case.recovery_s)
+
+
+def test_a_program_whose_checkpoints_are_adopted_came_as_far_as_the_last_of_them() -> None:
+    second = replace(attempt(2, 610, 615, 700, saved=80), resume_from="checkpoints/000000040")
+    first, last = history([second, attempt(1, 0, 5, 605, saved=40)], []).chapters
+    assert (first.began_at_train_step, first.reached_train_step) == (None, 40)
+    assert (last.began_at_train_step, last.reached_train_step) == (40, 80)
+    assert last.lost_train_steps is None, "it may have gone further, and has not said so"
 
 
 def submitted(number: int, seconds: float) -> Submitted:
