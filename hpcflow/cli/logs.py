@@ -89,11 +89,8 @@ def _lines_of_rank(run_dir: RunDir, number: int, rank: int) -> RankLines | None:
     """What picks the lines of a rank; None if it is the only one, so that all lines are its.
 
     Raises:
-        NotFoundError: the log does not say which rank wrote a line, or there is no such rank.
+        NotFoundError: there is no such rank.
     """
-    from hpcflow.model.execution import Launcher  # pydantic
-    from hpcflow.storage.rundir import read_run
-
     script = run_dir.attempt(number).script
     try:
         with open_file(script) as file:
@@ -102,17 +99,10 @@ def _lines_of_rank(run_dir: RunDir, number: int, rank: int) -> RankLines | None:
         raise storage_error("read", script, error) from error
     if has_rank:
         return RankLines(rank)
-    placement = read_run(run_dir).placement
-    if placement.launcher is not Launcher.NONE and placement.nodes * placement.ranks_per_node > 1:
-        raise NotFoundError(
-            f"the log of attempt {number} does not say which rank wrote a line: an older hpcflow "
-            "submitted it",
-            next_action=f"hpcflow logs {run_dir.path.name} --attempt {number}",
-        )
     if rank:
         raise NotFoundError(
-            f"run {run_dir.path.name} has only rank 0",
-            next_action=f"hpcflow logs {run_dir.path.name} --rank 0",
+            f"attempt {number} of run {run_dir.path.name} has only rank 0",
+            next_action=f"hpcflow logs {run_dir.path.name} --attempt {number}",
         )
     return None
 
