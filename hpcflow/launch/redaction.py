@@ -11,8 +11,8 @@ from typing import Final
 from hpcflow.model.secret import REDACTED, secrets_in
 
 #: Names of files that hold only secrets; not `.env.example` and `id_rsa.pub`.
-_SECRET_FILES: Final = re.compile(
-    r"\.env(?:rc)?|\.env\.(?!example|sample|template|dist)[\w.-]+|[\w.-]+\.env"
+_PRIVATE_FILES: Final = (
+    r"(?i)\.env(?:rc)?|\.env\.(?!example|sample|template|dist)[\w.-]+|[\w.-]+\.env"
     r"|id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?|[\w.-]+\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)"
     r"|\.(?:netrc|pgpass|npmrc|pypirc|git-credentials|htpasswd|my\.cnf|s3cfg|dockercfg|boto)"
     r"|credentials(?:\.(?:json|ya?ml|toml|ini|csv|txt|cfg))?|secrets?\.(?:json|ya?ml|toml|ini|env|txt|cfg)|kubeconfig|rclone\.conf"
@@ -20,8 +20,7 @@ _SECRET_FILES: Final = re.compile(
     r"|(?:[\w.-]+[_.-])?(?:token|api_?key|password|passwd)\.txt|_netrc|\.(?:[\w-]+[_-])?token|hf_token"
     r"|\.(?:vault_pass|cdsapirc|mylogin\.cnf|curlrc|wgetrc)"
     # Folders.
-    r"|\.(?:aws|docker|kube|gnupg|secrets?)",
-    re.IGNORECASE,
+    r"|\.(?:aws|docker|kube|gnupg|secrets?)"
 )
 #: In these files a value without quotes is an expression.
 SOURCES: Final = re.compile(
@@ -29,10 +28,10 @@ SOURCES: Final = re.compile(
     r"|lua|swift|m|md|rst|html|tex)",
     re.IGNORECASE,
 )
-_SECTION: Final = re.compile(r"^diff --git .*$", re.MULTILINE)
-_NEW_NAME: Final = re.compile(r'diff --git .* "?b/(.*?)"?')
-_MARK: Final = re.compile(r"^[+-]", re.MULTILINE)
-_HUNK: Final = re.compile(r"@@ -[0-9,]+ \+([0-9]+)(?:,[0-9]+)? @@")
+_SECTION: Final = r"(?m)^diff --git .*$"
+_NEW_NAME: Final = r'diff --git .* "?b/(.*?)"?'
+_MARK: Final = r"(?m)^[+-]"
+_HUNK: Final = r"@@ -[0-9,]+ \+([0-9]+)(?:,[0-9]+)? @@"
 _LEFT_OUT: Final = (
     "# hpcflow leaves out what has changed here: the file's name is that of secrets\n"
 )
@@ -41,7 +40,7 @@ _MAX_NAMED: Final = 5
 
 def is_secret_file(path: str) -> bool:
     """Whether a file, or a folder on the path to it, has a name that only secrets have."""
-    return any(_SECRET_FILES.fullmatch(part) for part in path.split("/"))
+    return any(re.fullmatch(_PRIVATE_FILES, part) for part in path.split("/"))
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Redacted:
 def without_secrets(diff: bytes) -> Redacted:
     """Return ``diff`` with every secret replaced, and the changes to secret files left out."""
     text = diff.decode("latin-1")  # each byte is a character, whatever the files' encodings are
-    starts = [found.start() for found in _SECTION.finditer(text)]
+    starts = [found.start() for found in re.finditer(_SECTION, text)]
     if not starts:
         return Redacted(diff, ())
     parts: list[str] = []
@@ -90,16 +89,16 @@ def without_secrets(diff: bytes) -> Redacted:
 def _section(text: str) -> tuple[str, list[str]]:
     """Redact the diff of one file; return it with the places of its secrets."""
     head, _, _ = text.partition("\n")
-    found = _NEW_NAME.fullmatch(head)
+    found = re.fullmatch(_NEW_NAME, head)
     name = found[1] if found else head
     shown = name.encode("latin-1").decode("utf-8", "replace")
     first = text.find("\n@@ ")
-    if any(_SECRET_FILES.fullmatch(part) for part in re.split(r'[/ "]', head)):
+    if any(re.fullmatch(_PRIVATE_FILES, part) for part in re.split(r'[/ "]', head)):
         return (text[: first + 1] + _LEFT_OUT, [shown]) if first >= 0 else (text, [])
     if first < 0:
         return text, []
     # A line's mark is not part of its text: `-hf_…` is a token that was removed.
-    spans = secrets_in(_MARK.sub(" ", text), bare=SOURCES.fullmatch(name) is None)
+    spans = secrets_in(re.sub(_MARK, " ", text), bare=SOURCES.fullmatch(name) is None)
     return _replaced(text, [span for span in spans if span[0] > first], shown)
 
 
@@ -130,7 +129,7 @@ def _lines(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield each line of a diff, its number in the new file, and its offset in ``text``."""
     number = position = 0
     for line in text.split("\n"):
-        if (hunk := _HUNK.match(line)) is not None:
+        if (hunk := re.match(_HUNK, line)) is not None:
             number = int(hunk[1]) - 1
         elif not line.startswith("-"):
             number += 1

@@ -19,6 +19,8 @@ from hpcflow.model.secret_forms import Span, entropy, forms_in
 #: The replacement for a secret in messages and records.
 REDACTED: Final = "[redacted]"
 
+# Patterns are compiled, and kept, when they are first used: most commands need few of them.
+
 #: Services that issue keys and tokens.
 _SERVICES: Final = (
     "HF|HUB|HUGGING_?FACE|WANDB|OPENAI|ANTHROPIC|COMET|NEPTUNE|COHERE|MISTRAL|GROQ|GEMINI|AZURE|AWS"
@@ -31,7 +33,7 @@ _LOGINS: Final = (
     "|FTP|SFTP|SSH|USER|ROOT|ADMIN|SUDO|LDAP|HTTPS?|PROXY|AUTH|LOGIN|KEY|API|ELASTIC|VNC|BASIC"
 )
 #: What a value of this name is, wherever it stands. `pad_token` and `sort_key` are everyday words.
-_ANYWHERE: Final = re.compile(
+_ANYWHERE: Final = (
     r"(?!(?:.*_)?(?:USE|HAS|NO|IS)_)(?:.*_)?(?:"
     r"PASSWORDS?|PASSWD|PASSPHRASE|PASSCODE|\w+_PWD|MYSQLPWD|JWT"
     rf"|(?:{_LOGINS})_?PASS"
@@ -45,35 +47,32 @@ _ANYWHERE: Final = re.compile(
 )
 #: Environment variables hold no vocabulary: here every token and every pass is one, but for
 #: MAX_TOKENS and TOKENIZERS_PARALLELISM, and what says that it is the name of a file.
-_VARIABLE: Final = re.compile(
-    r"(?!.*_(?:FILE|PATH|DIR|NAME|URL|TYPE|LENGTH|SIZE|TTL)$)(?:"
+_VARIABLE: Final = (
+    r"(?s)(?!.*_(?:FILE|PATH|DIR|NAME|URL|TYPE|LENGTH|SIZE|TTL)$)(?:"
     r".*(?:TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE|(?:API|ACCESS|PRIVATE)_?KEY"
     r"|CREDENTIAL(?!S))"
     r"|(?:.+_)?(?<!SINGLE_)(?<!FIRST_)(?<!MULTI_)(?<!TWO_)(?<!ONE_)(?<!FORWARD_)(?<!BACKWARD_)PASS(?![A-Z])"
-    r").*",
-    re.DOTALL,
+    r").*"
 )
 #: Names that may have anything; only a value that looks random beside them is a secret.
-_PERHAPS: Final = re.compile(r"(?:.*_)?(?:TOKEN|KEY|PASS|AUTH|PAT|CREDENTIALS?|CREDS|COOKIE)")
+_PERHAPS: Final = r"(?:.*_)?(?:TOKEN|KEY|PASS|AUTH|PAT|CREDENTIALS?|CREDS|COOKIE)"
 
 #: References, templates, and options.
-_REFERENCE: Final = re.compile(
+_REFERENCE: Final = (
     r"(?:~/|\./|\.\./|\{|<|\[|-|\$(?:[A-Za-z_{(]|$)|%\w*[%(]|\*|@\w+@"
     r"|(?:env|file|secret|secrets|vault|keyring|op|ssm|arn|oc\.env|os\.environ)[:.\[])"
 )
-_FILE: Final = re.compile(
-    r"/.*|[\w./ -]+\.(?:pem|key|crt|json|ya?ml|txt|toml|ini|cfg|env|pt|safetensors|model|csv)",
-    re.DOTALL,
+_FILE: Final = (
+    r"(?s)/.*|[\w./ -]+\.(?:pem|key|crt|json|ya?ml|txt|toml|ini|cfg|env|pt|safetensors|model|csv)"
 )
 #: AWS's secret keys are of these, and one in 64 begins as a path does.
-_AWS_SECRET: Final = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9+/]{40}")
-_SMALL_NUMBER: Final = re.compile(r"[0-9]{1,3}|[0-9]*\.[0-9]+(?:e-?[0-9]+)?|[0-9.]+e-?[0-9]+")
+_AWS_KEY: Final = r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9+/]{40}"
+_SMALL_NUMBER: Final = r"[0-9]{1,3}|[0-9]*\.[0-9]+(?:e-?[0-9]+)?|[0-9.]+e-?[0-9]+"
 #: What people write where a program insists on a value, or where they show how it is written.
-_PLACEHOLDER: Final = re.compile(
-    r"true|false|yes|no|on|off|none|null|nil|empty|dummy|unused|optional|required|auto|default|todo"
+_PLACEHOLDER: Final = (
+    r"(?s)true|false|yes|no|on|off|none|null|nil|empty|dummy|unused|optional|required|auto|default|todo"
     r"|undefined|x{3,}|\.{3,}|redacted|change[_-]?(?:me|it|this)|(?:your|my|insert|replace)[_ -].*"
-    r"|.*\bexample\b.*",
-    re.DOTALL,
+    r"|.*\bexample\b.*"
 )
 
 _NAME_WORD: Final = re.compile(r"pass|pwd|secret|token|key|credential|cred|jwt|auth|_pat\b", re.I)
@@ -84,37 +83,37 @@ _LITERAL: Final = (
 )
 _BARE: Final = r"[^\s\"'`,;(){}\[\]<>|&]"
 #: Something that has a value: ``NAME=``, ``--name VALUE``, ``"name": ``, ``os.environ["NAME"] =``.
-_NAMED: Final = re.compile(
+_NAMED: Final = (
     r"(?P<dashes>(?<![\w-])--?)?(?P<name>[A-Za-z_](?:[\w-]|\.(?=\w)){0,100})"
     r"(?P<close>[\"'\])\\]{0,5})"
     r"(?P<operator>\s{0,3}(?::\s*[\w.\[\]| ]{1,40}?=|:=|=>|==|!=|=|:|,)\s{0,3}|(?<=\w)[ \t]+)"
     rf"(?:(?:\(\s{{0,20}})?{_LITERAL}|(?P<bare>{_BARE}{{1,256}}))"
 )
 #: The default of an option or a variable: ``"--token", default="X"``, ``get("TOKEN") or "X"``.
-_DEFAULT: Final = re.compile(
+_DEFAULT: Final = (
     r"(?:(?::[^()=\n]{1,60}=\s{0,3}[\w.]{1,40}\(|\()?[^()]{0,200}?\bdefault\s{0,3}=\s{0,3}|[\"'\])]{0,4}\s{1,3}or\s{1,3})"
     + _LITERAL
 )
-_MORE: Final = re.compile(f"{_BARE}*")
+_MORE: Final = f"{_BARE}*"
 #: An expression, as far as a line of a file of settings can hold one.
-_ATTRIBUTE: Final = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+")
+_ATTRIBUTE: Final = r"[A-Za-z_]+(?:\.[A-Za-z_]+)+"
 #: Before a name and its value, in csh, fish, and a Dockerfile.
-_SETS: Final = re.compile(r"(?:\bsetenv|\bset -[gxU]+|(?<![\w-])ENV)\s+$")
-_NAME: Final = re.compile(r"[\w.-]*")
+_SETS: Final = r"(?:\bsetenv|\bset -[gxU]+|(?<![\w-])ENV)\s+$"
+_NAME: Final = r"[\w.-]*"
 #: Of a longer name the end counts.
 _MAX_NAME: Final = 200
 #: What is looked at of a line before and behind a name and its value.
 _MAX_MARGIN: Final = 200
 _OF_NAMES: Final = string.ascii_letters + string.digits + "_-."
-_BASE62: Final = re.compile(r"[A-Za-z0-9+]{20,}={0,2}")
-_DIGEST: Final = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}")
-_NAME_PARTS: Final = re.compile(r"[A-Z]?[a-z]{3,}|[0-9]{4,}")
+_BASE62: Final = r"[A-Za-z0-9+]{20,}={0,2}"
+_DIGEST: Final = r"[0-9a-f]{32,}|[0-9A-F]{32,}"
+_NAME_PARTS: Final = r"[A-Z]?[a-z]{3,}|[0-9]{4,}"
 
 
 def names_secret(name: str) -> bool:
     """Return whether a value of this name must not be shown."""
     plain = _plain(name)
-    return _is_variable(plain) or _ANYWHERE.fullmatch(plain) is not None
+    return _is_variable(plain) or re.fullmatch(_ANYWHERE, plain) is not None
 
 
 def is_secret(text: str) -> bool:
@@ -136,20 +135,24 @@ def holds_secret(name: str, value: object, *, variable: bool = False) -> bool:
     if not isinstance(value, str) or _is_harmless(name, value):
         return False
     plain, last = _plain(name), _plain(name.rpartition(".")[2])
-    if _ANYWHERE.fullmatch(plain) or _ANYWHERE.fullmatch(last) or (variable and _is_variable(last)):
+    if (
+        re.fullmatch(_ANYWHERE, plain)
+        or re.fullmatch(_ANYWHERE, last)
+        or (variable and _is_variable(last))
+    ):
         return True
-    return _PERHAPS.fullmatch(plain) is not None and looks_random(value)
+    return re.fullmatch(_PERHAPS, plain) is not None and looks_random(value)
 
 
 def looks_random(text: str) -> bool:
     """Return whether ``text`` contains a possible key: not words, a digest or a path."""
-    for found in _BASE62.finditer(text):
-        part = _DIGEST.sub("", found[0].rstrip("="))
+    for found in re.finditer(_BASE62, text):
+        part = re.sub(_DIGEST, "", found[0].rstrip("="))
         kinds = ("[a-z]", "[A-Z]", "[0-9]")
         if len(part) < 20 or not all(re.search(kind, part) for kind in kinds):
             continue
         # What is left of names in CamelCase with a year behind them is little.
-        if len(_NAME_PARTS.sub("", part)) >= 0.5 * len(part) and entropy(part) >= 3.5:
+        if len(re.sub(_NAME_PARTS, "", part)) >= 0.5 * len(part) and entropy(part) >= 3.5:
             return True
     return False
 
@@ -204,12 +207,12 @@ def _named_in(text: str, *, bare: bool) -> Iterator[Span]:
         start = word.start() - len(before) + len(before.rstrip(_OF_NAMES))
         while start < word.start() and not (text[start].isalpha() or text[start] in "_-"):
             start += 1
-        found = _NAMED.match(text, start)
-        rest = _NAME.match(text, word.end())
+        found = re.compile(_NAMED).match(text, start)
+        rest = re.compile(_NAME).match(text, word.end())
         position = rest.end() if rest else word.end()
         name = text[start:position]
         is_variable = name.rpartition(".")[2].isupper()
-        default = _DEFAULT.match(text, position)
+        default = re.compile(_DEFAULT).match(text, position)
         if default and holds_secret(name, default["quoted"], variable=is_variable):
             yield default.span("quoted")
         if found is None:
@@ -224,7 +227,7 @@ def _named_in(text: str, *, bare: bool) -> Iterator[Span]:
         is_variable = found["name"].rpartition(".")[2].isupper()
         if holds_secret(found["name"], found[group], variable=is_variable):
             end = found.end(group)
-            position = end if group == "quoted" else _MORE.match(text, end).end()  # type: ignore[union-attr]
+            position = end if group == "quoted" else re.compile(_MORE).match(text, end).end()  # type: ignore[union-attr]
             yield found.start(group), position
 
 
@@ -236,8 +239,8 @@ def _is_literal(found: re.Match[str]) -> bool:
         return True
     if operator.isspace():
         before = text[max(found.start() - 12, 0) : found.start()]
-        return bool(found["dashes"] or _SETS.search(before))
-    if operator.strip() not in (":", "=") or _ATTRIBUTE.fullmatch(found["bare"]):
+        return bool(found["dashes"] or re.search(_SETS, before))
+    if operator.strip() not in (":", "=") or re.fullmatch(_ATTRIBUTE, found["bare"]):
         return False
     margin = text[max(found.start() - _MAX_MARGIN, 0) : found.start()]
     is_begin = "\n" in margin or len(margin) < _MAX_MARGIN
@@ -252,18 +255,18 @@ def _plain(name: str) -> str:
 
 
 def _is_variable(plain: str) -> bool:
-    return _VARIABLE.fullmatch(plain) is not None
+    return re.fullmatch(_VARIABLE, plain) is not None
 
 
 def _is_harmless(name: str, value: str) -> bool:
     lowered = value.strip().lower()
     return (
         not lowered
-        or _PLACEHOLDER.fullmatch(lowered) is not None
-        or _SMALL_NUMBER.fullmatch(lowered) is not None
+        or re.fullmatch(_PLACEHOLDER, lowered) is not None
+        or re.fullmatch(_SMALL_NUMBER, lowered) is not None
         or _repeats_name(_plain(name), _plain(value.strip()))
-        or _REFERENCE.match(value) is not None
-        or (_FILE.fullmatch(value) is not None and not _AWS_SECRET.fullmatch(value))
+        or re.match(_REFERENCE, value) is not None
+        or (re.fullmatch(_FILE, value) is not None and not re.fullmatch(_AWS_KEY, value))
     )
 
 
