@@ -55,7 +55,8 @@ def command(
 ) -> int:
     """Print the log of the last attempt of RUN, to which all ranks write.
 
-    If a run has several ranks, each line of them begins with its rank; --rank removes that.
+    If a run has several ranks, each line begins with the rank that printed it: `3: ` under srun,
+    `[rank3]: ` under torchrun. --rank prints the lines of one rank without that.
 
     On a terminal, colours and control characters are removed. A pipe or a file gets every byte.
     """
