@@ -162,7 +162,7 @@ def test_jobs_of_hpcflows_that_no_run_knows_are_listed_with_one_question(desk: W
     assert desk.slurm.calls.count("accounting") == before + 1
     assert [(each.job_id, each.run_id, each.why) for each in found.unknown] == [
         (job_id, "lost-20260301-abcdefgh", "no run of this ledger knows it"),
-        (again, row.job_name.split(":")[1], "its run has no such attempt"),
+        (again, row.job_name.split(":")[0], "its run has no such attempt"),
     ]
     assert (found.unknown[0].hours, found.unknown[0].gpu_hours) == (1, 2)
     assert found.unknown[0].cost_usd == "6.00000000"

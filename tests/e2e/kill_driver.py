@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.cli.main import main
+from hpcflow.model.ids import parse_job_name
 from hpcflow.storage.layout import Home
 from hpcflow.storage.runs import list_runs
 
@@ -76,7 +77,7 @@ def jobs() -> set[str]:
         text=True,
     )
     lines = (line.split(" ", 1) for line in shown.stdout.splitlines())
-    return {job_id for job_id, name in lines if name.startswith("hpcflow:")}
+    return {job_id for job_id, name in lines if parse_job_name(name)}
 
 
 def one_round(number: int, config: str, site: str, folder: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hpcflow.costs.strays import is_of_hpcflow
 from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.preempted import take_all_nodes
@@ -181,7 +182,7 @@ def test_the_report_is_what_sacct_says_to_the_cent(
     records = [
         each
         for each in by_sacct(hpcflow.user, "--user", hpcflow.user.name, "--starttime", since)
-        if each.name.startswith("hpcflow") and each.submitted >= since
+        if is_of_hpcflow(each.name) and each.submitted >= since
     ]
     by = {"partition": lambda each: each.partition, "user": lambda each: each.user}
     lines = assert_billed(hpcflow, records, by)
@@ -202,7 +203,7 @@ def test_a_heterogeneous_job_and_one_that_no_run_knows(hpcflow: Hpcflow) -> None
     """Both are what sacct says, each component once."""
     user = hpcflow.user
     lost = ["sbatch", "--parsable", "--wait", "--partition=gpu", "--gpus-per-node=2", "--mem=100M"]
-    name = "--job-name=hpcflow:lost-20260301-abcdefgh:1"
+    name = "--job-name=lost-20260301-abcdefgh:1"
     lost_id = user.run([*lost, "--time=2", name, "--wrap=sleep 2"]).stdout.strip()
     config = write(hpcflow, "by-hand", "sleep 4")
     job_id = send_by_hand(hpcflow, config, *components())

@@ -20,7 +20,7 @@ for days in (0.1, 10):
     since = now - timedelta(days=days)
     print(slurm.find("x-20260101-abcdefgh:1", since))
     print(slurm.accounting([], since, job_names=["x-20260101-abcdefgh:1", "other"]))
-    print(slurm.accounting([], since, name_prefix="hpcflow:x-2026"))
+    print(slurm.accounting([], since, is_named="x-20260101-abcdefgh:1".__eq__))
     print(slurm.accounting(["1000000", "1000001"], since))
 """
 

@@ -25,7 +25,7 @@ def test_what_render_prints_is_what_slurm_was_given(
     arguments: tuple[str | Path, ...] = (hpcflow.digits, "--site", "devcluster", *options)
     printed = hpcflow("render", *arguments).stdout
     (rendered_id,) = {
-        line.removeprefix("#SBATCH --job-name=hpcflow:").removesuffix(":1")
+        line.removeprefix("#SBATCH --job-name=").removesuffix(":1")
         for line in printed.splitlines()
         if line.startswith("#SBATCH --job-name=")
     }

@@ -150,7 +150,7 @@ def seconds_by_sacct(user: User, trials: list[dict[str, Any]]) -> float:
     total = timedelta()
     for line in out.splitlines():
         name, start, end = line.rsplit("|", 2)
-        if name.startswith("hpcflow:") and name.split(":")[1] in runs and start not in (
+        if name.split(":")[0] in runs and start not in (
             "None", "Unknown"
         ):  # fmt: skip
             total += datetime.fromisoformat(end) - datetime.fromisoformat(start)

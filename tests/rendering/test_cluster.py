@@ -15,10 +15,13 @@ import pytest
 
 from hpcflow.model.events import parse_event
 from hpcflow.model.state import AttemptState, attempt_state
+from hpcflow.rendering.integrity import IntegrityCheck
 from hpcflow.resources import resource_dir
+from hpcflow.runtime import label
 from hpcflow.runtime.reading import read_lines
 from hpcflow.sites.loader import load_site
 from hpcflow.storage.layout import AttemptDir, RunDir
+from hpcflow.storage.runtime_copy import runtime_sum
 from hpcflow.testing.cluster import Cluster, Software, User
 from tests.cluster_fixture import poll
 from tests.rendering.golden import cases
@@ -37,6 +40,7 @@ class Desk:
     user: User
     folder: Path
     python: Path
+    runtime_sum: str = ""
 
     def run_dir(self) -> RunDir:
         return RunDir(self.folder / "runs" / RUN_ID)
@@ -61,7 +65,8 @@ class Desk:
             spec, run_dir=str(self.run_dir().path), working_dir=str(self.folder), site="devcluster"
         )
         site = load_site("devcluster", search=[resource_dir("site_configs")])
-        self.attempt().script.write_text(script_of(run, site))
+        check = IntegrityCheck(runtime_sum=self.runtime_sum)
+        self.attempt().script.write_text(script_of(run, site, integrity=check))
         leaked = {"SLURM_CPU_BIND": "mask_cpu:0x1", "SLURM_NTASKS": "7", "SLURM_MEM_PER_CPU": "1"}
         sent = self.user.run(
             ["sbatch", "--parsable", str(self.attempt().script)],
@@ -100,6 +105,10 @@ def desk(ada: User, software: Software, tmp_path: Path) -> Iterator[Desk]:
     for path in (folder / "out", desk.attempt().path):
         path.mkdir(parents=True)
     shutil.copy(RANK, folder)
+    runtime = desk.run_dir().runtime / "hpcflow" / "runtime"
+    runtime.mkdir(parents=True)
+    shutil.copy(label.__file__, runtime)
+    desk.runtime_sum = runtime_sum(desk.run_dir().runtime)  # before it is another user's
     _give(ada, ada.scratch / "rendering")
     yield desk
     shutil.rmtree(ada.scratch / "rendering" / tmp_path.name)

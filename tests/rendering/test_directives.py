@@ -30,7 +30,7 @@ def of_resources(site: Site | None = None, **resources: Any) -> list[str]:
 def test_what_every_job_has() -> None:
     options = of_resources()
     assert {
-        f"--job-name=hpcflow:{RUN_ID}:1",
+        f"--job-name={RUN_ID}:1",
         "--output=out.log",
         "--open-mode=append",
         "--no-requeue",

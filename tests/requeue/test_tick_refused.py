@@ -252,7 +252,7 @@ def test_who_can_be_sent_has_its_turn(
     submit = FakeScheduler.submit
 
     def deny(slurm: FakeScheduler, request: SubmitRequest) -> JobRef:
-        if request.job_name.split(":")[1] in never:
+        if request.job_name.split(":")[0] in never:
             raise error("Job violates accounting/QOS policy")
         return submit(slurm, request)
 

@@ -73,7 +73,7 @@ class Watched(Desk):
     ) -> None:
         """The job ends, after it made a checkpoint."""
         job = next(job for job in self.slurm.queue() if job.job_id == job_id)
-        run_id, attempt = job.job_name.split(":")[1:]
+        run_id, attempt = job.job_name.split(":")
         run_dir = RunDir((self.settings.home.runs / run_id).readlink())
         if checkpoint is not None:
             name = path or f"checkpoints/{checkpoint:09d}"
