@@ -27,7 +27,7 @@ def failure_of(detail: RunDetail) -> Failure | None:
     jobs = [each for each in detail.attempts if each.state is not AttemptState.WITHDRAWN]
     if not jobs or jobs[-1].cause not in _FAILED:
         return None
-    from hpcflow.cli.output import frozen_run
+    from hpcflow.cli.shown_run import frozen_run
     from hpcflow.model.secret import redact
     from hpcflow.storage.failure import read_failure
 
@@ -48,7 +48,7 @@ def _in_own_folder(place: str, run: Run | None) -> str:
 
 def say_failure(detail: RunDetail) -> None:
     """Print the error of the last attempt and the last lines of its log, if it failed."""
-    from hpcflow.cli.output import frozen_run
+    from hpcflow.cli.shown_run import frozen_run
 
     failure = failure_of(detail)
     if failure is None:

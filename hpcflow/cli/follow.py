@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from hpcflow.cli.failure import say_failure
-from hpcflow.cli.output import ShownRun, metric_text, print_json, shown_run, state_text, values_of
+from hpcflow.cli.output import metric_text, print_json, state_text, values_of
 from hpcflow.cli.session import Session, warn
+from hpcflow.cli.shown_run import ShownRun, shown_run
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.derive import STANDBY_DUE
 from hpcflow.model.state import RunState

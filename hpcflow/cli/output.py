@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
@@ -14,15 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 from hpcflow.clock import to_text
 from hpcflow.errors import HpcflowError, Where
 from hpcflow.model.state import Cause, RunState
-from hpcflow.model.views import AttemptView, CheckpointView, RunView
-from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo, echo_json, echo_message, safe
 
 if TYPE_CHECKING:
-    from hpcflow.model.run import Result, Run
-    from hpcflow.model.start import StartedFrom
-    from hpcflow.model.views import MirrorLag, RunDetail
-    from hpcflow.storage.failure import Failure
+    from hpcflow.model.views import RunView
 
 #: Of every JSON document. docs/json.md says what raises it.
 FORMAT: Final = 1
@@ -147,102 +141,6 @@ def say_error(error: HpcflowError) -> None:
 
     echo("error: ", fg="red", bold=True, nl=False, err=True)
     echo_message(*map(redact, error.parts()), err=True)
-
-
-def frozen_run(detail: RunDetail) -> Run | None:
-    """Return what a run was frozen as; None if its run directory is gone."""
-    from hpcflow.storage.rundir import read_run
-
-    try:
-        return read_run(RunDir(Path(detail.run.run_dir)))
-    except HpcflowError:
-        return None
-
-
-class ShownCode(TypedDict):
-    """The snapshot of the code that a run executes, and the folder that it is a copy of."""
-
-    digest: str
-    root: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownCheckpoint(CheckpointView):
-    """A checkpoint; `complete` is null if its run directory cannot be read from here."""
-
-    complete: bool | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownRun(RunView):
-    """A run with its attempts and checkpoints; `failure` is null if its last attempt did not fail.
-
-    `overrides`, `commit` and `has_uncommitted_changes` are null if they are not known; `code` also
-    if each attempt reads it as it is then. `results` is what the run had come to before each time
-    that it was extended, `started_from` the checkpoint of another run that it began with.
-    `is_unsupervised` says that it needs a daemon and has none; null for a run of another home.
-    """
-
-    params: dict[str, Any]
-    overrides: list[str] | None
-    commit: str | None
-    has_uncommitted_changes: bool | None
-    code: ShownCode | None
-    results: list[Result] | None
-    started_from: StartedFrom | None
-    resources: dict[str, Any]
-    command: list[str]
-    image: str | None
-    attempts: list[AttemptView]
-    checkpoints: list[ShownCheckpoint]
-    mirror: MirrorLag | None
-    failure: Failure | None
-    is_unsupervised: bool | None
-
-
-def shown_run(
-    detail: RunDetail, unsupervised: Collection[str] = (), *, is_here: bool = True
-) -> ShownRun:
-    """A run with its attempts and checkpoints, as ``show --json`` prints it.
-
-    The ledger knows checkpoints that were complete once; a purge, or their owner, may have taken
-    them since.
-
-    Args:
-        unsupervised: the ids of the runs that need a daemon and have none.
-        is_here: whether its run directory may be opened: False for one of which a shared ledger
-            tells.
-    """
-    from hpcflow.cli.failure import failure_of
-    from hpcflow.storage.checkpoints import is_complete
-
-    run_dir = RunDir(Path(detail.run.run_dir))
-    frozen = frozen_run(detail) if is_here else None
-    provenance = frozen.provenance if frozen else None
-    code = frozen.code if frozen else None
-    return ShownRun(
-        **values_of(detail.run),
-        params=detail.params,
-        overrides=provenance.overrides if provenance else None,
-        commit=provenance.git_commit if provenance else None,
-        has_uncommitted_changes=provenance.git_dirty if provenance else None,
-        code=ShownCode(digest=code.digest, root=code.root) if code else None,
-        results=frozen.results if frozen else None,
-        started_from=frozen.started_from if frozen else None,
-        resources=detail.resources,
-        command=detail.command,
-        image=detail.image,
-        attempts=detail.attempts,
-        checkpoints=[
-            ShownCheckpoint(
-                **values_of(each), complete=is_complete(run_dir, each.path) if is_here else None
-            )
-            for each in detail.checkpoints
-        ],
-        mirror=detail.mirror,
-        failure=failure_of(detail) if is_here else None,
-        is_unsupervised=detail.run.run_id in unsupervised if is_here else None,
-    )
 
 
 def values_of(value: Any) -> dict[str, Any]:

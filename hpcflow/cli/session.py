@@ -297,6 +297,10 @@ class Session:
 
     def warn_of_budgets(self, run: Run, site: Site) -> None:
         """Say which soft limits are passed of the budgets that a run counts against."""
+        from hpcflow.launch.limited import has_budget
+
+        if not has_budget(run, site, self.settings.home):
+            return
         from hpcflow.launch.committing import warnings_about
 
         for text in warnings_about([(run, site)], self.settings.home, self.clock.now()):

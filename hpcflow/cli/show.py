@@ -19,17 +19,15 @@ from hpcflow.cli.columns import Column, print_table
 from hpcflow.cli.failure import next_text, say_failure
 from hpcflow.cli.output import (
     STATE_COLOURS,
-    ShownRun,
-    frozen_run,
     metric_text,
     print_json,
-    shown_run,
     site_text,
     state_text,
     state_word,
     values_of,
 )
 from hpcflow.cli.session import Session, warn
+from hpcflow.cli.shown_run import ShownRun, frozen_run, shown_run
 from hpcflow.errors import HpcflowError, NotFoundError, StorageError
 from hpcflow.model.state import RunState
 from hpcflow.model.units import counted, format_bytes, format_duration

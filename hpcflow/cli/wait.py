@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.output import ShownRun
 from hpcflow.cli.session import Session
+from hpcflow.cli.shown_run import ShownRun
 
 
 @click.command("wait", short_help="Wait until no attempt of a run is pending or running.")

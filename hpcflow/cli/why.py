@@ -161,7 +161,7 @@ def _tried(
 def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> Unsent:
     from pathlib import Path
 
-    from hpcflow.cli.output import frozen_run
+    from hpcflow.cli.shown_run import frozen_run
     from hpcflow.errors import StorageError
     from hpcflow.ledger.queries import PURGED_RULE
     from hpcflow.outlook.unsent import Unsent, explain_unsent, waits_for_budget

@@ -14,10 +14,10 @@ from hpcflow.budgets.commitments import commit, no_room_for, release
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.records import terms_of
 from hpcflow.budgets.room import Pledge, warnings_of
-from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.budgets.settlements import Settlement
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, StorageError, words_for
+from hpcflow.launch.limited import scopes_of_run
 from hpcflow.launch.price import amounts_of
 from hpcflow.model.from_store import own_bills
 from hpcflow.model.journal import Accounted, Submitted
@@ -104,13 +104,6 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
             _log.debug("budget %s", scope, exc_info=True)
             found.append(f"budget {scope}: {words_for(error)}")
     return list(dict.fromkeys(found))  # the folder may be away for all of them
-
-
-def scopes_of_run(run: Run) -> tuple[Scope, ...]:
-    """The budgets that its attempts count against, if they are set."""
-    return scopes_of(
-        project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
-    )
 
 
 def commitment_of(

@@ -20,19 +20,22 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.clock import Clock
 from hpcflow.config.paths import is_image_file
 from hpcflow.documents import KeyPath, as_one_error
 from hpcflow.documents.suggest import nearest_file
 from hpcflow.errors import SpecError, shell_word
-from hpcflow.launch.login_shell import PATIENCE_S, Answer, Question, ask
 from hpcflow.launch.plan import Plan
 from hpcflow.model.execution import Launcher
 from hpcflow.rendering.arguments import filled_in, program_argv
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import SchedulerKind
+
+# Few runs ask a shell: only those that set up an environment.
+if TYPE_CHECKING:
+    from hpcflow.launch.login_shell import Answer, Question
 
 _PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 #: The exit code of a shell for a file that it cannot execute; those above are for other reasons
@@ -241,6 +244,8 @@ def _environment(
     question = _question(plan, program, settings)
     if question is None:
         return
+    from hpcflow.launch.login_shell import PATIENCE_S, ask
+
     minute = int(clock.monotonic() / 60)
     answer = ask(question, settings.environ, minute)
     if answer is None:
@@ -276,7 +281,11 @@ def _question(plan: Plan, program: _Program, settings: Settings) -> Question | N
     if conda is not None and "/" in conda:
         conda = str(Path(plan.run.working_dir, conda))
     if environment.container is not None:
-        return Question(modules, site.modules.init) if environment.modules else None
+        if not environment.modules:
+            return None
+        from hpcflow.launch.login_shell import Question
+
+        return Question(modules, site.modules.init)
     own = {
         name: filled_in(value, plan.run, f"environment.variables.{name}")
         for name, value in environment.variables.items()
@@ -289,6 +298,8 @@ def _question(plan: Plan, program: _Program, settings: Settings) -> Question | N
         path = os.pathsep.join([*folders, settings.environ.get("PATH", os.defpath)])
         if bare is None or shutil.which(bare, path=path):
             return None
+    from hpcflow.launch.login_shell import Question
+
     return Question(
         modules,
         site.modules.init,

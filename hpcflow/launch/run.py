@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import (
@@ -21,9 +22,9 @@ from hpcflow.errors import (
 )
 from hpcflow.launch import submission
 from hpcflow.launch.choosing import Chooser
-from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
 from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
+from hpcflow.launch.limited import has_budget
 from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.plan import Plan, make_plan
 from hpcflow.model.ids import job_name
@@ -37,6 +38,9 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import discard_run, require_room
+
+if TYPE_CHECKING:
+    from hpcflow.launch.committing import Commitment
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,8 @@ def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> list[str]:
     """
     scheduler = connect_scheduler(plan.site, settings, clock)
     require_room(plan.run, settings.home, plan.trust)
-    _commitment(plan, settings, clock).require_room(clock)
+    if (commitment := _commitment(plan, settings, clock)) is not None:
+        commitment.require_room(clock)
     try:
         with temporary_folder() as folder:
             script = Path(folder, "job.sbatch")
@@ -164,7 +169,12 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     return Launched(run.run_id, submitted.attempt, submitted.job_id, run_dir.path, run.site)
 
 
-def _commitment(plan: Plan, settings: Settings, clock: Clock) -> Commitment:
+def _commitment(plan: Plan, settings: Settings, clock: Clock) -> Commitment | None:
+    """None without a budget that the run counts against."""
+    if not has_budget(plan.run, plan.site, settings.home):
+        return None
+    from hpcflow.launch.committing import commitment_of
+
     return commitment_of(
         plan.run, 1, plan.placement, site=plan.site, home=settings.home, clock=clock
     )

@@ -8,7 +8,8 @@ from hpcflow.budgets.amounts import NOTHING
 from hpcflow.budgets.folder import budgets_of
 from hpcflow.budgets.room import Pledge
 from hpcflow.clock import Clock
-from hpcflow.launch.committing import Commitment, commitment_of, scopes_of_run
+from hpcflow.launch.committing import Commitment, commitment_of
+from hpcflow.launch.limited import scopes_of_run
 from hpcflow.launch.next_placement import next_placement
 from hpcflow.launch.submission import LastAttempt, last_attempt
 from hpcflow.model.run import Run

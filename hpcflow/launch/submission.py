@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
@@ -35,7 +35,6 @@ from hpcflow.errors import (
     SubmissionLost,
     SubmissionRefused,
 )
-from hpcflow.launch.committing import Commitment
 from hpcflow.model.ids import job_name, parse_job_name
 from hpcflow.model.journal import (
     Changed,
@@ -64,6 +63,9 @@ SENDING_TAKES: Final = timedelta(minutes=5)
 
 #: Clocks of login nodes and of the controller differ; a job may seem older than its intent.
 CLOCK_SKEW = timedelta(seconds=60)
+
+if TYPE_CHECKING:
+    from hpcflow.launch.committing import Commitment
 
 
 @dataclass(frozen=True)
@@ -178,14 +180,14 @@ def send(
     lock: HeldLock,
     placement: Placement,
     resume_from: str | None,
-    commitment: Commitment,
+    commitment: Commitment | None,
     excluded: Sequence[str] = (),
     after: int | None = None,
 ) -> Submitted:
     """Send attempt ``number``; the caller holds ``lock`` and has settled what came before.
 
     Args:
-        commitment: what it may take, of the budgets that it counts against.
+        commitment: what it may take, of the budgets that it counts against; None without any.
         after: it is to be a standby, which waits for the end of this attempt.
 
     Raises:
@@ -215,14 +217,15 @@ def send(
         standby=run.spec.retry.standby or None,
         after=after,
     )
-    commitment.make(run_dir, clock)
+    if commitment is not None:
+        commitment.make(run_dir, clock)
     try:
         _put_down(run_dir, intent, intent)
         return _submit(run_dir, intent, scheduler=scheduler, clock=clock, lock=lock)
     except SubmissionInDoubt:
         raise  # the job may exist
     except (SchedulerError, StorageError) as error:
-        if not _is_open(run_dir, intent):
+        if commitment is not None and not _is_open(run_dir, intent):
             commitment.give_back(clock, error.message)
         raise
 

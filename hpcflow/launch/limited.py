@@ -1,0 +1,26 @@
+"""Whether a run counts against a budget. Most do not, and what commits to budgets imports a lot."""
+
+from __future__ import annotations
+
+from hpcflow.budgets.folder import budgets_of
+from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.model.run import Run
+from hpcflow.sites.schema import Site
+from hpcflow.storage.layout import Home
+
+
+def scopes_of_run(run: Run) -> tuple[Scope, ...]:
+    """The budgets that its attempts count against, if they are set."""
+    return scopes_of(
+        project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
+    )
+
+
+def has_budget(run: Run, site: Site, home: Home) -> bool:
+    """Whether a budget is set that the attempts of a run count against.
+
+    Raises:
+        StorageError: nobody can tell.
+    """
+    folder = budgets_of(site, home)
+    return run.spec.budget is not None or any(folder.has(each) for each in scopes_of_run(run))
