@@ -104,6 +104,10 @@ def find_repository(folder: Path) -> Repository | None:
     Raises:
         GitError: git refuses it, as it does with a repository of another user, or hangs.
     """
+    here = folder.resolve()
+    # Starting git takes longer than looking for what it would look for.
+    if not any(os.path.lexists(each / ".git") for each in _up(here)):
+        return None
     try:
         answer = _git(
             folder,
@@ -120,7 +124,6 @@ def find_repository(folder: Path) -> Repository | None:
         return None
     commit, git_dir, objects, top = lines[0], Path(lines[1]), folder / lines[2], Path(lines[3])
     # `core.worktree` could name any folder; accept only one that contains ``folder``.
-    here = folder.resolve()
     if not (here == top or top in here.parents) or not os.path.lexists(top / ".git"):
         return None
     return Repository(commit, git_dir, objects.resolve(), top, _settings(folder))

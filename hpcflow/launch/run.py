@@ -183,7 +183,6 @@ def _commitment(plan: Plan, settings: Settings, clock: Clock) -> Commitment | No
 def _send_first(
     plan: Plan, run_dir: RunDir, settings: Settings, scheduler: Scheduler, clock: Clock
 ) -> Submitted:
-    commitment = _commitment(plan, settings, clock)
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         if submission.last_attempt(journal.read(run_dir)).intent is not None:
             raise StorageError(
@@ -201,7 +200,7 @@ def _send_first(
                 lock=lock,
                 placement=plan.placement,
                 resume_from=plan.run.begins_from,
-                commitment=commitment,
+                commitment=_commitment(plan, settings, clock),
             )
         except StorageError as error:
             if submission.last_attempt(journal.read(run_dir)).intent is not None:

@@ -53,11 +53,11 @@ class Job:
 
     @property
     def run_id(self) -> str:
-        return self.name.split(":")[1]
+        return self.name.split(":")[0]
 
     @property
     def attempt(self) -> int:
-        return int(self.name.split(":")[2])
+        return int(self.name.split(":")[1])
 
 
 class StandIn:

@@ -102,7 +102,7 @@ class Searched(Watched):
     def job(self, trial: int, repeat: int = 0) -> str:
         """The id of the newest job of a trial."""
         run_id = self.trial(trial).current_runs[repeat]
-        return [job.job_id for job in self.jobs() if job.job_name.split(":")[1] == run_id][-1]
+        return [job.job_id for job in self.jobs() if job.job_name.split(":")[0] == run_id][-1]
 
     def event(
         self, trial: int, kind: str, *, repeat: int = 0, attempt: int | None = None, **facts: Any

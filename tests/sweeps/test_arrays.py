@@ -170,7 +170,7 @@ def test_a_run_that_is_held_meanwhile_is_not_sent(
 
     monkeypatch.setattr(plan, "create_run", held)
     desk.round()
-    assert made[0].path.name not in {job.job_name.split(":")[1] for job in desk.jobs()}
+    assert made[0].path.name not in {job.job_name.split(":")[0] for job in desk.jobs()}
 
 
 def _resume(desk: Searched, run_dir: RunDir, *overrides: str) -> Launched:
