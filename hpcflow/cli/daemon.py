@@ -144,6 +144,9 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     return 1 if report.problems else 0
 
 
+_INSTALL: Final = "install one: hpcflow daemon install"
+_SOON: Final = "the one that is installed makes its first round within a few minutes"
+
 command.add_command(install_command)
 command.add_command(uninstall_command)
 
@@ -163,7 +166,8 @@ def status_command(as_json: bool) -> int:
         print_json(DaemonStatus(is_alive=seen.is_alive, lease=lease, installed=known))
         return 0 if seen.is_alive else 1
     if lease is None:
-        echo("no daemon has run yet; install one: hpcflow daemon install")
+        is_installed = any(isinstance(what, str) for what in installed.values())
+        echo(f"no daemon has run yet; {_SOON if is_installed else _INSTALL}")
     else:
         word = "is the active daemon" if seen.is_alive else "was the last daemon"
         echo(

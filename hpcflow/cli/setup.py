@@ -91,8 +91,10 @@ def _install_daemon(sbatch_options: tuple[str, ...], *, yes: bool) -> None:
 
     _title("the daemon")
     session = Session()
-    if supervision(session.settings, session.clock.now()).has_rounds:
-        echo("a daemon supervises your runs already: hpcflow daemon status")
+    seen = supervision(session.settings, session.clock.now())
+    if seen.has_rounds:
+        done = "is installed, and has not run yet" if seen.lease is None else "supervises your runs"
+        echo(f"a daemon {done}: hpcflow daemon status")
         return
     try:
         way = way_named(None, session.settings, sbatch_options)

@@ -320,6 +320,7 @@ def test_without_flags_everything_is_taken_away(desk: Desk, machine: Machine) ->
     for way in ("--cron", "--systemd"):
         desk.say("daemon", "install", way, "--yes")
     said = desk.say("daemon", "status", code=1)
+    assert "no daemon has run yet; the one that is installed makes its first round" in said
     assert "installed by --cron: " in said
     assert "installed by --systemd: " in said
     assert desk.say("daemon", "uninstall").count("removed: ") == 2

@@ -38,7 +38,7 @@ def test_one_command_checks_installs_and_tries(desk: Desk, machine: Machine, hom
     assert desk.json("show", "trial")["state"] == "completed"
     assert "print('hello" in (home / "trial/trial.yaml").read_text()
     table = machine.table
-    assert "a daemon supervises your runs already" in desk.say("setup", "--yes")
+    assert "a daemon is installed, and has not run yet" in desk.say("setup", "--yes")
     assert machine.table == table
 
 
@@ -55,7 +55,7 @@ def test_a_home_in_a_repository_of_dotfiles_is_no_code(
 
 def test_a_daemon_that_lives_needs_none_beside_it(desk: Desk, machine: Machine) -> None:
     daemon()
-    desk.say("setup", "--yes")
+    assert "a daemon supervises your runs: " in desk.say("setup", "--yes")
     assert machine.table == b""
 
 
