@@ -20,7 +20,7 @@ from hpcflow.model.state import AttemptState
 from hpcflow.runtime.reading import open_file
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.rank_lines import RankLines, has_labels
+from hpcflow.storage.rank_lines import RankLines, has_labels, has_several_ranks
 from hpcflow.terminal import Passage, echo
 
 #: A log is looked at every second, the scheduler every tenth time.
@@ -55,8 +55,8 @@ def command(
 ) -> int:
     """Print the log of the last attempt of RUN, to which all ranks write.
 
-    If a run has several ranks, each line begins with the rank that printed it: `3: ` under srun,
-    `[rank3]: ` under torchrun. --rank prints the lines of one rank without that.
+    If a run has several ranks, each line begins with the rank that printed it, such as `[rank3]: `.
+    --rank prints the lines of one rank without that.
 
     On a terminal, colours and control characters are removed. A pipe or a file gets every byte.
     """
@@ -81,8 +81,9 @@ def command(
     elif (file := printer.open(log)) is not None:
         with file:
             printer.print(file, is_end=True)
-    else:
-        _say_nothing(number)
+    if printer.is_empty and tail != 0:
+        who = "" if rank is None else f"rank {rank} of "
+        echo(f"{who}attempt {number} has printed nothing yet", err=True)
     return 0
 
 
@@ -92,14 +93,14 @@ def _lines_of_rank(run_dir: RunDir, number: int, rank: int) -> RankLines | None:
     Raises:
         NotFoundError: there is no such rank.
     """
-    script = run_dir.attempt(number).script
-    try:
-        with open_file(script) as file:
-            has_rank = has_labels(file.read().decode(errors="replace"))
-    except OSError as error:
-        raise storage_error("read", script, error) from error
-    if has_rank:
+    script = _script(run_dir, number)
+    if has_labels(script):
         return RankLines(rank)
+    if has_several_ranks(script):
+        raise NotFoundError(
+            f"the log of attempt {number} does not say which rank printed a line",
+            next_action=f"hpcflow logs {run_dir.path.name} --attempt {number}",
+        )
     if rank:
         raise NotFoundError(
             f"attempt {number} of run {run_dir.path.name} has only rank 0",
@@ -108,10 +109,28 @@ def _lines_of_rank(run_dir: RunDir, number: int, rank: int) -> RankLines | None:
     return None
 
 
+def _script(run_dir: RunDir, number: int) -> str:
+    """The job script of an attempt; one that began when Slurm restarted its job has that of the
+    attempt before."""
+    while number > 1 and not run_dir.attempt(number).script.exists():
+        number -= 1
+    script = run_dir.attempt(number).script
+    try:
+        with open_file(script) as file:
+            return file.read().decode(errors="replace")
+    except OSError as error:
+        raise storage_error("read", script, error) from error
+
+
 class _Printer:
-    """Prints a log, as far as it has been written."""
+    """Prints a log, as far as it has been written.
+
+    Attributes:
+        is_empty: whether it has printed nothing.
+    """
 
     def __init__(self, lines: RankLines | None, tail: int | None) -> None:
+        self.is_empty = True
         self._lines, self._tail = lines, tail
         self._passage = Passage()
 
@@ -120,21 +139,25 @@ class _Printer:
         return _opened(log, None if self._lines else self._tail)
 
     def print(self, file: BinaryIO, *, is_end: bool) -> None:
+        """Print what has been written since the last call."""
+        texts = self._texts(file, is_end=is_end)
         if self._lines is not None and self._tail is not None:
-            newest = deque(self._picked(file, self._lines), maxlen=self._tail)
-            self._passage.write(b"".join(newest))
-            self._tail = None
-        for chunk in iter(partial(file.read, _BLOCK_BYTES), b""):
-            self._passage.write(chunk if self._lines is None else self._lines.pick(chunk))
+            texts, self._tail = iter(deque(texts, maxlen=self._tail)), None
+        for text in texts:
+            self._passage.write(text)
+            self.is_empty = False
         if is_end:
-            if self._lines is not None:
-                self._passage.write(self._lines.end())
             self._passage.close()
 
-    @staticmethod
-    def _picked(file: BinaryIO, lines: RankLines) -> Iterator[bytes]:
-        for chunk in iter(partial(file.read, _BLOCK_BYTES), b""):
-            yield from lines.pick(chunk).splitlines(keepends=True)
+    def _texts(self, file: BinaryIO, *, is_end: bool) -> Iterator[bytes]:
+        chunks = iter(partial(file.read, _BLOCK_BYTES), b"")
+        if self._lines is None:
+            yield from chunks
+            return
+        for chunk in chunks:
+            yield from self._lines.pick(chunk)
+        if is_end:
+            yield from self._lines.end()
 
 
 def _opened(log: Path, tail: int | None) -> BinaryIO | None:
@@ -200,15 +223,9 @@ def _follow(session: Session, run_id: str, number: int, log: Path, printer: _Pri
                 break
             polls += 1
             session.clock.sleep(_POLL_S)
-        if file is None:
-            _say_nothing(number)
     finally:
         if file is not None:
             file.close()
-
-
-def _say_nothing(number: int) -> None:
-    echo(f"attempt {number} has printed nothing yet", err=True)
 
 
 def _is_over(session: Session, run_id: str, number: int) -> bool:

@@ -226,7 +226,8 @@ def derive_progress(row: RunRow, attempts: list[AttemptRow]) -> None:
     """The part of :func:`derive_run` that progress has a say in: :data:`OF_PROGRESS`."""
     latest = next((a.report for a in reversed(attempts) if _has_progress(a.report)), {})
     # A program whose checkpoints are adopted says nothing of its train steps but by these.
-    row.train_step = latest.get("train_step", latest.get("saved"))
+    saved = next((a.report["saved"] for a in reversed(attempts) if "saved" in a.report), None)
+    row.train_step = latest.get("train_step", saved)
     row.total_train_steps = latest.get("total_train_steps")
     row.epoch = latest.get("epoch")
     metrics = latest.get("metrics", {})
@@ -397,7 +398,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _has_progress(report: dict[str, Any]) -> bool:
-    return not report.keys().isdisjoint(("train_step", "saved", "metrics"))
+    return "train_step" in report or "metrics" in report
 
 
 def money(text: str | None) -> str | None:

@@ -1,10 +1,7 @@
 """``python3 -I -S label.py COMMAND…``: execute COMMAND; each line it prints begins with its rank.
 
-All ranks write to one log. srun can label their lines by itself; torchrun starts each rank through
-this file. It needs nothing but Python, and its exit code is that of COMMAND.
+All ranks of a run write to one log. Python 3.6 of an old image can execute this file.
 """
-
-from __future__ import annotations
 
 import os
 import select
@@ -12,14 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Final
 
-_READ_BYTES: Final = 1 << 16
-#: A progress bar that writes over itself has no line end; nor do bytes that are no text.
-_MOST_OF_A_BAR: Final = 1 << 12
-_MOST_OF_A_LINE: Final = 1 << 20
-#: How long processes that the program leaves behind may go on writing to its output.
-_DRAIN_S: Final = 2.0
+_READ_BYTES = 1 << 16
+#: What a pipe takes from one writer at once: lines of ranks that share one are not mixed up.
+_WRITE_BYTES = 1 << 12
+_LONGEST_LINE = 1 << 20
+#: Seconds that the begin of a line waits for its end, which a progress bar never prints.
+_LINE_WAITS_S = 5.0
+#: Seconds that processes which the program leaves behind may still print.
+_DRAIN_S = 2.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Labels:
@@ -31,31 +30,32 @@ class Labels:
 
     def __init__(self, label: str) -> None:
         self._label = label.encode()
-        self._rest = b""
+        self._open = b""
 
-    def add(self, chunk: bytes) -> bytes:
+    @property
+    def has_open_line(self) -> bool:
+        """Whether there is the begin of a line."""
+        return bool(self._open)
+
+    def add(self, chunk: bytes) -> "list[bytes]":
         """Return the lines that are complete with ``chunk``."""
-        *lines, rest = (self._rest + chunk).split(b"\n")
-        if len(rest) > _MOST_OF_A_BAR and b"\r" in rest:
-            bar, _, rest = rest.rpartition(b"\r")
-            lines.append(bar)
-        elif len(rest) > _MOST_OF_A_LINE:
-            lines.append(rest)
-            rest = b""
-        self._rest = rest
-        return b"".join(map(self._labelled, lines))
+        *lines, self._open = (self._open + chunk).split(b"\n")
+        if len(self._open) > _LONGEST_LINE:
+            lines.append(self._open)
+            self._open = b""
+        return [self._labelled(line) for line in lines]
 
-    def end(self) -> bytes:
-        """Return the last line, if it is not complete."""
-        rest, self._rest = self._rest, b""
-        return self._labelled(rest) if rest else b""
+    def close(self) -> "list[bytes]":
+        """Return the open line, if there is one, as a whole one."""
+        line, self._open = self._open, b""
+        return [self._labelled(line)] if line else []
 
     def _labelled(self, line: bytes) -> bytes:
         return (line if line.startswith(self._label) else self._label + line) + b"\n"
 
 
-def main(argv: list[str]) -> int:
-    """Execute ``argv``.
+def main(argv: "list[str]") -> int:
+    """Execute ``argv`` as a shell would.
 
     Returns:
         Its exit code; 128 + the number of the signal that ended it.
@@ -63,44 +63,72 @@ def main(argv: list[str]) -> int:
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     # The program is told by the same signal; what it then prints is still to be written.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in _SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    program = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    signal.set_wakeup_fd(wake)
+    words = ["/bin/sh", "-c", 'exec "$@"', "sh"] + argv  # noqa: RUF005 - as old as it can be
+    program = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert program.stdout is not None
-    output = program.stdout.fileno()
+    _copy(program, program.stdout.fileno(), woken)
+    code = program.wait()
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    return 128 - code if code < 0 else code
+
+
+def _copy(program: "subprocess.Popen[bytes]", output: int, woken: int) -> None:
+    """Write what the program prints, until it has ended."""
     labels = Labels(f"[rank{os.environ.get('RANK', '0')}]: ")
-    deadline: float | None = None
+    opened_at = 0.0
+    ends_at = None
     while True:
-        if deadline is None and program.poll() is not None:
-            deadline = time.monotonic() + _DRAIN_S
-        # Once it has ended, all that it has printed can be read at once.
-        ready, _, _ = select.select([output, woken], [], [], None if deadline is None else 0)
+        now = time.monotonic()
+        if ends_at is None and program.poll() is not None:
+            ends_at = now + _DRAIN_S
+        if ends_at is not None:
+            wait_s = 0.0  # all that it has printed can be read at once
+        else:
+            wait_s = max(0.0, opened_at + _LINE_WAITS_S - now) if labels.has_open_line else 3600.0
+        ready = select.select([output, woken], [], [], wait_s)[0]
         if woken in ready:
             os.read(woken, _READ_BYTES)
         if output in ready:
             chunk = os.read(output, _READ_BYTES)
-            _write(labels.add(chunk))
+            lines = labels.add(chunk)
+            if lines or opened_at == 0.0 or not labels.has_open_line:
+                opened_at = time.monotonic()
+            _write(lines)
             if not chunk:
                 break
-        elif deadline is not None and not ready:
+        elif ends_at is not None and not ready:
             break
-        if deadline is not None and time.monotonic() > deadline:
+        if ends_at is not None and time.monotonic() > ends_at:
             break
-    _write(labels.end())
-    code = program.wait()
-    return 128 - code if code < 0 else code
+        if labels.has_open_line and time.monotonic() >= opened_at + _LINE_WAITS_S:
+            _write(labels.close())
+            opened_at = 0.0
+    _write(labels.close())
 
 
-def _write(lines: bytes) -> None:
+def _write(lines: "list[bytes]") -> None:
     """Write to the log. A full disk, or a launcher that is gone, does not stop the program."""
+    block = b""
     try:
-        while lines:
-            lines = lines[os.write(1, lines) :]
+        for line in lines:
+            if len(block) + len(line) > _WRITE_BYTES:
+                _write_all(block)
+                block = b""
+            block += line
+        _write_all(block)
     except OSError:
         pass
+
+
+def _write_all(block: bytes) -> None:
+    while block:
+        block = block[os.write(1, block) :]
 
 
 if __name__ == "__main__":

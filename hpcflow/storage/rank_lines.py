@@ -1,6 +1,6 @@
 """The lines of one rank in a log to which all ranks write.
 
-Where a run has several ranks, each line begins with the rank that wrote it, by srun or by
+Where a run has several ranks, each line begins with the rank that wrote it:
 :mod:`hpcflow.runtime.label`.
 """
 
@@ -9,15 +9,25 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: ``[rank3]: `` of hpcflow and torch, ``[default3]:`` of torchrun, ``3: `` of srun.
-LABEL: Final = r"\[(?:rank|default)([0-9]+)\]: ?|([0-9]+): "
+#: ``[rank3]: `` of hpcflow and torch, ``[default3]:`` of torchrun, ``3: `` of srun, which pads it.
+LABEL: Final = r"\[(?:rank|default)([0-9]+)\]: ?| *([0-9]+): "
 _LABEL: Final = re.compile(LABEL.encode())
-_LABELS: Final = re.compile(r"^ +--label |/hpcflow/runtime/label\.py\" ", re.MULTILINE)
+_LABELLED: Final = "/hpcflow/runtime/label.py"
+#: How many ranks a script starts.
+_RANKS: Final = re.compile(
+    r"^export WORLD_SIZE=([0-9]+)|^ +--nnodes=([0-9]+) --nproc-per-node=([0-9]+)", re.MULTILINE
+)
 
 
 def has_labels(script: str) -> bool:
     """Whether the lines of an attempt's log begin with their rank, by its job script."""
-    return _LABELS.search(script) is not None
+    return _LABELLED in script
+
+
+def has_several_ranks(script: str) -> bool:
+    """Whether an attempt has several ranks, by its job script."""
+    found = _RANKS.search(script)
+    return found is not None and any(int(each) > 1 for each in found.groups() if each)
 
 
 class RankLines:
@@ -27,16 +37,17 @@ class RankLines:
         self._rank = rank
         self._rest = b""
 
-    def pick(self, chunk: bytes) -> bytes:
-        """Return those of the lines that are complete with ``chunk``."""
+    def pick(self, chunk: bytes) -> list[bytes]:
+        """Return those of the lines that are complete with ``chunk``, each with its end."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         texts = [self._text(line) for line in lines]
-        return b"".join(text + b"\n" for text in texts if text is not None)
+        return [text + b"\n" for text in texts if text is not None]
 
-    def end(self) -> bytes:
+    def end(self) -> list[bytes]:
         """Return the last line, if it is of the rank and not complete."""
         rest, self._rest = self._rest, b""
-        return self._text(rest) or b""
+        text = self._text(rest)
+        return [text] if text else []
 
     def _text(self, line: bytes) -> bytes | None:
         match = _LABEL.match(line)

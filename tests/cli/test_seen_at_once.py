@@ -178,19 +178,30 @@ def test_logs_of_one_rank_are_its_lines_without_their_label(desk: Desk) -> None:
     assert desk.say("logs", trained.run_id, "--rank", "0") == attempt.log.read_text()
     assert "has only rank 0" in desk.error("logs", trained.run_id, "--rank", "1")
 
-    attempt.script.write_text("  srun\n  --label # each line begins with its rank\n")
-    lines = [f"{rank:02}: step {step}" for step in range(9_000) for rank in (0, 1, 11)]
-    attempt.log.write_text("srun: a line of its own\n" + "\n".join([*lines, "01: the end"]))
+    attempt.script.write_text("export WORLD_SIZE=12\n")
+    for rank in ("0", "1"):
+        assert "does not say which rank" in desk.error("logs", trained.run_id, "--rank", rank)
+
+    attempt.script.write_text(
+        'set -- python3 "$HPCFLOW_RUN_DIR/runtime/hpcflow/runtime/label.py"\n'
+    )
+    lines = [f"[rank{rank}]: step {step}" for step in range(9_000) for rank in (0, 1, 11)]
+    attempt.log.write_text("srun: a line of its own\n" + "\n".join([*lines, "[rank1]: the end"]))
     own = "".join(f"step {step}\n" for step in range(9_000))
-    assert desk.say("logs", trained.run_id, "--rank", "11") == own
-    assert desk.say("logs", trained.run_id, "--rank", "1", "--follow") == f"{own}the end"
-    assert desk.say("logs", trained.run_id, "--rank", "11", "--tail", "2") == (
-        "step 8998\nstep 8999\n"
-    )
-    assert desk.say("logs", trained.run_id, "--rank", "1", "--tail", "1", "--follow") == (
-        "step 8999\nthe end"
-    )
-    assert desk.say("logs", trained.run_id, "--rank", "7") == ""
+
+    def said(rank: int, *options: str) -> str:
+        return desk.say("logs", trained.run_id, "--rank", str(rank), *options)
+
+    assert said(11) == own
+    assert said(1, "--follow") == f"{own}the end"
+    assert said(11, "--tail", "2") == "step 8998\nstep 8999\n"
+    assert said(1, "--tail", "2", "--follow") == "step 8999\nthe end"
+    assert said(1, "--tail", "0") == said(7) == ""
+    assert desk.code("logs", trained.run_id, "--rank", "7") == 0
+    restarted = trained.dir.attempt(2)  # by Slurm: the script is that of the attempt before
+    restarted.path.mkdir()
+    restarted.log.write_text("[rank1]: again\n")
+    assert said(1, "--attempt", "2") == "again\n"
 
 
 def test_the_version(desk: Desk) -> None:

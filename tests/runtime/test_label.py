@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,13 +47,37 @@ def test_the_exit_code_is_that_of_the_program(shell: str, code: int) -> None:
     assert labelled(f"echo before; {shell}") == (code, "[rank3]: before\n")
 
 
-def test_a_long_line_stays_one_line_and_a_progress_bar_is_not_kept_back() -> None:
+def test_a_program_that_is_not_there_is_an_error_of_the_shell() -> None:
+    done = subprocess.run([*LABEL, "/no/such"], stdout=subprocess.PIPE, check=False)
+    assert done.returncode == 127
+    assert done.stdout.startswith(b"[rank")
+    assert b"not found" in done.stdout
+
+
+def test_a_long_line_stays_one_line_and_a_short_one_is_written_whole() -> None:
     assert labelled("head -c 300000 /dev/zero | tr '\\0' x")[1].count("\n") == 1
-    labels = label.Labels("[rank0]: ")
-    bars = [b"\r%3d %%" % percent for percent in range(100)] * 20
-    written = b"".join(map(labels.add, bars)) + labels.end()
-    assert written.count(b"[rank0]: ") == written.count(b"\n") > 1
-    assert written.replace(b"[rank0]: ", b"").replace(b"\n", b"\r") == b"".join(bars) + b"\r"
+    sizes = writes_of("i=0; while [ $i -lt 3000 ]; do echo a line; i=$((i + 1)); done")
+    assert max(sizes) <= select.PIPE_BUF, "no other process writes in between"
+
+
+def writes_of(shell: str) -> list[int]:
+    """How many bytes each write has, to a pipe that keeps them apart."""
+    read, write = os.pipe2(os.O_DIRECT)
+    with subprocess.Popen([*LABEL, "sh", "-c", shell], stdout=write):
+        os.close(write)
+        sizes = [len(chunk) for chunk in iter(partial(os.read, read, 1 << 16), b"")]
+    os.close(read)
+    return sizes
+
+
+def test_a_progress_bar_does_not_wait_for_the_end_of_its_line(tmp_path: Path) -> None:
+    """The growth of the log is a sign of life; a bar ends its line after hours."""
+    go, log = tmp_path / "go", tmp_path / "log"
+    shell = f"printf '10 %%\\r'; until test -e {go}; do sleep 0.1; done; printf '20 %%\\r'"
+    with log.open("wb") as file, subprocess.Popen([*LABEL, "sh", "-c", shell], stdout=file):
+        poll(lambda: log.read_bytes() == b"[rank0]: 10 %\r\n", 60, log.read_text)
+        go.touch()
+    assert log.read_bytes() == b"[rank0]: 10 %\r\n[rank0]: 20 %\r\n"
 
 
 def test_a_process_that_the_program_leaves_behind_does_not_keep_the_rank_alive() -> None:
