@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from hpcflow.model.run import Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.ownership import NO_TRUST
 from hpcflow.rendering.integrity import make_integrity_check
+from hpcflow.runtime import label
 from hpcflow.runtime.reading import read_lines
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import AttemptDir, RunDir
@@ -70,6 +72,12 @@ class Bench:
         path.write_text(text)
         path.chmod(0o755)
         return path
+
+    def add_label(self) -> None:
+        """What labels the lines of several ranks comes with the runtime."""
+        folder = self.run_dir.runtime / "hpcflow" / "runtime"
+        folder.mkdir(mode=0o700, parents=True)
+        shutil.copy(label.__file__, folder)
 
     def run(self, spec: RunSpec) -> Run:
         places = {"run_dir": str(self.run_dir.path), "working_dir": str(self.work)}
