@@ -41,6 +41,8 @@ _PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
 #: The exit code of a shell for a file that it cannot execute; those above are for other reasons
 #: that lie outside of the program.
 _NOT_EXECUTED: Final = 126
+#: Programs that start ranks.
+_LAUNCHERS: Final = frozenset({"torchrun", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed"})
 #: What a new login shell has before it reads any file.
 _KEPT: Final = frozenset({"HOME", "LOGNAME", "SHELL", "USER"})
 
@@ -78,6 +80,7 @@ def check_on_login_node(plan: Plan, settings: Settings, clock: Clock) -> list[st
     findings = list(_paths(plan, program))
     if not findings:
         findings = list(_environment(plan, program, settings, clock))
+    findings += _launcher(plan, program)
     # Templates of the user's own may set up another environment.
     is_other = plan.site.login_nodes_differ or settings.home.templates.is_dir()
     wrong = [each for each in findings if each.is_certain and not is_other]
@@ -152,6 +155,18 @@ def _paths(plan: Plan, program: _Program) -> Iterator[Finding]:
             yield from _missing(plan, (*key, "mounts", number), source, "mount source")
         return
     yield from _uncertain(_program_files(plan, program), if_any=plan.run.spec.before)
+
+
+def _launcher(plan: Plan, program: _Program) -> Iterator[Finding]:
+    """Whether each of several ranks of a node would start ranks again."""
+    launcher, ranks = plan.placement.launcher, plan.placement.ranks_per_node
+    if program.name in _LAUNCHERS and launcher is not Launcher.NONE and ranks > 1:
+        yield Finding(
+            ("command",),
+            f"{program.name} starts ranks, and {launcher.value} starts it {ranks} times on a node",
+            "name the program alone, such as `script: train.py`; or add `launch: {launcher: none}`",
+            is_certain=False,
+        )
 
 
 def _uncertain(findings: Iterator[Finding], *, if_any: Sequence[object]) -> Iterator[Finding]:

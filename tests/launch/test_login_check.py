@@ -317,6 +317,25 @@ def test_what_only_this_shell_has_set_or_purged_is_only_warned_of(
     assert "there is no module gcc/13" in node.refusal(config % "gcc/13")
 
 
+@pytest.mark.parametrize(
+    ("command", "launch", "is_told"),
+    [
+        ("[torchrun, --nproc-per-node, 4, train.py]", "", True),
+        ("srun python train.py", "launch: {launcher: srun}", True),
+        ("[torchrun, --nproc-per-node, 4, train.py]", "launch: {launcher: none}", False),
+        ("[python3, train.py]", "", False),
+    ],
+)
+def test_a_launcher_that_every_rank_would_start_is_warned_of(
+    node: LoginNode, command: str, launch: str, is_told: bool
+) -> None:
+    node.write(f"command: {command}\n{launch}")
+    text = node.config.read_text().replace("physics", "physics, gpus_per_node: 4")
+    node.config.write_text(text)
+    told = "\n".join(check_on_login_node(node.plan(), node.settings, node.clock))
+    assert ("starts ranks, and" in told) is is_told
+
+
 def test_imports_that_are_not_found_are_warned_of(node: LoginNode) -> None:
     """The script may add to sys.path itself."""
     (node.folder / "beside.py").touch()
