@@ -73,12 +73,13 @@ def test_every_command_argument_and_option_is_on_the_page_of_commands() -> None:
     for name, (module, _) in COMMANDS.items():
         command = import_module(module).command
         below = command.commands if isinstance(command, click.Group) else {"": command}
-        for word, each in below.items():
-            full = f"hpcflow {name} {word}".rstrip()
+        for sub, each in below.items():
+            full = f"hpcflow {name} {sub}".rstrip()
             section = text.split(f"## `{full}`\n")[1].split("\n## ")[0]
             assert f"    {full} [OPTIONS]" in section
-            for option in (o for param in each.params for o in param.opts if o.startswith("-")):
-                assert f"`{option}`" in section, f"{full} {option}"
+            for option in (param for param in each.params if isinstance(param, click.Option)):
+                for word in option.opts:
+                    assert (f"`{word}`" in section) is not option.hidden, f"{full} {word}"
     assert "hpcflow run [OPTIONS] CONFIG\n" in text
     assert "hpcflow cancel [OPTIONS] RUN...\n" in text
     assert "hpcflow site show [OPTIONS] [NAME]\n" in text

@@ -85,7 +85,7 @@ def set_command(
     site: str | None,
     as_json: bool,
 ) -> int:
-    """Set a budget, or change one. What is not named stays as it was.
+    """Set a budget, or change one. Values that are not given stay unchanged.
 
     \b
     hpcflow budget set project:vision --hard 500 --soft 400
@@ -144,7 +144,7 @@ def set_command(
 def ls_command(site: str | None, as_json: bool) -> int:
     """List the budgets, with what is spent and left.
 
-    Those of runs only while something is committed to them.
+    Budgets of single runs are listed only while an attempt is pending or running.
     """
     from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
 
@@ -177,7 +177,7 @@ def ls_command(site: str | None, as_json: bool) -> int:
 @site_option
 @json_option("hpcflow.cli.budget_look:ShownBudget")
 def show_command(scope: str, site: str | None, as_json: bool) -> int:
-    """Show one budget: what takes it, and who changed it."""
+    """Show one budget: what was spent and committed, and who changed it."""
     from hpcflow.budgets.scope import parse_scope
     from hpcflow.cli.budget_look import (
         print_budgets,
@@ -210,7 +210,7 @@ def show_command(scope: str, site: str | None, as_json: bool) -> int:
 @site_option
 @json_option(RemovedBudget)
 def remove_command(scope: str, why: str | None, site: str | None, as_json: bool) -> int:
-    """Hold nothing against a budget any more. Its history stays."""
+    """Remove a budget: it limits nothing any more. Its history stays."""
     from hpcflow.budgets.records import Change
     from hpcflow.budgets.scope import parse_scope
 

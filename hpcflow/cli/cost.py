@@ -58,18 +58,18 @@ def command() -> None:
     multiple=True,
     default=("project",),
     show_default=True,
-    help="What the lines are; several times for each combination.",
+    help="One line for each of these. Repeat it for each combination.",
 )
 @since_option
 @until_option
-@click.option("--project", help="Of this project alone.")
-@click.option("--user", help="Of this user alone.")
+@click.option("--project", help="Only this project.")
+@click.option("--user", help="Only this user.")
 @click.option("--csv", "in_csv", is_flag=True, help="Comma-separated values, with all digits.")
 @click.option(
     "--html",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a page with plots, for you alone, that needs no network; FILE is overwritten.",
+    help="Write a page with plots, which only you can read; FILE is overwritten.",
 )
 @json_option(CostReport)
 def report_command(
@@ -82,7 +82,7 @@ def report_command(
     html: Path | None,
     as_json: bool,
 ) -> int:
-    """Sum up what attempts cost; those that run, by their time so far.
+    """Sum up what attempts cost; running ones count with their time so far.
 
     \b
     hpcflow cost report --by user --since 30d

@@ -40,10 +40,13 @@ def ago_or_day(_ctx: click.Context, param: click.Parameter, value: str | None) -
 
 
 since_option = click.option(
-    "--since", callback=ago_or_day, metavar="AGO|DAY", help="What ended since: 30d, or 2026-07-01."
+    "--since",
+    callback=ago_or_day,
+    metavar="AGO|DAY",
+    help="Only what ended since then: 30d, or 2026-07-01.",
 )
 until_option = click.option(
-    "--until", callback=ago_or_day, metavar="AGO|DAY", help="What ended before."
+    "--until", callback=ago_or_day, metavar="AGO|DAY", help="Only what ended before then."
 )
 
 

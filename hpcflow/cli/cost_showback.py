@@ -53,11 +53,11 @@ _TEAMS: Final = ("project", "sweep", "partition", "account", "gpu_type", "month"
     type=click.Choice(_TEAMS),
     default="project",
     show_default=True,
-    help="What makes a team.",
+    help="A team is all runs with the same value of this.",
 )
 @since_option
 @until_option
-@click.option("--project", help="Of this project alone.")
+@click.option("--project", help="Only this project.")
 @click.option("--csv", "in_csv", is_flag=True, help="Comma-separated values, with all digits.")
 @json_option(Showback)
 def showback_command(
@@ -68,10 +68,10 @@ def showback_command(
     in_csv: bool,
     as_json: bool,
 ) -> int:
-    """Show each team what its members used, and what share of the whole that is.
+    """Show what each member of a team used, and the share of the team's total.
 
-    The shares are of the money; where something has no price, of the GPU hours. Whose runs are seen
-    is what the ledger knows: a team that shares one sees all of its own.
+    Shares are of the cost; if anything has no price, of the GPU hours. The report covers the runs
+    in the ledger: a team that shares one sees the runs of all its members.
 
     \b
     hpcflow cost showback --since 2026-07-01

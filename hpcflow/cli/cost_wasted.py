@@ -31,12 +31,12 @@ class Wasted(TypedDict):
     type=click.IntRange(1, 1000),
     default=10,
     show_default=True,
-    help="So many runs.",
+    help="At most this many runs.",
 )
 @since_option
 @until_option
-@click.option("--project", help="Of this project alone.")
-@click.option("--user", help="Of this user alone.")
+@click.option("--project", help="Only this project.")
+@click.option("--user", help="Only this user.")
 @json_option(Wasted)
 def wasted_command(
     top: int,
@@ -48,8 +48,8 @@ def wasted_command(
 ) -> int:
     """List the runs that wasted the most, why, and what to do about it.
 
-    Wasted is what was charged until programs trained, what was done after the last checkpoint of an
-    attempt that did not complete, and all of one that left none.
+    Wasted is what an attempt cost before its program trained; and, if it did not complete, what it
+    cost after its last checkpoint. Without a checkpoint, all of it is wasted.
 
     \b
     hpcflow cost wasted --since 30d

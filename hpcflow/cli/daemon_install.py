@@ -66,9 +66,9 @@ def install_command(
 ) -> int:
     """Keep the daemon running while you are logged out: show what will be written, ask, write it.
 
-    Without an option, it takes the first that this machine allows of --systemd (if you may linger),
-    --cron, --scrontab and --slurm. sbatch gets each OPTION, for the jobs of --scrontab and --slurm,
-    such as `-- --partition=serial --account=physics`.
+    Without an option, it takes the first that this machine allows of --systemd (if lingering is
+    enabled for you), --cron, --scrontab and --slurm. sbatch gets each OPTION, for the jobs of
+    --scrontab and --slurm, such as `-- --partition=serial --account=physics`.
     """
     ways = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(ways) > 1:

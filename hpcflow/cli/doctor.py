@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Checks(TypedDict):
-    """What was found on this machine, by each check."""
+    """The results of all checks."""
 
     checks: list[Check]
 

@@ -1,8 +1,8 @@
-"""What `hpcflow doctor` checks: each with a result, and the next thing to type.
+"""The checks of `hpcflow doctor`: each returns a result, and the next thing to type.
 
-The checks are those of the other commands: `site check`, `limits`, `run --dry-run` of a small run,
-`daemon status`. Nothing is sent. Each check has its time, so that a part that does not answer hides
-no other.
+They are those of other commands: `site check`, `limits`, `run --dry-run` of a small run,
+`daemon status`. No job is submitted. Each check has a timeout, so that a service that does not
+answer does not hide the other results.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
 
 TIMEOUT_S: Final = 30.0
-#: A store that does not answer for so long is called unreachable.
+#: A store that does not answer within this time is unreachable.
 _PATIENCE_S: Final = 5.0
-#: munge refuses what is five minutes off; a minute shows that no time server is followed.
+#: munge refuses a clock that is five minutes off; one minute shows that NTP does not work.
 _CLOCK_OFF: Final = timedelta(minutes=1)
 _CLOCK_REFUSED: Final = timedelta(minutes=5)
 _PROGRAMS: Final = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
 _OF_ACCOUNTING: Final = ("sacct", "sacctmgr")
-#: What the smallest run asks for: all else is the site's default. It takes no snapshot: its config
-#: lies in the home, which may be a repository.
+#: The smallest run, with the defaults of the site. It has no code snapshot: its config is in the
+#: home, which may be a repository.
 TRIAL: Final = """\
 name: trial
 project: hpcflow-trial
@@ -55,7 +55,7 @@ class Check:
 
     Attributes:
         check: what was looked at.
-        next_action: what to type; None where nothing is wrong.
+        next_action: what to type; None if nothing is wrong.
     """
 
     check: str
@@ -65,7 +65,7 @@ class Check:
 
 
 def check_all(site_name: str | None) -> list[Check]:
-    """Check everything, at the same time where that can be."""
+    """Make all checks, at the same time."""
     session = Session()
     try:
         site = session.site(site_name, named_in=Where(key="--site"))
@@ -86,7 +86,7 @@ def check_all(site_name: str | None) -> list[Check]:
 
 
 def _timed(checks: dict[str, Callable[[], Iterator[Check]]]) -> list[Check]:
-    """The results of all, in this order, of each as far as it came in time."""
+    """Return the results of all, in this order; of a late check, those that it has."""
     found: dict[str, list[Check]] = {name: [] for name in checks}
     threads = {}
 
@@ -122,7 +122,7 @@ def _python() -> Check:
 
 
 def _slurm(session: Session, site: Site) -> Iterator[Check]:
-    """Its programs and version, and whether the site file is true."""
+    """Check its programs and version, and compare the site file with the cluster."""
     from hpcflow.sites.check import check
 
     if site.scheduler is not SchedulerKind.SLURM:
@@ -145,7 +145,7 @@ def _slurm(session: Session, site: Site) -> Iterator[Check]:
             yield Check("site file", Level.ERROR, f"{each.key}: {each.message}", see)
     differences = sum(each.level is Level.WARNING for each in findings)
     if differences:
-        what = f"{counted(differences, 'difference')} from what Slurm says"
+        what = f"{counted(differences, 'difference')} from the live cluster"
         yield Check(
             "site file", Level.WARNING, what, f"see: hpcflow site check {shell_word(site.name)}"
         )
@@ -164,14 +164,14 @@ def _account(session: Session, site: Site) -> Iterator[Check]:
         qos = ", ".join(each.name for each in standing.qos) or "none"
         yield Check("account", Level.OK, f"{', '.join(accounts)}; QOS {qos}")
     else:
-        what = f"Slurm knows no account of {user}"
-        yield Check("account", Level.WARNING, what, "ask the site's staff for one")
+        what = f"user {user} has no account in Slurm"
+        yield Check("account", Level.WARNING, what, "ask the support staff of the site for one")
     for each in standing.missing:
         yield Check("account", Level.WARNING, f"unknown: {each}", "see: hpcflow limits")
 
 
 def _clock(site: Site) -> Iterator[Check]:
-    """This host's clock against the controller's."""
+    """Compare the clock of this host with that of the controller."""
     from hpcflow.schedulers.slurm.commands import CLUSTER_QUESTIONS
     from hpcflow.schedulers.slurm.parse_cluster import told_at
     from hpcflow.schedulers.slurm.run_command import ask
@@ -184,11 +184,13 @@ def _clock(site: Site) -> Iterator[Check]:
         return
     off = abs(clock.now() - told)
     if off < _CLOCK_OFF:
-        yield Check("clock", Level.OK, "the same as the controller's")
+        yield Check("clock", Level.OK, "agrees with the controller")
         return
-    what = f"{format_duration(off.total_seconds())} off the controller's"
+    what = f"{format_duration(off.total_seconds())} off the controller"
     level = Level.ERROR if off >= _CLOCK_REFUSED else Level.WARNING
-    yield Check("clock", level, what, "tell the site's staff; see yours: timedatectl")
+    yield Check(
+        "clock", level, what, "tell the support staff of the site; see this clock: timedatectl"
+    )
 
 
 def _job(session: Session, site: Site, site_name: str | None) -> Iterator[Check]:
@@ -215,7 +217,7 @@ def _job(session: Session, site: Site, site_name: str | None) -> Iterator[Check]
         yield from _mirror(session, plan)
         try:
             yield _scratch(session, plan)
-        except HpcflowError as error:  # as sending it would say again
+        except HpcflowError as error:  # submitting it would say the same
             yield _wrong("scratch", error)
             return
         said = rehearse(plan, settings=settings, clock=clock)
@@ -260,7 +262,7 @@ def _mirror(session: Session, plan: Plan) -> Iterator[Check]:
     if is_there:
         yield Check("mirror", Level.OK, f"{mirror.url} answers")
     else:
-        what = f"{mirror.url} is not there: not mounted, or nothing was mirrored yet"
+        what = f"{mirror.url} does not exist: not mounted, or nothing was mirrored yet"
         yield Check("mirror", Level.WARNING, what, f"look: ls -ld {shell_word(mirror.url)}")
 
 
@@ -286,7 +288,7 @@ def _daemon(session: Session, site: Site | None) -> Iterator[Check]:
 
 
 def _ways(session: Session) -> Iterator[Check]:
-    """By which ways the daemon can be installed here."""
+    """Report the ways in which the daemon can be installed here."""
     from hpcflow.requeue.install.ways import allowed_ways
 
     try:
@@ -298,6 +300,6 @@ def _ways(session: Session) -> Iterator[Check]:
 
 
 def _in_two(name: str, message: str, level: Level = Level.WARNING) -> Check:
-    """A warning, whose next action stands behind an arrow."""
+    """Return a check from a warning, whose next action follows an arrow."""
     what, _, action = message.partition(" → ")
     return Check(name, level, what, action or "see: hpcflow run CONFIG --dry-run")

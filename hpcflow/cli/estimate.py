@@ -61,35 +61,50 @@ _count: Final = click.IntRange(1, 10**7)
 
 
 @click.command("estimate", short_help="Estimate how much GPU memory a training takes.")
-@click.option("--parameters", required=True, callback=_parameters, help="Such as 7e9 or 7B.")
+@click.option(
+    "--parameters",
+    required=True,
+    callback=_parameters,
+    help="Parameters of the model, such as 7e9 or 7B.",
+)
 @click.option(
     "--precision", type=click.Choice(_PRECISIONS), default="bf16", show_default=True,
     help="bf16 and fp16 keep a copy of the weights in fp32; bf16-pure does not.",
 )  # fmt: skip
 @click.option(
     "--optimizer", type=click.Choice(_OPTIMIZERS), default="adamw", show_default=True,
-    help="Values that it keeps for each parameter: adamw and adam two, adam8bit two of one byte "
-    "each, sgd-momentum one, sgd none.",
+    help="Optimizer states per parameter: adamw and adam two, adam8bit two of one byte each, "
+    "sgd-momentum one, sgd none.",
 )  # fmt: skip
 @click.option(
     "--sharding", type=click.Choice(_SHARDINGS), default="none", show_default=True,
-    help="What the GPUs share of weights, gradients and optimizer states.",
+    help="How weights, gradients and optimizer states are divided among the GPUs.",
 )  # fmt: skip
-@click.option("--gpus", type=_count, default=1, show_default=True, help="Of all nodes.")
-@click.option("--batch", type=_count, help="Sequences on one GPU at a time.")
-@click.option("--sequence", type=_count, help="Tokens of one sequence.")
+@click.option(
+    "--gpus",
+    type=_count,
+    default=1,
+    show_default=True,
+    help="Number of GPUs on all nodes together.",
+)
+@click.option("--batch", type=_count, help="Sequences per GPU in a batch.")
+@click.option("--sequence", type=_count, help="Tokens per sequence.")
 @click.option(
     "--checkpointing", type=click.Choice(_CHECKPOINTING), default="none", show_default=True,
-    help="Activations that are computed again: of attention (also with flash attention), or all.",
+    help="Activations that are recomputed: those of attention (also with flash attention), or all.",
 )  # fmt: skip
 @click.option(
     "--tensor-parallel", type=_count, default=1, show_default=True,
     help="GPUs that share each layer. --gpus includes them.",
 )  # fmt: skip
-@click.option("--layers", type=_count, help="If not given: as large models have it.")
-@click.option("--hidden", type=_count, help="Width of a layer. If not given: the same.")
-@click.option("--heads", type=_count, help="Of attention. If not given: of 128 each.")
-@click.option("--vocabulary", type=_count, help="Words, for the memory of the logits.")
+@click.option("--layers", type=_count, help="Number of layers. Default: typical of large models.")
+@click.option("--hidden", type=_count, help="Width of a layer. Default: typical of large models.")
+@click.option(
+    "--heads", type=_count, help="Attention heads. Default: as many as have 128 dimensions each."
+)
+@click.option(
+    "--vocabulary", type=_count, help="Size of the vocabulary, for the memory of the logits."
+)
 @site_option
 @json_option(GpuMemory)
 def command(

@@ -116,7 +116,7 @@ def timeline(story: Story, now: datetime, width: int | None) -> list[str]:
         own = [entry for entry in story.entries if entry.attempt == chapter.attempt]
         said += _chapter(chapter, own, now)
     lines = [line for at, text in said for line in _wrapped(at, safe(text), width)]
-    return [*lines, _sum(jobs) if jobs else "no job was sent yet"]
+    return [*lines, _sum(jobs) if jobs else "no job was submitted yet"]
 
 
 def _wrapped(at: datetime | None, text: str, width: int | None) -> Iterator[str]:

@@ -101,15 +101,15 @@ def _require_there(run_dir: RunDir) -> None:
     run_id = run_dir.path.name
     if is_purged(run_dir):
         raise StorageError(
-            f"the run directory of {run_id} is gone, and nothing is sent for it before it is back",
-            next_action=f"if it was mirrored: hpcflow restore {run_id}; if it shall not go on, or "
-            f"a job of it still runs: hpcflow cancel {run_id}; or train it again as a new run: "
+            f"the run directory of {run_id} is gone; hpcflow submits no job until it is restored",
+            next_action=f"if it was mirrored: hpcflow restore {run_id}; to stop the run, and a job "
+            f"of it that still runs: hpcflow cancel {run_id}; to train it again as a new run: "
             "hpcflow run CONFIG",
         )
     if is_gone(run_dir):
         raise StorageError(
             f"{run_dir.path.parents[1]} is not there, and with it the run directory of {run_id}",
-            next_action="say it again where that scratch is mounted",
+            next_action="repeat the command where that scratch is mounted",
         )
 
 
@@ -130,12 +130,12 @@ def _require_effect(
     run_id = run_dir.path.name
     if last_attempt(list(records)).is_completed:
         raise InputError(
-            f"run {run_id} is completed, and nothing is sent after it",
+            f"run {run_id} is completed, and hpcflow submits no more jobs for it",
             next_action="train it again as a new run: hpcflow run CONFIG",
         )
     if is_cancelled(records) or (scancel_counts and _was_ended_by_hand(records)):
         raise InputError(
-            f"run {run_id} was cancelled, and nothing is sent after it",
+            f"run {run_id} was cancelled, and hpcflow submits no more jobs for it",
             next_action=f"resubmit it: hpcflow resume {run_id}",
         )
 

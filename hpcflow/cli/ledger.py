@@ -169,7 +169,7 @@ def check_command(as_json: bool) -> int:
 @command.command("upgrade")
 @json_option(UpgradedLedger)
 def upgrade_command(as_json: bool) -> int:
-    """Bring the tables of an older hpcflow up to date."""
+    """Upgrade the tables of an older hpcflow to those of this version."""
     from hpcflow.ledger.upgrade import HEAD, upgrade
     from hpcflow.ledger.url import parse_url
 

@@ -38,10 +38,11 @@ class Limits(TypedDict):
 @site_option
 @json_option(Limits)
 def command(site: str | None, as_json: bool) -> int:
-    """Show what you may use of a cluster and what of it is in use now.
+    """Show your accounts, QOS and limits on a cluster, and how much of them is in use.
 
-    The accounts come with their fair share, the best first: of two jobs that are alike in all else,
-    the one in the account with the higher factor starts first. A limit that is full is marked.
+    Accounts are sorted by their fair-share factor, the highest first. Of two jobs that differ only
+    in their account, the one with the higher factor starts first. A limit that is reached is
+    marked.
     """
     session = Session()
     the_site = session.site(site, named_in=Where(key="--site"))

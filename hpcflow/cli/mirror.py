@@ -52,7 +52,7 @@ class MirrorStatus(TypedDict):
 
 
 class VerifiedMirror(TypedDict):
-    """What the store has of a run; `why` is null if a checkpoint is as it was sent."""
+    """What the store has of a run; `why` is null if a checkpoint is as it was copied."""
 
     run_id: str
     checkpoints: list[Verified]
@@ -68,15 +68,15 @@ _BAR_CHARS: Final = 20
     invoke_without_command=True,
     short_help="Copy checkpoints to the object store; show the progress.",
 )
-@click.option("--once", is_flag=True, help="One pass over all runs, then end.")
+@click.option("--once", is_flag=True, help="Make one pass over all runs, then exit.")
 @json_option(MirrorPass)
 @click.pass_context
 def command(ctx: click.Context, once: bool, as_json: bool) -> int:
     """Copy completed checkpoints, and the runs' small files, to the object store.
 
-    The newest checkpoint of every run first. Where to stands in the site file (`mirror`) or in the
-    run's config (`mirror`). The daemon does this by itself; `--once` is for cron, and for now.
-    Exit code 1 if something could not be sent.
+    The newest checkpoint of each run is copied first. `mirror` in the site file, or in the run's
+    config, names the store. The daemon does this by itself; use --once in cron, or to copy now.
+    The exit code is 1 if something could not be copied.
     """
     if ctx.invoked_subcommand is not None:
         if once:
@@ -115,8 +115,8 @@ def command(ctx: click.Context, once: bool, as_json: bool) -> int:
 def status_command(run: str | None, as_json: bool) -> int:
     """Show how far the mirror of RUN, or of every run, is behind.
 
-    It reads the run directories; neither the ledger nor the store is asked. Exit code 1 if one of
-    them cannot be read.
+    It reads the run directories, not the ledger or the store. The exit code is 1 if it cannot
+    read one of them.
     """
     from hpcflow.mirror.known import read_problems
     from hpcflow.mirror.status import status_of, unknown_status
@@ -147,11 +147,11 @@ def status_command(run: str | None, as_json: bool) -> int:
 @click.option("--read", is_flag=True, help="Fetch every file and compute its checksum.")
 @json_option(VerifiedMirror)
 def verify_command(run: str, read: bool, as_json: bool) -> int:
-    """Ask the store whether it still has what was sent of RUN.
+    """Check that the store still has the files of RUN as they were copied.
 
-    Sizes and the checksums that were stored with the files are compared with the manifests; of
-    small files, the sizes with those that were sent. What is not as it was sent is sent again by
-    the next pass, if the run directory still has it. Exit code 1 if anything is not.
+    It compares the sizes and the stored checksums with the manifests; for small files, the sizes
+    with those that were copied. The next pass copies a missing or changed file again, if the run
+    directory still has it. The exit code is 1 if a file is missing or changed.
     """
     from hpcflow.mirror.verify import verify_mirror, verify_small_files
 
@@ -166,10 +166,10 @@ def verify_command(run: str, read: bool, as_json: bool) -> int:
         print_json(VerifiedMirror(run_id=run_id, checkpoints=results, lost_files=lost))
     else:
         for each in results:
-            said = "as it was sent" if each.why is None else f"not as it was sent: {each.why}"
+            said = "as it was copied" if each.why is None else f"not as it was copied: {each.why}"
             echo(f"train step {each.train_step}: {said}")
         for name in lost:
-            echo(f"{name}: not as it was sent")
+            echo(f"{name}: not as it was copied")
     return 0 if not lost and all(each.why is None for each in results) else 1
 
 

@@ -84,9 +84,9 @@ _SAME_S: Final = 60.0
 @set_option
 @json_option(PlanJson)
 def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
-    """Hold every place where CONFIG could run against the others; nothing is sent.
+    """Compare every partition, account and QOS with which CONFIG could run; submit nothing.
 
-    The first is where `hpcflow run` would send it. Exit code 2 where it can go nowhere.
+    The first is what `hpcflow run` would choose. The exit code is 2 if CONFIG can run nowhere.
     """
     from hpcflow.config import load_spec
     from hpcflow.launch.alternatives import Baseline, alternatives

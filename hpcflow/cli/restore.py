@@ -80,7 +80,7 @@ def _which(_ctx: click.Context, param: click.Parameter, value: str) -> Which:
     show_default=True,
     metavar="newest|all|TRAIN_STEP",
     callback=_which,
-    help="Which checkpoints. One that is damaged is skipped for the one before.",
+    help="Which checkpoints. If one is damaged, the one before it is taken.",
 )
 @endpoint_option
 @site_option
@@ -88,12 +88,12 @@ def _which(_ctx: click.Context, param: click.Parameter, value: str) -> Which:
 @click.option(
     "--working-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where its program runs here. Default: where it ran before.",
+    help="Working directory of its program here. Default: the path that it had before.",
 )
 @click.option(
     "--even-if-running",
     is_flag=True,
-    help="Take it over although it seems to be under way on another cluster.",
+    help="Restore it although it seems to be pending or running on another cluster.",
 )
 @click.option("--unattended", is_flag=True, hidden=True)
 @json_option(Restored)
@@ -109,11 +109,11 @@ def command(
     unattended: bool,
     as_json: bool,
 ) -> int:
-    """Bring RUN back from its mirror, where scratch was purged; or put back what it lacks.
+    """Restore RUN from its mirror after a purge: its run directory, or the files that are missing.
 
-    With --from, a run of another cluster, or of a home that is lost: its run directory is made on
-    this cluster's scratch, with its history and its newest checkpoint. It is held then; `hpcflow
-    resume RUN` goes on with it. --site, --set and --working-dir say what is different here.
+    With --from, restore a run of another cluster, or of a lost home: hpcflow creates its run
+    directory on this cluster's scratch, with its history and its newest checkpoint, and holds it.
+    `hpcflow resume RUN` continues it. --site, --set and --working-dir say what is different here.
 
     Newer files on scratch are never changed. If interrupted, run it again; it continues.
     """

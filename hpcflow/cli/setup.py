@@ -1,4 +1,4 @@
-"""``hpcflow setup``: what a new user does once, in one command."""
+"""``hpcflow setup``: all that a new user does once, in one command."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def command(
     If the daemon runs as a job, sbatch gets each OPTION: see `hpcflow daemon install --help`.
     """
     if not yes and not sys.stdin.isatty():
-        raise InputError("stdin is no terminal: cannot ask", next_action="hpcflow setup --yes")
+        raise InputError("cannot ask: stdin is not a terminal", next_action="hpcflow setup --yes")
     _find_site(site, yes=yes)
     if not _check(site):
-        echo("correct what has the level error, then run it again: hpcflow setup")
+        echo("correct the errors, then run it again: hpcflow setup")
         return 1
     _install_daemon(sbatch_options, yes=yes)
     return _try(ctx, site, overrides, yes=yes)
 
 
 def _find_site(name: str | None, *, yes: bool) -> None:
-    """Write a site file where none fits this machine.
+    """Write a site file if none fits this machine.
 
     Raises:
-        HpcflowError: there is none, and it cannot be written, or shall not be.
+        HpcflowError: there is none, and it cannot be written, or the user said no.
     """
     from hpcflow.cli.site import detected, write_site
 
@@ -70,11 +70,11 @@ def _find_site(name: str | None, *, yes: bool) -> None:
         write_site(path, text)
         site = Session().site(None)
         echo(f"wrote {path}; read its comments")
-    echo(f"this machine is of site {site.name}: {site.file}")
+    echo(f"this machine belongs to site {site.name}: {site.file}")
 
 
 def _check(site: str | None) -> bool:
-    """Whether all is well but for the daemon, which comes next."""
+    """Print the checks; return whether none failed. The daemon is not checked: it comes next."""
     from hpcflow.cli.doctor import print_checks
     from hpcflow.cli.doctor_checks import check_all
     from hpcflow.sites.check import Level
@@ -99,12 +99,12 @@ def _install_daemon(sbatch_options: tuple[str, ...], *, yes: bool) -> None:
     try:
         way = way_named(None, session.settings, sbatch_options)
         show_and_write(way, yes=yes, as_json=False, look="hpcflow daemon status")
-    except HpcflowError as error:  # the trial says what there is without one
+    except HpcflowError as error:  # the trial warns that there is none
         warn(in_one_line(error))
 
 
 def _try(ctx: click.Context, site: str | None, overrides: tuple[str, ...], *, yes: bool) -> int:
-    """Send the trial and follow it; the exit code."""
+    """Submit the trial and follow it; return the exit code."""
     from hpcflow.cli.doctor_checks import TRIAL
     from hpcflow.cli.run import command as run
     from hpcflow.storage.files import make_folders, write_durably
@@ -116,7 +116,7 @@ def _try(ctx: click.Context, site: str | None, overrides: tuple[str, ...], *, ye
         write_durably(config, TRIAL)
     typed = f"hpcflow run {shell_word(config)} --follow"
     if not (yes or ask(f"Submit a job of at most {_TRIAL_MIN} minutes ({typed})?")):
-        echo(f"nothing was submitted; to do it later: {typed}")
+        echo(f"nothing was submitted; to submit it later: {typed}")
         return 0
     code: int = ctx.invoke(
         run, config=config, site=site, overrides=overrides,

@@ -272,7 +272,7 @@ def _end_unrecorded(
 def resume_command(
     sweep: str, parallel: int | None, overrides: tuple[str, ...], as_json: bool
 ) -> int:
-    """Continue a stopped or halted SWEEP, or one that is over, with another budget.
+    """Continue SWEEP after it was stopped, halted, or ended with its budget spent.
 
     \b
     hpcflow sweep resume digits-tpe --set budget.trials=120

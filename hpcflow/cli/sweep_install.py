@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--scrontab",
     is_flag=True,
-    help="An entry in Slurm's own crontab instead: one round every five minutes, as a job.",
+    help="Use Slurm's own crontab instead: one round every five minutes, as a job.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option(Installed)
@@ -32,7 +32,7 @@ def install_command(
 ) -> int:
     """Let cron make a round of your sweeps every minute: show the line, ask, write it.
 
-    The line is in your crontab. hpcflow removes it when no sweep is active any more. If a daemon
+    The line is in your crontab. hpcflow removes it when no sweep is active. If a daemon
     supervises your runs, you need no such line. sbatch gets each OPTION, for the jobs of
     --scrontab, such as `-- --partition=serial`.
     """

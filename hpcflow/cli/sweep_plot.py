@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def plot_command(sweep: str, output: Path | None, as_json: bool) -> int:
     """Draw SWEEP: its history, parallel coordinates, slices, importances, intermediate values.
 
-    With several objectives also their Pareto front. Each figure is written as PNG and as an HTML
+    With several objectives, also their Pareto front. Each figure is written as PNG and as an HTML
     page. The pages need no network, only the script plotly.min.js beside them.
     """
     from hpcflow.storage.sweeps import find_sweep

@@ -1,4 +1,4 @@
-"""What to type instead of words that a command does not take."""
+"""What to type instead of arguments that a command does not accept."""
 
 from __future__ import annotations
 
@@ -42,17 +42,15 @@ def next_step(error: click.ClickException, args: Sequence[str]) -> str | None:
 
 
 def _option(option: str, ctx: click.Context, args: Sequence[str]) -> str | None:
-    """``--nodes`` is no option, but a key of the config."""
+    """Return what to type for an option that is a key of the config, such as ``--nodes``."""
     if ctx.parent is None:  # before the command
         name = next((word for word in args if not word.startswith("-")), None)
-        return (
-            None if name is None else f"options stand behind the command: hpcflow {name} {option}"
-        )
+        return None if name is None else f"options come after the command: hpcflow {name} {option}"
     name = option.lstrip("-").partition("=")[0].replace("-", "_")
     if not option.startswith("--") or not _takes_set(ctx):
         return None
     key = _key(name)
-    return None if key is None else f"a key of the config is set by --set {key}=VALUE"
+    return None if key is None else f"set a key of the config with --set {key}=VALUE"
 
 
 def _takes_set(ctx: click.Context) -> bool:
@@ -60,7 +58,7 @@ def _takes_set(ctx: click.Context) -> bool:
 
 
 def _key(name: str) -> str | None:
-    """The dotted key of a config that is called ``name``."""
+    """Return the dotted key of a config whose last part is ``name``."""
     from hpcflow.documents.suggest import place_of
     from hpcflow.model.spec import RunSpec
 
@@ -80,7 +78,7 @@ def _command(name: str, ctx: click.Context) -> str | None:
 
 
 def _extra(word: str, args: Sequence[str]) -> str | None:
-    """A value behind ``--set KEY``, an override without ``--set``, a program behind ``python``."""
+    """Return what to type for ``--set KEY VALUE``, ``KEY=VALUE`` alone, or a program."""
     place = args.index(word) if word in args else 0
     if place > 1 and args[place - 2] == "--set" and "=" not in args[place - 1]:
         return f"--set {shell_word(f'{args[place - 1]}={word}')}"

@@ -69,7 +69,7 @@ def require_matplotlib() -> None:
         raise InputError(
             f"matplotlib does not start: {str(error).partition(';')[0]}",
             where=Where(key="MPLBACKEND"),
-            next_action="unset MPLBACKEND, then send the command again",
+            next_action="unset MPLBACKEND; then repeat the command",
         ) from None
 
 

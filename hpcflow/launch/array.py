@@ -196,14 +196,16 @@ def _found(name: str, intent: Intended, scheduler: Scheduler, error: HpcflowErro
     if jobs:
         return jobs[-1].job_id.partition("_")[0]
     if not lookup.is_certain:
-        raise _doubt(name, "accounting does not answer, and the queue forgets") from error
+        raise _doubt(
+            name, "accounting does not answer, and the queue lists no ended jobs"
+        ) from error
     return None
 
 
 def _doubt(name: str, why: str) -> SubmissionInDoubt:
     return SubmissionInDoubt(
         f"array {name} may or may not exist: {why}",
-        next_action="nothing was sent again; the next round looks for it",
+        next_action="nothing was resubmitted; the next round looks for it",
     )
 
 

@@ -72,7 +72,7 @@ def request_cancel(
         if has_journal:
             journal.append(run_dir, request)
     except StorageError as error:
-        what = "the run is not recorded as cancelled, and a daemon may send it again"
+        what = "the run is not recorded as cancelled, and a daemon may resubmit it"
         raise _unwritten(what, error, run_id) from error
     try:
         if not is_gone(run_dir):
@@ -132,11 +132,10 @@ def end_jobs(
             with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
                 submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
                 _require_cluster(run_dir, scheduler, _cluster_of(journal.read(run_dir)))
-                # First, for the end of the running job is what it waits for.
+                # First, because it starts when the running job ends.
                 why = "the run was cancelled"
-                with suppress(
-                    SubmissionInDoubt
-                ):  # the job sees the request, or is found by its name
+                # The job sees the request, or is found by its name.
+                with suppress(SubmissionInDoubt):
                     discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
         except (StorageError, SubmissionInDoubt) as error:
             failed = error
@@ -168,7 +167,7 @@ def complete(
     *,
     before: Callable[[], None],
     scheduler: Scheduler,
-    lock: HeldLock,  # noqa: ARG001 - a proof that nothing is being sent
+    lock: HeldLock,  # noqa: ARG001 - a proof that nothing is being submitted
 ) -> None:
     """Complete a cancel that was killed.
 
@@ -203,7 +202,7 @@ def _try_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:
 
 def _unwritten(what: str, error: StorageError, run_id: str) -> StorageError:
     """Return ``error`` with its consequence and the next action."""
-    advice = (error.next_action or "").replace(", then send the command again", "")
+    advice = (error.next_action or "").replace("; then repeat the command", "")
     said = StorageError(
         f"{what}: {error.message}",
         next_action=f"{advice}; then: hpcflow cancel {shell_word(run_id)}",
@@ -220,7 +219,7 @@ def _cluster_of(records: list[JournalRecord]) -> str | None:
 
 
 def _require_cluster(run_dir: RunDir, scheduler: Scheduler, cluster: str | None) -> None:
-    """Raises SchedulerUnavailable: ids of jobs mean something else on this cluster."""
+    """Raise SchedulerUnavailable on another cluster, where the same job ids are other jobs."""
     here = scheduler.cluster()
     if here and cluster and here.lower() != cluster.lower():
         raise SchedulerUnavailable(

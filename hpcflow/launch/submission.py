@@ -455,7 +455,7 @@ def _unsealed(intent: Intended, claim: Path, error: OSError) -> SubmissionInDoub
 def _doubt(intent: Intended, why: str) -> SubmissionInDoubt:
     return SubmissionInDoubt(
         f"job {intent.job_name} may or may not exist: {why}",
-        next_action="nothing was sent again; give the same command when Slurm answers",
+        next_action="nothing was resubmitted; repeat the command when Slurm answers",
     )
 
 

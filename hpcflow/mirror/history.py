@@ -22,7 +22,7 @@ class Kept:
 
     Attributes:
         begin: when all of it was there.
-        end: when it was removed, replaced, or found not to be as it was sent; None while it is
+        end: when it was removed, replaced, or found not to be as it was copied; None while it is
             there.
     """
 

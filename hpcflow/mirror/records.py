@@ -15,7 +15,7 @@ One JSON object on a line, appended and synced before anything is done that reli
   be tried again; without it, it will. ``names`` are files that the store has damaged
 - ``due``: its time in the store is over, by the clock of a pass; one an hour later removes it
 - ``removed``: from the store, by the rule for keeping
-- ``read``: so many ``size_bytes`` were fetched from the store, to see whether it is as it was sent
+- ``read``: so many ``size_bytes`` were fetched from the store, to see whether it is unchanged
 
 The job and the ledger read this file, too. A line that is torn or of a newer version says nothing.
 """

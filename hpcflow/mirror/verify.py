@@ -26,7 +26,7 @@ _PIECE_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Verified:
-    """One checkpoint; ``why`` it is not as it was sent, None where it is."""
+    """One checkpoint; ``why`` it is not as it was copied, None where it is."""
 
     train_step: int
     why: str | None

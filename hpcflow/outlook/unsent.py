@@ -1,6 +1,4 @@
-"""Why a run is not in Slurm's queue: what hpcflow itself waits for, or that it runs, or is over.
-Pure.
-"""
+"""Explain why a run has no pending job: hpcflow waits, or the run is running or over. Pure."""
 
 from __future__ import annotations
 
@@ -19,25 +17,24 @@ from hpcflow.model.units import format_duration
 from hpcflow.model.views import AttemptView, RunView
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
-_RESUME: Final = "send it now: hpcflow resume {run}"
-_FIND_CAUSE: Final = "see why: hpcflow history {run}; then go on: hpcflow resume {run}"
+_RESUME: Final = "submit it now: hpcflow resume {run}"
+_FIND_CAUSE: Final = "see why: hpcflow history {run}; then continue: hpcflow resume {run}"
 _CRASHED: Final = "see its log: hpcflow logs {run}; correct the program, then: hpcflow resume {run}"
-_FAILED: Final = "see why: hpcflow logs {run}; a daemon would send it again: hpcflow daemon status"
-#: The rule by which a run waits for a budget, in :mod:`hpcflow.requeue.policy`.
+_FAILED: Final = "see why: hpcflow logs {run}; a daemon would resubmit it: hpcflow daemon status"
+#: Rules of :mod:`hpcflow.requeue.policy`: wait for a budget; stop a program that crashes at start.
 _OVER_BUDGET: Final = "over_budget"
-#: The same of the rule that stops a run whose program crashes at its start.
 _SAME_CRASH: Final = "same_crash"
-_TO_BE_SENT: Final = (RunState.CREATED, RunState.WAITING, RunState.FAILED)
-_DAEMON: Final = "the daemon sends it, see whether it runs: hpcflow daemon status; or " + _RESUME
+_TO_BE_SUBMITTED: Final = (RunState.CREATED, RunState.WAITING, RunState.FAILED)
+_DAEMON: Final = "a daemon submits it; see whether one runs: hpcflow daemon status; or " + _RESUME
 
 
 @dataclass(frozen=True)
 class Unsent:
-    """A run of which no job waits.
+    """A run without a pending job.
 
     Attributes:
-        words: where it stands and why.
-        until: when what it waits for is over; None where it waits for no time.
+        words: its state, and why.
+        until: when the wait ends; None if no time is known.
         to_try: what to type.
     """
 
@@ -56,19 +53,19 @@ def explain_unsent(
     no_room: tuple[str, str] | None = None,
     has_snapshot: bool = False,
 ) -> Unsent:
-    """Why no job of it waits.
+    """Explain why the run has no pending job.
 
     Args:
         last: its last attempt.
-        records: its journal; none where that is gone.
+        records: its journal; empty if it is missing.
         is_journal_lost: whether its run directory has no journal.
-        no_room: why a hard budget has no room for its next attempt now, and what to do.
+        no_room: why a hard budget does not allow its next attempt now, and what to do.
         has_snapshot: whether it executes a snapshot of its code, not the corrected program.
     """
     words, until, advice = _explained(run, last, records, no_room, now)
     if has_snapshot and advice == _CRASHED:
         advice += " --set code=snapshot"
-    if is_journal_lost and run.state in _TO_BE_SENT and run.next_action != "held":
+    if is_journal_lost and run.state in _TO_BE_SUBMITTED and run.next_action != "held":
         words = f"it was stopped ({lost_journal.RULE}): {lost_journal.WHY}"
         advice = lost_journal.ADVICE
     return Unsent(
@@ -77,7 +74,7 @@ def explain_unsent(
 
 
 def waits_for_budget(run: RunView, records: Sequence[JournalRecord]) -> bool:
-    """Whether the last decision about it was to wait until a hard budget has room."""
+    """Return whether the last decision was to wait for a hard budget."""
     decided = _last(records, lambda each: isinstance(each, Decided))
     is_so = isinstance(decided, Decided) and decided.rule == _OVER_BUDGET
     return is_so and (run.next_action or "").startswith("wait")
@@ -97,14 +94,14 @@ def _explained(
         return _runs(last, now), None, "follow it: hpcflow logs --follow {run}"
     if run.state is RunState.SUBMITTING:
         words = "an attempt is being submitted, or its submission was killed before Slurm answered"
-        return words, None, "look the job up, and go on: hpcflow resume {run}"
+        return words, None, "look for its job, and continue: hpcflow resume {run}"
     if run.state is RunState.COMPLETED:
-        return "it is completed", None, "what it made: hpcflow show {run}"
+        return "it is completed", None, "see its results: hpcflow show {run}"
     if run.state is RunState.CANCELLED:
-        return "it was cancelled", None, "go on after all: hpcflow resume {run}"
+        return "it was cancelled", None, "continue it all the same: hpcflow resume {run}"
     if waits_for_budget(run, records):
         if no_room is None:
-            return "it waited for a budget, which has room for it now", None, _DAEMON
+            return "it waited for a budget, which allows it now", None, _DAEMON
         return f"it waits: {no_room[0]}", None, no_room[1]
     return _waits(run, last, records)
 
@@ -127,16 +124,16 @@ def _waits(
         advice = _CRASHED if rule == _SAME_CRASH else _FIND_CAUSE
         return f"it was stopped ({rule}): {why}", None, advice
     if rule == "delayed":
-        return f"Slurm did not take it: {_refusal(records) or why}", run.next_at, _RESUME
+        return f"Slurm did not accept it: {_refusal(records) or why}", run.next_at, _RESUME
     if rule == "trial":
-        return f"it is a trial, and its sweep sends it: {why}", None, _sweep(run)
+        return f"its sweep submits it ({rule}): {why}", None, _sweep(run)
     if action == "wait":
-        return f"it is sent again after a pause ({rule}): {why}", run.next_at, _RESUME
+        return f"hpcflow waits before it submits a job ({rule}): {why}", run.next_at, _RESUME
     if action == "restore":
-        words = f"what it needs comes back from the mirror first ({rule}): {why}"
-        return words, run.next_at, "fetch it now: hpcflow restore {run}"
+        words = f"hpcflow first restores it from its mirror ({rule}): {why}"
+        return words, run.next_at, "restore it now: hpcflow restore {run}"
     if last is not None and last.rule == PURGED_RULE:
-        words = "its run directory is gone, and nothing is sent for it before it is back"
+        words = "its run directory is gone; hpcflow submits no job until it is restored"
         return words, None, "if it was mirrored: hpcflow restore {run}"
     if refusal := _refused_since(records, last):
         return (
@@ -145,7 +142,7 @@ def _waits(
             "correct it, then: hpcflow resume {run} --set …",
         )
     if last is None:
-        return "no job was sent yet", None, _DAEMON
+        return "no job was submitted yet", None, _DAEMON
     cause = f" as {last.cause.value}" if last.cause else ""
     if last.exit_code == UNTRUSTED_EXIT_CODE:
         cause += (
@@ -153,10 +150,16 @@ def _waits(
             "directory, so the job executed nothing"
         )
     if last.raw_state in HELD_FOR_ITS_EXIT and last.exit_code:
-        cause += f" with exit code {last.exit_code}, for which Slurm holds its job {last.job_id}"
+        cause += (
+            f" with exit code {last.exit_code}, and Slurm holds its job {last.job_id} because of it"
+        )
     if run.state is RunState.FAILED:
-        return f"attempt {last.attempt} ended{cause}, and nothing was decided since", None, _FAILED
-    return f"attempt {last.attempt} ended{cause}, and the next is to be sent", run.next_at, _DAEMON
+        return f"attempt {last.attempt} ended{cause}; hpcflow decided nothing since", None, _FAILED
+    return (
+        f"attempt {last.attempt} ended{cause}; the next is not submitted yet",
+        run.next_at,
+        _DAEMON,
+    )
 
 
 def _runs(last: AttemptView, now: datetime) -> str:
@@ -182,7 +185,7 @@ def _refusal(records: Sequence[JournalRecord]) -> str | None:
 
 
 def _refused_since(records: Sequence[JournalRecord], last: AttemptView | None) -> str | None:
-    """Why the scheduler would not take the attempt that should have come after ``last``."""
+    """Return why the scheduler refused the attempt after ``last``; None if it did not."""
     refused = _last(records, lambda each: isinstance(each, Refused))
     if not isinstance(refused, Refused) or refused.retryable:
         return None

@@ -134,9 +134,9 @@ def _written(ledger: Ledger, changes: list[Change]) -> list[str]:
 def say_purged(run_id: str) -> str:
     """What people are told of a run that :func:`end_purged` has ended."""
     return (
-        f"{run_id}: its run directory is gone, and nothing is sent for it before it is back; "
-        f"if it was mirrored: hpcflow restore {run_id}; should a job of it still run, and should "
-        f"it not go on: hpcflow cancel {run_id}"
+        f"{run_id}: its run directory is gone; hpcflow submits no job until it is restored; "
+        f"if it was mirrored: hpcflow restore {run_id}; to stop the run, and a job of it that "
+        f"still runs: hpcflow cancel {run_id}"
     )
 
 

@@ -165,8 +165,8 @@ def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> 
             return summary
         todo = {run_id: todo[run_id] for run_id in lost}
     raise LedgerError(
-        f"others keep writing to {', '.join(sorted(todo))} at the same time",
-        next_action="send the command again in a moment",
+        f"other processes keep writing to {', '.join(sorted(todo))} at the same time",
+        next_action="repeat the command in a moment",
     )
 
 

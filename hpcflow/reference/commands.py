@@ -19,27 +19,27 @@ _MADE: Final = "<!-- Made by `python -m hpcflow.reference` from hpcflow/cli/; ed
 _INTRO: Final = """\
 # Commands
 
-`hpcflow COMMAND --help` says the same. With `--json` a command prints one JSON document on stdout,
-also for an error; its keys, and what may change in it, are in [json.md](json.md). Warnings and
-errors for people go to stderr.
+`hpcflow COMMAND --help` says the same. With `--json`, a command prints one JSON document on stdout,
+also for an error: see [json.md](json.md). Warnings, and errors as text, go to stderr.
 
-RUN is a run's id (`digits-20260101-abcdefgh`), the beginning of one id only, or a name. Of several
-runs that have the name, commands that only look, such as `show`, `logs` and `ssh`, take the newest;
-`cancel` and `resume` refuse.
+RUN is a run id (`digits-20260101-abcdefgh`), a unique prefix of it, or a name. If several runs have
+the name, commands that only read, such as `show`, `logs` and `ssh`, take the newest. Commands that
+change a run, such as `cancel` and `resume`, refuse the name.
 """
 
 _EXIT_CODES: Final = (
     ("0", "done; with `--wait` or `--follow`, and for `wait`: the run is completed"),
-    ("1", "it failed. Also: the run that was waited for ended otherwise; `site check` or `ledger "
-     "check` found something wrong; **the run is kept and was not sent**, because Slurm does not "
-     "answer or a limit is full, and the message says how to send it: `hpcflow resume RUN`"),
+    ("1", "it failed. Also: a run that `wait`, `--wait` or `--follow` waited for is not completed; "
+     "`site check` or `ledger check` found a difference; **the run was created, but not "
+     "submitted**, because Slurm does not answer or a limit is reached: submit it with `hpcflow "
+     "resume RUN`"),
     ("2", "your input was wrong; nothing was created"),
     ("130", "interrupted; submitted jobs continue"),
 )  # fmt: skip
 
 _SETTINGS: Final = """\
-What hpcflow keeps for you is in `$HPCFLOW_HOME`: your runs, the ledger, your own `sites/` and
-`templates/`. `config.yaml` in it may say:
+hpcflow stores your runs, the ledger, and your own `sites/` and `templates/` in `$HPCFLOW_HOME`.
+`$HPCFLOW_HOME/config.yaml` can contain:
 
 ```yaml
 site: perlmutter
@@ -49,18 +49,18 @@ ledger: postgresql://ada@db.example.org/hpcflow
 """
 
 _KEYS: Final = (
-    ("`site`", "the site of a run for which `--site` names none; without it, the one that this "
-     "machine belongs to ([sites.md](sites.md))"),
-    ("`ledger`", "the URL of the ledger ([ledger.md](ledger.md)); without it, `ledger.sqlite` "
-     "beside this file"),
+    ("`site`", "the site of a run without `--site`. Default: the one that this machine belongs "
+     "to ([sites.md](sites.md))"),
+    ("`ledger`", "the URL of the ledger ([ledger.md](ledger.md)). Default: `ledger.sqlite` beside "
+     "this file"),
 )  # fmt: skip
 
 _VARIABLES: Final = (
-    ("`HPCFLOW_HOME`", "moves everything; an absolute path, by default `~/.hpcflow`"),
-    ("`HPCFLOW_SITE`", "wins over `site`; `--site` wins over both"),
-    ("`HPCFLOW_LEDGER`", "wins over `ledger`"),
+    ("`HPCFLOW_HOME`", "the directory of all this, an absolute path. Default: `~/.hpcflow`"),
+    ("`HPCFLOW_SITE`", "overrides `site`; `--site` overrides both"),
+    ("`HPCFLOW_LEDGER`", "overrides `ledger`"),
     ("`HPCFLOW_PYTHON`", "the Python of runs that are [submitted by hand](by_hand.md)"),
-    ("`VIRTUAL_ENV`, `CONDA_PREFIX`", "the active environment is that of a run that names none"),
+    ("`VIRTUAL_ENV`, `CONDA_PREFIX`", "the active environment, for a run whose config names none"),
 )
 
 _SHELLS: Final = (
@@ -79,9 +79,9 @@ run = hpcflow.submit("config.yaml", overrides=["params.lr=0.1"], site="perlmutte
 print(run.run_id, run.job_id)
 ```
 
-`hpcflow.submit({parameters})` sends a run as
-`hpcflow run` does, and returns as soon as Slurm has it: {fields}.
-The ledger is not touched; the run is in it as soon as anybody looks. What goes wrong is an
+`hpcflow.submit({parameters})` submits a run as
+`hpcflow run` does, and returns when Slurm has accepted it: {fields}.
+It does not open the ledger: the next `hpcflow` command that does so adds the run. An error is an
 `hpcflow.errors.HpcflowError` with `message`, `where`, `next_action`, `retryable` and `exit_code`.
 """
 
@@ -108,7 +108,9 @@ def _table(*rows: tuple[str, ...]) -> str:
 
 def _section(name: str, command: click.Command) -> str:
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [
+        each for each in command.params if isinstance(each, click.Option) and not each.hidden
+    ]
     usage = " ".join(["hpcflow", name, "[OPTIONS]", *map(_argument, arguments)])
     lines = [f"## `hpcflow {name}`", "", f"    {usage}", "", *_help(command.help or "")]
     rows = [(_names(each), _what(each, name)) for each in options]
@@ -140,7 +142,7 @@ def _help(text: str) -> Iterator[str]:
 def _names(option: click.Option) -> str:
     names = ", ".join(f"`{name}`" for name in option.opts)
     value = option.metavar or option.opts[-1].lstrip("-").upper()
-    return names if option.is_flag else f"{names} {value}"
+    return names if option.is_flag else f"{names} {value}".replace("|", r"\|")
 
 
 def _what(option: click.Option, command: str) -> str:

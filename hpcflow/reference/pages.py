@@ -43,8 +43,8 @@ tags: [baseline]
 _RUN_INTRO: Final = """\
 # A run's YAML
 
-One file describes one run. `hpcflow run config.yaml` sends it, `hpcflow render config.yaml` checks
-it and prints what would be sent.
+One file describes one run. `hpcflow run config.yaml` submits it; `hpcflow render config.yaml`
+checks it and prints the script that `run` would submit.
 
 ```yaml
 {example}```

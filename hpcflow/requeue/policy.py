@@ -283,7 +283,7 @@ def _trial(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     """A sweep may have been stopped, or be over, since it made this run."""
     if not facts.is_trial or facts.last is not None:
         return None
-    return Decision(Action.WAIT, "trial", "its sweep sends it, if it still wants to")
+    return Decision(Action.WAIT, "trial", "its sweep submits it, or ends it")
 
 
 def _purged(facts: Facts, _: Retry, __: datetime) -> Decision | None:
@@ -368,7 +368,7 @@ def _delayed(facts: Facts, _: Retry, now: datetime) -> Decision | None:
         return None
     if facts.delayed_until - now > CLOCKS_DIFFER:
         return None
-    return Decision(Action.WAIT, "delayed", "Slurm did not take it", facts.delayed_until)
+    return Decision(Action.WAIT, "delayed", "Slurm did not accept it", facts.delayed_until)
 
 
 def _backoff(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
@@ -403,7 +403,7 @@ def _only_mirrored(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 def _resubmit(facts: Facts, _: Retry, __: datetime) -> Decision:
     last = facts.last
     if last is None:
-        return Decision(Action.RESUBMIT, "first", "nothing was sent yet")
+        return Decision(Action.RESUBMIT, "first", "no job was submitted yet")
     why = f"attempt {last.number} ended as {last.cause.value if last.cause else 'unknown'}"
     more_mb = _more_memory(facts) if last.cause is Cause.OUT_OF_MEMORY else None
     mem_mb = more_mb or last.mem_mb

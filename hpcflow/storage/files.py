@@ -36,12 +36,12 @@ _COPIED_BYTES = 1 << 20
 LEFTOVER_S = 7 * 86400.0
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _NEXT = {
-    errno.ENOSPC: "delete what you no longer need there, then send the command again",
+    errno.ENOSPC: "delete what you no longer need there; then repeat the command",
     errno.EDQUOT: "see your quota (lfs quota, quota -s), delete something, then try again",
     errno.EROFS: "wait until it can be written again, or use another scratch",
     errno.EACCES: "see who owns it: ls -ld {folder}",
     errno.EPERM: "see who owns it: ls -ld {folder}, or use a directory of your own",
-    errno.ESTALE: "send the command again",
+    errno.ESTALE: "repeat the command",
 }
 
 

@@ -308,5 +308,5 @@ COMMANDS: Final = [
     Typed("ls --status running", "'--state'", "ls --state running"),
     Typed("rnu config.yaml", "Did you mean 'run'?", "run config.yaml"),
     Typed("delete {live}", "Did you mean 'cancel'?", "cancel {live}"),
-    Typed("--json ls", "→ options stand behind the command: hpcflow ls --json", "ls --json"),
+    Typed("--json ls", "→ options come after the command: hpcflow ls --json", "ls --json"),
 ]  # fmt: skip

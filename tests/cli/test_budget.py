@@ -146,7 +146,7 @@ def test_a_daemon_without_slurm_waits_for_the_budget_and_goes_on(mine: Desk) -> 
     file.rmdir()
     kept.rename(file)
     mine.say("budget", "set", "project:vision", "--hard", "6", "--soft", "1")
-    assert "it waited for a budget, which has room for it now" in mine.say("why", run_id)
+    assert "it waited for a budget, which allows it now" in mine.say("why", run_id)
     said = mine.error("daemon", "--once", code=0)
     assert "are spent or committed, more than 1.00 USD" in said
     assert len(mine.json("show", run_id)["attempts"]) == 2

@@ -87,7 +87,7 @@ def test_what_is_completed_is_neither_held_nor_released(desk: Desk) -> None:
     desk.json("run", desk.config("done", "true"), "--wait")
     other = desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)["run_id"]
     for word in ("hold", "release"):
-        assert "is completed, and nothing is sent after it" in desk.error(word, "done")
+        assert "is completed, and hpcflow submits no more jobs for it" in desk.error(word, "done")
         refused, done = desk.json(word, "done", "patient", code=1)["runs"]
         assert "hpcflow run CONFIG" in refused["error"]["next_action"]
         assert done["run_id"] == other, "the others are"

@@ -66,7 +66,7 @@ def test_where_all_is_well_nothing_is_to_be_done(cluster: Cluster) -> None:
     assert found["site"][0]["message"].startswith("devcluster, ")
     assert found["daemon"][0]["message"] == "process 7 on login1 supervises your runs"
     assert "accepted, partition " in found["job"][0]["message"]
-    assert found["clock"][0]["message"] == "the same as the controller's"
+    assert found["clock"][0]["message"] == "agrees with the controller"
     assert "--cron" in found["daemon install"][0]["message"]
     assert found["scratch"][0]["message"].endswith(" left")
     assert found["ledger"][0]["level"] == "ok"
@@ -127,7 +127,7 @@ def there_is_no_such_site(_: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     ("breaks", "check", "said", "then"),
     [
         (no_daemon, "daemon", "no daemon supervises your runs", "hpcflow daemon install"),
-        (clock_is_off, "clock", " off the controller's", "timedatectl"),
+        (clock_is_off, "clock", " off the controller", "timedatectl"),
         (squeue_is_missing, "Slurm", "not on PATH: squeue, sinfo", "module load slurm"),
         (slurm_is_down, "Slurm", "Unable to contact slurm controller", ""),
         (sbatch_refuses, "job", "Invalid account or account/partition", ""),
@@ -168,7 +168,7 @@ def test_a_mirror_that_does_not_answer_is_a_warning(
     monkeypatch.setenv("HPCFLOW_SITE", str(site))
     (mirror,) = cluster.found(code=0)["mirror"]
     assert mirror["level"] == "warning"
-    assert "is not there" in mirror["message"]
+    assert "does not exist" in mirror["message"]
 
 
 def test_a_check_that_hangs_hides_no_other(

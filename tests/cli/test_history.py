@@ -64,7 +64,7 @@ def test_a_wait_that_is_said_again_and_again_is_told_once() -> None:
         "2026-03-01 12:01:00  refused: a limit is full (100 times until 2026-03-01 13:40:00)",
         "2026-03-01 12:01:00  wait (delayed): full, not before 2026-03-01 13:40:30 "
         "(100 times until 2026-03-01 13:40:00)",
-        "no job was sent yet",
+        "no job was submitted yet",
     ]
 
 

@@ -52,7 +52,7 @@ def test_from_nothing_to_everything_there(desk: Desk, home: Path, store: Path) -
     assert (after["lag_s"], after["problem"]) == (0, None)
     assert "100 %" in desk.say("mirror", "status")
     assert desk.say("mirror", "--once") == ""
-    assert "train step 400: as it was sent" in desk.say("mirror", "verify", run_id)
+    assert "train step 400: as it was copied" in desk.say("mirror", "verify", run_id)
 
 
 def test_the_ledger_knows_it(desk: Desk, home: Path, store: Path) -> None:

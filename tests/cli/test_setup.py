@@ -31,7 +31,7 @@ def test_one_command_checks_installs_and_tries(desk: Desk, machine: Machine, hom
     said = desk.say("setup", "--yes")
     titles = ["the cluster", "this machine", "the daemon", "a trial"]
     assert [line for line in said.splitlines() if line in titles] == titles
-    assert "this machine is of site local: " in said
+    assert "this machine belongs to site local: " in said
     assert "accepted, partition local" in said
     assert b"daemon --once" in machine.table
     assert said.endswith("check your own config next: hpcflow run CONFIG --dry-run\n")
@@ -65,7 +65,7 @@ def test_what_is_wrong_stops_it_before_anything_is_installed(
     home.mkdir()
     (home / "ledger.sqlite").write_text("no database " * 100)
     said = desk.say("setup", "--yes", code=1)
-    assert said.endswith("correct what has the level error, then run it again: hpcflow setup\n")
+    assert said.endswith("correct the errors, then run it again: hpcflow setup\n")
     assert machine.table == b""
 
 
@@ -115,7 +115,7 @@ def test_a_cluster_without_a_site_file_gets_one(
     said = desk.say("setup", "--yes", code=1)
     written = home / "sites/alps.yaml"
     assert f"wrote {written}; read its comments\n" in said
-    assert f"this machine is of site alps: {written}\n" in said
+    assert f"this machine belongs to site alps: {written}\n" in said
     assert "cluster_name: alps" in written.read_text()
     assert said.endswith("then run it again: hpcflow setup\n"), "this sbatch takes no job"
     assert machine.table == b""

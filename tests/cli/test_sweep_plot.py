@@ -133,7 +133,7 @@ def test_no_display_is_needed(desk: Desk, sweep: SweepDir, backend: str, code: i
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     if code:
-        assert "unset MPLBACKEND, then send the command again" in done.stderr
+        assert "unset MPLBACKEND; then repeat the command" in done.stderr
         assert "Traceback" not in done.stderr
         assert not (desk.folder / "plots").exists()
     else:

@@ -87,7 +87,7 @@ def test_a_run_that_runs_or_waits_for_hpcflow_says_so(there: ClusterDesk) -> Non
     there.slurm.preempt(run["job_id"])
     told = there.json("why", "digits")
     assert told["waits_in"] == "hpcflow"
-    assert "the next is to be sent" in told["words"]
+    assert "the next is not submitted yet" in told["words"]
     there.say("hold", "digits")
     assert "it is held by " in there.say("why", "digits")
 

@@ -93,22 +93,22 @@ def test_a_job_that_slurm_holds_for_its_exit_code_is_explained(
     desk.look()
     desk.slurm.hold_for_its_exit(launched.job_id, exit_code)
     assert why(desk, launched.run_id).words.startswith(
-        f"attempt 1 ended as {cause} with exit code {exit_code}, for which Slurm holds its job "
-        f"{launched.job_id}, and "
+        f"attempt 1 ended as {cause} with exit code {exit_code}, and Slurm holds its job "
+        f"{launched.job_id} because of it; "
     )
 
 
 def test_a_run_that_failed_waits_for_the_daemon_and_then_for_the_pause(desk: Watched) -> None:
     launched = failed(desk)
     told = why(desk, launched.run_id)
-    assert told.words == "attempt 1 ended as failed, and nothing was decided since"
+    assert told.words == "attempt 1 ended as failed; hpcflow decided nothing since"
     assert "hpcflow daemon status" in told.to_try[0]
     desk.tick()
     told = why(desk, launched.run_id)
-    assert told.words == "it is sent again after a pause (backoff): 1 failure"
+    assert told.words == "hpcflow waits before it submits a job (backoff): 1 failure"
     assert told.until is not None
     assert told.until > desk.clock.now()
-    assert told.to_try == (f"send it now: hpcflow resume {launched.run_id}",)
+    assert told.to_try == (f"submit it now: hpcflow resume {launched.run_id}",)
 
 
 def test_a_run_that_used_its_budget_up_says_which(desk: Watched) -> None:
@@ -127,7 +127,7 @@ def test_a_run_that_used_its_budget_up_says_which(desk: Watched) -> None:
 
 def test_a_preempted_run_is_to_be_sent_by_a_daemon(desk: Watched) -> None:
     told = why(desk, preempted(desk).run_id)
-    assert told.words == "attempt 1 ended as preempted, and the next is to be sent"
+    assert told.words == "attempt 1 ended as preempted; the next is not submitted yet"
     assert "hpcflow daemon status" in told.to_try[0]
 
 
@@ -158,10 +158,10 @@ def test_a_run_for_which_a_limit_is_full_says_which_and_until_when(desk: Watched
     with pytest.raises(SubmissionDelayed):
         desk.launch()
     (run_dir,) = list_runs(desk.settings.home)
-    assert why(desk, run_dir.path.name).words == "no job was sent yet"
+    assert why(desk, run_dir.path.name).words == "no job was submitted yet"
     desk.tick()
     told = why(desk, run_dir.path.name)
-    assert told.words == "Slurm did not take it: AssocMaxSubmitJobLimit"
+    assert told.words == "Slurm did not accept it: AssocMaxSubmitJobLimit"
     assert told.until is not None
 
 

@@ -407,7 +407,7 @@ def test_who_is_too_late_reads_again(ledger_url: str, tmp_path: Path) -> None:
         assert ledger.known([run_dir.path.name])[run_dir.path.name].sources[0].offset_bytes > 0
         ledger.losses = 100
         grow(run_dir.journal, say.ended(1, Cause.FAILED))
-        with pytest.raises(LedgerError, match="others keep writing"):
+        with pytest.raises(LedgerError, match="other processes keep writing"):
             catch_up(ledger, [run_dir])
 
 

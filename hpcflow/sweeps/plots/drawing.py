@@ -85,7 +85,7 @@ def _canvas() -> Iterator[None]:
         raise InputError(
             f"matplotlib does not start: {str(error).partition(';')[0]}",
             where=Where(key="MPLBACKEND"),
-            next_action="unset MPLBACKEND, then send the command again",
+            next_action="unset MPLBACKEND; then repeat the command",
         ) from None
     backend, before = mpl.get_backend(auto_select=False), plt.get_fignums()
     with mpl.rc_context():
