@@ -49,22 +49,22 @@ class End:
 
 
 def _preempted(raw_state: str, exit_code: int | None, cause: Cause) -> End:
-    told = "the queue says that it was being preempted"
+    told = "squeue showed that it was being preempted"
     return End(raw_state, exit_code, cause, told, preempted=_JUST_NOW)
 
 
 def _done(raw_state: str) -> End:
-    told = "its program had said that it finished, and its script had ended with 0"
+    told = "its program had reported that it finished, and its script exited with 0"
     return End(raw_state, 0, Cause.COMPLETED, told, has_finished=True, own_word=0)
 
 
 def _noticed(raw_state: str, exit_code: int | None, cause: Cause) -> End:
-    told = "it was given the notice, for it had stalled"
+    told = "it had stalled, and got the notice"
     return End(raw_state, exit_code, cause, told, stall="notice")
 
 
 def _ended_by_us(raw_state: str, exit_code: int | None, cause: Cause) -> End:
-    told = "the daemon had cancelled it, for it had stalled"
+    told = "it had stalled, and the daemon cancelled it"
     return End(raw_state, exit_code, cause, told, stall="cancel")
 
 
@@ -103,7 +103,7 @@ ENDS: Final[tuple[End, ...]] = (
         "CANCELLED",
         None,
         Cause.LAUNCH_FAILED,
-        "the queue counts a restart that did not happen, and the script wrote nothing",
+        "squeue counts a restart that did not happen, and the script wrote nothing",
         launch_failed=True,
     ),
     End(
@@ -124,7 +124,7 @@ ENDS: Final[tuple[End, ...]] = (
         "FAILED",
         1,
         Cause.FAILED,
-        "the queue says that it was preempted two hours before, which was called off",
+        "squeue showed a preemption two hours before, which Slurm called off",
         preempted=timedelta(hours=2),
     ),
     End(
@@ -144,7 +144,7 @@ ENDS: Final[tuple[End, ...]] = (
         "FAILED",
         75,
         Cause.PREEMPTED,
-        "it was given the notice, for it had stalled, but TERM had come first",
+        "it had stalled, and got the notice, but TERM came first",
         first_notice="TERM",
         stall="notice",
     ),
@@ -157,7 +157,7 @@ ENDS: Final[tuple[End, ...]] = (
         "FAILED",
         75,
         Cause.STALLED,
-        "the daemon had cancelled it, for it had stalled; it left on that TERM",
+        "it had stalled, and the daemon cancelled it; it exited on that TERM",
         first_notice="TERM",
         stall="cancel",
     ),
@@ -165,7 +165,7 @@ ENDS: Final[tuple[End, ...]] = (
         "CANCELLED by 1000",
         None,
         Cause.COMPLETED,
-        "the daemon had cancelled it, for it had stalled; but it had said that it finished",
+        "it had stalled, and the daemon cancelled it; but it had reported that it finished",
         stall="cancel",
         has_finished=True,
     ),
@@ -173,22 +173,22 @@ ENDS: Final[tuple[End, ...]] = (
         "FAILED",
         75,
         Cause.CHECKPOINTED,
-        "it had stalled, and that was taken back",
+        "it had stalled, and the notice or cancel was withdrawn",
         stall="withdraw",
     ),
     End(
         "CANCELLED by 1000",
         None,
         Cause.CANCELLED,
-        "it had stalled, and that was taken back",
+        "it had stalled, and the notice or cancel was withdrawn",
         stall="withdraw",
     ),
     _cancelled("FAILED", 143, Cause.CANCELLED),
     _cancelled("TIMEOUT", None, Cause.CANCELLED),
     _cancelled("PREEMPTED", None, Cause.CANCELLED),
     _cancelled("COMPLETED", 0, Cause.COMPLETED),
-    End(None, 0, Cause.COMPLETED, "the job itself wrote that code down"),
-    End(None, 1, Cause.FAILED, "the job itself wrote that code down"),
-    End(None, 75, Cause.CHECKPOINTED, "the job itself wrote that code down"),
-    End(None, None, Cause.VANISHED, "it left no word, and three minutes have gone by"),
+    End(None, 0, Cause.COMPLETED, "the job itself recorded this exit code"),
+    End(None, 1, Cause.FAILED, "the job itself recorded this exit code"),
+    End(None, 75, Cause.CHECKPOINTED, "the job itself recorded this exit code"),
+    End(None, None, Cause.VANISHED, "the job recorded nothing, and three minutes have passed"),
 )

@@ -47,7 +47,7 @@ def ends_table() -> str:
 
 
 def _end(end: End) -> str:
-    says = f"`{end.raw_state}`" if end.raw_state else "nothing: it does not know the job any more"
+    says = f"`{end.raw_state}`" if end.raw_state else "nothing: it has no record of the job"
     code = "" if end.exit_code is None else str(end.exit_code)
     then = run_state_after(end.cause).value
     return f"| {says} | {code} | {end.told} | {end.cause.value} | {then} |"
@@ -80,17 +80,17 @@ def _duration(seconds: float) -> str:
 _NUMBERS: Final = (
     (
         f"{MEMORY_FACTOR:g} ×",
-        "memory after `out_of_memory`, as far as a node has it",
-        "enough more to make a difference, and still a job of about the same size, which waits "
-        "about as long; it is tried once (`retry.out_of_memory`), for a program with a leak needs "
-        "another cure",
+        "memory after `out_of_memory`, at most that of a node",
+        "enough to make a difference, and still a job of about the same size, which is pending "
+        "about as long; tried once (`retry.out_of_memory`), because it does not help a program "
+        "that leaks memory",
     ),
     (
         _duration(FORGOTTEN_AFTER.total_seconds()),
-        "after an end, a refusal or its making, a run that no daemon has looked at since is "
-        "`forgotten`",
-        "longer than a daemon is away for a holiday; a user who starts one for the first time does "
-        "not find what was given up long ago in the queue",
+        "if no daemon has looked at a run for so long since it ended, was refused or was created, "
+        "it is `forgotten`",
+        "longer than a holiday without a daemon; a first daemon does not submit runs that were "
+        "abandoned long ago",
     ),
     (
         _duration(NEW_FOR.total_seconds()),
@@ -106,17 +106,17 @@ _NUMBERS: Final = (
     ),
     (
         _duration(VANISHED_AFTER_S),
-        "a job that queue and accounting deny has vanished",
+        "a job that neither squeue nor accounting knows has vanished",
         "slurmctld sends its records to slurmdbd in batches, and both may be restarting",
     ),
     (
         _duration(LISTED_AFTER_S),
-        "a job that the queue denies, and accounting lists as waiting or running, has vanished",
-        "squeue can leave out a job that lives; accounting can keep a record that nobody closed",
+        "a job that squeue does not know, and accounting lists as pending or running, has vanished",
+        "squeue can omit a running job; accounting can keep a record that was never closed",
     ),
     (
         _duration(LEFT_WITHIN.total_seconds()),
-        "at most between a preemption and the end that it caused",
+        "at most this long after a preemption, an end counts as caused by it",
         "longer than any grace time; Slurm keeps the time of a preemption that was called off",
     ),
 )

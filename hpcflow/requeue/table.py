@@ -82,22 +82,24 @@ def _void() -> tuple[AttemptFacts, ...]:
 
 
 EXAMPLES: Final[tuple[Example, ...]] = (
-    Example("nothing was sent yet", _run(), Action.RESUBMIT, "first"),
+    Example("no job was submitted yet", _run(), Action.RESUBMIT, "first"),
     Example(
-        "nothing was sent yet, a minute after it was made",
+        "no job was submitted yet, a minute after it was created",
         replace(_run(), created_at=_ENDED),
         Action.WAIT,
         "new",
     ),
-    Example("its only attempt never became a job", _run(_void()), Action.RESUBMIT, "first"),
     Example(
-        "a trial of a sweep, of which no job was ever taken",
+        "Slurm never created a job for its only attempt", _run(_void()), Action.RESUBMIT, "first"
+    ),
+    Example(
+        "a trial of a sweep, and Slurm never accepted a job for it",
         _run(_void(), is_trial=True),
         Action.WAIT,
         "trial",
     ),
     Example(
-        "it looks as if nothing was sent yet, but its journal is missing",
+        "it seems that no job was submitted yet, but its journal is missing",
         _run(is_journal_lost=True),
         Action.STOP,
         "lost_journal",
@@ -114,7 +116,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         Action.STOP,
         "lost_journal",
     ),
-    Example("its job waits, runs, or may exist", _run(_open()), Action.NONE, "under_way"),
+    Example("its job is pending, running, or may exist", _run(_open()), Action.NONE, "under_way"),
     Example(
         "cancelled, and its job is pending, running or in doubt",
         _run(_open(), is_cancelled=True),
@@ -182,7 +184,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
     ),
     Example("preempted", _run(_ended(Cause.PREEMPTED)), Action.RESUBMIT, "go_on"),
     Example(
-        "preempted fifty times, each time further on",
+        "preempted fifty times, each time with a new checkpoint",
         _run(_ended(*[Cause.PREEMPTED] * 50)),
         Action.RESUBMIT,
         "go_on",
@@ -195,7 +197,9 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         {"preemptions": 2},
     ),
     Example("reached its time limit", _run(_ended(Cause.TIMEOUT)), Action.RESUBMIT, "go_on"),
-    Example("saved and left by itself", _run(_ended(Cause.CHECKPOINTED)), Action.RESUBMIT, "go_on"),
+    Example(
+        "saved and exited by itself", _run(_ended(Cause.CHECKPOINTED)), Action.RESUBMIT, "go_on"
+    ),
     Example(
         "reached its time limit twice without a new checkpoint",
         _run(_ended(*[Cause.TIMEOUT] * 2, checkpoints=False)),
@@ -209,7 +213,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         "no_progress",
     ),
     Example(
-        "preempted three times while it waited or started",
+        "preempted three times while it was pending or starting",
         _run(_ended(*[Cause.PREEMPTED] * 3, checkpoints=False, has_run=False)),
         Action.RESUBMIT,
         "go_on",
@@ -272,7 +276,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         "go_on",
     ),
     Example(
-        "failed four times, each time further on",
+        "failed four times, each time with a new checkpoint",
         _run(_ended(*[Cause.FAILED] * 4)),
         Action.STOP,
         "budget",
@@ -291,19 +295,19 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         "go_on",
     ),
     Example(
-        "an admin requeued its job, which then was lost",
+        "an administrator requeued its job, which then was lost",
         _run(_ended(Cause.REQUEUED)),
         Action.RESUBMIT,
         "go_on",
     ),
     Example(
-        "an admin requeued its job nine times, then it failed, all without a checkpoint",
+        "an administrator requeued its job nine times, then it failed, all without a checkpoint",
         _run(_ended(*[Cause.REQUEUED] * 9, Cause.FAILED, checkpoints=False)),
         Action.RESUBMIT,
         "go_on",
     ),
     Example(
-        "preempted, requeued by an admin after a new checkpoint, preempted twice without another",
+        "preempted, requeued by an administrator after a checkpoint, preempted twice without one",
         _run(_made(None, 500, None, None, causes=_REQUEUED_ONCE)),
         Action.RESUBMIT,
         "go_on",
