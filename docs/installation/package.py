@@ -1,7 +1,7 @@
-"""hpcflow for Spack: a virtual environment of its own, from wheels, without network.
+"""hpcflow for Spack: a virtual environment from wheels, without network.
 
-The module has only `hpcflow` on PATH. It changes neither python nor PYTHONPATH, so it does not mix
-with the environments of trainings. installation.md, one folder up, says how to make the archive.
+The module has only `hpcflow` on PATH. It changes neither python nor PYTHONPATH, so it does not
+affect the environments of trainings. installation.md, one folder up, says how to make the archive.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ class Hpcflow(Package):
 
     version("0.1.0")
 
-    # The Python for which the wheels were made. It is linked to, and not in the users' environment.
+    # The Python for which the wheels were made. Not of type run: users do not get it on PATH.
     depends_on("python@3.10:", type=("build", "link"))
 
     def install(self, spec, prefix):
