@@ -130,8 +130,8 @@ def test_a_byte_order_mark_and_windows_line_ends_are_harmless(tmp_path: Path) ->
         ("a: &x {b: 1}\nc:\n  <<: *x\n", 3, "merge keys"),
         ("a: !!python/object/apply:os.system [ls]\n", 1, "the tag"),
         ("a: !!binary aGk=\n", 1, "the tag"),
-        ("a: *nothing\n", 1, "stands for nothing"),
-        ("a: &a [*a]\n", 1, "stands for nothing"),
+        ("a: *nothing\n", 1, "has no anchor before it"),
+        ("a: &a [*a]\n", 1, "has no anchor before it"),
         ("a: 1\nb: x\0y\n", 2, "a control character ('\\x00')"),
         ("a: 1\nb: \x1b[31m\n", 2, "a control character ('\\x1b')"),
         ("a: " + "1" * 200, 1, "a number of 200 characters"),
@@ -154,7 +154,7 @@ def test_the_deepest_nesting_that_is_allowed() -> None:
 def test_a_thousand_laughs_are_cut_short() -> None:
     lines = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    assert "too large once its aliases are written out" in refusal("\n".join(lines)).message
+    assert "too large after its aliases are expanded" in refusal("\n".join(lines)).message
 
 
 def test_nesting_cannot_be_hidden_in_aliases() -> None:
@@ -347,7 +347,7 @@ def test_what_is_wrong_with_a_value_in_plain_words(text: str, told: str) -> None
         ("resources: {tags: [a]}", "'tags' belongs at the top"),
         ("comand: [x]", "did you mean 'command'"),
         ("env: {}", "did you mean 'environment'"),
-        ("launch: {qqq: 1}", "unknown key 'qqq'; known here: framework, launcher"),
+        ("launch: {qqq: 1}", "unknown key 'qqq'; known keys: framework, launcher"),
         ("environment: {container: {imag: x, image: y}}", "did you mean 'image'"),
         ("'\\x07': 1", "unknown key '\\\\x07'"),
     ],

@@ -1,7 +1,7 @@
-"""YAML files as their readers want them: the values, and the file and line of each.
+"""Read YAML files: their values, and the file and line of each.
 
 ``reader`` turns a file into a :class:`Document`; ``validate`` turns a document into a pydantic
-model, or into one error that lists what is wrong and where. What the keys mean is not known here.
+model, or into one error that lists what is wrong and where. The meaning of the keys is elsewhere.
 """
 
 from hpcflow.documents.document import Document, KeyPath, Place

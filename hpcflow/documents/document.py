@@ -1,4 +1,4 @@
-"""A document: values, and where in which file each of them stands."""
+"""A document: values, and the file and line of each."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _STEP: Final = re.compile(r"\[([0-9]+)\]|(\w+)", re.ASCII)
 
 @dataclass(slots=True)
 class Place:
-    """Where a value stands, and where its parts stand.
+    """The place of a value, and the places of its parts.
 
     Attributes:
-        file: as it is shown to people; None for an override.
+        file: as it is shown in messages; None for an override.
         line: counted from 1, of the key of a value or of the dash of an item.
-        children: key or index -> its place. Parts that came in by an alias have none of their own.
+        children: key or index -> its place. Parts of an alias have none.
     """
 
     file: str | None
@@ -38,7 +38,7 @@ class Document:
     Attributes:
         path: the file; the last one of a chain.
         data: the mapping at its top.
-        place: where the values stand.
+        place: the place of the values.
     """
 
     path: Path | None
@@ -46,12 +46,12 @@ class Document:
     place: Place
 
     def line(self, key_path: KeyPath) -> int | None:
-        """The line of a key or item; of the section it would be in, when it is not there."""
+        """Return the line of a key or item; if it does not exist, that of its section."""
         place, _ = self._find(key_path)
         return None if place is self.place else place.line
 
     def where(self, key_path: KeyPath) -> Where:
-        """File, line and dotted key; for a value that an override gave, ``--set`` and the key."""
+        """Return file, line and dotted key; for the value of an override, ``--set`` and the key."""
         place, exact = self._find(key_path)
         key = dotted(key_path) or None
         if place.file is None:
@@ -59,10 +59,10 @@ class Document:
         return Where(file=place.file, line=self.line(key_path), key=key)
 
     def located(self, where: Where | None) -> Where | None:
-        """``where`` with the place of its key, where so far it names only the key.
+        """Return ``where`` with the place of its key, if it has only the key, such as ``args[1]``.
 
-        It is for errors of those who know a key such as ``args[1]`` and no document. What is no key
-        of a document stays as it is.
+        Errors of code that does not know the document have such a ``where``. A key that is not a
+        key of a document stays as it is.
         """
         if where is None or where.line is not None or where.key is None:
             return where
@@ -70,7 +70,7 @@ class Document:
         return where if path is None else self.where(path)
 
     def _find(self, key_path: KeyPath) -> tuple[Place, bool]:
-        """The place of ``key_path`` or of the nearest thing around it; whether it is exact."""
+        """Return the place of ``key_path``, or of the nearest section; and whether it is exact."""
         place = self.place
         for key in key_path:
             child = place.children.get(key)
@@ -81,14 +81,14 @@ class Document:
 
 
 def key_path(text: str) -> KeyPath | None:
-    """The inverse of :func:`dotted`, as far as keys are plain words; None for anything else."""
+    """Return the inverse of :func:`dotted` if all keys are plain words, else None."""
     if not _DOTTED.fullmatch(text):
         return None
     return tuple(int(index) if index else name for index, name in _STEP.findall(text))
 
 
 def dotted(key_path: KeyPath) -> str:
-    """``environment.container.mounts[0]``."""
+    """Return a text such as ``environment.container.mounts[0]``."""
     text = ""
     for key in key_path:
         if isinstance(key, int):

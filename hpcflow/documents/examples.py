@@ -1,4 +1,4 @@
-"""How the value of a key is written, for the message about a wrong one: a line that is valid."""
+"""Valid lines of YAML for messages about wrong values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-#: A longer line shows nothing at a glance.
+#: A longer line is not shown: nobody reads it.
 _MAX_CHARS: Final = 100
 
 
 def written_right(model: type[BaseModel], document: Document, path: KeyPath) -> str | None:
-    """The value at ``path`` as the model accepts it, where only its type is wrong.
+    """Return the value at ``path`` as the model accepts it, if only its type is wrong.
 
-    It is a line of YAML, such as ``nodes: 2`` for ``nodes: '2'``; None if nothing like it is valid.
+    It is a line of YAML, such as ``nodes: 2`` for ``nodes: '2'``; None if no such line is valid.
     """
     value: Any = document.data
     try:
@@ -37,7 +37,7 @@ def written_right(model: type[BaseModel], document: Document, path: KeyPath) -> 
 
 
 def example(model: type[BaseModel], path: KeyPath) -> str | None:
-    """The example of the key at ``path``, or of the key whose items these are, as YAML."""
+    """Return the example of the key at ``path``, or of the list that it is an item of, as YAML."""
     for end in range(len(path), 0, -1):
         section = section_at(model, path[: end - 1])
         field = None if section is None else _fields(section).get(str(path[end - 1]))
@@ -69,7 +69,7 @@ def _split(text: str) -> list[str]:
 
 
 def _with(data: Any, path: KeyPath, value: Any) -> Any:
-    """A copy of ``data`` with ``value`` at ``path``."""
+    """Return a copy of ``data`` with ``value`` at ``path``."""
     if not path:
         return value
     copy = data.copy()
@@ -114,7 +114,7 @@ def _example_of(field: FieldInfo) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` without how its numbers were written, which YAML's writer does not know."""
+    """Return ``value`` with plain numbers: PyYAML cannot write those that keep their spelling."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
 
 
 def as_line(key: str | int, value: Any) -> str | None:
-    """``key: value`` on one line; None if that is long."""
+    """Return ``key: value`` on one line; None if that is too long."""
     import yaml
 
     line = {key: _plain(value)} if isinstance(key, str) else [_plain(value)]

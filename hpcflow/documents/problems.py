@@ -1,4 +1,4 @@
-"""Holds a document against a pydantic model and says everything that is wrong, in plain words."""
+"""Validate a document against a pydantic model; report all that is wrong, in plain words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     M = TypeVar("M", bound=BaseModel)
 
-#: Problems that are listed; nobody reads more at a time.
+#: At most this many problems are listed.
 MAX_LISTED: Final = 10
 
 #: Keys that Slurm and `ls` show to other users.
@@ -48,7 +48,7 @@ _SAYINGS: Final = {
     "decimal_type": "expected a number, got {got}",
     "finite_number": "expected a number, got {got}",
 }
-#: Kinds of problem that show what is expected by an example, or by a choice that is near.
+#: Kinds of problem whose message shows an example.
 _OF_TYPE: Final = frozenset({
     "missing", "int_type", "int_from_float", "string_type", "bool_type", "list_type", "dict_type",
     "model_type", "float_type", "decimal_parsing", "decimal_type",
@@ -60,13 +60,13 @@ _NOT_SHOWN: Final = "a value that is not shown here"
 def validate(
     model: type[M], document: Document, error: type[InputError], *, next_action: str | None = None
 ) -> M:
-    """``document`` as a ``model``.
+    """Return ``document`` as a ``model``.
 
     Args:
-        next_action: what to do once the file is corrected; there is a general text.
+        next_action: what to do after the file is corrected; there is a default.
 
     Raises:
-        InputError: of the class ``error``, with all that is wrong.
+        InputError: of the class ``error``, with all problems.
     """
     from pydantic import ValidationError
 
@@ -84,7 +84,7 @@ def validate(
             if path in beside or any(path[:end] in whole for end in range(1, len(path) + 1)):
                 continue
             number += 1
-            if len(told) < MAX_LISTED:  # in a large file, looking for near words takes minutes
+            if len(told) < MAX_LISTED:  # in a large file, finding similar words takes minutes
                 told.append(_tell(each, model, document))
     else:
         if not number:
@@ -99,11 +99,11 @@ def as_one_error(
     error: type[InputError],
     next_action: str | None,
 ) -> InputError:
-    """Return an error of the class ``error`` that tells ``number`` problems.
+    """Return an error of the class ``error`` that reports ``number`` problems.
 
     Args:
         told: those that are listed, each with its place.
-        next_action: None for a general text.
+        next_action: None for the default.
     """
     file = document.place.file
     next_action = next_action or (f"correct {file} and repeat the command" if file else None)
@@ -137,17 +137,17 @@ def _secret_message(path: KeyPath) -> str:
     if path[0] in _NAMES:
         return "looks like a secret, and all users can see names; choose another"
     if path[-1] in _URLS:
-        return "credentials do not belong in a URL; they come from the standard chain"
+        return "credentials do not belong in a URL; hpcflow takes them from the standard chain"
     if path[0] in _URLS:
-        return "credentials do not belong here; they come from the standard chain, as ~/.aws"
+        return "credentials do not belong here; hpcflow takes them from ~/.aws or the like"
     return (
-        "looks like a secret, and hpcflow would store it in scripts and journals; put the value "
-        "into a file that only you can read, and name that file under environment.secrets"
+        "looks like a secret, and hpcflow would store it in scripts and journals; write the value "
+        "to a file that only you can read, and name that file under environment.secrets"
     )
 
 
 def _tell(detail: ErrorDetails, model: type[BaseModel], document: Document) -> tuple[Where, str]:
-    """Where one thing is wrong, and what."""
+    """Return the place of one problem, and the message."""
     path, about_key = _key_path(detail["loc"])
     if detail["type"] == "extra_forbidden":
         from hpcflow.documents.suggest import unknown_key
@@ -169,7 +169,7 @@ def _path_of(detail: ErrorDetails) -> KeyPath:
 
 
 def _say(detail: ErrorDetails, got: str | None) -> str:
-    """What is wrong with the value, or with the key when ``got`` is None."""
+    """Return what is wrong with the value, or with the key if ``got`` is None."""
     context: dict[str, Any] = dict(detail.get("ctx", {}))
     if "error" in context:
         told = str(context["error"])
@@ -189,7 +189,7 @@ def _hint(
     *,
     is_shown: bool,
 ) -> str:
-    """How to write it: the value itself where only its type is wrong, else an example."""
+    """Return how to write it: the value itself if only its type is wrong, else an example."""
     from hpcflow.documents.examples import example, written_right
     from hpcflow.documents.suggest import nearest
 
@@ -215,7 +215,7 @@ def _shown(path: KeyPath, value: Any) -> str:
 
 
 def _key_path(location: KeyPath) -> tuple[KeyPath, bool]:
-    """The path in the document, and whether the key itself is wrong rather than its value."""
+    """Return the path in the document, and whether the key is wrong, not its value."""
     if location and location[-1] == "[key]":
         return location[:-1], True
     return location, False

@@ -1,4 +1,4 @@
-"""Which kind of file a YAML file is, for a command that was given another one."""
+"""The kind of a YAML file, for a command that was given the wrong kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMMANDS: Final[dict[Purpose, str]] = {
 
 
 def require_purpose(document: Document, wanted: Purpose, error: type[InputError]) -> None:
-    """Refuse a file of another kind, whose every key would be wrong.
+    """Refuse a file of another kind.
 
     Raises:
         InputError: of the class ``error``, with the command for such a file.

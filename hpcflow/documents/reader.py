@@ -1,8 +1,8 @@
-"""Reads a YAML file without trusting it.
+"""Read a YAML file that may be hostile.
 
-The parser's events are turned into values here rather than by a loader of PyYAML: that gives every
-key its line, YAML 1.2's words, no tags that make objects, and limits which hold before anything
-grows. Of all that YAML can do, a config needs little, and the rest is refused by name.
+This module, not a loader of PyYAML, turns the parser's events into values: so each key has its
+line, words are those of YAML 1.2, no tag creates an object, and limits apply before anything grows.
+A config needs a small part of YAML; the rest is refused, by name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ try:
 except ImportError:  # PyYAML without libyaml: the same events, slower
     from yaml import SafeLoader as _Parser  # type: ignore[assignment]
 
-#: What a file may hold once its aliases are written out: characters of text plus number of values.
+#: The limit after aliases are expanded: characters of text plus number of values.
 MAX_EXPANDED: Final = 2 * MAX_FILE_BYTES
 MAX_DEPTH: Final = 32
 
@@ -47,16 +47,16 @@ _CONTROL: Final = re.compile(
 
 
 def read_document(path: Path, error: type[InputError]) -> Document:
-    """The one mapping in the YAML file ``path``.
+    """Return the one mapping in the YAML file ``path``.
 
     Raises:
-        InputError: of the class ``error``: it cannot be read, or is not such a file.
+        InputError: of the class ``error``: it cannot be read, or is not one mapping in YAML.
     """
     return parse_document(read_text(path, error), path, error)
 
 
 def parse_document(text: str, path: Path, error: type[InputError]) -> Document:
-    """The same for the content of a file; ``path`` is where it is from.
+    """Return the one mapping in ``text``, the content of the file ``path``.
 
     Raises:
         InputError: of the class ``error``: it is not one mapping in YAML.
@@ -75,7 +75,7 @@ def parse_document(text: str, path: Path, error: type[InputError]) -> Document:
 
 
 def parse_value(text: str, error: type[InputError]) -> tuple[Any, Place]:
-    """A list, mapping or quoted text that somebody typed on the command line.
+    """Return a list, mapping or quoted text from the command line.
 
     Raises:
         InputError: of the class ``error``, without a place: it is not YAML.
@@ -100,7 +100,7 @@ class _Reader:
             self._fail(
                 f"a control character ({control[0]!a})",
                 text.count("\n", 0, control.start()) + 1,
-                "remove it; this may not be a text file at all",
+                "remove it; this may be a binary file",
             )
         self._parser = _Parser(text)
 
@@ -129,7 +129,7 @@ class _Reader:
             self._fail(message, line, hint)
 
     def _node(self, event: Any, depth: int, line: int | None = None) -> tuple[Any, Place]:
-        """The value that ``event`` begins; ``line`` is that of its key."""
+        """Return the value that begins with ``event``; ``line`` is that of its key."""
         place = Place(self._file, line or self._line(event))
         if isinstance(event, AliasEvent):
             return self._alias(event, depth), place
@@ -180,7 +180,7 @@ class _Reader:
             if key in mapping:
                 first = place.children[key].line
                 self._fail(
-                    f"the key {shortened(key)} stands here a second time, first on line {first}",
+                    f"the key {shortened(key)} is here a second time, first on line {first}",
                     line,
                     "keep one of the two",
                 )
@@ -188,23 +188,23 @@ class _Reader:
         return mapping
 
     def _key(self, event: Any, start: Any) -> str:
-        """The text of a key, checked before anything is made of it."""
+        """Return the text of a key, after checking it."""
         if isinstance(event, MappingStartEvent) and start.flow_style:
             line = self._text.splitlines()[self._line(event) - 1]
             found = _TEMPLATE.search(line)
             self._fail(
                 "braces within braces",
                 self._line(event),
-                "a text that begins with '{{' must stand in quotes: "
+                "a text that begins with '{{' must be in quotes: "
                 f'"{found[0] if found else "{{ params.lr }}"}"',
             )
         if not isinstance(event, ScalarEvent):
             self._fail("a key must be a text", self._line(event), "write `key: value`")
         if event.value == "<<" and event.implicit[0]:
             self._fail(
-                "merge keys ('<<') are not read",
+                "merge keys ('<<') are not supported",
                 self._line(event),
-                "write the keys out; a run's file can take over another one with `extends`",
+                "repeat the keys; the config of a run can also use `extends`",
             )
         key = self._scalar(event)
         if not isinstance(key, str):
@@ -216,9 +216,9 @@ class _Reader:
         name = str(event.anchor)
         if name not in self._anchors:
             self._fail(
-                f"*{printable(name)} stands for nothing that was named before it",
+                f"the alias *{printable(name)} has no anchor before it",
                 self._line(event),
-                f"put it in quotes if it is a text; name a value with &{printable(name)}",
+                f"put it in quotes if it is a text; an anchor is written &{printable(name)}",
             )
         value, size, height = self._anchors[name]
         self._grow(size, event)
@@ -228,20 +228,20 @@ class _Reader:
     def _descend(self, depth: int, event: Any) -> None:
         self._deepest = max(self._deepest, depth)
         if depth > MAX_DEPTH:
-            self._fail(f"nested more than {MAX_DEPTH} deep", self._line(event), "make it flatter")
+            self._fail(f"nested more than {MAX_DEPTH} deep", self._line(event), "use fewer levels")
 
     def _grow(self, size: int, event: Any) -> None:
         self._size += size
         if self._size > MAX_EXPANDED:
             self._fail(
-                "far too large once its aliases are written out",
+                "too large after its aliases are expanded",
                 self._line(event),
-                "write out what is meant",
+                "write fewer aliases",
             )
 
     def _refuse_tag(self, event: Any) -> NoReturn:
         self._fail(
-            f"the tag {shortened(event.tag)} is not read",
+            f"the tag {shortened(event.tag)} is not supported",
             self._line(event),
             "remove it; put the value in quotes if it is a text",
         )

@@ -1,4 +1,4 @@
-"""The text of a file that may be anything: missing, a FIFO, a gigabyte, no text at all."""
+"""Read a file that may be missing, a FIFO, a gigabyte, or not text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MAX_FILE_BYTES: Final = 1 << 20
 
 
 def read_text(path: Path, error: type[InputError]) -> str:
-    """The content of ``path``, which is UTF-8, without a byte order mark.
+    """Return the content of ``path``, as UTF-8 without a byte order mark.
 
     Raises:
         InputError: of the class ``error``: it is not a file, cannot be read, is too large, or is
-            no text.
+            not text.
     """
     file = printable(str(path))
     data = _read_bytes(path, file, error)
@@ -29,13 +29,13 @@ def read_text(path: Path, error: type[InputError]) -> str:
         raise error(
             "not UTF-8 text",
             where=Where(file=file, line=line),
-            next_action="save it as UTF-8, or give the right file; see what it is: "
+            next_action="save it as UTF-8, or give another file; see its type: "
             f"file {shell_word(path)}",
         ) from None
 
 
 def _look(path: Path) -> str:
-    """What to type where there is no file ``path``."""
+    """Return what to type if there is no file ``path``."""
     from hpcflow.documents.suggest import nearest_file
 
     near = nearest_file(str(path))
@@ -61,8 +61,8 @@ def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
         ) from None
     if len(data) > MAX_FILE_BYTES:
         raise error(
-            f"larger than {MAX_FILE_BYTES >> 20} MiB, which no config is",
+            f"larger than {MAX_FILE_BYTES >> 20} MiB, the limit for such a file",
             where=where,
-            next_action="give the YAML file; data belongs into files of its own",
+            next_action="give a YAML file; put data into another file",
         )
     return data

@@ -1,4 +1,4 @@
-"""What somebody may have meant by a key that a pydantic model does not have."""
+"""Suggest a key for one that a pydantic model does not have."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _MIN_PREFIX_CHARS: Final = 3
-#: Of a folder with very many files, only the first are compared.
+#: In a folder with more files, only the first are compared.
 _COMPARED: Final = 1000
 _MIN_SHARED: Final = 0.5
-#: What Slurm, other schedulers and other tools call a key -> the keys that it may be here.
+#: Name of a key in Slurm, other schedulers and other tools -> the keys that may be meant.
 _ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     "walltime": ("time_limit",),
     "queue": ("partition",),
@@ -37,14 +37,14 @@ _ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     "checkpoint_path": ("start_from",),
     **dict.fromkeys(("save_every", "save_steps", "save_interval"), ("every_train_steps",)),
 }
-#: Options of sbatch that hpcflow has no key for, and that people often use.
+#: Common options of sbatch for which hpcflow has no key.
 _OF_SBATCH: Final = frozenset(
     {"comment", "exclusive", "licenses", "mail_type", "mail_user", "reservation", "switches"}
 )
 
 
 def unknown_key(model: type[BaseModel], path: KeyPath) -> str:
-    """The message about the unknown key at ``path`` of a document that should be a ``model``."""
+    """Return the message about the unknown key at ``path`` of a document of type ``model``."""
     key = str(path[-1])
     message = f"unknown key {shortened(key)}"
     section = section_at(model, path[:-1])
@@ -61,7 +61,7 @@ def unknown_key(model: type[BaseModel], path: KeyPath) -> str:
             return f"{message}; did you mean {each!r}?"
     if plain in elsewhere:
         return f"{message} here; {_belongs(plain, elsewhere[plain])}"
-    # A word that only resembles a key of another section is rather a value for the program.
+    # If a word only resembles a key of another section, it is probably a value for the program.
     near = nearest(plain, known) or next(
         (each for each in meant if each in elsewhere),
         nearest(plain, list(elsewhere), is_sure=True),
@@ -71,21 +71,21 @@ def unknown_key(model: type[BaseModel], path: KeyPath) -> str:
         return f"{message}; did you mean {near!r}?{belongs}"
     if len(path) == 1 and "params" in known:
         message = f"{message}; for a parameter of your program, use 'params.{plain}'"
-    return f"{message}; known here: {', '.join(known)}"
+    return f"{message}; known keys: {', '.join(known)}"
 
 
 def place_of(model: type[BaseModel], key: str) -> str | None:
-    """The dotted path of the key of this name, wherever it stands; None if there is none."""
+    """Return the dotted path of the key of this name, in any section; None if there is none."""
     keys = dict(_all_keys(model))
     found = next((each for each in (key, *_ELSEWHERE.get(key, ())) if each in keys), None)
     return None if found is None else dotted((*keys[found], found))
 
 
 def nearest(word: str, known: list[str], *, is_sure: bool = False) -> str | None:
-    """The one of ``known`` that ``word`` most probably stands for; None if none comes near.
+    """Return the one of ``known`` that ``word`` probably means; None if none is similar.
 
     Args:
-        is_sure: whether one that only resembles it does not count.
+        is_sure: accept only a very similar one.
     """
     if near := difflib.get_close_matches(word, known, n=1, cutoff=0.7):
         return near[0]
@@ -100,13 +100,13 @@ def nearest(word: str, known: list[str], *, is_sure: bool = False) -> str | None
 
 
 def _shared(one: str, other: str) -> float:
-    """Which part of the words of two names they have in common: ``cost_usd`` and ``usd`` half."""
+    """Return the share of words that two names have in common: ``cost_usd`` and ``usd`` 0.5."""
     mine, yours = set(one.split("_")), set(other.split("_"))
     return len(mine & yours) / len(mine | yours)
 
 
 def nearest_file(path: str) -> str | None:
-    """The name of the file beside ``path`` that was probably meant; None if none comes near."""
+    """Return the file beside ``path`` that was probably meant; None if none is similar."""
     folder, name = os.path.split(path)
     try:
         there = sorted(each.name for each in os.scandir(folder or ".") if each.is_file())
@@ -116,12 +116,12 @@ def nearest_file(path: str) -> str | None:
 
 
 def keys_of(section: type[BaseModel]) -> list[str]:
-    """The keys that may stand in the YAML."""
+    """Return the keys that the YAML may have."""
     return [field.alias or name for name, field in section.model_fields.items()]
 
 
 def submodels(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
-    """The models inside a type, each with the steps to it: ``item`` or ``value``."""
+    """Yield the models inside a type, each with the steps to it: ``item`` or ``value``."""
     from pydantic import BaseModel
 
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -142,7 +142,7 @@ def submodels(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[BaseModel
 
 
 def section_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
-    """The model of the section at ``path``; None if there is none."""
+    """Return the model of the section at ``path``; None if there is none."""
     rest = list(path)
     while rest:
         key = rest.pop(0)
@@ -158,7 +158,7 @@ def section_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
 
 
 def _all_keys(model: type[BaseModel], path: KeyPath = ()) -> Iterator[tuple[str, KeyPath]]:
-    """Every key of the model and of the sections in it, with the section that it belongs to."""
+    """Yield every key of the model and of its sections, with the section that it belongs to."""
     for name, field in model.model_fields.items():
         key = field.alias or name
         for steps, section in submodels(field.annotation):

@@ -1,4 +1,4 @@
-"""What a YAML parser's complaint means, for people who never read the YAML specification."""
+"""Explain errors of the YAML parser in plain words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 
 _QUOTES: Final = "a text with a special character needs quotes around it"
 
-#: Part of the parser's words -> what is most often wrong.
+#: Part of the parser's message -> how to correct the most likely mistake.
 _HINTS: Final = (
     ("tab character", "indent with spaces"),
     ("mapping values are not allowed", "indent it like its neighbours; a text with ': ' in it "
@@ -20,31 +20,31 @@ _HINTS: Final = (
     ("tag", "a text that begins with '!' needs quotes around it"),
     ("directive", "a text that begins with '%' needs quotes around it"),
     ("flow sequence", "close the list with ]"),
-    ("flow mapping", "close the mapping with }, and put a text that holds { or } in quotes"),
+    ("flow mapping", "close the mapping with }, and put a text that contains { or } in quotes"),
     ("flow node", "close what [ or { opened"),
     ("block collection", "indent all items of the list alike"),
     ("block mapping", "indent all keys of a section alike"),
-    ("max depth", "make it flatter"),
+    ("max depth", "use fewer levels"),
 )  # fmt: skip
 
 
-#: The parser sees only at the line after it that a line has no `key: value`.
+#: The parser notices only at the next line that a line has no `key: value`.
 _NO_SECOND_VALUE: Final = "mapping values are not allowed"
 _KEY_ONLY: Final = re.compile(r"\s*(?:- )?([\w-]+)(?::|\s*=\s*|\s+)(\S.*)", re.ASCII)
 _TWO_COLONS: Final = re.compile(r"\s*(?:- )?([\w-]+): ([^'\"\[{#].*: [^'\"#]*)", re.ASCII)
-#: Looks like a space, and is none to YAML.
+#: Looks like a space, but is not one in YAML.
 _NO_SPACE: Final = re.compile("[\u00a0\u2000-\u200b\u202f\u205f\u3000\ufeff]")
 
 
 def explain(problem: yaml.YAMLError, text: str) -> tuple[str, int | None, str]:
-    """Message, line and what to do about ``problem``, which the parser found in ``text``."""
+    """Return message, line and next action for ``problem``, which the parser found in ``text``."""
     mark = getattr(problem, "problem_mark", None)
     line = None if mark is None else int(mark.line) + 1
     said = getattr(problem, "problem", None) or "the parser gave up"
     if mark is not None and "cannot start any token" in said:
         char = _char_at(text, mark.line, mark.column)
         if char == "\t":
-            return "not YAML: a tab where the line begins", line, "indent with spaces"
+            return "not YAML: the line begins with a tab", line, "indent with spaces"
         return f"not YAML: a text begins with {char!r}", line, _QUOTES
     if mark is not None and _NO_SECOND_VALUE in said:
         found = _before_second_value(text.splitlines(), mark.line, mark.column)
@@ -52,7 +52,7 @@ def explain(problem: yaml.YAMLError, text: str) -> tuple[str, int | None, str]:
             return found
     context = getattr(problem, "context", None)
     if context is not None and ("quoted scalar" in context or "flow" in context):
-        # Where the quote, the list or the mapping was opened that is not closed.
+        # The line of the quote, list or mapping that is not closed.
         line = int(problem.context_mark.line) + 1  # type: ignore[attr-defined]
     words = f"{context}, {said}" if context else said
     hint = next((hint for part, hint in _HINTS if part in words), _QUOTES)
@@ -60,7 +60,7 @@ def explain(problem: yaml.YAMLError, text: str) -> tuple[str, int | None, str]:
 
 
 def plain_key(line: str) -> str | None:
-    """``key: value`` for a line that has no colon with a space behind it; None for any other."""
+    """Return ``key: value`` for a line without a colon and a space; None for any other."""
     found = None if ": " in line or line.rstrip().endswith(":") else _KEY_ONLY.match(line)
     return f"{found[1]}: {found[2].strip()}" if found else None
 
@@ -68,7 +68,7 @@ def plain_key(line: str) -> str | None:
 def _before_second_value(
     lines: list[str], number: int, column: int
 ) -> tuple[str, int | None, str] | None:
-    """What is wrong where a value ends, and a second one begins in the line ``number``."""
+    """Explain why the parser found a second value in the line ``number``."""
     before = next(
         (n for n in range(number - 1, -1, -1) if lines[n].strip() and lines[n].strip()[0] != "#"),
         None,
@@ -81,11 +81,11 @@ def _before_second_value(
     for n in (before, number):
         if strange := _NO_SPACE.search(lines[n]):
             char = f"U+{ord(strange[0]):04X}"
-            return f"not YAML: {char}, which is no space", n + 1, "type a space in its place"
+            return f"not YAML: {char}, which is not a space", n + 1, "replace it by a space"
     if (pair := plain_key(lines[before])) is not None:
         return "not YAML: no key and value", before + 1, f"write it like `{pair}`"
     return (
-        f"not YAML: indented deeper than line {before + 1}, which has a value already",
+        f"not YAML: indented deeper than line {before + 1}, which already has a value",
         number + 1,
         f"indent it like line {before + 1}",
     )
