@@ -41,6 +41,15 @@ class ProgramResult:
     stdout: str
     stderr: str
 
+    @property
+    def problem(self) -> str | None:
+        """What it says about its failure; None if its exit code is 0."""
+        if self.exit_code == 0:
+            return None
+        if self.exit_code is None:
+            return "it was killed, because it did not end in time"
+        return self.stderr.strip() or f"exit code {self.exit_code}"
+
 
 def run_program(
     argv: Sequence[str],

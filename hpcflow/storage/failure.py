@@ -104,9 +104,9 @@ def explain(attempt: int, log: Path, lines: Sequence[str]) -> Failure:
     first = _first([each for each in found if not each.error.startswith(_OF_TORCHRUN)], own)
     if first is None:
         rank = _named_rank(lines)
-        of_rank = [lines[number] for number in own if _rank_of_line(lines[number]) == rank]
+        of_rank = [lines[number] for number in own if _rank_of(lines[number]) == rank]
         if rank is not None and of_rank:
-            last = [_RANK.sub("", line, count=1) for line in of_rank[-_LAST_LINES:]]
+            last = [_unlabelled(line) for line in of_rank[-_LAST_LINES:]]
         else:
             last = [lines[number] for number in own[-_LAST_LINES:]]
         return Failure(attempt, log, None, None, rank, tuple(last))
@@ -196,19 +196,20 @@ def _first(found: list[_Traceback], own: Sequence[int]) -> _Traceback | None:
     return first
 
 
-def _rank_of(prefix: str) -> int | None:
-    match = _RANK.fullmatch(prefix)
-    return int(match[1] or match[2]) if match else None
-
-
-def _rank_of_line(line: str) -> int | None:
+def _rank_of(line: str) -> int | None:
+    """Return the rank of a line, or of a label alone; None without a label."""
     match = _RANK.match(line)
     return int(match[1] or match[2]) if match else None
 
 
+def _unlabelled(line: str) -> str:
+    match = _RANK.match(line)
+    return line[match.end() :] if match else line
+
+
 def _is_own(line: str) -> bool:
-    """Whether the program has written a line, and no launcher; a label does not count."""
-    text = _RANK.sub("", line, count=1) if _RANK.match(line) else line
+    """Return whether the program wrote a line, and not a launcher; a label does not count."""
+    text = _unlabelled(line)
     return bool(text) and not _OF_LAUNCHERS.fullmatch(text)
 
 
@@ -225,10 +226,11 @@ def _named_rank(lines: Sequence[str]) -> int | None:
 
 
 def _shown(line: str) -> str:
-    """A line as a terminal shows it: a progress bar writes over itself."""
+    """Return a line as a terminal shows it: a progress bar overwrites itself."""
     if not line:
         return line
     if twice := _TWICE.match(line):
         line = twice["label"] + line[twice.end() :]
-    label = match[0] if (match := _RANK.match(line)) else ""
-    return (label + line[len(label) :].rstrip("\r ").rpartition("\r")[2])[:_MAX_CHARS]
+    text = _unlabelled(line)
+    label = line[: len(line) - len(text)]
+    return (label + text.rstrip("\r ").rpartition("\r")[2])[:_MAX_CHARS]

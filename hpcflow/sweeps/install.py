@@ -17,7 +17,7 @@ from hpcflow.requeue.install.cron import CRONTAB, Cron
 from hpcflow.requeue.install.environment import daemon_environment
 from hpcflow.requeue.install.place import DAEMON, Place, Rounds, place_of
 from hpcflow.requeue.install.scrontab import DISABLED, SCRONTAB, Scrontab
-from hpcflow.requeue.install.table import find_block, with_block, without_block
+from hpcflow.requeue.install.table import find_block, with_block
 from hpcflow.requeue.install.table_program import TableProgram
 from hpcflow.requeue.install.way import Way
 from hpcflow.requeue.supervision import supervision
@@ -72,7 +72,7 @@ def installed_way(name: str, settings: Settings) -> Way:
 
 
 def remove_own_line(settings: Settings, is_ours: Callable[[str], bool]) -> str | None:
-    """Take away the line that has started this process, if no sweep needs it any more.
+    """Remove the line that started this process, if no sweep needs it any more.
 
     A process that starts a sweep looks for the line after the sweep is there; this looks for sweeps
     once more after the line is gone. So one of the two sees the other.
@@ -81,7 +81,7 @@ def remove_own_line(settings: Settings, is_ours: Callable[[str], bool]) -> str |
         is_ours: whether a site, by its name, is that of this cluster.
 
     Returns:
-        What was taken away; None if this process was not started by a line, or it stays.
+        What was removed; None if no line started this process, or the line stays.
 
     Raises:
         HpcflowError: the table cannot be read or written.
@@ -90,10 +90,9 @@ def remove_own_line(settings: Settings, is_ours: Callable[[str], bool]) -> str |
     if program is None or _is_needed(settings, is_ours):
         return None
     place = place_of(settings, SWEEPS)
-    block = find_block(program.read(), place.block)
+    block = program.remove(place.block)
     if block is None:
         return None
-    program.change(lambda old: without_block(old, place.block))
     if _is_needed(settings, is_ours):
         lines = block.splitlines()[1:-1]
         program.change(lambda old: with_block(old, place.block, lines))

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from hpcflow.errors import InputError
 from hpcflow.requeue.install.place import Place
-from hpcflow.requeue.install.table import find_block, make_block, with_block, without_block
+from hpcflow.requeue.install.table import find_block, make_block, with_block
 from hpcflow.requeue.install.table_program import TableProgram
 
 CRONTAB: Final = TableProgram(
@@ -48,11 +48,8 @@ class Cron:
         return f"its crontab is that of {socket.gethostname()} alone; it says: {self.place.log}"
 
     def uninstall(self) -> str | None:
-        if not self.program.is_here:
+        if not self.program.is_here or not self.program.remove(self.place.block):
             return None
-        if find_block(self.program.read(), self.place.block) is None:
-            return None
-        self.program.change(lambda old: without_block(old, self.place.block))
         return f"the line in the crontab of {socket.gethostname()}"
 
     def look(self) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from urllib.parse import unquote
 from hpcflow.errors import InputError, Where, shell_word
 from hpcflow.ledger.url import parse_url
 from hpcflow.model.secret import is_secret
+from hpcflow.programs import run_program
 from hpcflow.requeue.install.place import require_one_line
 from hpcflow.settings import Settings
 
@@ -163,19 +163,9 @@ def _with_libraries(
 
 def _start(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
     try:
-        done = subprocess.run(
-            list(command),
-            env=dict(environment),
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_START_TIMEOUT_S,
-            check=False,
+        done = run_program(
+            command, environment=environment, timeout_s=_START_TIMEOUT_S, cwd=Path("/")
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         return str(error)
-    if done.returncode == 0:
-        return None
-    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return done.problem.splitlines()[-1] if done.problem else None

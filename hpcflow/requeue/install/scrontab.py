@@ -15,7 +15,7 @@ from hpcflow.requeue.install.cron import round_command
 from hpcflow.requeue.install.job_options import checked_options, output_option
 from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 from hpcflow.requeue.install.place import Place
-from hpcflow.requeue.install.table import find_block, make_block, with_block, without_block
+from hpcflow.requeue.install.table import find_block, make_block, with_block
 from hpcflow.requeue.install.table_program import TableProgram
 from hpcflow.settings import Settings
 
@@ -62,11 +62,8 @@ class Scrontab:
         return f"never scancel its job, which would end all later rounds; it says: {self.place.log}"
 
     def uninstall(self) -> str | None:
-        if not self.program.is_here:
+        if not self.program.is_here or not self.program.remove(self.place.block):
             return None
-        if find_block(self.program.read(), self.place.block) is None:
-            return None
-        self.program.change(lambda old: without_block(old, self.place.block))
         return "the entry in the scrontab"
 
     def look(self) -> str | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
 from hpcflow.errors import HpcflowError, InputError
+from hpcflow.programs import run_program
 from hpcflow.requeue.install.place import Place
 from hpcflow.storage.files import fsync_folder, make_folders, storage_error, write_durably
 
@@ -98,26 +98,19 @@ class Systemd:
         return f"the unit {self.path}" if self.path.exists() else None
 
     def _call(self, words: list[str]) -> str | None:
-        """What went wrong; None if nothing did."""
+        """Call systemctl; return what went wrong, or None."""
         program = shutil.which("systemctl", path=self.environ.get("PATH"))
         if program is None:
             return "no systemctl on this machine"
         try:
-            done = subprocess.run(
+            done = run_program(
                 [program, "--user", *words],
-                env={**os.environ, "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_TIMEOUT_S,
-                check=False,
+                environment={**os.environ, "LC_ALL": "C"},
+                timeout_s=_TIMEOUT_S,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
             return str(error)
-        if done.returncode == 0:
-            return None
-        return "; ".join(done.stderr.strip().splitlines()) or f"exit code {done.returncode}"
+        return "; ".join(done.problem.splitlines()) if done.problem else None
 
 
 def unit_text(place: Place, variables: Mapping[str, str]) -> str:

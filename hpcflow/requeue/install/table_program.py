@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import HpcflowError, InputError
+from hpcflow.requeue.install.table import find_block, without_block
 
 #: ``no crontab for ada``: all of them say so, on stdout or stderr, with exit code 1.
 _EMPTY: Final = re.compile(r"\bno crontab for\b")
@@ -98,6 +99,17 @@ class TableProgram:
             f"what was written with {self.name} did not stay there: another program changes it",
             next_action=f"see what it says, {self.name} -l, then try again",
         )
+
+    def remove(self, name: str) -> str | None:
+        """Remove the block ``name`` from the table; return it, or None if it is not there.
+
+        Raises:
+            HpcflowError: as :meth:`read` and :meth:`change`.
+        """
+        block = find_block(self.read(), name)
+        if block is not None:
+            self.change(lambda old: without_block(old, name))
+        return block
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
