@@ -27,9 +27,9 @@ from hpcflow.terminal import echo, progress, safe
 
 if TYPE_CHECKING:
     from hpcflow.model.run import Run
+    from hpcflow.restore.fetching import Progress, Which
     from hpcflow.restore.outcome import Outcome
     from hpcflow.restore.request import Changes, Found
-    from hpcflow.restore.restore import Progress, Which
 
 
 class Restored(TypedDict):
@@ -343,7 +343,7 @@ def _as_json(outcome: Outcome, *, is_move: bool) -> Restored:
 @contextmanager
 def _progress(*, shown: bool) -> Iterator[Progress]:
     """Shows on a terminal what is fetched, and how much of it has come."""
-    from hpcflow.restore.restore import Progress
+    from hpcflow.restore.fetching import Progress
 
     if not shown or not sys.stderr.isatty():
         yield Progress()

@@ -7,7 +7,6 @@ here.
 
 from __future__ import annotations
 
-import logging
 import random
 import socket
 from collections import defaultdict
@@ -16,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
@@ -25,7 +24,6 @@ from hpcflow.errors import (
     StorageError,
     SubmissionInDoubt,
     next_step,
-    words_for,
 )
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.standby import follow_standby
@@ -56,6 +54,7 @@ from hpcflow.observe.answers import (
     seen_ended,
 )
 from hpcflow.observe.billing import bill_of_attempt
+from hpcflow.observe.error_isolation import Errors, Isolated
 from hpcflow.observe.journal_buffer import JournalBuffer
 from hpcflow.observe.judge import is_as_known, judge, observed
 from hpcflow.observe.launching import launch_failed, may_still_be_told
@@ -76,8 +75,6 @@ from hpcflow.storage.own_runs import is_others
 from hpcflow.storage.runs import is_gone, linked
 from hpcflow.storage.unread import mark_unread
 
-_log = logging.getLogger(__name__)
-_Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 _OF_FILES: Final = (StorageError, OSError)
 #: Each keeps a lock file open; a process usually may open 1,024 files.
 _MOST_UNSETTLED: Final = 200
@@ -154,32 +151,6 @@ class _Unsettled:
     run_dir: RunDir
     intent: Intended
     lock: HeldLock
-
-
-@dataclass(frozen=True)
-class _Apart:
-    """What goes wrong with one run is told, and keeps no other from being seen.
-
-    Attributes:
-        quiet: what is not worth a word.
-    """
-
-    run_dir: RunDir
-    warnings: list[str]
-    quiet: _Errors
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        run_id, words = self.run_dir.path.name, words_for(error)
-        _log.debug("run %s", run_id, exc_info=error)
-        # If the run is being submitted, the next look knows more.
-        if words is not None and not isinstance(error, self.quiet):
-            self.warnings.append(words if isinstance(error, HpcflowError) else f"{run_id}: {words}")
-        return True
 
 
 class _Watch:
@@ -262,8 +233,8 @@ class _Watch:
                     found.append(_Unsettled(run_dir, last.intent, lock))
         return found
 
-    def _apart(self, run_dir: RunDir, *, quiet: _Errors = ()) -> _Apart:
-        return _Apart(run_dir, self._warnings, quiet)
+    def _apart(self, run_dir: RunDir, *, quiet: Errors = ()) -> Isolated:
+        return Isolated(run_dir, self._warnings, quiet)
 
     def _settle(self, each: _Unsettled, jobs: list[JobInfo]) -> bool:
         """Whether the intent is settled now."""

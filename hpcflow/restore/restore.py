@@ -6,19 +6,11 @@ half there, each part appears by itself, and doing it again does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Final, Literal, TypeAlias
 
 from hpcflow.clock import Clock
 from hpcflow.errors import (
-    DamagedError,
-    MirrorError,
-    MissingObjectError,
-    NotFoundError,
     StorageError,
 )
 from hpcflow.launch.cancel import record_kept
@@ -30,17 +22,13 @@ from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
 from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.restore import journals, local
-from hpcflow.restore.events import drop_start_and_end
+from hpcflow.restore.fetching import NEWEST, NO_PROGRESS, Fetching, Progress, Which
 from hpcflow.restore.moving import Place
-from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
 from hpcflow.restore.outcome import Outcome
 from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
-from hpcflow.runtime.keeping import look
 from hpcflow.runtime.reading import read_file
-from hpcflow.runtime.rule import COMPLETE
-from hpcflow.runtime.successor import SEAL
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
@@ -52,26 +40,6 @@ from hpcflow.storage.restoring import is_cancelled
 from hpcflow.storage.rundir import link_run, make_place, read_run
 from hpcflow.storage.runs import is_gone
 from hpcflow.storage.unread import mark_unread
-
-#: Which checkpoints: the newest that is whole, all, or that of one train step.
-Which: TypeAlias = Literal["newest", "all"] | int
-NEWEST: Which = "newest"
-ALL: Which = "all"
-#: Each takes a request, and everybody who can write to a store can write a million of them.
-_MOST_SKIPPED: Final = 1000
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Who is told how far it is; called from several threads, one at a time.
-
-    Attributes:
-        on_doing: what is fetched now, and its size in bytes.
-        on_bytes: how many bytes were fetched since, or found to be here.
-    """
-
-    on_doing: Callable[[str, int], object] = lambda _what, _size: None
-    on_bytes: Callable[[int], object] = lambda _size: None
 
 
 def restore(
@@ -85,7 +53,7 @@ def restore(
     known: Known | None = None,
     which: Which = NEWEST,
     says_so: bool = False,
-    progress: Progress = Progress(),
+    progress: Progress = NO_PROGRESS,
 ) -> Outcome:
     """Bring a run back, or what is missing of it; the caller holds
     :func:`hpcflow.storage.restoring.restoring`.
@@ -151,22 +119,23 @@ class _Restoring:
     ) -> None:
         self._remote, self._place, self._staged = remote, place, staged
         self._settings, self._clock, self._cluster = settings, clock, cluster
-        self._known, self._progress = known, progress
+        self._known = known
         self._run_dir = place.run_dir
         self.is_known = self._is_frozen_here = False
         self._copy = None if place.is_move else read_copy(settings.home, remote.run_id)
         self._lines_bytes = 0
-        self._is_search, self._of_use, self._fetched_bytes = False, 0, 0
         self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
+        self._fetching = Fetching(remote, place, staged, self._outcome, progress)
 
     def do(self, which: Which, *, says_so: bool) -> Outcome:
         outcome = self._outcome
         outcome.refused = self._remote.objects.refused
         here, lines = local.journal_of(self._run_dir), self._lines()
         self._lines_bytes = len(lines)
-        self._fetch_checkpoints(which)
-        self._fetch_small(journals.records_of(lines))
-        records = self._new_records(journals.records_of(lines), journals.records_of(here))
+        records = journals.records_of(lines)
+        self._fetching.checkpoints(which)
+        self._fetching.small([*records, *self._lost(records)])
+        records = self._new_records(records, journals.records_of(here))
         if is_gone(self._run_dir) and not self._run_dir.path.exists():
             everything = lines + self._text(
                 [*records, self._restored(lines, records, is_told=True)]
@@ -207,115 +176,6 @@ class _Restoring:
                 next_action="it may go on in two places: see both, and move away the one that is "
                 f"wrong: {self._run_dir.journal}",
             ) from None
-
-    def _fetch_checkpoints(self, which: Which) -> None:
-        there = self._remote.objects.checkpoints
-        if which not in (NEWEST, ALL):
-            assert isinstance(which, int)
-            self._fetch_one(which)
-            return
-        self._is_search = True
-        newest = local.newest_whole(self._run_dir)
-        wanted = [step for step in there if which == ALL or newest is None or step > newest]
-        self._staged.keep_only(wanted if which == ALL else wanted[:1])
-        for step in wanted:
-            if which == ALL and local.is_whole(self._run_dir, step, reads_it=True):
-                continue
-            if self._fetch(step) and which == NEWEST and self._of_use >= step:
-                break
-            if len(self._outcome.skipped) >= _MOST_SKIPPED:
-                raise MirrorError(
-                    f"{_MOST_SKIPPED} checkpoints in {self._remote.url} are damaged",
-                    next_action="see who wrote them, and delete them; or name one that is whole: "
-                    f"hpcflow restore {self._remote.run_id} --checkpoint TRAIN_STEP",
-                )
-
-    def _fetch_one(self, train_step: int) -> None:
-        """The checkpoint that was asked for; it is read, where there is one."""
-        there = self._remote.objects.checkpoints
-        if train_step not in there:
-            steps = ", ".join(str(step) for step in list(there)[:12]) or "none"
-            raise NotFoundError(
-                f"{self._remote.url} has no checkpoint of train step {train_step}",
-                next_action=f"it has {steps}, the newest first",
-            )
-        self._staged.keep_only([train_step])
-        if local.is_whole(self._run_dir, train_step, reads_it=True):
-            return
-        if not self._fetch(train_step):
-            raise MirrorError(
-                f"the checkpoint of train step {train_step} in {self._remote.url} is damaged: "
-                f"{self._outcome.skipped[train_step]}",
-                next_action="take another: hpcflow restore "
-                f"{self._remote.run_id} --checkpoint newest",
-            )
-
-    def _fetch(self, train_step: int) -> bool:
-        """Whether a checkpoint could be fetched as it was written."""
-        try:
-            checkpoint = self._remote.checkpoint(train_step)
-            self._progress.on_doing(f"train step {train_step}", checkpoint.size_bytes)
-            folder = self._staged.fetch_checkpoint(
-                self._remote, checkpoint, self._progress.on_bytes
-            )
-        except (DamagedError, MissingObjectError) as error:
-            self._outcome.skipped[train_step] = error.message
-            return False
-        self._outcome.checkpoints.append(train_step)
-        self._fetched_bytes += checkpoint.size_bytes
-        if (
-            look(folder.parent, train_step, self._remote.run_id).state == COMPLETE
-        ):  # resume runs the same check
-            self._of_use = max(self._of_use, train_step)
-        return True
-
-    def _fetch_small(self, records: list[JournalRecord]) -> None:
-        """The files that are not here, and events of which the mirror has more."""
-        records = [*records, *self._lost(records)]
-        last = last_attempt(records)
-        were_jobs = journals.submitted_attempts(records)
-        are_open = set[int]() if self._place.is_move else journals.attempts_without_end(records)
-        # The number of a refused attempt is used again, and a forged journal may count backwards.
-        next_number = last.next_number
-        names = []
-        for name, entry in self._remote.objects.small.items():
-            if name in (self._run_dir.journal.name, self._run_dir.run_json.name):
-                continue
-            match = OF_ATTEMPT.fullmatch(name)
-            number = int(match[1]) if match else 0
-            if match and not (number in were_jobs and number < next_number):
-                continue  # it would speak for a job that is still to come
-            if match and match[2] == CLAIM and number in are_open:
-                continue  # the job may be pending, and would leave the attempt to another
-            if local.is_missing(self._run_dir, name) or (
-                EVENTS.fullmatch(name)
-                and number not in are_open
-                and entry.size_bytes > local.size_of_file(self._run_dir, name)
-            ):
-                names.append(name)
-        self._outcome.files = len(names)
-        if names:
-            size = sum(self._remote.entry(name).size_bytes for name in names)
-            self._progress.on_doing(f"{len(names)} small files", size)
-            self._staged.fetch_small(self._remote, names, self._progress.on_bytes)
-            drop_start_and_end(RunDir(self._staged.run), are_open)
-            self._fetched_bytes += size
-        self._outcome.files += self._seal(records)
-
-    def _seal(self, records: list[JournalRecord]) -> int:
-        """Write missing seals of withdrawn attempts: a purge may have deleted them.
-
-        Returns:
-            How many were missing.
-        """
-        next_number = last_attempt(records).next_number
-        withdrawn = journals.withdrawn_attempts(records)
-        numbers = sorted(number for number in withdrawn if number < next_number)
-        names = [RunDir(Path()).attempt(number).claim.as_posix() for number in numbers]
-        missing = [name for name in names if local.is_missing(self._run_dir, name)]
-        for name in missing:
-            self._staged.put(name, f"{SEAL}\n".encode())
-        return len(missing)
 
     def _new_records(
         self, records: list[JournalRecord], here: list[JournalRecord]
@@ -459,19 +319,12 @@ class _Restoring:
             after=journals.last_job([*journals.records_of(lines), *records]),
             checkpoints=sorted(self._outcome.checkpoints),
             skipped=sorted(self._outcome.skipped),
-            newest=self._newest_to_be_had(),
-            size_bytes=self._fetched_bytes,
+            newest=self._fetching.newest(),
+            size_bytes=self._fetching.size_bytes,
             site=run.site,
             site_before=before.site if is_move else None,
             run_dir_before=before.run_dir if is_move else None,
         )
-
-    def _newest_to_be_had(self) -> int | None:
-        """Of a search for the newest, what there is now; None where another was asked for: that
-        is no word on what else the store has."""
-        if not self._is_search:
-            return None
-        return max(self._of_use, local.newest_whole(self._run_dir) or 0)
 
     def _merge(self, records: list[JournalRecord], *, says_so: bool) -> None:
         """Add what is missing to the run directory that is there."""

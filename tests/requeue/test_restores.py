@@ -13,7 +13,7 @@ from hpcflow.errors import MirrorError
 from hpcflow.mirror.opening import open_remote
 from hpcflow.model.journal import Decided, Held, Restored
 from hpcflow.requeue.restores import MOST_AT_ONCE
-from hpcflow.restore.restore import ALL, NEWEST, Which
+from hpcflow.restore.fetching import ALL, NEWEST, Which
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import read_mark, restoring

@@ -11,8 +11,8 @@ import pytest
 from hpcflow.errors import MirrorError
 from hpcflow.mirror.folder_remote import FolderRemote
 from hpcflow.mirror.remote import Remote
+from hpcflow.restore.fetching import ALL
 from hpcflow.restore.local import newest_whole
-from hpcflow.restore.restore import ALL
 from hpcflow.runtime.manifest import manifest_bytes
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner

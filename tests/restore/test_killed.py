@@ -12,9 +12,10 @@ import pytest
 from hpcflow.clock import SystemClock
 from hpcflow.mirror import download
 from hpcflow.mirror.folder_remote import FolderRemote
+from hpcflow.restore.fetching import ALL, Progress
 from hpcflow.restore.moving import where_it_was
 from hpcflow.restore.remote_run import RemoteRun
-from hpcflow.restore.restore import ALL, Progress, restore
+from hpcflow.restore.restore import restore
 from hpcflow.runtime.manifest import verify
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone

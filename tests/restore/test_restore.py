@@ -16,9 +16,9 @@ from hpcflow.model.journal import CancelRequested, Decided, Ended, Held, Restore
 from hpcflow.model.requests import is_cancelled
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import RunState
+from hpcflow.restore.fetching import ALL
 from hpcflow.restore.local import frozen, newest_whole
 from hpcflow.restore.request import of_this_home
-from hpcflow.restore.restore import ALL
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import read_mark

@@ -12,7 +12,7 @@ from hpcflow.clock import SystemClock
 from hpcflow.errors import MirrorError
 from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Remote
-from hpcflow.restore.restore import ALL, Progress
+from hpcflow.restore.fetching import ALL, Progress
 from hpcflow.testing.cluster import S3, packages
 from tests.cluster_fixture import need
 from tests.restore.mirrored import contents, purge, save

@@ -1,0 +1,186 @@
+"""Fetch the checkpoints and small files of a run from its mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from hpcflow.errors import DamagedError, MirrorError, MissingObjectError, NotFoundError
+from hpcflow.launch.submission import last_attempt
+from hpcflow.model.journal import JournalRecord
+from hpcflow.restore import journals, local
+from hpcflow.restore.events import drop_start_and_end
+from hpcflow.restore.moving import Place
+from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
+from hpcflow.restore.outcome import Outcome
+from hpcflow.restore.remote_run import RemoteRun
+from hpcflow.restore.staging import Staging
+from hpcflow.runtime.keeping import look
+from hpcflow.runtime.rule import COMPLETE
+from hpcflow.runtime.successor import SEAL
+from hpcflow.storage.layout import RunDir
+
+#: Which checkpoints: the newest that is whole, all, or that of one train step.
+Which: TypeAlias = Literal["newest", "all"] | int
+NEWEST: Which = "newest"
+ALL: Which = "all"
+#: Each takes a request, and any user who can write to the store can write a million of them.
+_MOST_SKIPPED: Final = 1000
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Callbacks for the progress; called from several threads, one at a time.
+
+    Attributes:
+        on_doing: what is fetched now, and its size in bytes.
+        on_bytes: how many bytes were fetched since, or found to be here.
+    """
+
+    on_doing: Callable[[str, int], object] = lambda _what, _size: None
+    on_bytes: Callable[[int], object] = lambda _size: None
+
+
+NO_PROGRESS: Final = Progress()
+
+
+class Fetching:
+    """What a restore fetches, into ``staged``.
+
+    Attributes:
+        size_bytes: how much was fetched.
+    """
+
+    def __init__(
+        self,
+        remote: RemoteRun,
+        place: Place,
+        staged: Staging,
+        outcome: Outcome,
+        progress: Progress,
+    ) -> None:
+        self._remote, self._place, self._staged = remote, place, staged
+        self._outcome, self._progress = outcome, progress
+        self._run_dir = place.run_dir
+        self._is_search, self._of_use, self.size_bytes = False, 0, 0
+
+    def checkpoints(self, which: Which) -> None:
+        """Fetch the checkpoints ``which`` that are not here."""
+        there = self._remote.objects.checkpoints
+        if which not in (NEWEST, ALL):
+            assert isinstance(which, int)
+            self._fetch_one(which)
+            return
+        self._is_search = True
+        newest = local.newest_whole(self._run_dir)
+        wanted = [step for step in there if which == ALL or newest is None or step > newest]
+        self._staged.keep_only(wanted if which == ALL else wanted[:1])
+        for step in wanted:
+            if which == ALL and local.is_whole(self._run_dir, step, reads_it=True):
+                continue
+            if self._fetch(step) and which == NEWEST and self._of_use >= step:
+                break
+            if len(self._outcome.skipped) >= _MOST_SKIPPED:
+                raise MirrorError(
+                    f"{_MOST_SKIPPED} checkpoints in {self._remote.url} are damaged",
+                    next_action="see who wrote them, and delete them; or name one that is whole: "
+                    f"hpcflow restore {self._remote.run_id} --checkpoint TRAIN_STEP",
+                )
+
+    def _fetch_one(self, train_step: int) -> None:
+        """Fetch the one that was asked for, unless it is here and passes verification."""
+        there = self._remote.objects.checkpoints
+        if train_step not in there:
+            steps = ", ".join(str(step) for step in list(there)[:12]) or "none"
+            raise NotFoundError(
+                f"{self._remote.url} has no checkpoint of train step {train_step}",
+                next_action=f"it has {steps}, the newest first",
+            )
+        self._staged.keep_only([train_step])
+        if local.is_whole(self._run_dir, train_step, reads_it=True):
+            return
+        if not self._fetch(train_step):
+            raise MirrorError(
+                f"the checkpoint of train step {train_step} in {self._remote.url} is damaged: "
+                f"{self._outcome.skipped[train_step]}",
+                next_action="take another: hpcflow restore "
+                f"{self._remote.run_id} --checkpoint newest",
+            )
+
+    def _fetch(self, train_step: int) -> bool:
+        """Fetch a checkpoint; return whether it is as it was written."""
+        try:
+            checkpoint = self._remote.checkpoint(train_step)
+            self._progress.on_doing(f"train step {train_step}", checkpoint.size_bytes)
+            folder = self._staged.fetch_checkpoint(
+                self._remote, checkpoint, self._progress.on_bytes
+            )
+        except (DamagedError, MissingObjectError) as error:
+            self._outcome.skipped[train_step] = error.message
+            return False
+        self._outcome.checkpoints.append(train_step)
+        self.size_bytes += checkpoint.size_bytes
+        # Resume runs the same check.
+        if look(folder.parent, train_step, self._remote.run_id).state == COMPLETE:
+            self._of_use = max(self._of_use, train_step)
+        return True
+
+    def small(self, records: list[JournalRecord]) -> None:
+        """Fetch the files that are not here, and events of which the mirror has more.
+
+        Args:
+            records: what the journal, or the ledger, has of the run.
+        """
+        last = last_attempt(records)
+        were_jobs = journals.submitted_attempts(records)
+        are_open = set[int]() if self._place.is_move else journals.attempts_without_end(records)
+        # The number of a refused attempt is used again, and a forged journal may count backwards.
+        next_number = last.next_number
+        names = []
+        for name, entry in self._remote.objects.small.items():
+            if name in (self._run_dir.journal.name, self._run_dir.run_json.name):
+                continue
+            match = OF_ATTEMPT.fullmatch(name)
+            number = int(match[1]) if match else 0
+            if match and not (number in were_jobs and number < next_number):
+                continue  # it would speak for a job that is still to come
+            if match and match[2] == CLAIM and number in are_open:
+                continue  # the job may be pending, and would leave the attempt to another
+            if local.is_missing(self._run_dir, name) or (
+                EVENTS.fullmatch(name)
+                and number not in are_open
+                and entry.size_bytes > local.size_of_file(self._run_dir, name)
+            ):
+                names.append(name)
+        self._outcome.files = len(names)
+        if names:
+            size = sum(self._remote.entry(name).size_bytes for name in names)
+            self._progress.on_doing(f"{len(names)} small files", size)
+            self._staged.fetch_small(self._remote, names, self._progress.on_bytes)
+            drop_start_and_end(RunDir(self._staged.run), are_open)
+            self.size_bytes += size
+        self._outcome.files += self._seal(records)
+
+    def _seal(self, records: list[JournalRecord]) -> int:
+        """Write missing seals of withdrawn attempts: a purge may have deleted them.
+
+        Returns:
+            How many were missing.
+        """
+        next_number = last_attempt(records).next_number
+        withdrawn = journals.withdrawn_attempts(records)
+        numbers = sorted(number for number in withdrawn if number < next_number)
+        names = [RunDir(Path()).attempt(number).claim.as_posix() for number in numbers]
+        missing = [name for name in names if local.is_missing(self._run_dir, name)]
+        for name in missing:
+            self._staged.put(name, f"{SEAL}\n".encode())
+        return len(missing)
+
+    def newest(self) -> int | None:
+        """Return the newest checkpoint after a search for it; None if one train step was asked for,
+        because the store may have newer ones."""
+        if not self._is_search:
+            return None
+        return max(self._of_use, local.newest_whole(self._run_dir) or 0)
