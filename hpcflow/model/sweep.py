@@ -162,9 +162,9 @@ class SweepSpec(Section):
     )
     submit: Submit = Field(
         Submit.SINGLE,
-        description="`single`: a job for each run. `array`: those that are sent at the same time "
-        "as one Slurm array, which is quicker for hundreds; each is sent again by itself, if it "
-        "must be.",
+        description="`single`: a job for each run. `array`: runs that are submitted at the "
+        "same time are one Slurm array, which is faster for hundreds of runs; each is resubmitted "
+        "on its own.",
         examples=["array"],
     )
     budget: Budget = Field(default_factory=lambda: Budget(), description=Budget.__doc__)

@@ -185,7 +185,7 @@ def test_one_that_this_node_does_not_see_is_no_reason_to_begin_anew(
     add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
     submitted: dict[str, Any] = {"resume_from": "checkpoints/000000020", "checkpoint": adopting}
     assert written(bench, "touch", "done", **submitted).execute() == 1
-    assert "000000020 was there when this job was sent, and is not seen here" in bench.log()
+    assert "000000020 existed when this job was submitted, but not on this node" in bench.log()
     assert not (bench.work / "done").exists()
 
 

@@ -113,7 +113,7 @@ def test_of_a_run_that_was_sent_again_it_executes_nothing(failed: Bench) -> None
     assert restart(failed, 2) == 1, "and never passes over it to the one after"
     assert lives(failed) == ["1"]
     assert not following.claim.exists()
-    assert "attempt 2 was sent since" in failed.log()
+    assert "attempt 2 was submitted meanwhile" in failed.log()
 
 
 @pytest.mark.parametrize("holder", ["8", "withdrawn"])

@@ -195,7 +195,7 @@ def test_a_restart_of_what_it_waits_for_leaves_the_run_to_it(waiting: Bench) -> 
     assert waiting.execute(**JOB) == 3
     assert waiting.execute(**JOB, SLURM_RESTART_COUNT="1") == 1
     assert lives(waiting) == ["1"]
-    assert "attempt 2 was sent since" in waiting.log()
+    assert "attempt 2 was submitted meanwhile" in waiting.log()
 
 
 def test_a_standby_that_slurm_restarts_is_judged_by_its_own_attempt(waiting: Bench) -> None:
