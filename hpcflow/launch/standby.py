@@ -23,6 +23,7 @@ from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import require_journal
 from hpcflow.launch.submission import LastAttempt, read_claim
 from hpcflow.model.from_store import own_mem_mb
+from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import JournalRecord, Standby, Submitted, Withdrawn
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
@@ -201,21 +202,24 @@ def discard(
     if last.standby is not None and last.has_standby:
         if last.standby.job_id is not None:
             shown = scheduler.queue() if queue is None else queue
-            assert last.standby.intent is not None
-            end_jobs({last.standby.job_id: last.standby.intent.job_name}, shown, scheduler)
+            attempt = (run_dir.path.name, last.standby.number)
+            end_jobs({last.standby.job_id: attempt}, shown, scheduler)
         write_off(run_dir, last, clock, why)
     return None
 
 
-def end_jobs(jobs: Mapping[str, str], queue: Sequence[JobInfo], scheduler: Scheduler) -> None:
-    """Cancel the jobs of standbys that were given up; never one that was given the id of such a one
-    since.
+def end_jobs(
+    jobs: Mapping[str, tuple[str, int]], queue: Sequence[JobInfo], scheduler: Scheduler
+) -> None:
+    """Cancel the jobs of standbys that were given up; never another job that has the id of one.
+
+    The name that the queue shows decides, not the one in a journal, which may be from a store.
 
     Args:
-        jobs: job id -> job name.
-        queue: what the scheduler said a moment ago, or a part of it. A job that the whole does not
-            show is cancelled all the same: it was perhaps wrong, and a job that the journal has
-            forgotten would block the run.
+        jobs: job id -> run id and attempt.
+        queue: what the scheduler said a moment ago, or a part of it. A job that the whole queue
+            does not show is cancelled all the same: the queue may be wrong, and a job without a
+            record would block the run.
 
     Raises:
         SchedulerUnavailable: the queue could not be asked.
@@ -225,7 +229,11 @@ def end_jobs(jobs: Mapping[str, str], queue: Sequence[JobInfo], scheduler: Sched
     shown = {job.job_id: job.job_name.strip() for job in queue}
     if unseen := [job_id for job_id in jobs if job_id not in shown]:
         shown |= {job.job_id: job.job_name.strip() for job in scheduler.queue(unseen)}
-    ours = [job_id for job_id, name in jobs.items() if shown.get(job_id) == name]
+    ours = [
+        job_id
+        for job_id, attempt in jobs.items()
+        if parse_job_name(shown.get(job_id, "")) == attempt
+    ]
     numbers = {_number(job_id) for job_id in shown}
     unseen = [job_id for job_id in jobs if _number(job_id) not in numbers]
     for job_ids in (ours, unseen):

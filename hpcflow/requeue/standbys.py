@@ -73,7 +73,6 @@ class _Doomed:
     run_dir: RunDir
     number: int
     job_id: str
-    job_name: str
     why: str
 
 
@@ -197,10 +196,9 @@ class _Round:
             if self._is_silent(run.site):
                 return
             standby = self._settled(run_dir, last, run.site, lock)
-        if standby is not None and standby.intent is not None:
-            name = standby.intent.job_name
+        if standby is not None:
             self._doomed[run.site].append(
-                _Doomed(run_dir, standby.number, standby.job_id or "", name, decision.why)
+                _Doomed(run_dir, standby.number, standby.job_id or "", decision.why)
             )
 
     def _settled(
@@ -218,7 +216,7 @@ class _Round:
         """One scancel for all. Who cannot be cancelled now is told the next time, or leaves."""
         is_told = False
         with self._troubles.of(doomed[0].run_dir.path.name, site):
-            jobs = {each.job_id: each.job_name for each in doomed}
+            jobs = {each.job_id: (each.run_dir.path.name, each.number) for each in doomed}
             end_jobs(jobs, self._queue(site), self._around.connect(site))
             is_told = True
         for each in doomed if is_told else ():

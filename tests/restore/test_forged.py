@@ -236,6 +236,6 @@ def test_the_id_of_a_whole_array_is_not_unseen(owner: Owner) -> None:
         def cancel(self, job_ids: Sequence[str]) -> None:
             cancelled.extend(job_ids)
 
-    standbys = {"777": job_name("x", 1), "777_[0-9]": job_name("x", 2), "778": job_name("x", 3)}
+    standbys = {"777": ("x", 1), "777_[0-9]": ("x", 2), "778": ("x", 3)}
     end_jobs(standbys, [], Slurm(owner.clock))
     assert cancelled == []
