@@ -50,7 +50,7 @@ def warn(message: str) -> None:
 @contextmanager
 def only_warned() -> Iterator[None]:
     """Turn whatever goes wrong in a ``with`` block into a warning. A job was sent before: a script
-    that gets an exit code other than 0 sends it again."""
+    that gets an exit code other than 0 submits it again."""
     try:
         yield
     except Exception as error:

@@ -125,7 +125,7 @@ def _advice(part: str, causes: Counter[str], run_id: str) -> tuple[str, str]:
     if part == "unsaved" and _OWN_FAULT & causes.keys():
         return (
             f"it ended before its first checkpoint ({ends})",
-            f"see why, before it is sent again: hpcflow logs {run}",
+            f"see why, before it is resubmitted: hpcflow logs {run}",
         )
     if part == "unsaved":
         return (

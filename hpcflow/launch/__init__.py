@@ -8,5 +8,5 @@
 - :mod:`.jobs`: which jobs are a run's, on which cluster
 - :mod:`.provenance`: which state of the user's code a run came from
 
-Nothing here decides *when* a run is sent again; that is the requeue daemon's.
+Nothing here decides *when* a run is resubmitted; that is the requeue daemon's.
 """

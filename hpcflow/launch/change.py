@@ -1,4 +1,4 @@
-"""What a run asks for is changed before it is sent again: other resources, another partition."""
+"""Change what a run requests before it is resubmitted: other resources, another partition."""
 
 from __future__ import annotations
 

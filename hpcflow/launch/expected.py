@@ -18,7 +18,7 @@ _MOST_EXPONENT: Final = 30.0
 
 def interval_of(spec: RunSpec) -> float | None:
     """Seconds of work between two checkpoints of a run; None where nothing is saved, or where
-    nobody would send it again."""
+    it would not be resubmitted."""
     checkpoint = spec.checkpoint
     if spec.retry.preemptions == 0:
         return None

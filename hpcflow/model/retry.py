@@ -1,4 +1,4 @@
-"""How often a run is sent again: a section of a run's YAML.
+"""How often a run is resubmitted: a section of a run's YAML.
 
 The whole of it is in :mod:`hpcflow.model.spec`; what becomes of it, in
 :mod:`hpcflow.requeue.policy`.

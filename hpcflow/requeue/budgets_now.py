@@ -113,6 +113,8 @@ class BudgetsNow:
         """What people are told of the budgets that something was committed to in this round, and
         of those that could not be written."""
         held = [
-            f"budgets: {error.message}; nothing is sent" for error in self._lock.values() if error
+            f"budgets: {error.message}; no job is submitted"
+            for error in self._lock.values()
+            if error
         ]
         return [*held, *warnings_about(self._sent, self._home, self._now)]

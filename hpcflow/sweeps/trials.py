@@ -453,7 +453,7 @@ def cancel_jobs(
 
 
 def is_over(known: Known | None) -> bool:
-    """Whether nothing becomes of a run any more: it ended, and nobody will send it again."""
+    """Return whether a run is over for good: it ended, and will not be resubmitted."""
     if known is None:
         return False
     state = RunState(known.run.state)

@@ -218,7 +218,7 @@ def test_whoever_holds_the_lock_holds_up_no_look_and_no_bill(
         ada.clock.advance(120)
         report = ada.tick()
         assert report.sent == {}
-        assert any("nothing is sent" in each for each in report.warnings)
+        assert any("no job is submitted" in each for each in report.warnings)
     assert not any(each.is_final for each in ada.budget().entries.values())
     assert list(ada.tick().sent) == [waiting.run_id]
     assert ada.usd() == ("4.00", "3.00")
