@@ -56,9 +56,11 @@ def audit_command(
 
 def _print(found: Audit) -> None:
     for each in found.differences:
+        values = {"billed": each.billed, "now": each.now}
+        known = ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
         echo(
-            f"{each.run_id}, attempt {each.attempt}, job {each.job_id}: {each.what}: billed "
-            f"{each.billed}, now {each.now}"
+            f"{each.run_id}, attempt {each.attempt}, job {each.job_id}: {each.what}"
+            f"{known and f': {known}'}"
         )
     for job in found.unknown:
         echo(

@@ -219,7 +219,7 @@ def _no_checkpoint(
     has = (
         f"it has {some or 'none'}"
         if ordered or start.train_step is not None
-        else "wait for the first one"
+        else "wait for its first one, or start from another run"
     )
     return NotFoundError(
         f"{what} has no complete checkpoint{wanted_step}",

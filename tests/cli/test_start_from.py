@@ -123,7 +123,9 @@ def test_what_is_not_there_is_refused_with_what_is(source: Trained, desk: Desk) 
     )
     shutil.rmtree(source.dir.checkpoints)
     error = desk.error("run", tuned(desk, source.run_id))
-    assert "has no complete checkpoint\n  → wait for the first one" in error
+    assert (
+        "has no complete checkpoint\n  → wait for its first one, or start from another run" in error
+    )
     assert [each["name"] for each in desk.json("ls")["runs"]] == ["digits"]
 
 
