@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from hpcflow.documents import Document, parse_document, read_document, validate
 from hpcflow.documents import reader as reader_module
+from hpcflow.documents.writer import on_one_line, written
 from hpcflow.errors import InputError, SiteError, SpecError
 from hpcflow.model.spec import RunSpec
 from tests.growth import require_no_square
@@ -155,6 +156,17 @@ def test_a_thousand_laughs_are_cut_short() -> None:
     lines = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     assert "too large after its aliases are expanded" in refusal("\n".join(lines)).message
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1e3", "1.e5", "0o7", "0x1f", "0755", "1_000", "12:30", "2026-01-01", "no", "null", "~", "",
+     "true", ".5e3", "+1", ".inf", "9" * 200, "a: b", "- a", "it's", "\n"],
+)  # fmt: skip
+def test_a_text_that_is_written_is_read_as_the_same_text(text: str) -> None:
+    data = {"a": text, "b": [text], "c": {f"k{text}": text}}
+    assert parse(written(data)).data == data
+    assert parse(f"a: {on_one_line([data])}").data["a"] == data
 
 
 def test_nesting_cannot_be_hidden_in_aliases() -> None:

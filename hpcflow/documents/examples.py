@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.documents.document import Document, KeyPath
 from hpcflow.documents.suggest import section_at
+from hpcflow.documents.writer import on_one_line
 from hpcflow.model.scalars import number_as_text, read_plain
 
 if TYPE_CHECKING:
@@ -126,9 +127,6 @@ def _plain(value: Any) -> Any:
 
 def as_line(key: str | int, value: Any) -> str | None:
     """Return ``key: value`` on one line; None if that is too long."""
-    import yaml
-
     line = {key: _plain(value)} if isinstance(key, str) else [_plain(value)]
-    text = yaml.safe_dump(line, default_flow_style=True, width=10_000, sort_keys=False)
-    text = text.strip()[1:-1]
+    text = on_one_line(line)
     return text if len(text) <= _MAX_CHARS else None

@@ -8,10 +8,10 @@ from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from hpcflow.documents.writer import on_one_line
 from hpcflow.model.kinds import Kind
 from hpcflow.model.units import write_duration, write_memory
 
@@ -75,5 +75,4 @@ def human_default(name: str, field: FieldInfo) -> Any:
 
 def as_yaml(value: Any) -> str:
     """``value`` as it would stand behind ``key:``, on one line."""
-    text = yaml.safe_dump([value], default_flow_style=True, width=10_000, sort_keys=False)
-    return text.strip()[1:-1]
+    return on_one_line([value])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
-
 from hpcflow.clock import Clock
 from hpcflow.documents import Document, Place
+from hpcflow.documents.writer import written
 from hpcflow.launch.plan import plan_spec
 from hpcflow.launch.run import Launched, launch
 from hpcflow.model.execution import CodeMode
@@ -29,7 +28,7 @@ def best_config(sweep_dir: SweepDir, trial: int) -> str:
     """
     said = as_yaml_config(_spec(sweep_dir, trial))
     head = f"# Trial {trial} of sweep {sweep_dir.sweep_id}.\n"
-    return head + yaml.safe_dump(said, sort_keys=False, allow_unicode=True, width=100)
+    return head + written(said, allow_unicode=True, width=100)
 
 
 def run_best(
