@@ -136,6 +136,12 @@ def _paths(plan: Plan, program: _Program) -> Iterator[Finding]:
     """What is missing of the files and directories that the config names."""
     environment, working_dir = plan.run.spec.environment, plan.run.working_dir
     container = environment.container
+    for name, value in environment.variables.items():
+        if re.search(rf"\$(?:{name}\b|{{{name}}})", value):
+            move = f"move it to environment.setup: ['export {name}={value}']"
+            yield Finding(
+                ("environment", "variables", name), f"no shell fills in ${name} here", move
+            )
     if environment.venv is not None:
         yield from _venv(plan, Path(working_dir, environment.venv))
     if environment.conda is not None and "/" in environment.conda:

@@ -175,9 +175,13 @@ def _split(value: object) -> object:
             "put it into single quotes to pass it to the program"
         )
     try:
-        return shlex.split(_QUOTED.sub(_as_shlex_reads, text))
+        words = shlex.split(_QUOTED.sub(_as_shlex_reads, text))
     except ValueError as problem:
         raise ValueError(f"cannot be split into words: {str(problem).lower()}") from None
+    name, equals, _ = words[0].partition("=") if words else ("", "", "")
+    if equals and _VARIABLE.fullmatch(name):
+        raise ValueError(f"no shell runs this command: set {name} in environment.variables")
+    return words
 
 
 def _as_shlex_reads(quoted: re.Match[str]) -> str:

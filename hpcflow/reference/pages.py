@@ -108,6 +108,7 @@ hpcflow refuses, with file, line and key,
   scratch or of your home. If that is the root file system, only paths below the same top
   directory count. Paths are `environment.venv`, `conda` with a `/`, an image file, the sources of
   mounts, and a program or a Python script in `command`;
+- a variable whose value refers to itself, such as `PATH: $HOME/bin:$PATH`: no shell fills it in;
 - a Python of the environment that fails, or that has no torch if the launcher is `torchrun`;
 - a module of `environment.modules` that `module is-avail` does not know, after the modules before
   it are loaded;

@@ -33,6 +33,7 @@ _RUN_MODULE: Final = (
 #: Of very many names, only the first are compared with one that is not there.
 _COMPARED: Final = 200
 _RESUME_PATH: Final = re.compile(r"\{\{\s*resume\.path\s*\}\}", re.ASCII)
+_OPEN: Final = re.compile(r"\{\{\s*(?:params|run|resume)\.[A-Za-z0-9_.]+", re.ASCII)
 _NAMES: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)\s*", re.ASCII)
 
 
@@ -147,7 +148,14 @@ def _fill_in(word: str, names: Mapping[str, Any], where: Where) -> str:
     while (begin := word.find("{{", position)) >= 0 and (end := word.find("}}", begin + 2)) >= 0:
         parts += word[position:begin], _look_up(word[begin + 2 : end], names, where)
         position = end + 2
-    return "".join((*parts, word[position:]))
+    rest = word[position:]
+    if is_open := _OPEN.search(rest):
+        raise SpecError(
+            f"{is_open[0]} is not closed",
+            where=where,
+            next_action=f"write {is_open[0]} }}}}",
+        )
+    return "".join((*parts, rest))
 
 
 def _look_up(inside: str, names: Mapping[str, Any], where: Where) -> str:

@@ -188,6 +188,8 @@ CONFIGS: Final = [
     # Templates, secrets, paths and commands.
     Wrong("params.lr }}", "param.lr }}", "3, args[1]", "did you mean {{ params.lr }}?",
           "params.lr }}"),
+    Wrong("params.lr }}", "params.lr", "3, args[1]", "write {{ params.lr }}", "params.lr }}"),
+    Wrong("params.lr }}", "params.lr }", "3, args[1]", "write {{ params.lr }}", "params.lr }}"),
     Wrong("params.lr }}", "params.learning_rate }}", "3, args[1]", "there is: lr", "params.lr }}"),
     Wrong("params.lr }}", "resume.path }}", "3, args[1]", "known in resume_args alone",
           "params.lr }}"),
@@ -204,6 +206,9 @@ CONFIGS: Final = [
           "`command: python train.py`", "command: python train.py"),
     Wrong("script: train.py", "command: python train.py | tee log", "2, command",
           "no shell runs this command", "command: [sh, -c, 'python train.py | tee log']"),
+    Wrong("script: train.py", "command: LR=1 python train.py", "2, command",
+          "set LR in environment.variables",
+          "command: python train.py\nenvironment: {variables: {LR: 1}}"),
     Wrong("name: small\n", "extends: bse.yaml\nname: small\n", "1, extends", "'base.yaml'",
           "extends: base.yaml\nname: small\n"),
     # What the cluster has not.
@@ -239,6 +244,13 @@ ON_LOGIN_NODE: Final = [
     Wrong("script: train.py", "command: python trian.py", "2, command[1]", "did you mean",
           "command: python train.py"),
     Wrong(END, more("environment: {venv: ./venv}"), "13, environment.venv", "python3 -m venv", END),
+    Wrong(END, more("environment: {variables: {PATH: $HOME/bin:$PATH}}"),
+          "13, environment.variables.PATH",
+          "environment.setup: ['export PATH=$HOME/bin:$PATH']",
+          more("environment: {setup: ['export PATH=$HOME/bin:$PATH']}")),
+    Wrong(END, more("environment: {variables: {LIB: '/x:${LIB}'}}"),
+          "13, environment.variables.LIB", "['export LIB=/x:${LIB}']",
+          more("environment: {setup: ['export LIB=/x:${LIB}']}")),
 ]  # fmt: skip
 
 SWEEPS: Final = [
