@@ -158,6 +158,29 @@ def test_a_thousand_laughs_are_cut_short() -> None:
     assert "too large after its aliases are expanded" in refusal("\n".join(lines)).message
 
 
+@pytest.mark.usefixtures("any_parser")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('a: "C:\\data"\n', "single quotes"),
+        ('a: "C:\\users"\n', "single quotes"),
+        ("a: {b: 1 c: 2}\n", "separate the items with commas"),
+        ('a: ["b" "c"]\n', "separate the items with commas"),
+        ("a: {b: 1\nc: 2\n", "close the mapping"),
+        ("a: [b\n", "close the list"),
+        ("a: [b", "close the list"),
+        ('"a": "b",\n"c": 1\n', "remove the comma"),
+        ("a: [b],\nc: 1\n", "remove the comma"),
+        ('a:\n- "b",\n- c\n', "remove the comma"),
+    ],
+)
+def test_habits_of_json_and_of_windows(text: str, told: str) -> None:
+    error = refusal(text)
+    assert told in str(error.next_action)
+    assert error.where
+    assert error.where.line in (1, 2)
+
+
 @pytest.mark.parametrize(
     "text",
     ["1e3", "1.e5", "0o7", "0x1f", "0755", "1_000", "12:30", "2026-01-01", "no", "null", "~", "",
@@ -358,7 +381,7 @@ def test_what_is_wrong_with_a_value_in_plain_words(text: str, told: str) -> None
         ("gpu_per_node: 2", "did you mean 'gpus_per_node'? 'gpus_per_node' belongs under 'resourc"),
         ("resources: {tags: [a]}", "'tags' belongs at the top"),
         ("comand: [x]", "did you mean 'command'"),
-        ("env: {}", "did you mean 'environment'"),
+        ("env: {}", "did you mean 'variables'"),
         ("launch: {qqq: 1}", "unknown key 'qqq'; known keys: framework, launcher"),
         ("environment: {container: {imag: x, image: y}}", "did you mean 'image'"),
         ("'\\x07': 1", "unknown key '\\\\x07'"),

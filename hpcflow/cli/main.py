@@ -76,6 +76,7 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("submit", "sbatch", "start", "launch", "train"), "run"),
     **dict.fromkeys(("list", "ps", "squeue", "queue"), "ls"),
     **dict.fromkeys(("status", "describe", "info"), "show"),
+    **dict.fromkeys(("tail", "follow"), "logs -f"),
     **dict.fromkeys(("requeue", "restart", "retry"), "resume"),
 }
 #: Below it difflib calls words alike that have only some letters in common.
@@ -157,12 +158,12 @@ def main(argv: list[str] | None = None) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
-        if "--json" in args:
-            _print_json(UsageError(error.format_message()))
         from hpcflow.cli.usage import next_step
 
-        shown = StringIO()
         step = next_step(error, args)
+        if "--json" in args:
+            _print_json(UsageError(error.format_message()))
+        shown = StringIO()
         # Input must not forge a line of output; click's own list of choices keeps its lines.
         error.message = safe(error.message)  # type: ignore[misc]  # click declares it Final
         error.show(shown)

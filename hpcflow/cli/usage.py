@@ -17,8 +17,13 @@ _EXTRA: Final = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTAL
 #: Group -> what other tools call a command -> the command.
 _ELSEWHERE: Final[dict[str, dict[str, str]]] = {
     "sweep": dict.fromkeys(("run", "submit", "launch", "create"), "start"),
-    "daemon": dict.fromkeys(("start", "enable", "run"), "install"),
+    "daemon": {
+        **dict.fromkeys(("start", "enable", "run"), "install"),
+        **dict.fromkeys(("stop", "disable", "remove"), "uninstall"),
+    },
 }
+#: What other tools call an option -> the option, of a command that has it.
+_OPTIONS: Final = {"-n": "--tail", "--lines": "--tail"}
 #: Group -> its command for one RUN.
 _OF_RUN: Final = {"checkpoint": "ls", "mirror": "status"}
 
@@ -33,11 +38,15 @@ def next_step(error: click.ClickException, args: Sequence[str]) -> str | None:
     if ctx is None:
         return None
     if isinstance(error, click.NoSuchOption):
-        return _option(error.option_name, ctx, args)
+        step = _option(error.option_name, ctx, args)
+        if step is not None:
+            # Else click proposes options that only resemble it. It declares the attribute Final.
+            error.possibilities = None  # type: ignore[misc]
+        return step
     if (found := _NO_COMMAND.fullmatch(error.message)) is not None:
         return _command(found[1], ctx)
     if (found := _EXTRA.fullmatch(error.message)) is not None and _takes_set(ctx):
-        return _extra(found[1].split(" ")[0], args)
+        return _extra(found[1].strip("= ").split(" ")[0], args)
     return None
 
 
@@ -46,6 +55,9 @@ def _option(option: str, ctx: click.Context, args: Sequence[str]) -> str | None:
     if ctx.parent is None:  # before the command
         name = next((word for word in args if not word.startswith("-")), None)
         return None if name is None else f"options come after the command: hpcflow {name} {option}"
+    meant = _OPTIONS.get(option)
+    if meant is not None and any(meant in parameter.opts for parameter in ctx.command.params):
+        return f"did you mean {meant}?"
     name = option.lstrip("-").partition("=")[0].replace("-", "_")
     if not option.startswith("--") or not _takes_set(ctx):
         return None
@@ -79,9 +91,10 @@ def _command(name: str, ctx: click.Context) -> str | None:
 
 def _extra(word: str, args: Sequence[str]) -> str | None:
     """Return what to type for ``--set KEY VALUE``, ``KEY=VALUE`` alone, or a program."""
-    place = args.index(word) if word in args else 0
-    if place > 1 and args[place - 2] == "--set" and "=" not in args[place - 1]:
-        return f"--set {shell_word(f'{args[place - 1]}={word}')}"
+    if found := re.search(rf"--set ([\w.-]+)[ :=]+{re.escape(word)}", " ".join(args)):
+        return f"--set {shell_word(f'{found[1]}={word}')}"
     if "=" in word:
         return f"--set {shell_word(word)}"
-    return f"hpcflow run {shell_word(word)}" if word.endswith((".py", ".sh")) else None
+    from hpcflow.config.chain import PROGRAMS
+
+    return f"hpcflow run {shell_word(word)}" if word.endswith(tuple(PROGRAMS)) else None

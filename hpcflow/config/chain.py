@@ -15,6 +15,11 @@ from hpcflow.model.scalars import printable, shown
 
 MAX_FILES: Final = 16
 _KEY: Final = "extends"
+#: Ending of a program that somebody may give in the place of a config -> the key that executes it.
+PROGRAMS: Final = {
+    ".py": "script: {}",
+    **dict.fromkeys((".sh", ".bash", ".sbatch", ".slurm"), "command: [bash, {}]"),
+}
 #: Keys about the file rather than about the run.
 _NOT_OF_THE_RUN: Final = (_KEY, "$schema")
 
@@ -45,7 +50,7 @@ def read_chain(path: Path) -> Document:
 
 def _require_no_program(path: Path) -> None:
     """Where somebody typed ``hpcflow run train.py``, say what a config of it is."""
-    key = {".py": "script: {}", ".sh": "command: [bash, {}]"}.get(path.suffix)
+    key = PROGRAMS.get(path.suffix)
     if key is None:
         return
     name = json.dumps(printable(path.name), ensure_ascii=False)  # in YAML, too, it is that text

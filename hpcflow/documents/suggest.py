@@ -20,7 +20,8 @@ _COMPARED: Final = 1000
 _MIN_SHARED: Final = 0.5
 #: Name of a key in Slurm, other schedulers and other tools -> the keys that may be meant.
 _ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
-    "walltime": ("time_limit",),
+    **dict.fromkeys(("time", "walltime"), ("time_limit",)),
+    "gpus": ("gpus_per_node",),
     "queue": ("partition",),
     "gres": ("gpus_per_node",),
     "ntasks": ("tasks_per_node",),
@@ -30,6 +31,8 @@ _ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     "parameters": ("params", "space"),
     "method": ("sampler",),
     "name": ("type",),
+    **dict.fromkeys(("env", "env_vars", "environ"), ("variables",)),
+    "description": ("tags",),
     "requeue": ("retry",),
     "retries": ("retry",),
     "max_retries": ("failures",),
@@ -38,9 +41,12 @@ _ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("save_every", "save_steps", "save_interval"), ("every_train_steps",)),
 }
 #: Common options of sbatch for which hpcflow has no key.
-_OF_SBATCH: Final = frozenset(
-    {"comment", "exclusive", "licenses", "mail_type", "mail_user", "reservation", "switches"}
-)
+_OF_SBATCH: Final = frozenset({
+    "comment", "exclusive", "licenses", "mail_type", "mail_user", "nodelist", "reservation",
+    "switches",
+})  # fmt: skip
+#: What other tools call the option --site, which no config can set.
+_SITE: Final = frozenset({"site", "cluster"})
 
 
 def unknown_key(model: type[BaseModel], path: KeyPath) -> str:
@@ -62,14 +68,17 @@ def unknown_key(model: type[BaseModel], path: KeyPath) -> str:
     if plain in elsewhere:
         return f"{message} here; {_belongs(plain, elsewhere[plain])}"
     # If a word only resembles a key of another section, it is probably a value for the program.
-    near = nearest(plain, known) or next(
-        (each for each in meant if each in elsewhere),
-        nearest(plain, list(elsewhere), is_sure=True),
+    near = (
+        next((each for each in meant if each in elsewhere), None)
+        or nearest(plain, known)
+        or nearest(plain, list(elsewhere), is_sure=True)
     )
     if near:
         belongs = "" if near in known else f" {_belongs(near, elsewhere[near])}"
         return f"{message}; did you mean {near!r}?{belongs}"
     if len(path) == 1 and "params" in known:
+        if plain in _SITE:
+            return f"{message}; choose the cluster on the command line: --site NAME"
         message = f"{message}; for a parameter of your program, use 'params.{plain}'"
     return f"{message}; known keys: {', '.join(known)}"
 

@@ -8,12 +8,15 @@ from typing import Final
 import yaml
 
 _QUOTES: Final = "a text with a special character needs quotes around it"
+_BACKSLASH: Final = "put a text with a backslash into single quotes"
 
 #: Part of the parser's message -> how to correct the most likely mistake.
 _HINTS: Final = (
     ("tab character", "indent with spaces"),
     ("mapping values are not allowed", "indent it like its neighbours; a text with ': ' in it "
      "needs quotes around it"),
+    ("escape", _BACKSLASH),
+    ("hexdecimal", _BACKSLASH),
     ("quoted scalar", "close the quote that was opened"),
     ("alias", "a text that begins with '*' needs quotes around it"),
     ("anchor", "a text that begins with '&' needs quotes around it"),
@@ -41,8 +44,8 @@ def explain(problem: yaml.YAMLError, text: str) -> tuple[str, int | None, str]:
     mark = getattr(problem, "problem_mark", None)
     line = None if mark is None else int(mark.line) + 1
     said = getattr(problem, "problem", None) or "the parser gave up"
-    if mark is not None and "cannot start any token" in said:
-        char = _char_at(text, mark.line, mark.column)
+    char = "" if mark is None else _char_at(text, mark.line, mark.column)
+    if "cannot start any token" in said:
         if char == "\t":
             return "not YAML: the line begins with a tab", line, "indent with spaces"
         return f"not YAML: a text begins with {char!r}", line, _QUOTES
@@ -51,9 +54,14 @@ def explain(problem: yaml.YAMLError, text: str) -> tuple[str, int | None, str]:
         if found is not None:
             return found
     context = getattr(problem, "context", None)
+    if char == "," and "block" in (context or ""):
+        return "not YAML: a comma after the value", line, "remove the comma"
     if context is not None and ("quoted scalar" in context or "flow" in context):
         # The line of the quote, list or mapping that is not closed.
-        line = int(problem.context_mark.line) + 1  # type: ignore[attr-defined]
+        opened = int(problem.context_mark.line) + 1  # type: ignore[attr-defined]
+        if char and "expected ','" in said and line == opened:
+            return "not YAML: no comma between two items", line, "separate the items with commas"
+        line = opened
     words = f"{context}, {said}" if context else said
     hint = next((hint for part, hint in _HINTS if part in words), _QUOTES)
     return f"not YAML: {words}", line, hint

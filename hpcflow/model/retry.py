@@ -51,7 +51,7 @@ class Retry(Section):
         description="Resubmissions after the program failed. hpcflow does not resubmit a program "
         "that crashes twice in a row, each time within two minutes and before its first train "
         "step, with the same last lines.",
-        examples=[0],
+        examples=[10],
     )
     stalls: Budget = Field(
         3,

@@ -107,7 +107,9 @@ class RunSpec(Section):
     launch: Launch = Field(default_factory=Launch, description=Launch.__doc__)
     environment: Environment = Field(default_factory=Environment, description=Environment.__doc__)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint, description=Checkpoint.__doc__)
-    retry: Retry = Field(default_factory=Retry, description=Retry.__doc__)
+    retry: Retry = Field(
+        default_factory=Retry, description=Retry.__doc__, examples=[{"failures": 0}]
+    )
     budget: RunBudget | None = Field(None, description=RunBudget.__doc__)
     mirror: StoreUrlOrNever | None = Field(
         None,

@@ -167,4 +167,5 @@ def test_a_mistake_on_the_command_line(person: ClusterDesk, typed: Typed) -> Non
     answer = person.error(*typed.words.format(**runs).split())
     assert typed.said in answer
     assert "Traceback" not in answer
+    assert not ("Did you mean" in answer and "→" in answer), "one advice"
     person.say(*typed.step.format(**runs).split())
