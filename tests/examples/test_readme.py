@@ -44,7 +44,7 @@ def test_the_first_config_trains(capfd: pytest.CaptureFixture[str]) -> None:
     run = json.loads(capfd.readouterr().out)
     assert run["name"] == "digits"
     assert run["metrics"]["accuracy"] > 0.9
-    assert run["train_step"] == 20 * -(-1797 // 64)
+    assert run["train_step"] == 100 * -(-1797 // 64)
 
 
 def test_readme_names_no_command_that_is_not_there() -> None:
