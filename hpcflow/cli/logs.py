@@ -78,7 +78,7 @@ def command(
     printer = _Printer(lines, tail)
     if follow:
         _follow(session, run_dir.path.name, number, log, printer)
-    elif (file := printer.open(log)) is not None:
+    elif (file := printer.opened(log)) is not None:
         with file:
             printer.print(file, is_end=True)
     if printer.is_empty and tail != 0:
@@ -134,7 +134,7 @@ class _Printer:
         self._lines, self._tail = lines, tail
         self._passage = Passage()
 
-    def open(self, log: Path) -> BinaryIO | None:
+    def opened(self, log: Path) -> BinaryIO | None:
         """Open the log, where the first of the lines that are wanted begins."""
         return _opened(log, None if self._lines else self._tail)
 
@@ -216,7 +216,7 @@ def _follow(session: Session, run_id: str, number: int, log: Path, printer: _Pri
             if polls % _POLLS_PER_REFRESH == 0:
                 session.refresh()
             over = _is_over(session, run_id, number)
-            file = file or printer.open(log)
+            file = file or printer.opened(log)
             if file is not None:
                 printer.print(file, is_end=over)
             if over:
