@@ -96,8 +96,9 @@ def _copy(program: "subprocess.Popen[bytes]", output: int, woken: int) -> None:
             os.read(woken, _READ_BYTES)
         if output in ready:
             chunk = os.read(output, _READ_BYTES)
+            was_open = labels.has_open_line
             lines = labels.add(chunk)
-            if lines or opened_at == 0.0 or not labels.has_open_line:
+            if lines or not was_open:
                 opened_at = time.monotonic()
             _write(lines)
             if not chunk:
@@ -108,7 +109,6 @@ def _copy(program: "subprocess.Popen[bytes]", output: int, woken: int) -> None:
             break
         if labels.has_open_line and time.monotonic() >= opened_at + _LINE_WAITS_S:
             _write(labels.close())
-            opened_at = 0.0
     _write(labels.close())
 
 

@@ -80,6 +80,12 @@ def test_a_progress_bar_does_not_wait_for_the_end_of_its_line(tmp_path: Path) ->
     assert log.read_bytes() == b"[rank0]: 10 %\r\n[rank0]: 20 %\r\n"
 
 
+def test_a_line_that_is_written_in_two_parts_after_a_pause_is_one_line() -> None:
+    """As ``python3 -u`` writes a line and its end."""
+    shell = "echo first; sleep 5.5; printf a; sleep 0.5; echo b"
+    assert labelled(shell)[1] == "[rank3]: first\n[rank3]: ab\n"
+
+
 def test_a_process_that_the_program_leaves_behind_does_not_keep_the_rank_alive() -> None:
     begin = time.monotonic()
     assert labelled("sleep 50 & echo done") == (0, "[rank3]: done\n")
