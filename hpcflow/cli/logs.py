@@ -88,7 +88,7 @@ def command(
 
 
 def _lines_of_rank(run_dir: RunDir, number: int, rank: int) -> RankLines | None:
-    """What picks the lines of a rank; None if it is the only one, so that all lines are its.
+    """Return what picks the lines of a rank; None if there is only one rank.
 
     Raises:
         NotFoundError: there is no such rank.

@@ -20,7 +20,7 @@ def has_budget(run: Run, site: Site, home: Home) -> bool:
     """Whether a budget is set that the attempts of a run count against.
 
     Raises:
-        StorageError: nobody can tell.
+        StorageError: the budgets cannot be read.
     """
     folder = budgets_of(site, home)
     return run.spec.budget is not None or any(folder.has(each) for each in scopes_of_run(run))

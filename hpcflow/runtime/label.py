@@ -11,10 +11,10 @@ import sys
 import time
 
 _READ_BYTES = 1 << 16
-#: What a pipe takes from one writer at once: lines of ranks that share one are not mixed up.
+#: A pipe takes this much in one piece (PIPE_BUF), so lines of ranks that share it stay whole.
 _WRITE_BYTES = 1 << 12
 _LONGEST_LINE = 1 << 20
-#: Seconds that the begin of a line waits for its end, which a progress bar never prints.
+#: Seconds that the start of a line waits for its end. A progress bar prints none.
 _LINE_WAITS_S = 5.0
 #: Seconds that processes which the program leaves behind may still print.
 _DRAIN_S = 2.0
@@ -34,7 +34,7 @@ class Labels:
 
     @property
     def has_open_line(self) -> bool:
-        """Whether there is the begin of a line."""
+        """Whether the start of a line waits for its end."""
         return bool(self._open)
 
     def add(self, chunk: bytes) -> "list[bytes]":
@@ -62,13 +62,13 @@ def main(argv: "list[str]") -> int:
     """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
-    # The program is told by the same signal; what it then prints is still to be written.
+    # The program gets the same signal. What it prints afterwards must still be written.
     for number in _SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
-    words = ["/bin/sh", "-c", 'exec "$@"', "sh"] + argv  # noqa: RUF005 - as old as it can be
+    words = ["/bin/sh", "-c", 'exec "$@"', "sh"] + argv  # noqa: RUF005 - for the oldest Python
     program = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert program.stdout is not None
     _copy(program, program.stdout.fileno(), woken)

@@ -1,7 +1,7 @@
 """Why an attempt failed, as its log says: the error of the first rank that failed, and the last
 lines.
 
-All ranks write to one log. Where lines begin with their rank, the ranks are told apart.
+All ranks write to one log. If its lines begin with their rank, the ranks are told apart.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ _CHAINED: Final = (
     "The above exception was the direct cause",
 )
 _RANK: Final = re.compile(LABEL)
-#: torch marks the lines of some tracebacks, too, where srun already has.
-_TWICE: Final = re.compile(rf"(?P<label>{LABEL})\[rank[0-9]+\]: ")
 #: A progress bar leaves its line open, and ends with ``]``.
 _HEADER: Final = re.compile(rf"(?P<rank>{LABEL})?(?:.*\])?Traceback \(most recent call last\):")
 #: srun names the tasks that failed; torchrun, the rank that failed first.
@@ -229,8 +227,6 @@ def _shown(line: str) -> str:
     """Return a line as a terminal shows it: a progress bar overwrites itself."""
     if not line:
         return line
-    if twice := _TWICE.match(line):
-        line = twice["label"] + line[twice.end() :]
     text = _unlabelled(line)
     label = line[: len(line) - len(text)]
     return (label + text.rstrip("\r ").rpartition("\r")[2])[:_MAX_CHARS]

@@ -1,7 +1,6 @@
 """The lines of one rank in a log to which all ranks write.
 
-Where a run has several ranks, each line begins with the rank that wrote it:
-:mod:`hpcflow.runtime.label`.
+If a run has several ranks, :mod:`hpcflow.runtime.label` labels each line with its rank.
 """
 
 from __future__ import annotations

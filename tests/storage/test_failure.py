@@ -74,19 +74,6 @@ def test_an_error_that_the_program_handled_is_not_its_failure() -> None:
     assert (failure.rank, failure.error) == (2, "ModuleNotFoundError: No module named 'timm'")
 
 
-def test_lines_that_srun_has_labelled_and_torch_has_marked_are_those_of_one_rank(
-    run_dir: RunDir,
-) -> None:
-    other = "0: waiting for rank 1\n0: slurmstepd: error: *** STEP 17.0 ON n1 CANCELLED ***\n"
-    marked = "".join(f"1: [rank1]: {line}\n" for line in IMPORT.splitlines())
-    run_dir.attempt(1).log.write_text(f"1: reading the data\n{marked}{other}{SRUN}")
-    failure = read_failure(run_dir, 1)
-    assert failure is not None
-    assert failure.error == "ModuleNotFoundError: No module named 'timm'"
-    assert (failure.rank, failure.at) == (1, "/home/ada/train.py:3")
-    assert failure.lines == ("reading the data", *IMPORT.splitlines())
-
-
 def test_without_a_traceback_there_are_the_last_lines_of_the_rank_that_failed() -> None:
     text = "0: waiting\n1: no licence\n1: Terminated\n0: waiting still\n"
     assert of(text + SRUN).lines == ("no licence",)
