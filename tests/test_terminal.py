@@ -29,7 +29,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hpcflow"
 ALLOWED = {
     "terminal.py": "it is the one place",
     "runtime/warn.py": "runs in jobs, without the rest of hpcflow; makes its text safe itself",
-    "runtime/label.py": "writes what a program prints to the log, byte by byte",
+    "runtime/rank_process.py": "writes what a program prints to the log, byte by byte",
     "runtime/__main__.py": "prints a path for the job script, byte by byte",
     "requeue/job.py": "its log may be on a full disk: one safe write, without Python's buffer",
     "schedulers/local_submit.py": "answers its parent process with the id of a job",

@@ -1,6 +1,6 @@
 """The lines of one rank in a log to which all ranks write.
 
-If a run has several ranks, :mod:`hpcflow.runtime.label` labels each line with its rank.
+If a run has several ranks, :mod:`hpcflow.runtime.rank_process` labels each line with its rank.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Final
 #: ``[rank3]: `` of hpcflow and torch, ``[default3]:`` of torchrun, ``3: `` of srun, which pads it.
 LABEL: Final = r"\[(?:rank|default)([0-9]+)\]: ?| *([0-9]+): "
 _LABEL: Final = re.compile(LABEL.encode())
-_LABELLED: Final = "/hpcflow/runtime/label.py"
+#: What labels lines; the first is that of older attempts.
+_LABELLED: Final = ("/hpcflow/runtime/label.py", "/hpcflow/runtime/rank_process.py")
 #: How many ranks a script starts.
 _RANKS: Final = re.compile(
     r"^export WORLD_SIZE=([0-9]+)|^ +--nnodes=([0-9]+) --nproc-per-node=([0-9]+)", re.MULTILINE
@@ -20,7 +21,7 @@ _RANKS: Final = re.compile(
 
 def has_labels(script: str) -> bool:
     """Whether the lines of an attempt's log begin with their rank, by its job script."""
-    return _LABELLED in script
+    return has_several_ranks(script) and any(each in script for each in _LABELLED)
 
 
 def has_several_ranks(script: str) -> bool:

@@ -183,7 +183,8 @@ def test_logs_of_one_rank_are_its_lines_without_their_label(desk: Desk) -> None:
         assert "does not say which rank" in desk.error("logs", trained.run_id, "--rank", rank)
 
     attempt.script.write_text(
-        'set -- python3 "$HPCFLOW_RUN_DIR/runtime/hpcflow/runtime/label.py"\n'
+        "export WORLD_SIZE=12\n"
+        "rank_process=$HPCFLOW_RUN_DIR/runtime/hpcflow/runtime/rank_process.py\n"
     )
     lines = [f"[rank{rank}]: step {step}" for step in range(9_000) for rank in (0, 1, 11)]
     attempt.log.write_text("srun: a line of its own\n" + "\n".join([*lines, "[rank1]: the end"]))

@@ -16,7 +16,7 @@ from hpcflow.model.run import Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.ownership import NO_TRUST
 from hpcflow.rendering.integrity import make_integrity_check
-from hpcflow.runtime import label
+from hpcflow.runtime import rank_process
 from hpcflow.runtime.reading import read_lines
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import AttemptDir, RunDir
@@ -73,18 +73,16 @@ class Bench:
         path.chmod(0o755)
         return path
 
-    def add_label(self) -> None:
-        """What labels the lines of several ranks comes with the runtime."""
-        folder = self.run_dir.runtime / "hpcflow" / "runtime"
-        folder.mkdir(mode=0o700, parents=True)
-        shutil.copy(label.__file__, folder)
-
     def run(self, spec: RunSpec) -> Run:
         places = {"run_dir": str(self.run_dir.path), "working_dir": str(self.work)}
         return a_run(spec, umask=self.umask, begins_from=self.begins_from, **places)
 
     def write(self, spec: RunSpec, site: Site, **options: Any) -> None:
-        """Render the script into the attempt's folder."""
+        """Render the script into the attempt's folder, and make the runtime if there is none."""
+        runtime = self.run_dir.runtime / "hpcflow" / "runtime"
+        if not runtime.exists():
+            runtime.mkdir(mode=0o700, parents=True)
+            shutil.copy(rank_process.__file__, runtime)
         options.setdefault(
             "integrity",
             make_integrity_check(self.run_dir.path, NO_TRUST, runtime_sum(self.run_dir.runtime)),

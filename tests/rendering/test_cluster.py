@@ -17,7 +17,7 @@ from hpcflow.model.events import parse_event
 from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.rendering.integrity import IntegrityCheck
 from hpcflow.resources import resource_dir
-from hpcflow.runtime import label
+from hpcflow.runtime import rank_process
 from hpcflow.runtime.reading import read_lines
 from hpcflow.sites.loader import load_site
 from hpcflow.storage.layout import AttemptDir, RunDir
@@ -107,7 +107,7 @@ def desk(ada: User, software: Software, tmp_path: Path) -> Iterator[Desk]:
     shutil.copy(RANK, folder)
     runtime = desk.run_dir().runtime / "hpcflow" / "runtime"
     runtime.mkdir(parents=True)
-    shutil.copy(label.__file__, runtime)
+    shutil.copy(rank_process.__file__, runtime)
     desk.runtime_sum = runtime_sum(desk.run_dir().runtime)  # before it is another user's
     _give(ada, ada.scratch / "rendering")
     yield desk

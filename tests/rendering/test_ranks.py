@@ -137,7 +137,6 @@ def test_jobs_close_together_never_share_a_port(bench: Bench) -> None:
 def test_every_rank_of_tensorflow_knows_all_workers(bench: Bench) -> None:
     bench.program("srun", SRUN_STUB)
     (bench.bin / "goes-on").touch()
-    bench.add_label()
     bench.program("scontrol", "#!/bin/sh\nexit 1\n")
     test = ["sh", "-c", 'printf "%s" "$TF_CONFIG" > config; echo "$CUDA_VISIBLE_DEVICES" > gpus']
     tensorflow = {"launcher": "srun", "framework": "tensorflow"}
@@ -233,7 +232,6 @@ def test_every_rank_of_tensorflow_gets_its_share_of_the_gpus(
 ) -> None:
     bench.program("srun", SRUN_STUB)
     (bench.bin / "goes-on").touch()
-    bench.add_label()
     words = ["sh", "-c", 'echo "$ROCR_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES" > gpus']
     tensorflow = {"launcher": "srun", "framework": "tensorflow"}
     resources = {"gpus_per_node": 4, "tasks_per_node": ranks}

@@ -11,6 +11,8 @@ import pytest
 from hpcflow.model.journal import Ended, Submitted
 from hpcflow.model.state import Cause
 from hpcflow.rendering.context import Standby
+from hpcflow.rendering.integrity import IntegrityCheck
+from hpcflow.storage.runtime_copy import runtime_sum
 from tests.rendering.executed import NONE, Bench, written
 from tests.rendering.samples import a_site, a_spec, script_of
 
@@ -26,7 +28,10 @@ def waiting(bench: Bench) -> Bench:
     spec = a_spec(script=None, command=list(WHO), launch=NONE)
     attempt = bench.run_dir.attempt(2)
     attempt.path.mkdir()
-    script = script_of(bench.run(spec), a_site(), attempt=2, standby=Standby(1, "7"))
+    check = IntegrityCheck(runtime_sum=runtime_sum(bench.run_dir.runtime))
+    standby = Standby(1, "7")
+    run = bench.run(spec)
+    script = script_of(run, a_site(), attempt=2, standby=standby, integrity=check)
     attempt.script.write_text(script)
     return bench
 

@@ -96,7 +96,7 @@ _SCHEDULING = [
     "MessageTimeout=10",
     "SlurmdParameters=config_overrides",
     # No cgroups: they need a delegated hierarchy, which containers do not have.
-    "ProctrackType=proctrack/linuxproc",
+    "ProctrackType=proctrack/cgroup",
     "TaskPlugin=task/none",
 ]
 

@@ -1,0 +1,212 @@
+"""``python3 -I -S rank_process.py AFTER COMMAND…``: what Slurm or torchrun starts for a rank.
+
+It executes COMMAND, hands signals on to it, labels its lines if there are several ranks, and at the
+end becomes ``/bin/sh -c AFTER hpcflow CODE``, with the exit code as a shell gives it. Python 3.6 of
+an old image can execute this file.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+_READ_BYTES = 1 << 16
+#: A pipe takes this much in one piece (PIPE_BUF), so lines of ranks that share it stay whole.
+_WRITE_BYTES = 1 << 12
+_LONGEST_LINE = 1 << 20
+#: Seconds that the start of a line waits for its end. A progress bar prints none.
+_LINE_WAITS_S = 5.0
+#: Seconds that processes which the program leaves behind may still print.
+_DRAIN_S = 2.0
+#: Seconds that a signal may take from the first process of a job step to the last.
+_SIGNALLING_S = 0.5
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class Witness:
+    """A process beside the program, which shows who gets a signal that this process gets.
+
+    Slurm's ``proctrack/cgroup`` sends signals other than KILL only to the processes that slurmstepd
+    has started. ``proctrack/linuxproc`` and ``proctrack/pgid``, ``SignalChildrenProcesses=yes`` in
+    cgroup.conf, and torchrun send them to all. A signal that ends the witness reaches the program.
+    """
+
+    def __init__(self) -> None:
+        reads, self._writes = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            os.close(self._writes)
+            for descriptor in (0, 1, 2):
+                os.close(descriptor)
+            os.read(reads, 1)  # until this process ends, or becomes another program
+            os._exit(0)
+        os.close(reads)
+        self._has_ended = False
+
+    def has_ended(self, wait_s: float) -> bool:
+        """Whether a signal has ended it, or does so within ``wait_s`` seconds."""
+        deadline = time.monotonic() + wait_s
+        while not self._has_ended:
+            self._has_ended = os.waitpid(self._pid, os.WNOHANG)[0] != 0
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.01)
+        return self._has_ended
+
+
+class Labels:
+    """Puts a label before each line.
+
+    Args:
+        label: such as ``[rank3]: ``, as torch marks lines, which are not marked twice.
+    """
+
+    def __init__(self, label: str) -> None:
+        self._label = label.encode()
+        self._open = b""
+
+    @property
+    def has_open_line(self) -> bool:
+        """Whether the start of a line waits for its end."""
+        return bool(self._open)
+
+    def add(self, chunk: bytes) -> "list[bytes]":
+        """Return the lines that are complete with ``chunk``."""
+        *lines, self._open = (self._open + chunk).split(b"\n")
+        if len(self._open) > _LONGEST_LINE:
+            lines.append(self._open)
+            self._open = b""
+        return [self._labelled(line) for line in lines]
+
+    def close(self) -> "list[bytes]":
+        """Return the open line, if there is one, as a whole one."""
+        line, self._open = self._open, b""
+        return [self._labelled(line)] if line else []
+
+    def _labelled(self, line: bytes) -> bytes:
+        return (line if line.startswith(self._label) else self._label + line) + b"\n"
+
+
+class Program:
+    """The program of a rank, which starts with the signals ignored that this process ignores.
+
+    Attributes:
+        output: the descriptor of what it prints, if its lines are to be labelled.
+    """
+
+    def __init__(self, argv: "list[str]", *, has_labels: bool) -> None:
+        self._witness = Witness()
+        self._is_first_signal = True
+        ignored = [each for each in _SIGNALS if signal.getsignal(each) == signal.SIG_IGN]
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        for number in (*_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(wake)
+        self._woken = woken
+        shell = "".join(f"trap '' {each.name[3:]}; " for each in ignored) + 'exec "$@"'
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", shell, "sh"] + argv,  # noqa: RUF005 - for the oldest Python
+            stdout=subprocess.PIPE if has_labels else None,
+            stderr=subprocess.STDOUT if has_labels else None,
+        )
+        self.output = None if self._process.stdout is None else self._process.stdout.fileno()
+
+    def has_ended(self) -> bool:
+        """Whether it has ended; processes that it leaves behind may still print."""
+        return self._process.poll() is not None
+
+    def code(self) -> int:
+        """Return its exit code, when it has ended; 128 + the number of the signal that ended it."""
+        code = self._process.wait()
+        return 128 - code if code < 0 else code
+
+    def wait(self, wait_s: "float | None") -> bool:
+        """Wait for output, a signal or the end; hand signals on. Return whether there is output."""
+        watched = [self._woken] if self.output is None else [self._woken, self.output]
+        ready = select.select(watched, [], [], wait_s)[0]
+        if self._woken in ready:
+            for number in os.read(self._woken, _READ_BYTES):
+                if number != signal.SIGCHLD:
+                    self._hand_on(number)
+        return self.output in ready
+
+    def _hand_on(self, number: int) -> None:
+        """Send the program a signal, unless its sender has done so."""
+        wait_s = _SIGNALLING_S if self._is_first_signal else 0.0
+        self._is_first_signal = False
+        if not self._witness.has_ended(wait_s):
+            self._process.send_signal(number)
+
+
+def main(argv: "list[str]") -> None:
+    """Execute all of ``argv`` but its first word as a shell would; then that word, as a script."""
+    program = Program(argv[1:], has_labels=os.environ.get("WORLD_SIZE", "1") != "1")
+    if program.output is None:
+        while not program.has_ended():
+            program.wait(None)
+    else:
+        _copy(program, program.output)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    words = ["/bin/sh", "-c", argv[0], "hpcflow", str(program.code())]
+    os.execv(words[0], words)  # noqa: S606 - a shell it is
+
+
+def _copy(program: Program, output: int) -> None:
+    """Write what the program prints, with labels, until it has ended."""
+    labels = Labels(f"[rank{os.environ.get('RANK', '0')}]: ")
+    opened_at = 0.0
+    ends_at = None
+    while True:
+        now = time.monotonic()
+        if ends_at is None and program.has_ended():
+            ends_at = now + _DRAIN_S
+        if ends_at is not None:
+            wait_s = 0.0  # all that it has printed can be read at once
+        else:
+            wait_s = max(0.0, opened_at + _LINE_WAITS_S - now) if labels.has_open_line else 3600.0
+        has_output = program.wait(wait_s)
+        if has_output:
+            chunk = os.read(output, _READ_BYTES)
+            was_open = labels.has_open_line
+            lines = labels.add(chunk)
+            if lines or not was_open:
+                opened_at = time.monotonic()
+            _write(lines)
+            if not chunk:
+                break
+        elif ends_at is not None:
+            break
+        if ends_at is not None and time.monotonic() > ends_at:
+            break
+        if labels.has_open_line and time.monotonic() >= opened_at + _LINE_WAITS_S:
+            _write(labels.close())
+    _write(labels.close())
+
+
+def _write(lines: "list[bytes]") -> None:
+    """Write to the log. A full disk, or a launcher that is gone, does not stop the program."""
+    block = b""
+    try:
+        for line in lines:
+            if len(block) + len(line) > _WRITE_BYTES:
+                _write_all(block)
+                block = b""
+            block += line
+        _write_all(block)
+    except OSError:
+        pass
+
+
+def _write_all(block: bytes) -> None:
+    while block:
+        block = block[os.write(1, block) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
