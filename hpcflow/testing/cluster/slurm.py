@@ -20,6 +20,8 @@ from hpcflow.testing.cluster.releases import tree_of
 from hpcflow.testing.cluster.settings import Settings
 
 _CONF = "etc/slurm.conf"
+#: By this hierarchy ``proctrack/cgroup`` of Slurm 22.05 tracks processes. Few containers have it.
+_FREEZER = "/sys/fs/cgroup/freezer"
 PROGRAMS = "slurm"
 """A link to Slurm's programs and plugins, for a version that is not the installed one."""
 
@@ -45,7 +47,9 @@ def write_files(folder: Path, settings: Settings) -> bool:
         "gres.conf": slurm_conf.gres_conf(folder, settings.layout),
         "cgroup.conf": slurm_conf.cgroup_conf(settings.slurm),
         "plugstack.conf": "",
-        "slurm.conf": slurm_conf.slurm_conf(folder, settings),
+        "slurm.conf": slurm_conf.slurm_conf(
+            folder, settings, has_cgroups=settings.slurm is None and os.access(_FREEZER, os.W_OK)
+        ),
     }
     etc = folder / "etc"
     write_atomic(etc / "slurmdbd.conf", slurm_conf.slurmdbd_conf(folder, settings), 0o600)

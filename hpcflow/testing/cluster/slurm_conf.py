@@ -10,8 +10,13 @@ from hpcflow.testing.cluster.layouts import Layout, Node
 from hpcflow.testing.cluster.settings import Settings
 
 
-def slurm_conf(folder: Path, settings: Settings) -> str:
-    """slurm.conf: one controller, many slurmd on this host, accounting, preemption, partitions."""
+def slurm_conf(folder: Path, settings: Settings, *, has_cgroups: bool) -> str:
+    """slurm.conf: one controller, many slurmd on this host, accounting, preemption, partitions.
+
+    Args:
+        has_cgroups: whether Slurm is to track processes by cgroups, as nearly all sites have it.
+            It then signals only the process that it has started for a rank, and otherwise all.
+    """
     layout = settings.layout
     usual = [
         *_identity(folder, settings),
@@ -19,6 +24,7 @@ def slurm_conf(folder: Path, settings: Settings) -> str:
         _plugins(folder, settings),
         f"TaskProlog={folder}/etc/task-prolog" if settings.slurm else "",
         *_SCHEDULING,
+        f"ProctrackType=proctrack/{'cgroup' if has_cgroups else 'linuxproc'}",
         *(_accounting(folder, settings) if layout.has_accounting else ()),
     ]
     return "\n".join(
@@ -95,8 +101,6 @@ _SCHEDULING = [
     "SlurmdTimeout=30",
     "MessageTimeout=10",
     "SlurmdParameters=config_overrides",
-    # No cgroups: they need a delegated hierarchy, which containers do not have.
-    "ProctrackType=proctrack/cgroup",
     "TaskPlugin=task/none",
 ]
 
@@ -151,7 +155,7 @@ def _gres(devices: str, node: Node) -> Iterator[str]:
 
 
 def cgroup_conf(version: str | None) -> str:
-    """cgroup.conf: ``disabled`` does not exist in Slurm 22.05, and nothing here touches v1."""
+    """cgroup.conf: ``disabled`` does not exist in Slurm 22.05."""
     return f"CgroupPlugin={'disabled' if version else 'cgroup/v1'}\n"
 
 
