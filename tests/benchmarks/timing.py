@@ -14,9 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Final
 
 #: Between two looks at the memory of a process; the kernel keeps the peak of what was before.
 _LOOK_S = 0.01
+#: How much of its stderr is shown for a process that failed.
+_LAST_LINES: Final = 20
 
 
 @dataclass(frozen=True)
@@ -41,20 +44,25 @@ class Row:
     is_aim: bool = False
 
 
+class ProcessFailedError(RuntimeError):
+    """A process that ended with another exit code than 0; the text has the end of its stderr."""
+
+
 def time_process(start: Callable[[], subprocess.Popen[str]]) -> Usage:
     """Run one process to its end, and look at its memory meanwhile.
 
     Raises:
-        RuntimeError: it failed; a failed run has no time.
+        ProcessFailedError: it failed; a failed run has no time.
     """
     began = time.perf_counter()
     process = start()
     peak = _Peak(process.pid)
-    code = process.wait()
+    stderr = process.communicate()[1] or ""
     wall_s = time.perf_counter() - began
     peak_mb = peak.stop()
-    if code != 0:
-        raise RuntimeError(f"{process.args!r} failed with {code}")
+    if process.returncode != 0:
+        last = "\n".join(stderr.splitlines()[-_LAST_LINES:])
+        raise ProcessFailedError(f"{process.args!r} failed with {process.returncode}:\n{last}")
     return Usage(wall_s, peak_mb)
 
 
@@ -87,11 +95,11 @@ class _Peak:
 
 
 def quiet(argv: Sequence[str], **options: object) -> Callable[[], subprocess.Popen[str]]:
-    """A process of this user whose output is thrown away."""
+    """A process of this user; its stdout is discarded, its stderr kept in case it fails."""
 
     def start() -> subprocess.Popen[str]:
-        null = subprocess.DEVNULL
-        return subprocess.Popen(list(argv), stdout=null, stderr=null, **options)  # type: ignore[call-overload,no-any-return]
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(list(argv), **pipes, **options)  # type: ignore[call-overload,no-any-return]
 
     return start
 
