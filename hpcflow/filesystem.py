@@ -43,10 +43,10 @@ def kind_of(path: Path, mountinfo: Path = _MOUNTS) -> str:
     best, kind = "", ""
     for line in lines:
         mount, _, tail = line.partition(" - ")
-        fields = mount.split(" ")
+        fields = mount.split(" ", 5)
         if len(fields) < 5:
             continue
-        point = _unescape(fields[4])
+        point = _unescape(fields[4]) if "\\" in fields[4] else fields[4]
         inside = target == point or target.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):  # a later mount on the same point hides the earlier
             best, kind = point, tail.split(" ")[0]

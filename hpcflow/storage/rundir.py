@@ -24,6 +24,7 @@ from hpcflow.runtime.reading import (
 )
 from hpcflow.storage.code_snapshot import CodeTree, add_code, discard_code
 from hpcflow.storage.files import (
+    FILE_MODE,
     FOLDER_MODE,
     existing_parent,
     fsync_folder,
@@ -320,9 +321,10 @@ def _build(
         (half / name).mkdir(mode=FOLDER_MODE)
     target = RunDir(half)
     set_layout(target.checkpoints)  # before there is a file, for it changes none that exists
+    # A run without one has lost it. It is empty: with the folder that it is in, it is on the disk.
+    target.journal.touch(mode=FILE_MODE)
     for name, content in frozen_files(run).items():
         write_new(half / name, content)
-    write_new(target.journal, b"")  # a run without one has lost it
     add_runtime(target.runtime, Path(run.run_dir).parent.parent / ".runtime", undo)
     for name, data in code.items():
         path = target.code / _relative(name)
