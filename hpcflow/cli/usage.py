@@ -62,7 +62,17 @@ def _option(option: str, ctx: click.Context, args: Sequence[str]) -> str | None:
     if not option.startswith("--") or not _takes_set(ctx):
         return None
     key = _key(name)
-    return None if key is None else f"set a key of the config with --set {key}=VALUE"
+    return None if key is None else f"--set {shell_word(f'{key}={_value(option, args)}')}"
+
+
+def _value(option: str, args: Sequence[str]) -> str:
+    """Return the value that was typed for an option; VALUE if there was none."""
+    for word, following in zip(args, [*args[1:], "-"], strict=True):
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+        if word == option and not following.startswith("-"):
+            return following
+    return "VALUE"
 
 
 def _takes_set(ctx: click.Context) -> bool:
