@@ -22,6 +22,8 @@ _LINE_WAITS_S = 5.0
 _DRAIN_S = 2.0
 #: Seconds that a signal may take from the first process of a job step to the last.
 _SIGNALLING_S = 0.5
+#: Seconds between two looks for the notice.
+_NOTICE_S = 5.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -101,6 +103,10 @@ class Program:
     def __init__(self, argv: "list[str]", *, has_labels: bool) -> None:
         self._witness = Witness()
         self._is_first_signal = True
+        # torchrun does not hand on USR2.
+        is_under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+        self._notice = os.environ.get("HPCFLOW_NOTICE") if is_under_torchrun else None
+        self._looks_at = time.monotonic()
         ignored = [each for each in _SIGNALS if signal.getsignal(each) == signal.SIG_IGN]
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -128,7 +134,11 @@ class Program:
     def wait(self, wait_s: "float | None") -> bool:
         """Wait for output, a signal or the end; hand signals on. Return whether there is output."""
         watched = [self._woken] if self.output is None else [self._woken, self.output]
+        if self._notice is not None:
+            wait_s = _NOTICE_S if wait_s is None else min(wait_s, _NOTICE_S)
         ready = select.select(watched, [], [], wait_s)[0]
+        if self._notice is not None and time.monotonic() >= self._looks_at:
+            self._look(self._notice)
         if self._woken in ready:
             for number in os.read(self._woken, _READ_BYTES):
                 if number != signal.SIGCHLD:
@@ -139,8 +149,22 @@ class Program:
         """Send the program a signal, unless its sender has done so."""
         wait_s = _SIGNALLING_S if self._is_first_signal else 0.0
         self._is_first_signal = False
+        if number == signal.SIGUSR2:
+            self._notice = None
         if not self._witness.has_ended(wait_s):
             self._process.send_signal(number)
+
+    def _look(self, notice: str) -> None:
+        """Send USR2 if the job script has had it."""
+        self._looks_at = time.monotonic() + _NOTICE_S
+        try:
+            with open(notice) as file:  # noqa: PTH123 - pathlib takes a while to import
+                word = file.read(16).strip()
+        except OSError:
+            return
+        if word == "USR2":
+            self._notice = None
+            self._process.send_signal(signal.SIGUSR2)
 
 
 def main(argv: "list[str]") -> None:

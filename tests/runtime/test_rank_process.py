@@ -11,6 +11,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import IO
 
 import pytest
@@ -185,6 +186,25 @@ def test_a_notice_does_not_end_a_program_that_does_not_listen(tmp_path: Path) ->
     os.kill(rank.pid, signal.SIGUSR2)
     os.kill(rank.pid, signal.SIGTERM)
     assert rank.wait(60) == 143, "of TERM"
+
+
+@pytest.mark.parametrize(("word", "seen"), [("USR2", ["SIGUSR2"]), ("stalled", [])])
+def test_torchrun_hands_on_no_notice_so_a_rank_looks_for_it(
+    word: str, seen: list[str], tmp_path: Path
+) -> None:
+    """What shows no progress gets only the file."""
+    log, notice = tmp_path / "log", tmp_path / "notice"
+    words = shlex.join([sys.executable, "-c", COUNTS])
+    variables = {"TORCHELASTIC_RUN_ID": "x", "HPCFLOW_NOTICE": str(notice)}
+    with log.open("wb") as file:
+        rank = start(f"exec {words}", file, **variables)
+    poll(lambda: b"ready" in log.read_bytes(), 60, "it has not started")
+    notice.write_text(f"{word}\n")
+    looks = monotonic() + 2 * rank_process._NOTICE_S
+    poll(lambda: monotonic() > looks, 60, "time stands still")
+    os.kill(rank.pid, signal.SIGUSR1)
+    assert rank.wait(60) == 0
+    assert log.read_text().splitlines()[1].split("]: ")[-1].split() == seen
 
 
 def test_afterwards_a_script_gets_the_exit_code_and_nothing_ends_it() -> None:
