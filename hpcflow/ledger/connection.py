@@ -1,8 +1,8 @@
 """SQL over sqlite3 or psycopg: connect, execute, transactions, errors for people.
 
 The statements are written once, with ``?`` for parameters, in the SQL that both databases share.
-Parameters are text, numbers, booleans and None; ``codec.py`` knows what they mean. Importing this
-imports no database driver.
+Parameters are text, numbers, booleans and None; ``codec.py`` knows what they mean. Postgres also
+takes a list of texts. Importing this imports no database driver.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def owners(
     """Run id -> user, of those of these runs that the ledger has."""
     found: dict[str, str] = {}
     names = ("run_id", "user_name")
-    for is_one, ids in among(run_ids):
+    for is_one, ids in among(connection, run_ids):
         with connection.transaction(write=False, everyone=everyone):
             found.update(
                 select(connection, "run", names, f"run_id {is_one}", ids, everyone=everyone)
@@ -141,7 +141,7 @@ def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]
     Runs whose directory was gone are missing, too: it may be back, and then all of it is news.
     """
     found: dict[str, HowFar] = {}
-    for is_one, ids in among(run_ids):
+    for is_one, ids in among(connection, run_ids):
         with connection.transaction(write=False):
             attempts = select(connection, "attempt", _ATTEMPT_KNOWN, f"run_id {is_one}", ids)
             sources = select(connection, "source", _OFFSET, f"run_id {is_one}", ids)
@@ -161,7 +161,7 @@ def bytes_read(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]
     """``run.bytes_read`` of these runs, which nobody else changes until this transaction ends."""
     lock = "" if connection.is_sqlite else " FOR NO KEY UPDATE"  # SQLite has one writer at a time
     found: dict[str, int] = {}
-    for is_one, ids in among(run_ids):
+    for is_one, ids in among(connection, run_ids):
         sql = f"SELECT run_id, bytes_read FROM run WHERE run_id {is_one} ORDER BY run_id{lock}"  # noqa: S608 - our marks
         found.update(connection.rows(sql, ids))
     return found

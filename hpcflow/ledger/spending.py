@@ -46,8 +46,8 @@ def of_runs(connection: Connection, run_ids: Sequence[str]) -> list[SpendingRow]
     """All attempts of these runs."""
     return [
         row
-        for is_one, ids in among(run_ids)
-        for row in _found(connection, f"run_id {is_one}", list(ids))
+        for is_one, ids in among(connection, run_ids)
+        for row in _found(connection, f"run_id {is_one}", ids)
     ]
 
 
@@ -77,7 +77,7 @@ def under_way(connection: Connection, user: str) -> list[SpendingRow]:
 
 
 def _found(
-    connection: Connection, where: str, values: Sequence[str], *, everyone: bool = False
+    connection: Connection, where: str, values: Sequence[object], *, everyone: bool = False
 ) -> list[SpendingRow]:
     chosen = partial(selected, connection.url.kind, everyone=everyone)
     where += without_spoofed(connection, "run", everyone=everyone)

@@ -439,7 +439,7 @@ def _load(
     key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")
     what = selected(connection.url.kind, row_type, names, everyone=everyone)
     rows: list[Any] = []
-    for is_one, ids in among(run_ids):
+    for is_one, ids in among(connection, run_ids):
         where = f"run_id {is_one}{without_spoofed(connection, table, everyone=everyone)}"
         sql = f"SELECT {what} FROM {table} WHERE {where} ORDER BY {key}"  # noqa: S608 - our names, and marks
         found = connection.rows(sql, ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import chain
 from typing import Final
@@ -26,11 +26,14 @@ def write(connection: Connection, changes: Sequence[Change]) -> list[str]:
                 for table in ("attempt", "checkpoint", "mirrored", "source"):
                     sql = f"DELETE FROM {table} WHERE run_id = ?"  # noqa: S608 - our names, and marks
                     connection.execute(sql, [change.run.run_id])
+        of_kind: dict[_Kind, list[Change]] = {kind: [] for kind in _Kind}
+        for change in mine:
+            of_kind[_kind(change)].append(change)
         for kind, names in _WRITTEN.items():
-            rows = [change.run for change in mine if _kind(change) is kind]
-            update(connection, "run", names, rows)
-        upsert(connection, "attempt", _attempts(mine, are_progress=False))
-        update(connection, "attempt", ("report",), _attempts(mine, are_progress=True))
+            update(connection, "run", names, [change.run for change in of_kind[kind]])
+        progress = of_kind.pop(_Kind.PROGRESS)
+        upsert(connection, "attempt", _attempts(chain.from_iterable(of_kind.values())))
+        update(connection, "attempt", ("report",), _attempts(progress))
         upsert(connection, "checkpoint", [row for change in mine for row in change.checkpoints])
         for change in mine:
             if change.best_by is not None:
@@ -113,10 +116,5 @@ _WRITTEN: Final = {
 }
 
 
-def _attempts(changes: Sequence[Change], *, are_progress: bool) -> list[AttemptRow]:
-    return [
-        row
-        for change in changes
-        if (_kind(change) is _Kind.PROGRESS) == are_progress
-        for row in change.attempts
-    ]
+def _attempts(changes: Iterable[Change]) -> list[AttemptRow]:
+    return [row for change in changes for row in change.attempts]

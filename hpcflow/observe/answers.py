@@ -34,6 +34,8 @@ def needs_accounting(run: LiveRun, attempt: AttemptView, job: JobInfo | None) ->
     """
     if job is None:
         return True
+    if not job.restarts and not is_end(job):
+        return False  # as a rule, and there may be ten thousand
     run_dir = RunDir(Path(run.run_dir))
     try:
         if job.restarts and is_news(run_dir, job):

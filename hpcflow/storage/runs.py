@@ -92,11 +92,10 @@ def link_of(home: Home, run_id: str) -> str:
         OSError: there is no link; an :class:`InvalidRunLinkError` if it leads elsewhere.
     """
     link = os.readlink(f"{home.runs}/{run_id}")  # noqa: PTH115 - a Path takes far longer
-    parts = link.rsplit("/", _LEAST_SLASHES)
-    if parts[-1] != run_id or len(parts) <= _LEAST_SLASHES or link[0] != "/":
+    folder, _, name = link.rpartition("/")
+    if name != run_id or link.count("/") < _LEAST_SLASHES or link[0] != "/":
         reason = f"its link in {home.runs} leads to {link!r}, which is not its run directory"
         raise InvalidRunLinkError(errno.EINVAL, reason, str(home.runs / run_id))
-    folder = link[: -len(run_id) - 1]
     weak = _route(home, folder)
     if weak is not None and (trust := home.trust_of(run_id)) != NO_TRUST:
         weak = foreign_part(Path(folder), trust)

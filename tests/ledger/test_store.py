@@ -77,6 +77,22 @@ def test_an_old_sqlite_is_asked_about_many_runs_in_several_statements(tmp_path: 
         assert ledger.checkpoints(run_ids) == []
 
 
+@pytest.mark.postgres
+def test_a_server_parses_one_statement_for_any_number_of_runs(
+    postgres_server: Postgres, tmp_path: Path
+) -> None:
+    with open_ledger(postgres_server.url()) as ledger:
+        run = make_run(tmp_path)
+        ledger.apply([change_of(run, LIVE, SAID)])
+        for others in range(20):
+            run_ids = [run.run_id, *(f"run-{number}" for number in range(others))]
+            assert list(ledger.known(run_ids)) == list(ledger.how_far(run_ids)) == [run.run_id]
+            assert list(ledger.owners(run_ids)) == list(ledger.bytes_read(run_ids)) == [run.run_id]
+        sql = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%WHERE run_id%'"
+        ((prepared,),) = ledger.connection().rows(sql.replace("%", "%%"))
+        assert prepared == 7  # of known(): three
+
+
 def test_rows_come_back_as_they_were_written(ledger: Ledger, tmp_path: Path) -> None:
     change = change_of(make_run(tmp_path), LIVE, SAID)
     change.run.metrics = {"loss": 0.1, "tiny": 5e-324, "grün": 1e300}
