@@ -319,7 +319,8 @@ class Session:
         """Say of a run that was just sent that it needs a daemon and has none."""
         from hpcflow.requeue.supervision import needs_daemon, supervision
 
-        if not needs_daemon(site, run.partition, run.spec.retry, self.settings):
+        resubmissions = run.spec.retry.preemptions
+        if not needs_daemon(site, run.partition, resubmissions, self.settings):
             return
         if not supervision(self.settings, self.clock.now()).has_rounds:
             self.warn_of_missing_daemon([run.run_id])

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import HpcflowError, shell_word
-from hpcflow.model.retry import Retry
 from hpcflow.model.state import STANDBY_WAITS, RunState
+from hpcflow.runtime.reading import read_object
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.sites.slurm_conf import configured_name
@@ -85,7 +85,6 @@ def unsupervised(
         StorageError: the home cannot be read.
     """
     from hpcflow.storage.own_runs import OwnRuns
-    from hpcflow.storage.rundir import read_run
 
     open_runs = [run for run in runs if not run.state.is_final and run.user == settings.user]
     if not open_runs or supervision(settings, now).has_rounds:
@@ -93,25 +92,35 @@ def unsupervised(
     own, site_named = OwnRuns(settings.home), cache(find_site)
     found = set()
     for run in open_runs:
-        with suppress(HpcflowError):  # its site file or its directory is gone: told elsewhere
+        # Its site file or its directory may be gone or damaged: told elsewhere.
+        with suppress(HpcflowError, OSError, ValueError, LookupError, TypeError, AttributeError):
             if own.has(run.run_id, run.run_dir):
-                site = site_named(run.site)
-                retry = read_run(RunDir(Path(run.run_dir))).spec.retry
-                if needs_daemon(site, run.partition, retry, settings, run.state, run.next_action):
+                site, times = site_named(run.site), _resubmissions(RunDir(Path(run.run_dir)))
+                if needs_daemon(site, run.partition, times, settings, run.state, run.next_action):
                     found.add(run.run_id)
     return frozenset(found)
+
+
+def _resubmissions(run_dir: RunDir) -> int | None:
+    """Return ``retry.preemptions`` of a run's config. The model of all of it is slow to import."""
+    found: int | None = read_object(run_dir.run_json)["spec"].get("retry", {}).get("preemptions")
+    return found
 
 
 def needs_daemon(
     site: Site,
     partition: str,
-    retry: Retry,
+    resubmissions: int | None,
     settings: Settings,
     state: RunState = RunState.QUEUED,
     next_action: str | None = None,
 ) -> bool:
     """Whether a run waits for good without a daemon: it is to be resubmitted now, or will be after
-    a preemption."""
+    a preemption.
+
+    Args:
+        resubmissions: how often it is resubmitted after a preemption; None for no limit.
+    """
     here = configured_name(settings.environ)
     if here and site.cluster_name and here.lower() != site.cluster_name.lower():
         return False
@@ -119,7 +128,7 @@ def needs_daemon(
         return False
     options = site.partitions.get(partition)
     return state in _TO_BE_SENT or (
-        options is not None and options.preemptible and retry.preemptions != 0
+        options is not None and options.preemptible and resubmissions != 0
     )
 
 

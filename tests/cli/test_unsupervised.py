@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -86,6 +88,20 @@ def test_many_such_runs_are_said_once(cluster: ClusterDesk) -> None:
     for name in ("first", "second"):
         cluster.say("run", config(cluster, name=name))
     assert warned(cluster, "ls") == 1
+
+
+def test_looking_for_a_daemon_imports_nothing_that_submits(cluster: ClusterDesk) -> None:
+    cluster.say("run", config(cluster))
+    cluster.json("ls")
+    code = (
+        "import sys; from hpcflow.cli.session import Session; session = Session();"
+        "found = session.unsupervised(session.ledger.runs());"
+        "session.warn_of_missing_daemon(found);"
+        "print(len(found), [m for m in ('jinja2', 'hpcflow.model.spec') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert NONE in done.stderr
+    assert done.stdout == "1 []\n"
 
 
 def test_for_more_such_runs_the_site_file_is_not_read_more_often(

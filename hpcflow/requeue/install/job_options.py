@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import InputError, Where
-from hpcflow.rendering.quoting import UnquotedError, directive
 
 #: What the chain of jobs, or its log, hangs on; or what makes another job of it than the one sent.
 _OURS: Final = (
@@ -53,6 +52,8 @@ def output_option(log: Path) -> str:
 
 
 def _check(text: str) -> None:
+    from hpcflow.rendering.quoting import UnquotedError, directive  # jinja2: only to install
+
     try:
         directive(text)
     except UnquotedError:
