@@ -54,6 +54,10 @@ _SUMMED: Final = ("gpu_hours", "elapsed_s", "wasted_s")
 _MOST_HOURS: Final = 1e18
 
 
+#: Rows of which all columns are in memory beside them, while they are decoded.
+_DECODED_AT_ONCE: Final = 5000
+
+
 @lru_cache(maxsize=64)
 def columns(row_type: Any) -> tuple[str, ...]:
     """Names of the columns of a row type, in order."""
@@ -261,17 +265,18 @@ def decode_sound(
 ) -> list[Row]:
     """The same without the records that are damaged: each may be of another user, who is to mend
     it. ``left_out`` gets the run of each, and why."""
-    try:
-        return decode_all(row_type, names, records, make)
-    except DamagedError:
-        pass
     made: list[Row] = []
     of_run = names.index("run_id")
-    for record in records:
+    for begin in range(0, len(records), _DECODED_AT_ONCE):
+        some = records[begin : begin + _DECODED_AT_ONCE]
         try:
-            made += decode_all(row_type, names, [record], make)
-        except DamagedError as error:  # noqa: PERF203 - only where there is one
-            left_out.setdefault(str(record[of_run]), str(error))
+            made += decode_all(row_type, names, some, make)
+        except DamagedError:
+            for record in some:
+                try:
+                    made += decode_all(row_type, names, [record], make)
+                except DamagedError as error:  # noqa: PERF203 - only where there is one
+                    left_out.setdefault(str(record[of_run]), str(error))
     return made
 
 

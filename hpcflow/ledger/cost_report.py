@@ -64,6 +64,7 @@ def bills(
         return BilledRow(run_id, number, *where, *bill)
 
     made = decode_sound(AttemptRow, _BILLED, rows, billed, connection.left_out)
+    del rows, found  # a hundred thousand may take as much memory as all else
     kept = [row for row in made if row is not None]
     kept.sort(key=_RUN_AND_ATTEMPT)
     return kept
