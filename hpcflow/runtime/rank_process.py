@@ -37,27 +37,31 @@ class Witness:
 
     def __init__(self) -> None:
         reads, self._writes = os.pipe()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until they can end it
         self._pid = os.fork()
         if self._pid == 0:
             for number in _SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             os.close(self._writes)
             for descriptor in (0, 1, 2):
                 os.close(descriptor)
             os.read(reads, 1)  # until this process ends, or becomes another program
             os._exit(0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.close(reads)
-        self._has_ended = False
+        self._status: int | None = None
 
-    def has_ended(self, wait_s: float) -> bool:
-        """Whether a signal has ended it, or does so within ``wait_s`` seconds."""
-        deadline = time.monotonic() + wait_s
-        while not self._has_ended:
-            self._has_ended = os.waitpid(self._pid, os.WNOHANG)[0] != 0
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(0.01)
-        return self._has_ended
+    def is_signalled(self) -> bool:
+        """Whether a signal of :data:`_SIGNALS` has ended it, or does so within half a second."""
+        deadline = time.monotonic() + _SIGNALLING_S
+        while self._status is None and time.monotonic() < deadline:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                self._status = status
+            else:
+                time.sleep(0.01)
+        return self._status is not None and os.WTERMSIG(self._status) in _SIGNALS
 
 
 class Labels:
@@ -97,12 +101,11 @@ class Program:
     """The program of a rank, which starts with the signals ignored that this process ignores.
 
     Attributes:
-        output: the descriptor of what it prints, if its lines are to be labelled.
+        output: the descriptor of what it prints, if its lines are to be labelled; None when all
+            processes have closed it.
     """
 
     def __init__(self, argv: "list[str]", *, has_labels: bool) -> None:
-        self._witness = Witness()
-        self._is_first_signal = True
         # torchrun does not hand on USR2.
         is_under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
         self._notice = os.environ.get("HPCFLOW_NOTICE") if is_under_torchrun else None
@@ -110,9 +113,10 @@ class Program:
         ignored = [each for each in _SIGNALS if signal.getsignal(each) == signal.SIG_IGN]
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake)
         for number in (*_SIGNALS, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(wake)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the launcher may have blocked some
         self._woken = woken
         shell = "".join(f"trap '' {each.name[3:]}; " for each in ignored) + 'exec "$@"'
         self._process = subprocess.Popen(
@@ -120,6 +124,7 @@ class Program:
             stdout=subprocess.PIPE if has_labels else None,
             stderr=subprocess.STDOUT if has_labels else None,
         )
+        self._witness = Witness()  # after the program, which thus gets what ends it
         self.output = None if self._process.stdout is None else self._process.stdout.fileno()
 
     def has_ended(self) -> bool:
@@ -140,19 +145,13 @@ class Program:
         if self._notice is not None and time.monotonic() >= self._looks_at:
             self._look(self._notice)
         if self._woken in ready:
-            for number in os.read(self._woken, _READ_BYTES):
-                if number != signal.SIGCHLD:
-                    self._hand_on(number)
+            numbers = [each for each in os.read(self._woken, _READ_BYTES) if each != signal.SIGCHLD]
+            if signal.SIGUSR2 in numbers:
+                self._notice = None
+            if numbers and not self._witness.is_signalled():
+                for number in numbers:
+                    self._process.send_signal(number)
         return self.output in ready
-
-    def _hand_on(self, number: int) -> None:
-        """Send the program a signal, unless its sender has done so."""
-        wait_s = _SIGNALLING_S if self._is_first_signal else 0.0
-        self._is_first_signal = False
-        if number == signal.SIGUSR2:
-            self._notice = None
-        if not self._witness.has_ended(wait_s):
-            self._process.send_signal(number)
 
     def _look(self, notice: str) -> None:
         """Send USR2 if the job script has had it."""
@@ -170,11 +169,10 @@ class Program:
 def main(argv: "list[str]") -> None:
     """Execute all of ``argv`` but its first word as a shell would; then that word, as a script."""
     program = Program(argv[1:], has_labels=os.environ.get("WORLD_SIZE", "1") != "1")
-    if program.output is None:
-        while not program.has_ended():
-            program.wait(None)
-    else:
+    if program.output is not None:
         _copy(program, program.output)
+    while not program.has_ended():
+        program.wait(None)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     words = ["/bin/sh", "-c", argv[0], "hpcflow", str(program.code())]
@@ -182,7 +180,7 @@ def main(argv: "list[str]") -> None:
 
 
 def _copy(program: Program, output: int) -> None:
-    """Write what the program prints, with labels, until it has ended."""
+    """Write what the program prints, with labels, until it has ended or closes its output."""
     labels = Labels(f"[rank{os.environ.get('RANK', '0')}]: ")
     opened_at = 0.0
     ends_at = None
@@ -203,6 +201,7 @@ def _copy(program: Program, output: int) -> None:
                 opened_at = time.monotonic()
             _write(lines)
             if not chunk:
+                program.output = None  # it writes to a log of its own
                 break
         elif ends_at is not None:
             break

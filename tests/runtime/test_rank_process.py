@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -138,43 +139,105 @@ def test_a_full_disk_does_not_end_the_program() -> None:
         assert start(shell, full).wait(60) == 4
 
 
-#: It counts each signal, and ends when it has got USR1.
-COUNTS = """
-import os, signal, sys
+_NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGUSR1)
+#: It prints each signal that it gets, and ends after USR1, when no second one can come.
+PRINTS = f"""
+import os, signal, time
 seen = []
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
-    signal.signal(number, lambda number, _: seen.append(signal.Signals(number).name))
-is_over = []
-signal.signal(signal.SIGUSR1, lambda *_: is_over.append(True))
-print("ready", flush=True)
-while not is_over:
-    signal.pause()
-print(*seen)
+def take(number, _):
+    seen.append(number)
+    os.write(1, signal.Signals(number).name.encode() + b"\\n")
+for number in {[int(each) for each in _NUMBERS]}:
+    signal.signal(number, take)
+os.write(1, b"ready\\n")
+while signal.SIGUSR1 not in seen:
+    time.sleep(0.05)
+time.sleep(1)
 """
+ALONE, ALL = [os.kill] * 5, [os.killpg] * 5
 
 
 @pytest.mark.parametrize("world_size", ["1", "12"])
-@pytest.mark.parametrize("who", ["this process alone", "all"])
-def test_each_signal_reaches_the_program_once(who: str, world_size: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "sends", [ALONE, ALL, ALONE[:1] + ALL[1:]], ids=["alone", "all", "first alone, then all"]
+)
+def test_each_signal_reaches_the_program_once(
+    sends: list[Callable[[int, int], None]], world_size: str, tmp_path: Path
+) -> None:
     """Slurm with cgroups signals the process that it has started; without, or torchrun, all."""
     log = tmp_path / "log"
-    words = shlex.join([sys.executable, "-c", COUNTS])
-    send = os.kill if who == "this process alone" else os.killpg
+    words = shlex.join([sys.executable, "-c", PRINTS])
     with log.open("wb") as file:
         rank = start(f"exec {words}", file, WORLD_SIZE=world_size)
-    poll(lambda: b"ready" in log.read_bytes(), 60, "it has not started")
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGUSR1):
+    poll(partial(_has, log, "ready"), 60, "it has not started")
+    _witness(rank.pid)
+    for send, number in zip(sends, _NUMBERS, strict=True):
         send(rank.pid, number)
-        poll(lambda: not _waits(rank.pid), 60, "a signal is not taken")
+        poll(partial(_has, log, number.name), 60, log.read_text)
     assert rank.wait(60) == 0
-    seen = log.read_text().splitlines()[1].split("]: ")[-1].split()
-    assert sorted(seen) == ["SIGHUP", "SIGINT", "SIGTERM", "SIGUSR2"]
+    assert _lines(log) == ["ready", *(number.name for number in _NUMBERS)]
 
 
-def _waits(pid: int) -> bool:
-    """Whether a signal of the process waits to be taken."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return any(line.startswith(("SigPnd", "ShdPnd")) and int(line.split()[1], 16) for line in lines)
+def _has(log: Path, line: str) -> bool:
+    return line in _lines(log)
+
+
+def _lines(log: Path) -> list[str]:
+    return [line.split("]: ")[-1] for line in log.read_text().splitlines()]
+
+
+SAVES = "trap 'exit 75' TERM; touch ready; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("world_size", ["1", "12"])
+@pytest.mark.parametrize("redirects", ["exec > own.log 2>&1; ", "exec >&- 2>&-; "])
+def test_a_program_that_does_not_print_to_the_log_gets_signals(
+    redirects: str, world_size: str, tmp_path: Path
+) -> None:
+    shell = f"cd {tmp_path}; {redirects}{SAVES}"
+    rank = start(shell, subprocess.DEVNULL, WORLD_SIZE=world_size)
+    poll((tmp_path / "ready").exists, 60, "it has not started")
+    rank.terminate()
+    assert rank.wait(60) == 75
+
+
+def test_a_signal_reaches_the_program_if_the_witness_was_killed(tmp_path: Path) -> None:
+    rank = start(f"cd {tmp_path}; {SAVES}", subprocess.DEVNULL)
+    poll((tmp_path / "ready").exists, 60, "it has not started")
+    os.kill(_witness(rank.pid), signal.SIGKILL)
+    rank.terminate()
+    assert rank.wait(60) == 75
+
+
+#: ``rank_process``, which signals all processes of the rank as soon as the witness exists.
+SIGNALLED_AT_ONCE = """
+import os, runpy, signal, sys
+fork = os.fork
+def fork_and_signal():
+    pid = fork()
+    if pid:
+        os.killpg(0, signal.SIGTERM)
+    return pid
+os.fork = fork_and_signal
+sys.argv[:1] = []
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_signal_to_all_while_the_program_is_started_ends_it() -> None:
+    words = [sys.executable, "-c", SIGNALLED_AT_ONCE, rank_process.__file__, AFTER, "sleep", "5"]
+    assert subprocess.run(words, start_new_session=True, check=False).returncode == 143
+
+
+@pytest.mark.parametrize("world_size", ["1", "12"])
+def test_signals_that_the_launcher_blocks_are_not_blocked(world_size: str) -> None:
+    blocks = (
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    words = [sys.executable, "-c", blocks, *RANK_PROCESS, "sh", "-c", "sleep 0.1; kill $$"]
+    environment = {**LABELLED, "WORLD_SIZE": world_size}
+    assert subprocess.run(words, env=environment, timeout=60, check=False).returncode == 143
 
 
 def test_a_notice_does_not_end_a_program_that_does_not_listen(tmp_path: Path) -> None:
@@ -222,13 +285,25 @@ def test_the_witness_ends_with_the_rank(tmp_path: Path) -> None:
     with log.open("wb") as file:
         rank = start("echo ready; exec sleep 60", file)
     poll(lambda: b"ready" in log.read_bytes(), 60, "it has not started")
-    (witness,) = (pid for pid in _children(rank.pid) if b"rank_process" in _command_line(pid))
+    witness = _witness(rank.pid)
     os.killpg(rank.pid, signal.SIGSTOP)  # so that only one thing ends it
     rank.kill()
     rank.wait(60)
     os.kill(witness, signal.SIGCONT)
     poll(lambda: b"rank_process" not in _command_line(witness), 60, "it is still there")
     os.killpg(rank.pid, signal.SIGKILL)
+
+
+def _witness(rank: int) -> int:
+    """Its process id; the program is started before it."""
+    found: list[int] = []
+
+    def look() -> bool:
+        found[:] = (pid for pid in _children(rank) if b"rank_process" in _command_line(pid))
+        return len(found) == 1
+
+    poll(look, 60, "there is no witness")
+    return found[0]
 
 
 def _children(pid: int) -> list[int]:
