@@ -123,6 +123,7 @@ class Program:
             ["/bin/sh", "-c", shell, "sh"] + argv,  # noqa: RUF005 - for the oldest Python
             stdout=subprocess.PIPE if has_labels else None,
             stderr=subprocess.STDOUT if has_labels else None,
+            close_fds=False,  # a library of MPI talks to Slurm through one of them, PMI_FD
         )
         self._witness = Witness()  # after the program, which thus gets what ends it
         self.output = None if self._process.stdout is None else self._process.stdout.fileno()

@@ -240,6 +240,18 @@ def test_signals_that_the_launcher_blocks_are_not_blocked(world_size: str) -> No
     assert subprocess.run(words, env=environment, timeout=60, check=False).returncode == 143
 
 
+@pytest.mark.parametrize("world_size", ["1", "12"])
+def test_the_program_gets_the_descriptors_that_were_opened_for_it(world_size: str) -> None:
+    """Such as PMI_FD, by which MPI talks to Slurm."""
+    read, write = os.pipe()
+    words = [*RANK_PROCESS, "sh", "-c", f"echo hello > /dev/fd/{write}"]
+    environment = {**LABELLED, "WORLD_SIZE": world_size}
+    subprocess.run(words, env=environment, pass_fds=[write], timeout=60, check=False)
+    os.close(write)
+    assert os.read(read, 9) == b"hello\n"
+    os.close(read)
+
+
 def test_a_notice_does_not_end_a_program_that_does_not_listen(tmp_path: Path) -> None:
     log = tmp_path / "log"
     shell = f"trap '' USR2; exec {shlex.join(RANK_PROCESS)} sh -c 'echo ready; sleep 60; exit 3'"
