@@ -1,9 +1,9 @@
 """Keeping the notice from killing the worker processes of a torch DataLoader.
 
-Slurm signals every process of a job step. A worker that dies of SIGTERM makes torch raise an error
-anywhere in the training, which then cannot save. So workers ignore the notice. They must still die
-of the same signal when this process ends and Python ends its children by it, or it would wait for
-them forever.
+torchrun signals every process of a rank, and so does Slurm without cgroups. A worker that dies of
+SIGTERM makes torch raise an error anywhere in the training, which then cannot save. So workers
+ignore the notice. They must still die of the same signal when this process ends and Python ends its
+children by it, or it would wait for them forever.
 """
 
 from __future__ import annotations
