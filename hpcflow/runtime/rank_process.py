@@ -5,6 +5,7 @@ end becomes ``/bin/sh -c AFTER hpcflow CODE``, with the exit code as a shell giv
 an old image can execute this file.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -24,6 +25,7 @@ _DRAIN_S = 2.0
 _SIGNALLING_S = 0.5
 #: Seconds between two looks for the notice.
 _NOTICE_S = 5.0
+_SHELLS = ("ash", "bash", "busybox", "dash", "ksh", "sh", "zsh")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -151,7 +153,7 @@ class Program:
                 self._notice = None
             if numbers and not self._witness.is_signalled():
                 for number in numbers:
-                    self._process.send_signal(number)
+                    self._send(number)
         return self.output in ready
 
     def _look(self, notice: str) -> None:
@@ -164,7 +166,35 @@ class Program:
             return
         if word == "USR2":
             self._notice = None
-            self._process.send_signal(signal.SIGUSR2)
+            self._send(signal.SIGUSR2)
+
+    def _send(self, number: int) -> None:
+        for pid in [] if self.has_ended() else _receivers(self._process.pid, number):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _receivers(pid: int, number: int) -> "list[int]":
+    """Return the processes that a signal for ``pid`` is meant for.
+
+    Those are the children of a shell that has no trap for it: TERM would end the shell, with it the
+    rank, and the training could not save.
+    """
+    try:
+        shell = os.path.basename(os.readlink(f"/proc/{pid}/exe"))  # noqa: PTH115, PTH119
+        if shell not in _SHELLS or _catches(pid, number):
+            return [pid]
+        with open(f"/proc/{pid}/task/{pid}/children") as file:  # noqa: PTH123
+            children = [int(word) for word in file.read().split()]
+    except OSError:
+        return [pid]
+    return [each for child in children for each in _receivers(child, number)] or [pid]
+
+
+def _catches(pid: int, number: int) -> bool:
+    with open(f"/proc/{pid}/status") as file:  # noqa: PTH123
+        caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def main(argv: "list[str]") -> None:

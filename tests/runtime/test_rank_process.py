@@ -254,7 +254,7 @@ def test_the_program_gets_the_descriptors_that_were_opened_for_it(world_size: st
 
 def test_a_notice_does_not_end_a_program_that_does_not_listen(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    shell = f"trap '' USR2; exec {shlex.join(RANK_PROCESS)} sh -c 'echo ready; sleep 60; exit 3'"
+    shell = f"trap '' USR2; exec {shlex.join(RANK_PROCESS)} sh -c 'echo ready; exec sleep 60'"
     with log.open("wb") as file:
         rank = subprocess.Popen(["sh", "-c", shell], stdout=file, start_new_session=True)
     poll(lambda: "ready" in log.read_text(), 60, "it has not started")
@@ -263,23 +263,47 @@ def test_a_notice_does_not_end_a_program_that_does_not_listen(tmp_path: Path) ->
     assert rank.wait(60) == 143, "of TERM"
 
 
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_script_of_a_shell_goes_on_and_what_it_has_started_gets_the_signal(
+    shell: str, tmp_path: Path
+) -> None:
+    """TERM would end the shell, and the rank with it, while the training saves."""
+    log, words = tmp_path / "log", shlex.join([sys.executable, "-c", PRINTS])
+    with log.open("wb") as file:
+        rank = start(f"{shell} -c {shlex.quote(f'({words}); exit 75')}; exit $?", file)
+    poll(partial(_has, log, "ready"), 60, "it has not started")
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        os.kill(rank.pid, number)
+        poll(partial(_has, log, number.name), 60, log.read_text)
+    assert rank.wait(60) == 75
+    assert _lines(log) == ["ready", "SIGTERM", "SIGUSR1"]
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_shell_that_has_a_trap_gets_the_signal(shell: str, tmp_path: Path) -> None:
+    rank = start(f"cd {tmp_path}; exec {shell} -c {shlex.quote(SAVES)}", subprocess.DEVNULL)
+    poll((tmp_path / "ready").exists, 60, "it has not started")
+    rank.terminate()
+    assert rank.wait(60) == 75
+
+
 @pytest.mark.parametrize(("word", "seen"), [("USR2", ["SIGUSR2"]), ("stalled", [])])
 def test_torchrun_hands_on_no_notice_so_a_rank_looks_for_it(
     word: str, seen: list[str], tmp_path: Path
 ) -> None:
     """What shows no progress gets only the file."""
     log, notice = tmp_path / "log", tmp_path / "notice"
-    words = shlex.join([sys.executable, "-c", COUNTS])
+    words = shlex.join([sys.executable, "-c", PRINTS])
     variables = {"TORCHELASTIC_RUN_ID": "x", "HPCFLOW_NOTICE": str(notice)}
     with log.open("wb") as file:
         rank = start(f"exec {words}", file, **variables)
-    poll(lambda: b"ready" in log.read_bytes(), 60, "it has not started")
+    poll(partial(_has, log, "ready"), 60, "it has not started")
     notice.write_text(f"{word}\n")
-    looks = monotonic() + 2 * rank_process._NOTICE_S
-    poll(lambda: monotonic() > looks, 60, "time stands still")
+    over = monotonic() + 2 * rank_process._NOTICE_S
+    poll(lambda: (seen and _has(log, *seen)) or monotonic() > over, 60, "time stands still")
     os.kill(rank.pid, signal.SIGUSR1)
     assert rank.wait(60) == 0
-    assert log.read_text().splitlines()[1].split("]: ")[-1].split() == seen
+    assert _lines(log) == ["ready", *seen, "SIGUSR1"]
 
 
 def test_afterwards_a_script_gets_the_exit_code_and_nothing_ends_it() -> None:
