@@ -160,11 +160,16 @@ class Program:
         """Send USR2 if the job script has had it."""
         self._looks_at = time.monotonic() + _NOTICE_S
         try:
-            with open(notice) as file:  # noqa: PTH123 - pathlib takes a while to import
-                word = file.read(16).strip()
+            file = os.open(notice, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return
-        if word == "USR2":
+        try:
+            is_told = os.read(file, 16).strip() == b"USR2"
+        except OSError:
+            return
+        finally:
+            os.close(file)
+        if is_told:
             self._notice = None
             self._send(signal.SIGUSR2)
 
