@@ -88,6 +88,7 @@ class Cluster:
             with self._lock():
                 shutdown.stop_everything(self.directory, self.progress)
                 machine.remove_host_names(self.directory)
+                machine.remove_cgroups()
                 if purge:
                     self._delete()
         if purge:

@@ -1,6 +1,6 @@
-"""The only two things that a cluster changes outside its folder: /etc/hosts and the Unix users.
+"""What a cluster changes outside its folder: /etc/hosts, the Unix users, cgroups of killed jobs.
 
-Both are shared by all clusters of the machine, so both are changed under one lock.
+All clusters of the machine share the first two, so both are changed under one lock.
 """
 
 from __future__ import annotations
@@ -11,19 +11,32 @@ import pwd
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from hpcflow.errors import HpcflowError
+from hpcflow.testing.cluster import processes
 
 HOSTS = Path("/etc/hosts")
+FREEZER = Path("/sys/fs/cgroup/freezer")
+"""Slurm 22.05 tracks processes by this hierarchy of cgroups. Few containers have it."""
 COMMENT = "hpcflow development cluster"
 """Stands in /etc/passwd: a user that carries it was created here and may be deleted here."""
 
 _BLOCK = re.compile(
     r"# BEGIN hpcflow cluster (?P<folder>\S+)\n.*?# END hpcflow cluster (?P=folder)\n", re.DOTALL
 )
+
+
+def remove_cgroups() -> None:
+    """Remove what killed job steps have left in :data:`FREEZER`, unless Slurm still runs here."""
+    if any(processes.program(pid) in {"slurmd", "slurmstepd"} for pid in processes.pids()):
+        return
+    for root in FREEZER.glob("slurm_*"):
+        for folder, _, _ in os.walk(root, topdown=False):
+            with suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106 - os.walk gives text
 
 
 @contextmanager

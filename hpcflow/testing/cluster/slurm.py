@@ -14,14 +14,13 @@ from hpcflow.testing.cluster import slurm_conf
 from hpcflow.testing.cluster.daemon import CLEAN_ENVIRONMENT, Daemon
 from hpcflow.testing.cluster.files import make_directory, write_atomic, write_if_changed
 from hpcflow.testing.cluster.layouts import Layout
+from hpcflow.testing.cluster.machine import FREEZER
 from hpcflow.testing.cluster.packages import find_program
 from hpcflow.testing.cluster.ports import answers
 from hpcflow.testing.cluster.releases import tree_of
 from hpcflow.testing.cluster.settings import Settings
 
 _CONF = "etc/slurm.conf"
-#: By this hierarchy ``proctrack/cgroup`` of Slurm 22.05 tracks processes. Few containers have it.
-_FREEZER = "/sys/fs/cgroup/freezer"
 PROGRAMS = "slurm"
 """A link to Slurm's programs and plugins, for a version that is not the installed one."""
 
@@ -48,7 +47,7 @@ def write_files(folder: Path, settings: Settings) -> bool:
         "cgroup.conf": slurm_conf.cgroup_conf(settings.slurm),
         "plugstack.conf": "",
         "slurm.conf": slurm_conf.slurm_conf(
-            folder, settings, has_cgroups=settings.slurm is None and os.access(_FREEZER, os.W_OK)
+            folder, settings, has_cgroups=settings.slurm is None and os.access(FREEZER, os.W_OK)
         ),
     }
     etc = folder / "etc"
