@@ -245,3 +245,15 @@ def test_every_rank_of_tensorflow_gets_its_share_of_the_gpus(
     assert [cuda for _, cuda in seen] == expected
     if "ROCR_VISIBLE_DEVICES" in given:
         assert [rocr for rocr, _ in seen] == ["6", "7"], "one of them is narrowed, not both"
+
+
+@pytest.mark.parametrize("python3", ["exit 1", "echo 'Python 2.7.18'; exit 2", "exit 127"])
+def test_a_rank_starts_without_a_python3_of_today(bench: Bench, python3: str) -> None:
+    """An old image of a container may have none, or Python 3.5."""
+    bench.program("srun", SRUN_STUB)
+    (bench.bin / "goes-on").touch()
+    bench.program("python3", f"#!/bin/sh\n{python3}\n")
+    written(bench, "sh", "-c", "echo hello; exit 75", site=a_site(), launch={"launcher": "srun"})
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
+    assert bench.execute(**job) == 75, bench.log()
+    assert "hello" in bench.log().splitlines()
