@@ -29,12 +29,12 @@ _SHELLS = ("ash", "bash", "busybox", "dash", "ksh", "sh", "zsh")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Witness:
-    """A process beside the program, which shows who gets a signal that this process gets.
+class SignalProbe:
+    """A child process that shows whether a signal was also sent to the other processes of the rank.
 
     Slurm's ``proctrack/cgroup`` sends signals other than KILL only to the processes that slurmstepd
     has started. ``proctrack/linuxproc`` and ``proctrack/pgid``, ``SignalChildrenProcesses=yes`` in
-    cgroup.conf, and torchrun send them to all. A signal that ends the witness reaches the program.
+    cgroup.conf, and torchrun send them to all. A signal that ends the probe reaches the program.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Witness:
         self._status: int | None = None
 
     def is_signalled(self) -> bool:
-        """Whether a signal of :data:`_SIGNALS` has ended it, or does so within half a second."""
+        """Return whether a signal of :data:`_SIGNALS` has ended it, or does within half a second."""
         deadline = time.monotonic() + _SIGNALLING_S
         while self._status is None and time.monotonic() < deadline:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
@@ -127,11 +127,11 @@ class Program:
             stderr=subprocess.STDOUT if has_labels else None,
             close_fds=False,  # a library of MPI talks to Slurm through one of them, PMI_FD
         )
-        self._witness = Witness()  # after the program, which thus gets what ends it
+        self._probe = SignalProbe()  # after the program: a signal that ends the probe reached both
         self.output = None if self._process.stdout is None else self._process.stdout.fileno()
 
     def has_ended(self) -> bool:
-        """Whether it has ended; processes that it leaves behind may still print."""
+        """Return whether it has ended; processes that it leaves behind may still print."""
         return self._process.poll() is not None
 
     def code(self) -> int:
@@ -151,7 +151,7 @@ class Program:
             numbers = [each for each in os.read(self._woken, _READ_BYTES) if each != signal.SIGCHLD]
             if signal.SIGUSR2 in numbers:
                 self._notice = None
-            if numbers and not self._witness.is_signalled():
+            if numbers and not self._probe.is_signalled():
                 for number in numbers:
                     self._send(number)
         return self.output in ready

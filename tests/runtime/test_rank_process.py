@@ -170,7 +170,7 @@ def test_each_signal_reaches_the_program_once(
     with log.open("wb") as file:
         rank = start(f"exec {words}", file, WORLD_SIZE=world_size)
     poll(partial(_has, log, "ready"), 60, "it has not started")
-    _witness(rank.pid)
+    _probe(rank.pid)
     for send, number in zip(sends, _NUMBERS, strict=True):
         send(rank.pid, number)
         poll(partial(_has, log, number.name), 60, log.read_text)
@@ -201,15 +201,15 @@ def test_a_program_that_does_not_print_to_the_log_gets_signals(
     assert rank.wait(60) == 75
 
 
-def test_a_signal_reaches_the_program_if_the_witness_was_killed(tmp_path: Path) -> None:
+def test_a_signal_reaches_the_program_if_the_probe_was_killed(tmp_path: Path) -> None:
     rank = start(f"cd {tmp_path}; {SAVES}", subprocess.DEVNULL)
     poll((tmp_path / "ready").exists, 60, "it has not started")
-    os.kill(_witness(rank.pid), signal.SIGKILL)
+    os.kill(_probe(rank.pid), signal.SIGKILL)
     rank.terminate()
     assert rank.wait(60) == 75
 
 
-#: ``rank_process``, which signals all processes of the rank as soon as the witness exists.
+#: ``rank_process``, which signals all processes of the rank as soon as the probe exists.
 SIGNALLED_AT_ONCE = """
 import os, runpy, signal, sys
 fork = os.fork
@@ -315,22 +315,22 @@ def test_afterwards_a_script_gets_the_exit_code_and_nothing_ends_it() -> None:
     assert (done.returncode, done.stdout) == (5, b"7\n")
 
 
-def test_the_witness_ends_with_the_rank(tmp_path: Path) -> None:
+def test_the_probe_ends_with_the_rank(tmp_path: Path) -> None:
     """Also with one that is killed."""
     log = tmp_path / "log"
     with log.open("wb") as file:
         rank = start("echo ready; exec sleep 60", file)
     poll(lambda: b"ready" in log.read_bytes(), 60, "it has not started")
-    witness = _witness(rank.pid)
+    probe = _probe(rank.pid)
     os.killpg(rank.pid, signal.SIGSTOP)  # so that only one thing ends it
     rank.kill()
     rank.wait(60)
-    os.kill(witness, signal.SIGCONT)
-    poll(lambda: b"rank_process" not in _command_line(witness), 60, "it is still there")
+    os.kill(probe, signal.SIGCONT)
+    poll(lambda: b"rank_process" not in _command_line(probe), 60, "it is still there")
     os.killpg(rank.pid, signal.SIGKILL)
 
 
-def _witness(rank: int) -> int:
+def _probe(rank: int) -> int:
     """Its process id; the program is started before it."""
     found: list[int] = []
 
@@ -338,7 +338,7 @@ def _witness(rank: int) -> int:
         found[:] = (pid for pid in _children(rank) if b"rank_process" in _command_line(pid))
         return len(found) == 1
 
-    poll(look, 60, "there is no witness")
+    poll(look, 60, "there is no probe")
     return found[0]
 
 
