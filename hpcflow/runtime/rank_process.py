@@ -55,7 +55,7 @@ class SignalProbe:
         self._status: int | None = None
 
     def is_signalled(self) -> bool:
-        """Return whether a signal of :data:`_SIGNALS` has ended it, or does within half a second."""
+        """Return whether a signal of :data:`_SIGNALS` has ended it; wait half a second for that."""
         deadline = time.monotonic() + _SIGNALLING_S
         while self._status is None and time.monotonic() < deadline:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
