@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
+from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Of every JSON document. docs/json.md says what raises it.
 FORMAT: Final = 1
+
+#: JSON holds values of these types as they are.
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
 
 STATE_COLOURS = {
     "created": "white",
@@ -57,14 +61,16 @@ def state_text(run: RunView) -> str:
 def jsonable(value: Any) -> Any:
     """``value`` as JSON can hold it: times and decimals as text, enums as their words, no NaN or
     infinity."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: jsonable(item) for name, item in values_of(value).items()}
-    if hasattr(type(value), "model_fields"):  # of pydantic, which is slow to import
-        return {name: jsonable(getattr(value, name)) for name in type(value).model_fields}
+    if type(value) in _PLAIN:  # most of them, so the first question
+        return value
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [jsonable(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: jsonable(item) for name, item in values_of(value).items()}
+    if hasattr(type(value), "model_fields"):  # of pydantic, which is slow to import
+        return {name: jsonable(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, datetime):
@@ -145,7 +151,12 @@ def say_error(error: HpcflowError) -> None:
 
 def values_of(value: Any) -> dict[str, Any]:
     """The fields of a dataclass, by name."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: getattr(value, name) for name in _field_names(value.__class__)}
+
+
+@cache
+def _field_names(of: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(of))
 
 
 def metric_text(metrics: dict[str, float], *names: str) -> str:
