@@ -61,7 +61,7 @@ def state_text(run: RunView) -> str:
 def jsonable(value: Any) -> Any:
     """``value`` as JSON can hold it: times and decimals as text, enums as their words, no NaN or
     infinity."""
-    if type(value) in _PLAIN:  # most of them, so the first question
+    if type(value) in _PLAIN:  # most values
         return value
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}

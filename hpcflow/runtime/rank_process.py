@@ -157,7 +157,7 @@ class Program:
         return self.output in ready
 
     def _look(self, notice: str) -> None:
-        """Send USR2 if the job script has had it."""
+        """Send USR2 if the notice says that the job script got USR2."""
         self._looks_at = time.monotonic() + _NOTICE_S
         try:
             file = os.open(notice, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -186,10 +186,10 @@ def _receivers(pid: int, number: int) -> "list[int]":
     rank, and the training could not save.
     """
     try:
-        shell = os.path.basename(os.readlink(f"/proc/{pid}/exe"))  # noqa: PTH115, PTH119
+        shell = os.path.basename(os.readlink(f"/proc/{pid}/exe"))  # noqa: PTH115, PTH119 - as below
         if shell not in _SHELLS or _catches(pid, number):
             return [pid]
-        with open(f"/proc/{pid}/task/{pid}/children") as file:  # noqa: PTH123
+        with open(f"/proc/{pid}/task/{pid}/children") as file:  # noqa: PTH123 - as below
             children = [int(word) for word in file.read().split()]
     except OSError:
         return [pid]
@@ -197,7 +197,7 @@ def _receivers(pid: int, number: int) -> "list[int]":
 
 
 def _catches(pid: int, number: int) -> bool:
-    with open(f"/proc/{pid}/status") as file:  # noqa: PTH123
+    with open(f"/proc/{pid}/status") as file:  # noqa: PTH123 - pathlib is slow to import
         caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
     return bool(int(caught, 16) >> (number - 1) & 1)
 
@@ -212,7 +212,7 @@ def main(argv: "list[str]") -> None:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     words = ["/bin/sh", "-c", argv[0], "hpcflow", str(program.code())]
-    os.execv(words[0], words)  # noqa: S606 - a shell it is
+    os.execv(words[0], words)  # noqa: S606 - the words are given one by one
 
 
 def _copy(program: Program, output: int) -> None:
