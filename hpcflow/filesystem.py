@@ -15,6 +15,7 @@ SHARED: Final = frozenset(
 )
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
+_SUPPORTED: Final = Path("/proc/filesystems")
 
 
 def is_shared(path: Path, mountinfo: Path = _MOUNTS) -> bool:
@@ -25,6 +26,14 @@ def is_shared(path: Path, mountinfo: Path = _MOUNTS) -> bool:
     """
     kind = kind_of(path, mountinfo)
     return not kind or kind.partition(".")[0] in SHARED
+
+
+def is_supported(kind: str, filesystems: Path = _SUPPORTED) -> bool:
+    """Whether the kernel can mount this kind, such as ``lustre``; faster than :func:`kind_of`."""
+    try:
+        return kind.encode() in filesystems.read_bytes().split()
+    except OSError:
+        return True
 
 
 def kind_of(path: Path, mountinfo: Path = _MOUNTS) -> str:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.creators import ROOT, OpenFolder, require_closed, user_name, writer_of
@@ -83,7 +83,7 @@ def weak_point(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
     owners = trust.users | {ROOT, os.geteuid()}
     for part in _parts(path):
         weak = _foreign(part, owners)
-        if weak is None and not part.is_link:
+        if weak is None and part.status.st_mode & 0o022 and not part.is_link:
             weak = _weakness(part.path, part.status, owners, trust.groups)
         if weak is not None:
             return weak
@@ -137,8 +137,7 @@ def foreign_part(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
     return next((weak for weak in found if weak is not None), None)
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """A component of a path, or of the target of a link on it.
 
     Attributes:
@@ -173,7 +172,7 @@ def _parts(path: Path) -> Iterator[_Part]:
             at = os.path.dirname(at)  # noqa: PTH120 - `at` holds no link
             status = os.lstat(at)
             continue
-        child = os.path.join(at, name)  # noqa: PTH118
+        child = f"{at}/{name}" if at != "/" else f"/{name}"
         try:
             found = os.lstat(child)
         except (FileNotFoundError, NotADirectoryError):

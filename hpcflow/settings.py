@@ -220,7 +220,7 @@ def _require_private_ledger(path: Path) -> None:
     """
     try:
         weak = weak_point(path)
-        folder = Path(os.path.realpath(path)).parent
+        folder = (Path(os.path.realpath(path)) if path.is_symlink() else path).parent
         is_open = weak is None and folder.is_dir() and folder.stat().st_mode & 0o022
     except OSError:
         return  # reported when the ledger is used

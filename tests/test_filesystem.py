@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.filesystem import is_shared, kind_of
+from hpcflow.filesystem import is_shared, is_supported, kind_of
 from hpcflow.ledger import connection
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.store import open_ledger
@@ -57,6 +57,16 @@ def test_a_mount_of_another_user_with_a_line_end_in_its_name(end: str, tmp_path:
     mountinfo.write_text(more + MOUNTS + more)
     assert kind_of(Path("/var/tmp/x"), mountinfo) == "ext4"
     assert kind_of(Path(f"/tmp/a{end}b/x"), mountinfo) == "fuse.sshfs"
+
+
+def test_the_kernel_supports_a_kind_or_does_not(tmp_path: Path) -> None:
+    filesystems = tmp_path / "filesystems"
+    filesystems.write_text("nodev\tsysfs\n\text4\nnodev\tlustre\nnodev\tfuse\n")
+    assert is_supported("lustre", filesystems)
+    assert is_supported("ext4", filesystems)
+    assert not is_supported("gpfs", filesystems)
+    assert is_supported("gpfs", tmp_path / "missing"), "then the mounts tell"
+    assert is_supported("proc")
 
 
 def test_what_the_kernel_does_not_tell_counts_as_shared(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def _decimal(text: object) -> Decimal:
     if not value.is_finite() or not 0 <= value <= _MOST:
         raise ValueError(said)
     # Some exponents have more digits than there is memory for what they would be written out as.
-    if not -_SMALLEST <= int(value.as_tuple().exponent) <= _SMALLEST:
+    if "e" in text.lower() and not -_SMALLEST <= int(value.as_tuple().exponent) <= _SMALLEST:
         raise ValueError(_TOO_EXACT)
     return value
 

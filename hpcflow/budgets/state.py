@@ -174,9 +174,9 @@ class Budget:
             if entry.standing is Standing.RELEASED:
                 continue
             is_settled = entry.standing is Standing.SETTLED
-            if is_settled and not self._counts(entry.at, now):
+            if is_settled and not is_all and not self._counts(entry.at, now):
                 continue
-            amount = entry.amounts.of(unit)
+            amount = getattr(entry.amounts, unit)
             if amount is None:
                 unknown += 1
             elif is_settled:

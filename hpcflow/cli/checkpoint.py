@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import click
@@ -14,11 +12,11 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.checkpoint_export import command as export_command
 from hpcflow.cli.columns import Column, print_table
-from hpcflow.cli.output import as_document, metric_text, print_json
+from hpcflow.cli.output import metric_text, print_json, print_json_lines
 from hpcflow.cli.session import Session
 from hpcflow.errors import LedgerError
 from hpcflow.model.units import counted, format_bytes
-from hpcflow.terminal import echo, echo_as_is, escaped, progress
+from hpcflow.terminal import echo, progress
 
 if TYPE_CHECKING:
     from hpcflow.launch.checkpoints import Hidden, Pruned, Survey
@@ -133,7 +131,7 @@ def ls_command(run: str, as_json: bool) -> int:
     seen = survey(run_dir)
     kept = seen.kept(seen.rule)
     if as_json:
-        _stream_json(
+        print_json_lines(
             {
                 "run_id": seen.run_id,
                 "rule": None if seen.rule is None else _plain(seen.rule),
@@ -369,19 +367,6 @@ def _hidden_json(run_dir: RunDir, hidden: Hidden) -> IncompleteCheckpoint:
 
 def _plain(value: Found | Hidden | Rule) -> dict[str, Any]:
     return dict(vars(value))
-
-
-def _stream_json(head: dict[str, Any], **lists: Iterator[Mapping[str, object]]) -> None:
-    """Print ``head`` and these lists as one JSON object, one entry a line, streamed."""
-    echo_as_is(escaped(json.dumps(as_document(head)))[:-1])
-    for name, entries in lists.items():
-        echo_as_is(f', "{name}": [')
-        before = "\n"
-        while some := list(islice(entries, _SHOWN)):
-            echo_as_is(before + ",\n".join(escaped(json.dumps(each)) for each in some))
-            before = ",\n"
-        echo_as_is("]")
-    echo_as_is("}\n")
 
 
 def _sum(found: list[Found] | list[Hidden]) -> int:

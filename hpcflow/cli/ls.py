@@ -18,7 +18,7 @@ from hpcflow.cli.output import (
     STATE_COLOURS,
     cause_word,
     metric_text,
-    print_json,
+    print_json_lines,
     site_text,
     state_word,
     values_of,
@@ -127,10 +127,10 @@ def command(
     runs = runs[:limit]
     unsupervised = session.unsupervised(runs)
     if as_json:
-        listed = [
+        listed = (
             ListedRun(**values_of(run), is_unsupervised=run.run_id in unsupervised) for run in runs
-        ]
-        print_json(Runs(runs=listed))
+        )
+        print_json_lines({}, runs=listed)
         return 0
     if runs:
         _print(runs, now)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
 from functools import cache
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
@@ -14,13 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 from hpcflow.clock import to_text
 from hpcflow.errors import HpcflowError, Where
 from hpcflow.model.state import Cause, RunState
-from hpcflow.terminal import echo, echo_json, echo_message, safe
+from hpcflow.terminal import echo, echo_as_is, echo_json, echo_message, escaped, safe
 
 if TYPE_CHECKING:
     from hpcflow.model.views import RunView
 
 #: Of every JSON document. docs/json.md says what raises it.
 FORMAT: Final = 1
+
+#: How many entries of a list are encoded before they are printed.
+_AT_ONCE: Final = 1000
 
 #: JSON holds values of these types as they are.
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
@@ -88,6 +94,24 @@ def as_document(value: Any) -> dict[str, Any]:
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """Print one JSON document on stdout; without ``indent`` on one line."""
     echo_json(as_document(value), indent=indent)
+
+
+def print_json_lines(head: dict[str, Any], **lists: Iterable[object]) -> None:
+    """Print ``head`` and long lists as one JSON document, one entry a line.
+
+    The whole document is never in memory, and Python encodes JSON much faster without an indent.
+    """
+    echo_as_is(escaped(json.dumps(as_document(head)))[:-1])
+    for name, entries in lists.items():
+        echo_as_is(f', "{name}": [')
+        before = "\n"
+        rest = iter(entries)
+        while some := list(islice(rest, _AT_ONCE)):
+            text = ",\n".join(json.dumps(jsonable(each)) for each in some)
+            echo_as_is(before + escaped(text))
+            before = ",\n"
+        echo_as_is("]")
+    echo_as_is("}\n")
 
 
 class Problem(TypedDict):

@@ -8,7 +8,7 @@ from typing import Final
 
 from hpcflow.errors import InputError, Where, shell_word
 from hpcflow.model.scalars import printable
-from hpcflow.runtime.reading import open_file
+from hpcflow.runtime.reading import read_file
 
 MAX_FILE_BYTES: Final = 1 << 20
 
@@ -47,11 +47,12 @@ def _look(path: Path) -> str:
 def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
     where, look = Where(file=file), f"look at it: ls -l {shell_word(path)}"
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             kind = "a folder" if path.is_dir() else "neither a file nor a folder"
             raise error(f"this is {kind}", where=where, next_action="give a YAML file")
-        with open_file(path, follow=True, any_owner=True) as stream:
-            data = stream.read(MAX_FILE_BYTES + 1)
+        if status.st_size <= MAX_FILE_BYTES:
+            return read_file(path, MAX_FILE_BYTES, follow=True, any_owner=True)
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
         reason = getattr(problem, "strerror", None) or "not a path"
         raise error(
@@ -59,10 +60,8 @@ def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
             where=where,
             next_action=_look(path) if isinstance(problem, FileNotFoundError) else look,
         ) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise error(
-            f"larger than {MAX_FILE_BYTES >> 20} MiB, the limit for such a file",
-            where=where,
-            next_action="give a YAML file; put data into another file",
-        )
-    return data
+    raise error(
+        f"larger than {MAX_FILE_BYTES >> 20} MiB, the limit for such a file",
+        where=where,
+        next_action="give a YAML file; put data into another file",
+    )

@@ -106,7 +106,7 @@ def find_repository(folder: Path) -> Repository | None:
     """
     here = folder.resolve()
     # Starting git takes longer than looking for what it would look for.
-    if not any(os.path.lexists(each / ".git") for each in _up(here)):
+    if not any(os.path.lexists(f"{each}/.git") for each in _up(here)):
         return None
     try:
         answer = _git(

@@ -71,7 +71,7 @@ def check_on_login_node(plan: Plan, settings: Settings, clock: Clock) -> list[st
     code = plan.run.code
     folders = () if code is None else tuple(str(Path(code.root, path)) for path in code.paths)
     # The snapshot is not on scratch yet. What it was taken from a moment ago is the same.
-    live = replace(plan, run=plan.run.model_copy(update={"code": None}))
+    live = plan if code is None else replace(plan, run=plan.run.model_copy(update={"code": None}))
     program = _Program.of(live, folders)
     if code is not None and plan.snapshot is None:
         # A run that is resumed executes its snapshot, which was looked at when it was taken.

@@ -11,6 +11,7 @@ import re
 import string
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
 
@@ -280,6 +281,9 @@ def secret_keys(data: Any) -> Iterator[tuple[str | int, ...]]:
     yield from _secret_keys(data, (), "")
 
 
+#: A thousand configs have the same few keys.
+_is_secret_key = lru_cache(maxsize=1024)(is_secret)
+
 #: Keys whose values are command lines.
 _COMMAND_LINES: Final = frozenset({"command", "args", "resume_args"})
 #: Keys of a sweep's parameter, whose values are the parameter's.
@@ -292,7 +296,7 @@ def _secret_keys(
     if isinstance(value, dict):
         for key, item in value.items():
             way = (*path, key)
-            if isinstance(key, str) and is_secret(key):
+            if isinstance(key, str) and _is_secret_key(key):
                 yield way
             else:
                 yield from _secret_keys(item, way, name if key in _OF_PARAMETER else str(key))

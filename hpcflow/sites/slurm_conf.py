@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from hpcflow.runtime.reading import read_file
+
 #: The case of keys does not matter, and a comment may follow.
 _CLUSTER_NAME: Final = re.compile(
     r"^[ \t]*ClusterName[ \t]*=[ \t]*\"?([^\s#\"]+)", re.MULTILINE | re.IGNORECASE
@@ -15,7 +17,6 @@ _CLUSTER_NAME: Final = re.compile(
 #: Where Slurm's commands look for it when SLURM_CONF names none; the second, where slurmd got it
 #: from slurmctld ("configless").
 _PLACES: Final = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf"))
-_MAX_BYTES: Final = 1 << 20
 
 
 def configured_name(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -27,8 +28,7 @@ def configured_name(environ: Mapping[str, str] = os.environ) -> str | None:
     named = environ.get("SLURM_CONF")
     for path in (Path(named),) if named else _PLACES:
         try:
-            with path.open("rb") as file:
-                text = file.read(_MAX_BYTES).decode(errors="replace")
+            text = read_file(path, follow=True, any_owner=True).decode(errors="replace")
         except (OSError, ValueError):
             continue
         found = _CLUSTER_NAME.findall(text)

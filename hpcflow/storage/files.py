@@ -69,7 +69,8 @@ def make_folders(
 
     Args:
         check: raises where others could replace a folder on the way. It is called while the nearest
-            folder that exists is open, so that nothing is made where their link leads meanwhile.
+            folder that exists is open, so that nothing is made where their link leads meanwhile;
+            and again when all are made.
     """
     missing = []
     while not folder.exists():
@@ -97,6 +98,8 @@ def make_folders(
                 raise UnsafeFileError(errno.EPERM, "another user has just made it", str(path))
     finally:
         os.close(at)
+    if check is not None:
+        check()
 
 
 def existing_parent(path: Path) -> Path:

@@ -35,7 +35,7 @@ def record_frozen(home: Home, run_dir: RunDir) -> None:
     """
     with suppress(OSError):
         home.frozen.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        write_frozen(home, run_dir)
+        write_frozen(home, run_dir.path.name, read_file(run_dir.run_json))
 
 
 def record_frozen_first(home: Home, run_dir: RunDir) -> None:
@@ -49,9 +49,8 @@ def record_frozen_first(home: Home, run_dir: RunDir) -> None:
             record_frozen(home, run_dir)
 
 
-def write_frozen(home: Home, run_dir: RunDir) -> None:
-    """Do the same in an existing folder. ``OSError`` passes through."""
-    data = read_file(run_dir.run_json)
+def write_frozen(home: Home, run_id: str, data: bytes) -> None:
+    """Do the same for ``data``, in an existing folder. ``OSError`` passes through."""
     try:
         said = parse_object(data)
     except JsonError:
@@ -59,7 +58,7 @@ def write_frozen(home: Home, run_dir: RunDir) -> None:
     kept = (*(said.get(key) for key in _KEPT), _account(said))
     lines = (hashlib.sha256(data).hexdigest(), *map(json.dumps, kept))
     known = "".join(f"{line}\n" for line in lines)
-    replace_unsynced(home.frozen / run_dir.path.name, known.encode())
+    replace_unsynced(home.frozen / run_id, known.encode())
 
 
 def is_frozen_here(home: Home, run_id: str) -> bool:

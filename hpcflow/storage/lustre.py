@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcflow.filesystem import LUSTRE, kind_of
+from hpcflow.filesystem import LUSTRE, is_supported, kind_of
 
 if TYPE_CHECKING:
     from hpcflow.runtime.quota import Quota
@@ -28,7 +28,7 @@ LAYOUT: Final = (
 
 def is_lustre(path: Path) -> bool:
     """Whether ``path`` lies on Lustre."""
-    return kind_of(path) == LUSTRE
+    return is_supported(LUSTRE) and kind_of(path) == LUSTRE
 
 
 def set_layout(folder: Path) -> bool:

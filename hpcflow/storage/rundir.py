@@ -93,11 +93,10 @@ def create_run(
     undo: list[Callable[[], object]] = []
     try:
         make_folders(final.parent, undo, check=partial(_require_own, final, trust))
-        _require_own(final, trust)
         if snapshot is not None:
             undo.append(partial(discard_code, final.parent.parent, snapshot))
         undo.append(partial(shutil.rmtree, half))
-        _build(half, run, code or {}, undo)
+        run_json = _build(half, run, code or {}, undo)
         if snapshot is not None:
             add_code(RunDir(half).code, final.parent.parent, snapshot)
         if start is not None and run.begins_from is not None:
@@ -107,7 +106,7 @@ def create_run(
         half.rename(final)
         undo.append(partial(shutil.rmtree, final))
         fsync_folder(final.parent)
-        _enter(home, final, undo)
+        _enter(home, final, run_json, undo)
     except BaseException as error:
         for step in reversed(undo):
             with suppress(OSError):
@@ -150,7 +149,6 @@ def make_place(final: Path, trust: Trust = NO_TRUST) -> None:
     require_no_link(RunDir(final))
     try:
         make_folders(final.parent, check=partial(_require_own, final, trust))
-        _require_own(final, trust)
     except OSError as error:
         raise _scratch_error(final, error) from error
 
@@ -176,7 +174,7 @@ def link_run(home: Home, final: Path) -> None:
         raise _home_error(home.runs, error) from error
 
 
-def _enter(home: Home, final: Path, undo: list[Callable[[], object]]) -> None:
+def _enter(home: Home, final: Path, run_json: bytes, undo: list[Callable[[], object]]) -> None:
     """Let the home know the run.
 
     Raises:
@@ -186,7 +184,7 @@ def _enter(home: Home, final: Path, undo: list[Callable[[], object]]) -> None:
     try:
         make_folders(known.parent, undo)
         undo.append(partial(known.unlink, missing_ok=True))
-        write_frozen(home, RunDir(final))
+        write_frozen(home, final.name, run_json)
         make_folders(link.parent, undo)
         link.symlink_to(final)
         undo.append(link.unlink)
@@ -314,8 +312,8 @@ def _require_private(folder: Path) -> None:
 
 def _build(
     half: Path, run: Run, code: Mapping[str, bytes], undo: list[Callable[[], object]]
-) -> None:
-    """Fill the folder ``half``: every file on the disk, folders not yet."""
+) -> bytes:
+    """Fill the folder ``half``: every file on the disk, folders not yet. Return ``run.json``."""
     half.mkdir(mode=FOLDER_MODE)
     for name in FOLDERS:
         (half / name).mkdir(mode=FOLDER_MODE)
@@ -323,13 +321,15 @@ def _build(
     set_layout(target.checkpoints)  # before there is a file, for it changes none that exists
     # A run without one has lost it. It is empty: with the folder that it is in, it is on the disk.
     target.journal.touch(mode=FILE_MODE)
-    for name, content in frozen_files(run).items():
+    frozen = frozen_files(run)
+    for name, content in frozen.items():
         write_new(half / name, content)
     add_runtime(target.runtime, Path(run.run_dir).parent.parent / ".runtime", undo)
     for name, data in code.items():
         path = target.code / _relative(name)
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         write_new(path, data)
+    return frozen[target.run_json.name]
 
 
 def frozen_files(run: Run) -> dict[str, bytes]:

@@ -64,7 +64,7 @@ PROGRESSIVE = """\
 
 @pytest.fixture
 def lfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lfs:
-    monkeypatch.setattr(lustre, "kind_of", lambda _: "lustre")
+    monkeypatch.setattr(lustre, "is_lustre", lambda _: True)
     return Lfs(tmp_path / "bin", monkeypatch)
 
 
