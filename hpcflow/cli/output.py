@@ -86,6 +86,10 @@ def jsonable(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
+#: Most values need no change, and are encoded without a copy of them.
+_ENCODER: Final = json.JSONEncoder(default=jsonable, allow_nan=False)
+
+
 def as_document(value: Any) -> dict[str, Any]:
     """``value``, a dataclass or a mapping, as a JSON document: with its format."""
     return {"format": FORMAT, **jsonable(value)}
@@ -107,11 +111,17 @@ def print_json_lines(head: dict[str, Any], **lists: Iterable[object]) -> None:
         before = "\n"
         rest = iter(entries)
         while some := list(islice(rest, _AT_ONCE)):
-            text = ",\n".join(json.dumps(jsonable(each)) for each in some)
-            echo_as_is(before + escaped(text))
+            echo_as_is(before + escaped(",\n".join(map(_encode, some))))
             before = ",\n"
         echo_as_is("]")
     echo_as_is("}\n")
+
+
+def _encode(value: object) -> str:
+    try:
+        return _ENCODER.encode(value)
+    except ValueError:  # a number that is not finite
+        return _ENCODER.encode(jsonable(value))
 
 
 class Problem(TypedDict):

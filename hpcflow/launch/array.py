@@ -51,7 +51,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
-from hpcflow.storage.path_check import checked_runtime_sum
+from hpcflow.storage.path_check import checked_runtime_sums
 from hpcflow.storage.rundir import link_run
 from hpcflow.storage.runtime_copy import installed_sum
 from hpcflow.storage.sweeps import SweepDir, next_array, write_array
@@ -232,7 +232,7 @@ def _made(plan: Plan, settings: Settings) -> RunDir:
     run_dir = RunDir(Path(plan.run.run_dir))
     if not run_dir.path.exists():
         return plan.create_run(settings.home)
-    if checked_runtime_sum(run_dir, plan.trust) != installed_sum():
+    if checked_runtime_sums(run_dir, plan.trust)[0] != installed_sum():
         raise StorageError(
             f"{run_dir.runtime} is of another version of hpcflow",
             next_action="hpcflow was updated meanwhile; it submits the run without the array",

@@ -34,7 +34,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.path_check import checked_runtime_sum
+from hpcflow.storage.path_check import checked_runtime_sums
 from hpcflow.storage.rundir import frozen_files
 from hpcflow.storage.runtime_copy import installed_sum
 
@@ -160,7 +160,7 @@ def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust)
             "run: hpcflow run CONFIG",
         )
     keeps_all = wanted.spec.checkpoint.keep is None
-    if not keeps_all and checked_runtime_sum(run_dir, trust) != installed_sum():
+    if not keeps_all and checked_runtime_sums(run_dir, trust)[0] != installed_sum():
         raise InputError(
             f"the jobs of run {run_id} execute the runtime of another version of hpcflow, which "
             "may remove the checkpoint that the run was completed with",

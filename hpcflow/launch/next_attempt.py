@@ -28,7 +28,7 @@ from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.frozen import record_frozen_first
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock
-from hpcflow.storage.path_check import checked_runtime_sum
+from hpcflow.storage.path_check import checked_runtime_sums
 from hpcflow.storage.rundir import renew_params
 
 
@@ -73,7 +73,7 @@ class NextAttempt:
         trust = trust_on(site, settings, self._placement.account)
         renew_code(run_dir, run, excluded=no_code(run, settings))
         self._integrity = make_integrity_check(
-            run_dir.path, trust, checked_runtime_sum(run_dir, trust)
+            run_dir.path, trust, *checked_runtime_sums(run_dir, trust)
         )
         self._script = self._render(self._avoid)
 

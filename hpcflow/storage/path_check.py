@@ -9,7 +9,7 @@ from hpcflow.ownership import NO_TRUST, Trust, WeakPoint, weak_point
 from hpcflow.runtime.reading import UnsafeFileError
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.runtime_copy import runtime_sum
+from hpcflow.storage.runtime_copy import compiled_sum, runtime_sum
 
 
 def require_safe_path(path: Path, trust: Trust = NO_TRUST) -> None:
@@ -33,8 +33,9 @@ def require_safe_path(path: Path, trust: Trust = NO_TRUST) -> None:
         )
 
 
-def checked_runtime_sum(run_dir: RunDir, trust: Trust = NO_TRUST) -> str:
-    """Check the path to ``runtime/`` and return its checksum, for the next job to compare.
+def checked_runtime_sums(run_dir: RunDir, trust: Trust = NO_TRUST) -> tuple[str, str]:
+    """Check the path to ``runtime/`` and return its checksum and that of the compiled files in it,
+    for the next job to compare.
 
     Raises:
         ScratchError: another user could replace it.
@@ -42,7 +43,7 @@ def checked_runtime_sum(run_dir: RunDir, trust: Trust = NO_TRUST) -> str:
     """
     try:
         require_safe_path(run_dir.runtime, trust)
-        return runtime_sum(run_dir.runtime)
+        return runtime_sum(run_dir.runtime), compiled_sum(run_dir.runtime)
     except UnsafeFileError as error:
         raise StorageError(
             f"{error.filename}, in the folder from which jobs import, is unsafe: {error.strerror}",

@@ -14,7 +14,7 @@ from hpcflow.model.state import UNTRUSTED_EXIT_CODE
 from hpcflow.ownership import Trust
 from hpcflow.rendering.array import common_directives, render_array
 from hpcflow.rendering.integrity import IntegrityCheck, make_integrity_check
-from hpcflow.storage.runtime_copy import add_runtime, installed_sum, runtime_sum
+from hpcflow.storage.runtime_copy import add_runtime, compiled_sum, installed_sum, runtime_sum
 from tests.rendering.executed import NONE, Bench, kinds, written
 from tests.rendering.samples import a_local_site, a_run, a_site, a_spec, script_of
 from tests.untrusted_paths import (
@@ -220,6 +220,88 @@ def test_a_runtime_of_another_user_is_not_used(bench: Bench) -> None:
     os.chown(bench.run_dir.runtime / "hpcflow/runtime/events.py", EVE, -1)
     assert bench.execute() == 1
     assert "events.py belongs to another user" in bench.log()
+
+
+def compiled_files(bench: Bench) -> list[Path]:
+    """A runtime with two files that Python has compiled."""
+    add_runtime(bench.run_dir.runtime, bench.folder / "shared", [])
+    files = [
+        bench.run_dir.runtime / folder / "__pycache__/planted.cpython-311.pyc"
+        for folder in ("hpcflow", "hpcflow/runtime/adoption")
+    ]
+    for file in files:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        file.write_bytes(b"compiled")
+        file.chmod(0o600)
+    return files
+
+
+def submit(bench: Bench) -> None:
+    """Write the script of an attempt that the runtime was looked at for."""
+    runtime = bench.run_dir.runtime
+    integrity = make_integrity_check(
+        bench.run_dir.path, Trust(), runtime_sum(runtime), compiled_sum(runtime)
+    )
+    spec = a_spec(script=None, command=["touch", "done"], launch=NONE)
+    bench.write(spec, a_local_site(), integrity=integrity)
+
+
+def test_what_python_has_compiled_before_submission_is_used_again(bench: Bench) -> None:
+    files = compiled_files(bench)
+    submit(bench)
+    assert bench.execute() == 0
+    assert all(each.read_bytes() == b"compiled" for each in files)
+
+
+def another_content(file: Path) -> None:
+    """As long as the one before, and of the same time."""
+    before = file.stat()
+    file.unlink()
+    file.write_bytes(b"COMPILED")
+    file.chmod(0o600)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        another_content,
+        lambda file: file.with_name("planted-more.pyc").touch(),
+        lambda file: file.unlink(),
+        lambda file: file.rename(file.with_name("planted-other.pyc")),
+    ],
+    ids=["content", "more", "fewer", "name"],
+)
+def test_compiled_files_that_changed_after_submission_are_removed(
+    bench: Bench, change: Callable[[Path], None]
+) -> None:
+    files = compiled_files(bench)
+    submit(bench)
+    change(files[0])
+    assert bench.execute() == 0, "Python compiles them again"
+    assert not list(bench.run_dir.runtime.rglob("planted*.pyc"))
+    assert (bench.work / "done").exists()
+
+
+def replaced_by_a_link(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("/etc/hostname")
+
+
+@as_root
+@pytest.mark.parametrize(
+    "change",
+    [lambda file: os.chown(file, EVE, -1), lambda file: file.chmod(0o602), replaced_by_a_link],
+    ids=["owner", "mode", "link"],
+)
+def test_compiled_files_that_another_user_can_have_written_are_removed(
+    bench: Bench, change: Callable[[Path], None]
+) -> None:
+    files = compiled_files(bench)
+    change(files[0])
+    submit(bench)
+    assert bench.execute() == 0
+    assert not list(bench.run_dir.runtime.rglob("planted*.pyc"))
 
 
 def test_what_python_has_compiled_before_goes_and_is_no_change(bench: Bench) -> None:
