@@ -12,7 +12,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -403,7 +403,7 @@ class _Watch:
             is_restarted = len(past) > 1 or (job is not None and bool(job.restarts)) or is_claimed
             return None if is_restarted else attempt
         is_restarted = len(past) > 1 or may_be_restarted(run_dir, attempt, job)
-        if is_restarted and not launch_failed(run_dir, attempt, job, past):
+        if is_restarted and launch_failed(run_dir, attempt, job, past) is False:
             written.write()
             certain = self._accounting.answered(attempt.job_id)
             return follow_restarts(run_dir, attempt, job, past, self._clock, is_certain=certain)
@@ -437,7 +437,11 @@ class _Watch:
                 and may_still_be_told(ended, now, is_answered=answered)
             ):
                 # A later tick decides, when accounting says who cancelled the job.
-                return [] if job is None or ended else [observed(attempt.attempt, job, now)]
+                if job is None or ended:
+                    return []
+                # Of a job that was restarted, the time would be that of the restart.
+                same = replace(job, submitted_at=attempt.submitted_at)
+                return [observed(attempt.attempt, same, now)]
         if job is None:
             self._require_its_cluster(attempt, records)
             missed = missed_since_seen(records)

@@ -21,6 +21,8 @@ from hpcflow.storage.layout import RunDir
 _ROUNDING: Final = timedelta(seconds=1)
 #: The state in sacct of a job that root cancelled. slurmd runs as root.
 _CANCELLED_BY_ROOT: Final = "CANCELLED by 0"
+#: The longest time from the restart of a job until its overloaded node cancels it.
+_SLURMD_TAKES: Final = timedelta(minutes=1)
 #: slurmdbd records who cancelled a job within this time of answering.
 _ACCOUNTING_DELAY: Final = timedelta(minutes=3)
 #: Longer than that, accounting is not waited for: a site may have none that works.
@@ -56,7 +58,7 @@ def launch_failed(
     A node that is overloaded rejects a job if it takes longer than ``MessageTimeout`` to start it.
     Slurm counts a restart, then cancels the job (``_launch_job_fail()`` in req.c of Slurm 22.05).
     While the node is completing, the job keeps its submission time. Afterwards it has that of the
-    restart, which is also when it ended.
+    restart, which is also when it ended. If slurmd is slow, it cancels the job some seconds later.
 
     Args:
         attempt: the last one of its run.
@@ -74,15 +76,17 @@ def launch_failed(
         ends = _ends(past, job)
         if not ends and job.source == "queue":
             return None
-        # If hpcflow runs as root, the user's own scancel reads the same.
-        is_failure = not _is_root() and any(each.raw_state == _CANCELLED_BY_ROOT for each in ends)
+        is_failure = _was_cancelled_by_root(ends)
     elif job.restarts and job.submitted_at and job.ended_at and attempt.submitted_at:
         sent_at = attempt.submitted_at.replace(microsecond=0)
-        is_failure = (
-            (job.ended_at <= job.submitted_at or job.submitted_at < sent_at + _ROUNDING)
-            and is_news(run_dir, job)
-            and _wrote_nothing(run_dir, attempt)
-        )
+        if not (is_news(run_dir, job) and _wrote_nothing(run_dir, attempt)):
+            return False
+        is_failure = job.ended_at <= job.submitted_at or job.submitted_at < sent_at + _ROUNDING
+        if not is_failure and not job.nodes and job.ended_at - job.submitted_at <= _SLURMD_TAKES:
+            ends = _ends(past, job)
+            if not ends and job.source == "queue":
+                return None
+            is_failure = _was_cancelled_by_root(ends)
     else:
         return False
     return is_failure and not claims_after(run_dir, attempt.attempt, job.job_id)
@@ -108,6 +112,11 @@ def _ends(past: Sequence[JobInfo], job: JobInfo) -> list[JobInfo]:
         for each in past
         if each.state is AttemptState.ENDED and each.submitted_at == job.submitted_at
     ]
+
+
+def _was_cancelled_by_root(ends: Sequence[JobInfo]) -> bool:
+    # If hpcflow runs as root, the user's own scancel reads the same.
+    return not _is_root() and any(each.raw_state == _CANCELLED_BY_ROOT for each in ends)
 
 
 def _wrote_nothing(run_dir: RunDir, attempt: AttemptView) -> bool:

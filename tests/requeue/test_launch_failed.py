@@ -84,6 +84,48 @@ def test_a_run_whose_prolog_failed_is_resubmitted(
 
 @pytest.mark.usefixtures("as_user")
 @pytest.mark.parametrize("trouble", ["", "forgets_records", "is_accounting_down"])
+def test_a_job_that_an_overloaded_node_cancels_seconds_later_is_sent_again(
+    desk: Watched, trouble: str
+) -> None:
+    """As 25 of 300 jobs that were sent to a node whose 300 jobs had just been preempted."""
+    launched = desk.launch()
+    desk.look()
+    desk.clock.advance(10)
+    desk.slurm.requeue(launched.job_id, "NODE_FAIL")
+    desk.clock.advance(3)
+    desk.slurm.end(launched.job_id, "CANCELLED by 0")
+    if trouble:
+        setattr(desk.slurm, trouble, True)
+        assert causes(desk.seen(launched.run_id)) == [None]
+        desk.clock.advance(100)
+        assert causes(desk.seen(launched.run_id)) == [None]
+        setattr(desk.slurm, trouble, False)
+        desk.clock.advance(60)
+    desk.look()
+    desk.clock.advance(120)
+    assert list(desk.tick().sent) == [launched.run_id]
+    assert causes(desk.seen(launched.run_id))[0] is Cause.LAUNCH_FAILED
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize(("by", "after_s"), [("1000", 3), ("0", 90)])
+def test_who_cancels_a_restarted_job_that_waits_has_cancelled_it(
+    desk: Watched, by: str, after_s: int
+) -> None:
+    launched = desk.launch()
+    desk.look()
+    desk.clock.advance(10)
+    desk.slurm.requeue(launched.job_id, "NODE_FAIL")
+    desk.clock.advance(after_s)
+    desk.slurm.end(launched.job_id, f"CANCELLED by {by}")
+    desk.look()
+    desk.clock.advance(120)
+    assert desk.tick().sent == {}
+    assert causes(desk.seen(launched.run_id)) == [Cause.NODE_FAIL, Cause.CANCELLED]
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("trouble", ["", "forgets_records", "is_accounting_down"])
 def test_a_job_that_its_owner_cancelled_stays_cancelled(desk: Watched, trouble: str) -> None:
     """Also before its script wrote anything, and if accounting never says who did."""
     launched = desk.launch()
