@@ -82,55 +82,55 @@ def _check_folder(folder: str) -> str:
 
 
 class Adopt(Section):
-    """Checkpoints that the program writes in its own way, and hpcflow makes its own.
+    """Checkpoints that the program writes in its own format, and that hpcflow adopts.
 
-    Whatever is complete is copied into the run's `checkpoints/`, with checksums, and kept, mirrored
-    and resumed from like any other. See [unmodified.md](unmodified.md#adopting).
+    hpcflow copies each complete one into the run's `checkpoints/`, with checksums. From then on, it
+    is kept, mirrored and resumed from like any other. See [unmodified.md](unmodified.md#adopting).
     """
 
     like: Writer | None = Field(
         None,
-        description="Fills the other keys in as they are right for a well-known program: the "
-        "Trainer of `huggingface` transformers, PyTorch `lightning`, `nanogpt`. What is given "
-        "besides wins.",
+        description="Set the other keys for a well-known program: the Trainer of `huggingface` "
+        "transformers, PyTorch `lightning`, or `nanogpt`. Keys that you give override it.",
         examples=["huggingface"],
     )
     folder: Annotated[Path, AfterValidator(_check_folder)] | None = Field(
         None,
-        description="Where the program saves, as seen from its working directory, which is the "
-        "config's folder. `{{ run.dir }}`, `{{ run.id }}` and `{{ params.NAME }}` are filled in: "
-        "runs that go on at the same time must not share it. Default: the working directory.",
+        description="Where the program saves, relative to its working directory, which is the "
+        "config's folder. `{{ run.dir }}`, `{{ run.id }}` and `{{ params.NAME }}` are filled in. "
+        "Runs that execute at the same time must not share it. Default: the working directory.",
         examples=["{{ run.dir }}/artifacts/out"],
     )
     pattern: (
         Annotated[str, AfterValidator(_check_pattern), Field(min_length=1), Kind("pattern")] | None
     ) = Field(
         None,
-        description="What its checkpoints are called, below `folder`: files or folders; `*`, `?` "
-        "and `[…]` as in a shell. Hidden names, links, and names with a word such as `tmp` or "
-        "`partial` are passed over.",
+        description="The names of its checkpoints in `folder`, which are files or folders; `*`, "
+        "`?` and `[…]` as in a shell. Hidden names, links, and names with a word such as `tmp` or "
+        "`partial` are ignored.",
         examples=["step-*"],
     )
     marker: (
         Annotated[str, AfterValidator(_check_below), Field(min_length=1), Kind("file name")] | None
     ) = Field(
         None,
-        description="A file that the program writes last: inside of a checkpoint that is a folder; "
-        "beside one that is a file, and then this is what its name has more, such as `.done`.",
+        description="A file that the program writes last. If a checkpoint is a folder, it is in "
+        "the folder. If a checkpoint is a file, it is beside the file, and this key is the suffix "
+        "that its name has in addition, such as `.done`.",
         examples=["trainer_state.json"],
     )
     stable_s: Seconds | None = Field(
         None,
         alias="stable",
-        description="A checkpoint is complete when nothing in it has changed for so long (and its "
-        "`marker` is there). Default: 30s.",
+        description="A checkpoint is complete when nothing in it has changed for this time, and "
+        "its `marker`, if you name one, exists. Default: 30s.",
         examples=["1m"],
     )
     renamed: bool | None = Field(
         None,
-        description="Whether the program writes under another name, renames when all is written, "
-        "and never changes it afterwards. Then it is complete at once, and needs no second copy "
-        "on the same file system. Default: false.",
+        description="Whether the program writes a checkpoint under another name, renames it when "
+        "it is complete, and never changes it afterwards. Such a checkpoint is complete at once, "
+        "and needs no second copy on the same file system. Default: false.",
         examples=[True],
     )
     train_step: (
@@ -145,16 +145,17 @@ class Adopt(Section):
         | None
     ) = Field(
         None,
-        description="Where its train step stands. `name`: in its name; the number after `step` if "
-        "there is one, else the last whole number; a name without any is passed over. `count`: "
-        "nowhere, so they are counted. `FILE:KEY`: in a JSON file in it. Default: `name`.",
+        description="Where hpcflow finds the train step of a checkpoint. `name`: in its name, as "
+        "the number after `step` or else the last whole number; a name without a number is "
+        "ignored. `count`: nowhere; the checkpoints are numbered. `FILE:KEY`: in a JSON file in "
+        "the checkpoint. Default: `name`.",
         examples=["trainer_state.json:global_step"],
     )
     put_back: bool | None = Field(
         None,
-        description="Whether to put the newest checkpoint back to where the program wrote it, "
-        "before it starts, if that is gone, torn or another one: for programs that look nowhere "
-        "else. Default: false.",
+        description="For programs that look for a checkpoint only where they wrote it: whether to "
+        "copy the newest one back there before the program starts, if it is missing, damaged or "
+        "another one. Default: false.",
         examples=[True],
     )
 

@@ -25,7 +25,7 @@ from hpcflow.model.kinds import (
 
 
 class WhenBusy(str, Enum):
-    """What becomes of a save that is due while another is being written."""
+    """What to do with a save that is due while another is being written."""
 
     WAIT = "wait"
     SKIP = "skip"
@@ -41,8 +41,9 @@ class Mode(str, Enum):
 class KeepBest(Section):
     """Keep the checkpoints that were best by a metric, however old they are.
 
-    A checkpoint has the value that was logged last before it was made; of several with the same
-    value the earliest counts. While no checkpoint has the metric, none is removed.
+    The value of a checkpoint is the last one that was logged before it was saved. Of several
+    checkpoints with the same value, the earliest counts as the better one. While no checkpoint has
+    the metric, none is removed.
     """
 
     metric: Metric = Field(
@@ -57,18 +58,18 @@ class KeepBest(Section):
 class Checkpoint(Section):
     """When `hpcflow.runtime` saves, and which checkpoints it keeps.
 
-    Right after a new checkpoint is complete, those go that none of `keep_last`, `keep_best` and
-    `keep_every` keeps; never the newest complete one, never the one that the running attempt was
-    resumed from, and never a folder that hpcflow did not make for this run or that holds a file of
-    yours. See [checkpoints.md](checkpoints.md).
+    When a new checkpoint is complete, hpcflow removes those that none of `keep_last`, `keep_best`
+    and `keep_every` keeps. It never removes the newest complete checkpoint, the one that the
+    running attempt was resumed from, a folder that it did not make for this run, or a folder that
+    holds a file of yours. See [checkpoints.md](checkpoints.md).
     """
 
     interval_s: IntervalAutoOrNever = Field(
         600,
         alias="interval",
-        description="Save when this much time has passed; `never` for never by time; `auto` for "
-        "what loses least by what saves cost and how often jobs are ended in the partition: "
-        "[checkpoints.md](checkpoints.md#how-often).",
+        description="Save when this much time has passed. `never`: not by time. `auto`: hpcflow "
+        "computes the interval that loses the least time, from the duration of a save and from how "
+        "often jobs of the partition are ended: [checkpoints.md](checkpoints.md#how-often).",
         examples=["30m", "auto"],
     )
     every_train_steps: TrainSteps | None = Field(
@@ -76,22 +77,23 @@ class Checkpoint(Section):
     )
     when_busy: WhenBusy = Field(
         WhenBusy.WAIT,
-        description="What becomes of a save that is due by `every_train_steps` while the one "
-        "before is still being written: the training waits for that one, or this one is left out.",
+        description="What to do if a save is due by `every_train_steps` while the one before is "
+        "still being written. `wait`: the training waits for it. `skip`: the new save is left out.",
         examples=["skip"],
     )
     notice_s: Seconds = Field(
         120,
         alias="notice",
-        description="How long before the time limit the job gets its notice, to save and leave.",
+        description="How long before the time limit the job gets its notice, so that it can save "
+        "and exit.",
         examples=["5m"],
     )
     keep_last: CountOrAll = Field(
         3,
-        description="How many of the newest checkpoints to keep; `all` never removes any. The "
-        "default is enough to go on from, also where the disk has damaged the newest: they are "
-        "made by the clock, a hundred and more a day, and all of them would fill a quota in the "
-        "middle of the training, which then saves nothing any more.",
+        description="How many of the newest checkpoints to keep. `all`: remove none. The default "
+        "is enough to resume even if the disk has damaged the newest one. An interval of 10m makes "
+        "144 checkpoints a day: if all were kept, they could fill your quota, and the training "
+        "could save no more.",
         examples=["all"],
     )
     keep_best: KeepBest | None = Field(
@@ -101,8 +103,8 @@ class Checkpoint(Section):
     )
     keep_every: TrainSteps | None = Field(
         None,
-        description="Keep the first checkpoint in every so many train steps, too, from this number "
-        "on: for looking back.",
+        description="Also keep the first checkpoint in each period of this many train steps; the "
+        "first period begins at this number.",
         examples=[10_000],
     )
     adopt: Adopt | None = Field(

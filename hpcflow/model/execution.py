@@ -115,8 +115,8 @@ class Resources(Section):
     )
     partition: Word = Field(
         "auto",
-        description="A partition of the site, or `auto`: of those that fit, the one that costs and "
-        "takes least: [placement.md](placement.md).",
+        description="A partition of the site. `auto`: hpcflow chooses among those that fit, by "
+        "cost, waiting time and fair share: [placement.md](placement.md).",
         examples=["gpu"],
     )
     account: Word | None = Field(
@@ -215,16 +215,17 @@ class Launch(Section):
 
     framework: Framework = Field(
         Framework.PYTORCH,
-        description="Whose rendezvous variables are set for the ranks.",
+        description="The framework of the ranks: it decides which variables for their rendezvous "
+        "are set.",
         examples=["jax"],
     )
     launcher: Launcher | None = Field(
         None,
         description=(
-            "Who starts the ranks: one `torchrun` on every node, one `srun` task per rank, or "
-            "`none`: the command itself, once, on the first node. Default: for pytorch what the "
-            "site prefers (torchrun, mostly), but srun for a `command` of one rank; srun for "
-            "tensorflow, jax and mpi, which torchrun does not serve; none for none."
+            "How the ranks are started. `torchrun`: one on each node. `srun`: one task per rank. "
+            "`none`: the command itself is started, once, on the first node. Default: for pytorch "
+            "what the site prefers (usually torchrun), but srun for a `command` of one rank; for "
+            "tensorflow, jax and mpi srun, because torchrun does not support them; for none none."
         ),
         examples=["srun"],
     )
@@ -252,7 +253,7 @@ class Container(Section):
 
 
 class Environment(Section):
-    """What the command finds around it."""
+    """The environment of the command."""
 
     modules: list[Module] = Field(
         default_factory=list,

@@ -50,64 +50,69 @@ class Pruner(Section):
     kind: PrunerKind = Field(
         PrunerKind.NONE,
         alias="type",
-        description="`median`: worse than the median of the others at this point. `percentile`: "
-        "not among the best `percentile` percent. `asha`: asynchronous successive halving: only "
-        "one in `reduction_factor` goes on beyond each rung. `hyperband`: several of these with "
-        "rungs at different points. `patience`: no better for so long. `threshold`: outside "
-        "bounds.",
+        description="`median`: end a trial that is worse than the median of the others at this "
+        "point. `percentile`: end it if it is not among the best `percentile` percent. `asha`: "
+        "asynchronous successive halving: at each rung, one trial of `reduction_factor` continues. "
+        "`hyperband`: several of these, with rungs at different points. `patience`: end a trial "
+        "that has not improved for `patience` points. `threshold`: end it if its value is outside "
+        "`lower` and `upper`.",
         examples=["asha"],
     )
     per: Per = Field(
         Per.PERCENT,
-        description="What a point is, at which trials are compared, and what the numbers below "
-        "count. `percent` of a trial's own training needs the number of train steps from the "
-        "program, as hpcflow.runtime reports it; else `epoch` or `train_step`.",
+        description="The unit of the points at which trials are compared, and of the numbers "
+        "below. `percent` is that of a trial's own training: the program must report its number of "
+        "train steps, as hpcflow.runtime does. If it does not, use `epoch` or `train_step`.",
         examples=["epoch"],
     )
-    every: Points = Field(
-        1, description="Compare at every so many of these points.", examples=[1000]
-    )
+    every: Points = Field(1, description="The distance between two points.", examples=[1000])
     min_resource: Points | None = Field(
         None,
-        description="Of asha and hyperband: the first rung; before it none is ended. Default: 10 "
-        "percent, or `every`.",
+        description="For asha and hyperband: the first rung. No trial is ended before it. Default: "
+        "10 percent, or `every`.",
         examples=[5],
     )
     max_resource: Points | None = Field(
         None,
-        description="Of hyperband: where a training ends. Default: 100 percent; else it must be "
-        "given.",
+        description="For hyperband: the end of a training. Default: 100 percent; required with "
+        "other units.",
         examples=[90],
     )
     reduction_factor: FromTwo | None = Field(
-        None, description="Of asha and hyperband: of so many one goes on. Default: 3.", examples=[4]
+        None,
+        description="For asha and hyperband: one of this many trials continues. Default: 3.",
+        examples=[4],
     )
     percentile: Percentile | None = Field(
-        None, description="Of percentile: how many go on. Default: 25.", examples=[50]
+        None,
+        description="For percentile: the percentage of trials that continue. Default: 25.",
+        examples=[50],
     )
     startup_trials: CountOrNone | None = Field(
         None,
-        description="Of median and percentile: none is ended before so many have ended. "
-        "Default: 5.",
+        description="For median and percentile: the number of trials that must have completed "
+        "before one is ended early. Default: 5.",
         examples=[10],
     )
     warmup: PointsOrNone | None = Field(
         None,
-        description="Of median, percentile and threshold: none is ended before this point. "
+        description="For median, percentile and threshold: no trial is ended before this point. "
         "Default: 0.",
         examples=[20],
     )
     patience: Points | None = Field(
-        None, description="Of patience: for so many compared points no better.", examples=[10]
+        None, description="For patience: the number of points without improvement.", examples=[10]
     )
     min_delta: NumberOrNone | None = Field(
-        None, description="Of patience: better by less is no better. Default: 0.", examples=[1e-3]
+        None,
+        description="For patience: a smaller change is no improvement. Default: 0.",
+        examples=[1e-3],
     )
     lower: Number | None = Field(
-        None, description="Of threshold: below it a trial is ended.", examples=[0.2]
+        None, description="For threshold: a trial below this value is ended.", examples=[0.2]
     )
     upper: Number | None = Field(
-        None, description="Of threshold: above it a trial is ended.", examples=[10.0]
+        None, description="For threshold: a trial above this value is ended.", examples=[10.0]
     )
 
     @model_validator(mode="after")

@@ -50,19 +50,19 @@ Amount = Annotated[
 
 
 class RunBudget(Section):
-    """What all attempts of the run together may take; none is sent that may lead beyond.
+    """Limits for all attempts of a run together. No attempt is submitted that could exceed one.
 
-    It is `hpcflow budget set run:ID`, said in the config. See [budgets.md](budgets.md).
+    `hpcflow budget set run:ID` sets the same limits. See [budgets.md](budgets.md).
     """
 
     cost_usd: Amount | None = Field(
-        None, description="So much money, by the prices of the site.", examples=[50]
+        None, description="A limit in USD, by the prices of the site.", examples=[50]
     )
-    cost_su: Amount | None = Field(None, description="So many service units.", examples=[2000])
-    gpu_hours: Amount | None = Field(None, description="So many GPU hours.", examples=[100])
+    cost_su: Amount | None = Field(None, description="A limit in service units.", examples=[2000])
+    gpu_hours: Amount | None = Field(None, description="A limit in GPU hours.", examples=[100])
     on_exceeded: Literal["finish", "save_and_stop"] = Field(
         "finish",
-        description="What becomes of an attempt that runs when it is reached all the same: "
-        "`finish`, or `save_and_stop` for the notice to save and leave.",
+        description="What to do with a running attempt if a limit is reached nevertheless. "
+        "`finish`: it continues. `save_and_stop`: it gets the notice to save and exit.",
         examples=["save_and_stop"],
     )

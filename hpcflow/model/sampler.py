@@ -36,16 +36,16 @@ class SamplerKind(str, Enum):
 
 
 class Sampler(Section):
-    """Who chooses the values of the next trial. `sampler: tpe` is short for `{type: tpe}`."""
+    """How the values of the next trial are chosen. `sampler: tpe` is short for `{type: tpe}`."""
 
     kind: SamplerKind = Field(
         SamplerKind.TPE,
         alias="type",
         description="`grid`: every combination once. `random`. `tpe`: tree-structured Parzen "
-        "estimators. `gp`: a Gaussian process, for few and costly trials. `cmaes`: CMA-ES, for "
-        "numbers alone. `qmc`: a Sobol sequence. `nsga2`: a genetic algorithm, for several "
-        "objectives. `pbt`: population based training: those that do badly on the way give up, and "
-        "new trials go on from the checkpoints of the best, with other values.",
+        "estimators. `gp`: a Gaussian process, for few and costly trials. `cmaes`: CMA-ES, only "
+        "for numbers. `qmc`: a Sobol sequence. `nsga2`: a genetic algorithm, for several "
+        "objectives. `pbt`: population based training. It ends the worst trials early, and starts "
+        "new ones from the checkpoints of the best, with other values.",
         examples=["gp"],
     )
     seed: Seed = Field(
@@ -53,26 +53,26 @@ class Sampler(Section):
     )
     startup_trials: CountOrNone | None = Field(
         None,
-        description="Of tpe, gp and cmaes: so many trials by chance first. Default: 10; of cmaes "
-        "1.",
+        description="For tpe, gp and cmaes: the number of random trials before the first chosen "
+        "one. Default: 10; for cmaes 1.",
         examples=[20],
     )
     population: FromTwo | None = Field(
         None,
-        description="Of nsga2 and cmaes: trials in a generation. Of pbt: trainings side by side. "
-        "Default of pbt: 8.",
+        description="For nsga2 and cmaes: trials in a generation. For pbt: trials that train at "
+        "the same time. Default for pbt: 8.",
         examples=[24],
     )
     interval: Points | None = Field(
         None,
-        description="Of pbt: how far a training goes before it is held against the others again, "
-        "in what `pruner.per` counts: percent, if it says nothing. Default: 20.",
+        description="For pbt: how far a trial trains between two comparisons with the others, in "
+        "the unit of `pruner.per` (default: percent). Default: 20.",
         examples=[10],
     )
     quantile: Quantile | None = Field(
         None,
-        description="Of pbt: which part of the population gives up, and which is gone on with. "
-        "Default: 0.25.",
+        description="For pbt: the fraction of the population that is ended, and also the fraction "
+        "whose checkpoints are used. Default: 0.25.",
         examples=[0.2],
     )
 

@@ -63,8 +63,8 @@ class Objective(Section):
     """A metric that the program reports, and which way it should go."""
 
     metric: Metric = Field(
-        description="Its name, as the program logs it or gives it to `run.finish()`; the last "
-        "value counts.",
+        description="The name under which the program logs it or passes it to `run.finish()`. The "
+        "last value counts.",
         examples=["accuracy"],
     )
     direction: Direction = Field(
@@ -73,32 +73,32 @@ class Objective(Section):
 
 
 class Budget(Section):
-    """When a sweep has had enough; whatever comes first. Trials that run go on to their end."""
+    """When a sweep ends: when the first of these limits is reached. Running trials are finished."""
 
     trials: Trials | None = Field(
-        None, description="So many trials, the failed and pruned ones included.", examples=[60]
+        None, description="The number of trials, including failed and pruned ones.", examples=[60]
     )
     gpu_hours: Amount | None = Field(
         None,
-        description="So many GPU hours in all: none is begun that may lead beyond.",
+        description="GPU hours of all trials together. No trial is started that could exceed them.",
         examples=[100],
     )
     cost_usd: Amount | None = Field(
         None,
-        description="So much money in all, by the prices of the site: none is begun that may lead "
-        "beyond.",
+        description="USD for all trials together, by the prices of the site. No trial is started "
+        "that could exceed them.",
         examples=[250],
     )
     deadline_s: Annotated[Seconds, AfterValidator(not_zero)] | None = Field(
         None,
         alias="deadline",
-        description="None is begun when so much time has passed since the start.",
+        description="No trial is started when this much time has passed since the sweep started.",
         examples=["2d"],
     )
     target: Number | None = Field(
         None,
-        description="None is begun once a trial is as good as this, by the objective; not with "
-        "several.",
+        description="No trial is started when one has reached this value of the objective. Not "
+        "allowed with several objectives.",
         examples=[0.98],
     )
 
@@ -131,21 +131,23 @@ class SweepSpec(Section):
         examples=["digits-tpe"],
     )
     base: Path = Field(
-        description="The YAML of the run that every trial is, relative to the file that names it. "
-        "A trial's values go over its `params`.",
+        description="The YAML file of the run that each trial executes, relative to the file that "
+        "names it. The values of a trial override its `params`.",
         examples=["config.yaml"],
     )
     space: SpaceField = Field(
-        description="The parameters: `{choices: […]}`, or `{low:, high:}` with `step` or `log`, "
-        "both whole numbers for whole numbers; with `when` only where others have certain values; "
-        "a single value for one that all trials have.",
+        description="The parameters: `{choices: […]}`, or `{low:, high:}`, with `step` or `log` if "
+        "you like. If `low` and `high` are whole numbers, so are all values. With `when`, a "
+        "parameter exists only if others have certain values. A single value is the same in all "
+        "trials.",
         examples=[{"lr": {"low": 1e-5, "high": 0.1, "log": True}}],
     )
     objective: Objective | None = Field(None, description=Objective.__doc__)
     objectives: list[Objective] | None = Field(
         None,
         json_schema_extra={"minItems": 2},
-        description="Several, instead of one: then there is no best trial, but a Pareto front.",
+        description="Several objectives instead of one. The result is a Pareto front, and there is "
+        "no best trial.",
     )
     sampler: Annotated[Sampler, _by_its_type(SamplerKind)] = Field(
         default_factory=lambda: Sampler(), description=Sampler.__doc__
@@ -155,9 +157,8 @@ class SweepSpec(Section):
     )
     parallel: Parallel | None = Field(
         None,
-        description="How many trials are pending or running in Slurm at once. A few more "
-        "than can run keep every GPU at work while nobody looks. Default: 1; of pbt its "
-        "population.",
+        description="How many trials are pending or running in Slurm at once. A few more than can "
+        "run keep all GPUs busy between two rounds. Default: 1; for pbt, its population.",
         examples=[8],
     )
     submit: Submit = Field(
@@ -171,19 +172,21 @@ class SweepSpec(Section):
     start_from: list[dict[str, Any]] = Field(
         default_factory=list,
         json_schema_extra={"maxItems": MAX_TRIALS},
-        description="The first trials have these values; what is not named is chosen.",
+        description="Values of the first trials. The sampler chooses the parameters that are not "
+        "given.",
         examples=[[{"lr": 0.001}]],
     )
     repeats: Repeats = Field(
         1,
-        description="So many runs of each trial, told apart by $HPCFLOW_REPEAT and, where the "
-        "run's `params` have a `seed`, by that plus 0, 1, …; the mean counts.",
+        description="Number of runs of each trial; the mean of their values counts. They differ "
+        "in $HPCFLOW_REPEAT and, if the run's `params` have a `seed`, in the seed: it is increased "
+        "by 0, 1, ….",
         examples=[3],
     )
     retries: CountOrNone = Field(
         0,
-        description="How often a run that has failed for good is trained again, with the same "
-        "values, before its trial counts as failed.",
+        description="How often a run that has finally failed is trained again with the same values "
+        "before its trial counts as failed.",
         examples=[1],
     )
 

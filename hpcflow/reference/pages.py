@@ -160,7 +160,7 @@ _SITE_INTRO: Final = """\
 
 One file describes one cluster: `site_configs/NAME.yaml` in hpcflow, or `~/.hpcflow/sites/NAME.yaml`
 of your own. `hpcflow site detect` writes a first version on a login node, `hpcflow site check NAME`
-compares it with the live cluster. How values are written is told in
+compares it with the live cluster. For how values are written, see
 [the reference of a run's YAML](configuration.md#how-values-are-written).
 
 An editor checks the file against the [JSON Schema](schema/site.schema.json) when it begins with

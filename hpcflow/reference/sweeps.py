@@ -51,7 +51,7 @@ creates nothing; without `--dry-run` it starts.
 is `grid` or `pbt`, which end by themselves. A wrong key, type or unit is an error with its file and
 line, all of them are listed at once, and nothing is created.
 
-How values are written (words, numbers, durations, `null`) and what `--set` does is told in
+For how values are written (words, numbers, durations, `null`) and what `--set` does, see
 [the reference of a run's YAML](configuration.md#how-values-are-written). `base` is relative to the
 file in which it stands; there is no `extends` here, but the base run may have one.
 
@@ -68,7 +68,7 @@ for `{{type: tpe}}` and `{{type: asha}}`.
 _SPACE: Final = """
 ## `space`
 
-Names are those of `params` in the run's file: letters, digits and `_`. Behind each stands one of:
+Names are those of `params` in the run's file: letters, digits and `_`. The value of each is one of:
 
 {table}
 `when` names other parameters that vary, each with a value or a list of values; all must hold. The
@@ -83,7 +83,7 @@ range with steps {points:,} values, and a grid as many combinations.
 
 _WRITTEN: Final = (
     ("`optimizer: {choices: [adam, sgd]}`",
-     "one of these values; they have no order. A value is a text, a number, `true`, `false` or "
+     "one of these values, without an order. A value is a text, a number, `true`, `false` or "
      "`null`"),
     ("`dropout: {low: 0.0, high: 0.5}`", "any number from `low` to `high`, both included"),
     ("`lr: {low: 1e-5, high: 1e-1, log: true}`",
@@ -95,7 +95,7 @@ _WRITTEN: Final = (
     ("`momentum: {low: 0.5, high: 0.99, when: {optimizer: sgd}}`",
      "there only while `optimizer` is `sgd`; otherwise the trial has no such parameter"),
     ("`epochs: 20`, or `epochs: {value: 20}`",
-     "the same in all trials, over what the base run says"),
+     "the same in all trials; overrides the base run"),
 )  # fmt: skip
 
 

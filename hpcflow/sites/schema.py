@@ -105,7 +105,7 @@ class GpuDialect(str, Enum):
 
 
 class Dialect(Section):
-    """How sbatch wants to be spoken to here."""
+    """Which options of sbatch this site needs."""
 
     gpus: GpuDialect = Field(
         GpuDialect.GRES, description="`gres`, `gpus-per-node`, or `implied` where nodes come whole."
@@ -124,7 +124,7 @@ class Dialect(Section):
 
 
 class TimeLimitBin(Section):
-    """Jobs of up to so many nodes may run so long."""
+    """The longest time limit of jobs up to a number of nodes."""
 
     nodes_max: Count = Field(description="Most nodes of a job in this bin.")
     time_limit_max_min: Minutes = Field(
@@ -133,7 +133,7 @@ class TimeLimitBin(Section):
 
 
 class Partition(Section):
-    """One partition, or one partition with one QOS or constraint, as people here think of it."""
+    """One partition, or one combination of a partition with a QOS or a constraint."""
 
     slurm_partition: Word | None = Field(
         None,
@@ -256,15 +256,15 @@ class Scratch(Section):
 class Retention(Section):
     """How long checkpoints stay in the mirror.
 
-    One goes that none of the keys keeps which are given; the newest of a run never, nor one that
-    its run directory still has. Without either key all stay.
+    A checkpoint that none of the given keys keeps is removed from the mirror. The newest checkpoint
+    of a run stays, and so does one that its run directory still has. Without a key, all stay.
     """
 
     keep_last: CountOrAll = Field(
         None, description="How many of a run's newest checkpoints to keep, or `all`."
     )
     keep_for_s: Seconds | None = Field(
-        None, alias="keep_for", description="Keep those that were mirrored so long ago, or later."
+        None, alias="keep_for", description="Keep checkpoints this long after they were mirrored."
     )
 
 
