@@ -113,7 +113,7 @@ def print_json_lines(head: dict[str, Any], **lists: Iterable[object]) -> None:
         while some := list(islice(rest, _AT_ONCE)):
             echo_as_is(before + escaped(",\n".join(map(_encode, some))))
             before = ",\n"
-        echo_as_is("]")
+        echo_as_is("]" if before == "\n" else "\n]")
     echo_as_is("}\n")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from hpcflow.cli.output import FORMAT
+from hpcflow.cli.output import FORMAT, print_json_lines
 from hpcflow.reference.outputs import commands, json_option_of, output_schemas, schema_name
 from hpcflow.testing.cluster import poll
 from tests.cli.cluster import ClusterDesk
@@ -50,6 +50,20 @@ def test_a_schema_names_every_key_and_has_the_format(name: str) -> None:
     for each in [*documents, *schema.get("$defs", {}).values()]:
         assert each["additionalProperties"] is False
         assert each["description"], "say what it is in the docstring"
+
+
+def test_each_entry_of_a_long_list_is_printed_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """What JSON cannot hold, too: a path, and a number that is not finite."""
+    runs = ({"number": n, "loss": float("nan"), "folder": Path("/runs")} for n in range(1001))
+    print_json_lines({"project": "vision"}, runs=runs, trials=[])
+    said = capsys.readouterr().out
+    document = json.loads(said)
+    assert list(document) == ["format", "project", "runs", "trials"]
+    assert document["runs"][-1] == {"number": 1000, "loss": None, "folder": "/runs"}
+    first, *lines, last = said.splitlines()
+    assert first == '{"format": 1, "project": "vision", "runs": ['
+    assert [json.loads(line.rstrip(",")) for line in lines] == document["runs"]
+    assert last == '], "trials": []}'
 
 
 def test_a_key_that_was_forgotten_and_one_that_is_missing_are_found() -> None:
