@@ -27,9 +27,7 @@ from tests.benchmarks.timing import Row
 
 _JOBS: Final = 300
 _STORMS: Final = 3
-#: Room for all of them, spread over the nodes: slurmd serves 256 requests at a time, and a node whose
-#: 300 jobs end together refuses those that are sent to it meanwhile.
-_SIZE: Final = Size(nodes=4, cpus=80, gpus=4)
+_SIZE: Final = Size(nodes=4, cpus=512, gpus=4)
 #: Starting hundreds of jobs on a small machine takes its time.
 _PATIENCE_S: Final = 300
 #: Slurm's commands give up after this long: then slurmctld counts as overloaded.
