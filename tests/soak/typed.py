@@ -74,7 +74,9 @@ class Try:
         if ended.code != 0:
             self.found("ls fails for all runs", ended.text[-800:])
             return
-        shown = re.search(r"^\{\"format\".*\}$", ended.text, re.MULTILINE | re.DOTALL)  # warnings beside
+        shown = re.search(
+            r"^\{\"format\".*\}$", ended.text, re.MULTILINE | re.DOTALL
+        )  # warnings beside
         listed = {run["run_id"] for run in json.loads(shown[0])["runs"]} if shown else set()
         hurt = {self.project.touches(path) for path in self.hurt}
         touched_all = any(self.project.touches(path) is None for path in self.hurt)
