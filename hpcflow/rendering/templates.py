@@ -91,8 +91,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         self._are_safe: dict[tuple[type, str], bool] = {}
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Jinja's own answer, which depends on the class and the name; a thousand scripts ask it
-        half a million times."""
+        """Return Jinja's own answer. It depends only on the class and the name, so it is kept."""
         key = type(obj), attr
         if key not in self._are_safe:
             self._are_safe[key] = super().is_safe_attribute(obj, attr, value)

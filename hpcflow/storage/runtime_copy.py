@@ -141,8 +141,8 @@ def compiled_sum(target: Path) -> str:
     have written one.
 
     The state is the name, the inode, the size, and the time of the last change, which only the
-    kernel sets. The job script compares it: ``templates/parts/runtime.j2``. Without them, Python
-    compiles 40 files for each attempt.
+    kernel sets. The job script compares it: ``templates/parts/runtime.j2``. Without these files,
+    Python compiles the runtime again in each attempt.
 
     Raises:
         OSError: it cannot be read.

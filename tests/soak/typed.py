@@ -74,9 +74,8 @@ class Try:
         if ended.code != 0:
             self.found("ls fails for all runs", ended.text[-800:])
             return
-        shown = re.search(
-            r"^\{\"format\".*\}$", ended.text, re.MULTILINE | re.DOTALL
-        )  # warnings beside
+        # There are warnings beside it.
+        shown = re.search(r"^\{\"format\".*\}$", ended.text, re.MULTILINE | re.DOTALL)
         listed = {run["run_id"] for run in json.loads(shown[0])["runs"]} if shown else set()
         hurt = {self.project.touches(path) for path in self.hurt}
         touched_all = any(self.project.touches(path) is None for path in self.hurt)
