@@ -25,7 +25,7 @@ from hpcflow.launch.connecting import reference, resolve_site
 from hpcflow.launch.places import trust_on
 from hpcflow.launch.plan import make_plan
 from hpcflow.model.ids import job_name
-from hpcflow.model.journal import Intended, Restored, Submitted
+from hpcflow.model.journal import Intended, Submitted
 from hpcflow.model.secret import redact
 from hpcflow.schedulers.slurm.allocation import Allocation, enclosing_step, read_allocation
 from hpcflow.settings import load_settings
@@ -33,8 +33,8 @@ from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.defaults import launcher_and_ranks
 from hpcflow.sites.placement import kinds_of_nodes, partition_of_job
 from hpcflow.sites.schema import GpuDialect, Site
-from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
+from hpcflow.storage.journal import Journal, append
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.path_check import require_safe_path
 from hpcflow.storage.runs import list_runs
@@ -95,8 +95,8 @@ def prepare(
         host=socket.gethostname(),
         mirror=plan.run.mirror.url if plan.run.mirror is not None else None,
     )
-    journal.append(run_dir, intent)
-    journal.append(run_dir, Submitted(at=clock.now(), attempt=1, job_id=job_id, how="inside"))
+    append(run_dir, intent)
+    append(run_dir, Submitted(at=clock.now(), attempt=1, job_id=job_id, how="inside"))
     return attempt.script
 
 
@@ -127,14 +127,11 @@ def _script_of_former_life(home: Home, job_id: str) -> Path:
     """
     for run_dir in sorted(list_runs(home), key=_made_at, reverse=True):
         try:
-            records = journal.read(run_dir)
+            attempt = Journal(run_dir).history.submitted_inside(job_id)
         except StorageError:  # another run's: it hides none
             continue
-        for record in reversed(records):
-            if isinstance(record, Restored):
-                break  # the script may come from a store, and so may the records before this one
-            if isinstance(record, Submitted) and (record.how, record.job_id) == ("inside", job_id):
-                return run_dir.attempt(record.attempt).script
+        if attempt is not None:
+            return run_dir.attempt(attempt).script
     raise InputError(
         f"Slurm restarted job {job_id}, and the run that it made before is not to be found",
         next_action="look for it: hpcflow ls; or submit it again",

@@ -72,12 +72,10 @@ def next_text(detail: RunDetail) -> str:
     action = detail.run.next_action or ""
     if not action.startswith("stop:"):
         return action
-    from hpcflow.model.journal import Decided
-    from hpcflow.storage import journal
+    from hpcflow.storage.journal import Journal
 
     try:
-        records = journal.read(RunDir(Path(detail.run.run_dir)))
+        decided = Journal(RunDir(Path(detail.run.run_dir))).history.decided
     except StorageError:
         return action  # scratch was purged
-    decided = next((each for each in reversed(records) if isinstance(each, Decided)), None)
     return f"{action}: {decided.why}" if decided and action.endswith(decided.rule) else action

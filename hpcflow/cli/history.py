@@ -65,7 +65,7 @@ def command(run: str, as_json: bool) -> int:
     """
     from hpcflow.errors import StorageError
     from hpcflow.requeue.history import history
-    from hpcflow.storage import journal
+    from hpcflow.storage.journal import read
 
     session = Session()
     run_dir = session.run_dir(run, newest=True)
@@ -76,7 +76,7 @@ def command(run: str, as_json: bool) -> int:
     if known is None:
         raise session.ledger.damaged(f"what it has of {run_id} cannot be read")
     try:
-        records = journal.read(run_dir)
+        records = read(run_dir)
     except StorageError:
         records = []  # scratch was purged; the ledger still has the attempts
     story = history(known.attempts, records)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from hpcflow.cli.output import ErrorJson, error_json, print_json, say_error
@@ -11,7 +10,9 @@ from hpcflow.errors import HpcflowError, InputError, StorageError
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
-    from hpcflow.model.journal import Held, JournalRecord, Released
+    from hpcflow.history import RunHistory
+    from hpcflow.model.journal import Held, Released
+    from hpcflow.storage.journal import Journal
     from hpcflow.storage.layout import RunDir
     from hpcflow.storage.locks import HeldLock
 
@@ -71,8 +72,8 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
     """
     from hpcflow.launch.jobs import LOCK_WAIT_S, require_journal
     from hpcflow.model.journal import Held, Released
-    from hpcflow.storage import journal
     from hpcflow.storage.frozen import record_frozen
+    from hpcflow.storage.journal import Journal
     from hpcflow.storage.locks import submit_lock
     from hpcflow.storage.rundir import read_run, renew_params
     from hpcflow.storage.unread import mark_unread
@@ -82,16 +83,16 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
         session.refresh_run(run_dir)
     # Under the lock: a daemon that is sending it has sent it, and any other one hears of this.
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
-        records = journal.read(run_dir)
-        require_journal(run_dir, records, known_attempts=session.known_attempts(run_dir))
-        _require_effect(run_dir, records, scancel_counts=record is Held)
+        journal = Journal(run_dir)
+        require_journal(journal, known_attempts=session.known_attempts(run_dir))
+        _require_effect(run_dir.path.name, journal.history, scancel_counts=record is Held)
         mark_unread(session.settings.home, run_dir)
         if record is Held:
-            _end_standby(session, run_dir, lock)
+            _end_standby(session, journal, lock)
         else:  # the user has accepted what the run executes
             record_frozen(session.settings.home, run_dir)
             renew_params(run_dir, read_run(run_dir))
-        journal.append(run_dir, record(at=session.clock.now(), by=session.settings.user))
+        journal.append(record(at=session.clock.now(), by=session.settings.user))
 
 
 def _require_there(run_dir: RunDir) -> None:
@@ -113,9 +114,7 @@ def _require_there(run_dir: RunDir) -> None:
         )
 
 
-def _require_effect(
-    run_dir: RunDir, records: Sequence[JournalRecord], *, scancel_counts: bool
-) -> None:
+def _require_effect(run_id: str, history: RunHistory, *, scancel_counts: bool) -> None:
     """Refuse what would change nothing.
 
     Args:
@@ -124,34 +123,19 @@ def _require_effect(
     Raises:
         InputError: the run is completed, or was cancelled.
     """
-    from hpcflow.launch.submission import last_attempt
-    from hpcflow.model.requests import is_cancelled
-
-    run_id = run_dir.path.name
-    if last_attempt(list(records)).is_completed:
+    if history.last.is_completed:
         raise InputError(
             f"run {run_id} is completed, and hpcflow submits no more jobs for it",
             next_action="train it again as a new run: hpcflow run CONFIG",
         )
-    if is_cancelled(records) or (scancel_counts and _was_ended_by_hand(records)):
+    if history.is_cancelled or (scancel_counts and history.is_ended_by_hand):
         raise InputError(
             f"run {run_id} was cancelled, and hpcflow submits no more jobs for it",
             next_action=f"resubmit it: hpcflow resume {run_id}",
         )
 
 
-def _was_ended_by_hand(records: Sequence[JournalRecord]) -> bool:
-    """Whether its last job was cancelled, and nothing was sent or requested since."""
-    from hpcflow.model.journal import Ended, Intended, Released, Resumed, Submitted
-    from hpcflow.model.state import Cause
-
-    for record in reversed(records):
-        if isinstance(record, (Ended, Intended, Released, Resumed, Submitted)):
-            return isinstance(record, Ended) and record.cause is Cause.CANCELLED
-    return False
-
-
-def _end_standby(session: Session, run_dir: RunDir, lock: HeldLock) -> None:
+def _end_standby(session: Session, journal: Journal, lock: HeldLock) -> None:
     """A run that is held shall not go on by itself; the caller holds its lock.
 
     First of all the standby is kept from ever executing anything. Its job is cancelled if Slurm can
@@ -159,11 +143,9 @@ def _end_standby(session: Session, run_dir: RunDir, lock: HeldLock) -> None:
     """
     from hpcflow.launch.jobs import other_cluster
     from hpcflow.launch.standby import discard, give_up
-    from hpcflow.launch.submission import last_attempt
-    from hpcflow.storage import journal
     from hpcflow.storage.rundir import read_run
 
-    last = last_attempt(journal.read(run_dir))
+    run_dir, last = journal.run_dir, journal.history.last
     if not last.has_standby or give_up(run_dir, last) is not None:
         return
     site = read_run(run_dir).site
@@ -171,6 +153,6 @@ def _end_standby(session: Session, run_dir: RunDir, lock: HeldLock) -> None:
         scheduler = session.scheduler(site)
         if not other_cluster(session.site(site), scheduler):
             why = "the run is held"
-            discard(run_dir, scheduler=scheduler, clock=session.clock, lock=lock, why=why)
+            discard(journal, scheduler=scheduler, clock=session.clock, lock=lock, why=why)
     except HpcflowError as error:
         warn(f"{run_dir.path.name}: {error.message}; its standby leaves when it starts")

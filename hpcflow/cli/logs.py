@@ -200,10 +200,9 @@ def _last(run_dir: RunDir, numbers: list[int]) -> int:
     """The last attempt; a standby that has not begun is none yet."""
     if run_dir.attempt(numbers[-1]).events.exists():
         return numbers[-1]
-    from hpcflow.launch.submission import last_attempt  # pydantic
-    from hpcflow.storage import journal
+    from hpcflow.storage.journal import Journal  # pydantic
 
-    last = last_attempt(journal.read(run_dir))
+    last = Journal(run_dir).history.last
     return last.number if last.standby is not None and last.number in numbers else numbers[-1]
 
 

@@ -163,9 +163,10 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
 
     from hpcflow.cli.shown_run import frozen_run
     from hpcflow.errors import StorageError
+    from hpcflow.history import RunHistory
     from hpcflow.ledger.queries import PURGED_RULE
     from hpcflow.outlook.unsent import Unsent, explain_unsent, waits_for_budget
-    from hpcflow.storage import journal
+    from hpcflow.storage.journal import Journal, is_lost
     from hpcflow.storage.layout import RunDir
     from hpcflow.storage.runs import is_gone
 
@@ -175,25 +176,25 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
         return Unsent(words, None, (f"look again in a moment: hpcflow why {run_id}",))
     run_dir = RunDir(Path(detail.run.run_dir))
     try:
-        records, is_lost = journal.read(run_dir), journal.is_lost(run_dir)
-    except StorageError:
-        records, is_lost = [], False  # scratch was purged; the ledger still knows where it stands
+        history, has_lost = Journal(run_dir).history, is_lost(run_dir)
+    except StorageError:  # scratch was purged; the ledger still knows where it stands
+        history, has_lost = RunHistory(), False
     jobs = [each for each in detail.attempts if each.job_id is not None]
     running = [each for each in jobs if each.started_at and not each.ended_at]
     last = running[-1] if running else jobs[-1] if jobs else None
     if detail.attempts and detail.attempts[-1].rule == PURGED_RULE:
         last = detail.attempts[-1]  # purged before its job id was read
-    is_lost = is_lost and not is_gone(run_dir)
+    has_lost = has_lost and not is_gone(run_dir)
     no_room = None
-    if waits_for_budget(detail.run, records):
+    if waits_for_budget(detail.run, history):
         no_room = _no_room(session, run_dir, detail.run.next_action or "")
     frozen = frozen_run(detail)
     return explain_unsent(
         detail.run,
         last,
-        records,
+        history,
         session.clock.now(),
-        is_journal_lost=is_lost,
+        is_journal_lost=has_lost,
         no_room=no_room,
         has_snapshot=frozen is not None and frozen.code is not None,
     )

@@ -39,16 +39,15 @@ from hpcflow.launch.committing import Commitment, commitment_of, give_back
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import Plan
-from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, is_stillborn, last_attempt
+from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, is_stillborn
 from hpcflow.model.ids import array_name, job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
-from hpcflow.model.requests import is_held
 from hpcflow.rendering.array import common_directives, render_array
 from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings
-from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_error, write_durably
+from hpcflow.storage.journal import Journal, append
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.path_check import checked_runtime_sums
@@ -175,7 +174,7 @@ def _send(
                 reason=error.message,
                 retryable=error.retryable,
             )
-            journal.append(run_dir, said)
+            append(run_dir, said)
         raise
     return _submitted(ref.job_id, ref.cluster, plans, run_dirs, clock, how="sbatch")
 
@@ -223,7 +222,7 @@ def _submitted(
     for index, (plan, run_dir) in enumerate(zip(plans, run_dirs, strict=True)):
         task = tasks[plan.run.run_id] = f"{job_id}_{index}"
         said = Submitted(at=clock.now(), attempt=1, job_id=task, cluster=cluster, how=how)
-        journal.append(run_dir, said)
+        append(run_dir, said)
     return SentArray(job_id, tasks)
 
 
@@ -245,11 +244,9 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
     """Script and intent of one run, as for a job of its own."""
     run = plan.run
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S):
-        records = journal.read(run_dir)
-        last = last_attempt(records)
-        is_free = last.intent is None or (last.is_void and not last.is_withdrawn)
-        is_cancelled = cancel_requested(run_dir, records, user=run.user, clock=clock)
-        if not is_free or is_cancelled or is_held(records):
+        journal = Journal(run_dir)
+        is_cancelled = cancel_requested(journal, user=run.user, clock=clock)
+        if not journal.history.last.is_unsent or is_cancelled or journal.history.is_held:
             raise StorageError(
                 f"another process has submitted, held or cancelled {run.run_id} since it was "
                 "created",
@@ -274,7 +271,7 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
             mirror=run.mirror.url if run.mirror is not None else None,
             standby=run.spec.retry.standby or None,
         )
-        journal.append(run_dir, intent)
+        journal.append(intent)
     return intent
 
 

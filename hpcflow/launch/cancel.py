@@ -19,17 +19,18 @@ from hpcflow.errors import (
     SubmissionInDoubt,
     shell_word,
 )
+from hpcflow.history import LastAttempt, RunHistory
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
 from hpcflow.launch.standby import discard
-from hpcflow.model.journal import CancelRequested, JournalRecord
-from hpcflow.model.requests import cancel_signal, is_cancelled
+from hpcflow.model.journal import CancelRequested
 from hpcflow.model.state import AttemptState
 from hpcflow.runtime.notice import PRUNED
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
-from hpcflow.storage import journal
+from hpcflow.storage import journal as journals
 from hpcflow.storage.files import write_durably
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.restoring import forget_cancelled, is_restored_now, keep_cancelled
@@ -66,17 +67,17 @@ def request_cancel(
     signal = PRUNED if prune else None
     request = CancelRequested(at=clock.now(), by=settings.user, why=why, signal=signal)
     try:
-        has_journal = not is_gone(run_dir) and not journal.is_lost(run_dir)
+        has_journal = not is_gone(run_dir) and not journals.is_lost(run_dir)
         if not has_journal or is_restored_now(settings.home, run_id):
             keep_cancelled(settings.home, run_id)
         if has_journal:
-            journal.append(run_dir, request)
+            journals.append(run_dir, request)
     except StorageError as error:
         what = "the run is not recorded as cancelled, and a daemon may resubmit it"
         raise _unwritten(what, error, run_id) from error
     try:
         if not is_gone(run_dir):
-            write_durably(run_dir.cancel, cancel_signal([request]))
+            write_durably(run_dir.cancel, RunHistory.of([request]).cancel_signal)
     except StorageError as error:
         what = "the run is recorded as cancelled, but a job that starts later will not see it"
         raise _unwritten(what, error, run_id) from error
@@ -93,18 +94,17 @@ def record_kept(home: Home, run_dir: RunDir, *, user: str, clock: Clock) -> None
             written.
     """
     run_id = run_dir.path.name
-    if not is_kept(home, run_id) or is_gone(run_dir) or journal.is_lost(run_dir):
+    if not is_kept(home, run_id) or is_gone(run_dir) or journals.is_lost(run_dir):
         return
     with submit_lock(run_dir, wait_s=0):
         if not is_kept(home, run_id):
             return  # `hpcflow resume` has taken it back
         mark_unread(home, run_dir)
-        records = journal.read(run_dir)
-        if not is_cancelled(records):
-            records.append(CancelRequested(at=clock.now(), by=user))
-            journal.append(run_dir, records[-1])
+        journal = Journal(run_dir)
+        if not journal.history.is_cancelled:
+            journal.append(CancelRequested(at=clock.now(), by=user))
         if not run_dir.cancel.exists():
-            write_durably(run_dir.cancel, cancel_signal(records))
+            write_durably(run_dir.cancel, journal.history.cancel_signal)
         forget_cancelled(home, run_id)
 
 
@@ -125,26 +125,27 @@ def end_jobs(
         StorageError: the run's files cannot be read or written. In this case, and if a submission
             is in doubt, the jobs that the queue shows are cancelled; ``details["job_id"]`` is one.
     """
-    records: list[JournalRecord] = []
+    history = RunHistory()
     failed: HpcflowError | None = None
+    journal = Journal(run_dir)
     if not is_gone(run_dir):
         try:
             with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
-                submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-                _require_cluster(run_dir, scheduler, _cluster_of(journal.read(run_dir)))
+                submission.settle(journal, scheduler=scheduler, clock=clock, lock=lock)
+                _require_cluster(run_dir, scheduler, _cluster_of(journal.history.last))
                 # First, because it starts when the running job ends.
                 why = "the run was cancelled"
                 # The job sees the request, or is found by its name.
                 with suppress(SubmissionInDoubt):
-                    discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
+                    discard(journal, scheduler=scheduler, clock=clock, lock=lock, why=why)
         except (StorageError, SubmissionInDoubt) as error:
             failed = error
         with suppress(StorageError):
-            records = journal.read(run_dir)
-        cluster = _cluster_of(records)
+            history = journal.history
+        cluster = _cluster_of(history.last)
     _require_cluster(run_dir, scheduler, cluster)
     try:
-        alive = alive_jobs(run_dir.path.name, scheduler, records)
+        alive = alive_jobs(run_dir.path.name, scheduler, history)
         if alive:
             scheduler.cancel(alive)
     except SchedulerUnavailable as error:
@@ -162,7 +163,7 @@ def end_jobs(
 
 
 def complete(
-    run_dir: RunDir,
+    journal: Journal,
     queue: Sequence[JobInfo],
     *,
     before: Callable[[], None],
@@ -181,11 +182,11 @@ def complete(
         SchedulerError: Slurm refused the request.
         StorageError: the run's files cannot be read or written.
     """
-    records = journal.read(run_dir)
+    run_dir, history = journal.run_dir, journal.history
     if not run_dir.cancel.exists():
-        write_durably(run_dir.cancel, cancel_signal(records))
+        write_durably(run_dir.cancel, history.cancel_signal)
     left = [job for job in queue if job.state is not AttemptState.COMPLETING]
-    alive = alive_jobs(run_dir.path.name, scheduler, records, queue=left)
+    alive = alive_jobs(journal.run_id, scheduler, history, queue=left)
     if alive:
         before()
         scheduler.cancel(alive)
@@ -211,9 +212,8 @@ def _unwritten(what: str, error: StorageError, run_id: str) -> StorageError:
     return said
 
 
-def _cluster_of(records: list[JournalRecord]) -> str | None:
+def _cluster_of(last: LastAttempt) -> str | None:
     """Return the cluster of the run's pending or running jobs; None without such jobs."""
-    last = submission.last_attempt(records)
     is_out = last.is_live or last.is_open or last.has_standby
     return last.intent.cluster if last.intent is not None and is_out else None
 

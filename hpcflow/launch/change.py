@@ -30,9 +30,9 @@ from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.files import write_durably
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.path_check import checked_runtime_sums
 from hpcflow.storage.rundir import frozen_files
@@ -172,7 +172,7 @@ def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust)
     return wanted.model_copy(update={"results": [*run.results, result]})
 
 
-def freeze_anew(run_dir: RunDir, change: Change, record: Changed) -> None:
+def freeze_anew(journal: Journal, change: Change, record: Changed) -> None:
     """Write ``change`` over what was frozen, and say so; the caller holds the run's submit lock.
 
     In this order: a process that reads the record reads ``run.json`` again.
@@ -180,8 +180,9 @@ def freeze_anew(run_dir: RunDir, change: Change, record: Changed) -> None:
     Raises:
         StorageError: it could not be written.
     """
+    run_dir = journal.run_dir
     if change.diff is not None:
         write_durably(run_dir.code / DIFF_FILE, change.diff)
     for name, data in frozen_files(change.run).items():
         write_durably(run_dir.path / name, data)
-    journal.append(run_dir, record, begins=True)
+    journal.append(record, begins=True)

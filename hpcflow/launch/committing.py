@@ -19,14 +19,13 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, StorageError, words_for
 from hpcflow.launch.limited import scopes_of_run
 from hpcflow.launch.price import amounts_of
-from hpcflow.model.from_store import own_bills
-from hpcflow.model.journal import Accounted, Submitted
+from hpcflow.model.journal import Accounted
 from hpcflow.model.run import Run
 from hpcflow.model.state import BILL_TRIES
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.journal import Journal
+from hpcflow.storage.layout import Home
 from hpcflow.storage.rundir import read_run
 
 _log = logging.getLogger(__name__)
@@ -39,28 +38,28 @@ class Commitment:
     folder: BudgetFolder
     pledge: Pledge
 
-    def make(self, run_dir: RunDir, clock: Clock) -> None:
+    def make(self, journal: Journal, clock: Clock) -> None:
         """Commit it.
 
         Raises:
             BudgetError: a hard budget has no room.
             StorageError: a budget cannot be read or written.
         """
-        earlier = partial(earlier_lines, self.pledge, run_dir, clock.now())
+        earlier = partial(earlier_lines, self.pledge, journal, clock.now())
         commit(self.folder, [self.pledge], clock, earlier=earlier)
 
-    def require_room(self, clock: Clock, run_dir: RunDir | None = None) -> None:
+    def require_room(self, clock: Clock, journal: Journal | None = None) -> None:
         """Refuse as :meth:`make` would at this moment; nothing is written.
 
         Args:
-            run_dir: None of a run that is still to be made.
+            journal: that of the run; None if the run does not exist yet.
 
         Raises:
             BudgetError: a hard budget has no room.
             StorageError: a budget cannot be read.
         """
         now = clock.now()
-        earlier = tuple if run_dir is None else partial(earlier_lines, self.pledge, run_dir, now)
+        earlier = tuple if journal is None else partial(earlier_lines, self.pledge, journal, now)
         no_room = no_room_for(self.folder, self.pledge, now, earlier=earlier)
         if no_room is not None:
             raise no_room.as_error()
@@ -150,16 +149,15 @@ def settlement_of(record: Accounted, run: Run) -> Settlement:
     )
 
 
-def earlier_lines(pledge: Pledge, run_dir: RunDir, now: datetime) -> list[str]:
+def earlier_lines(pledge: Pledge, journal: Journal, now: datetime) -> list[str]:
     """The attempts before, each by its bill; those without one yet, by all that they may take.
 
     Raises:
         StorageError: the run's files cannot be read.
     """
-    records, run = journal.read(run_dir), read_run(run_dir)
-    bills = {each.attempt: each for each in own_bills(records)}
-    sent = {each.attempt for each in records if isinstance(each, Submitted)}
-    unbilled = sorted(sent - bills.keys() - {pledge.attempt})
+    history, run = journal.history, read_run(journal.run_dir)
+    bills = {each.attempt: each for each in history.own_bills}
+    unbilled = sorted(history.submitted_attempts - bills.keys() - {pledge.attempt})
     return [
         *(settlement_of(each, run).to_line() for each in bills.values()),
         *(replace(pledge, attempt=number).to_line(now) for number in unbilled),

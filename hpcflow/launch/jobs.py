@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from hpcflow.errors import InputError, StorageError, Where
-from hpcflow.launch.submission import last_attempt
-from hpcflow.model.from_store import is_own_word
+from hpcflow.history import RunHistory
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import JournalRecord, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 
 #: sbatch gives up after about two minutes; a process that holds the lock longer is in trouble.
@@ -47,13 +45,7 @@ def require_cluster(site: Site, scheduler: Scheduler) -> None:
         )
 
 
-def require_journal(
-    run_dir: RunDir,
-    records: Sequence[JournalRecord],
-    *,
-    known_attempts: int = 0,
-    begins: bool = False,
-) -> None:
+def require_journal(journal: Journal, *, known_attempts: int = 0, begins: bool = False) -> None:
     """Refuse to go on without the journal: nobody knows then what became of the jobs.
 
     Args:
@@ -63,15 +55,16 @@ def require_journal(
     Raises:
         StorageError: the journal has no attempt, and there was one; or it is missing.
     """
-    if last_attempt(list(records)).number == 0 and (known_attempts or _has_executed(run_dir)):
+    run_dir = journal.run_dir
+    if journal.history.last.number == 0 and (known_attempts or _has_executed(run_dir)):
         raise StorageError(
-            f"the journal of run {run_dir.path.name} is gone, and with it what became of its jobs",
+            f"the journal of run {journal.run_id} is gone, and with it what became of its jobs",
             next_action="scratch may have been purged; if the run was mirrored: hpcflow restore "
-            f"{run_dir.path.name}; else start a new run: hpcflow run CONFIG. "
+            f"{journal.run_id}; else start a new run: hpcflow run CONFIG. "
             f"What is left of this one is in {run_dir.path}",
         )
     if not begins:
-        journal.require(run_dir)
+        journal.require()
 
 
 def _has_executed(run_dir: RunDir) -> bool:
@@ -83,7 +76,7 @@ def _has_executed(run_dir: RunDir) -> bool:
 def alive_jobs(
     run_id: str,
     scheduler: Scheduler,
-    records: Sequence[JournalRecord] = (),
+    history: RunHistory,
     *,
     queue: Sequence[JobInfo] | None = None,
 ) -> list[str]:
@@ -95,29 +88,18 @@ def alive_jobs(
     No id counts that came from a store: a user who may write there would choose which job is ended.
 
     Args:
-        records: the run's journal.
+        history: empty if the journal cannot be read.
         queue: what the scheduler said a moment ago, if it need not be asked.
     """
-    last = last_attempt(list(records))
-    seen = [
-        record.submitted_at
-        for record in records
-        if isinstance(record, Observed) and record.attempt == last.number
-    ]
-    sent = [
-        record.at
-        for record in records
-        if isinstance(record, Submitted)
-        and record.attempt == last.number
-        and record.how == "sbatch"
-    ]
-
-    is_own = is_own_word(records, last.number)
+    last = history.last
+    attempt = history.attempt(last.number)
+    seen = [each.submitted_at for each in attempt.observed]
+    sent = [each.at for each in attempt.submissions if each.how == "sbatch"]
 
     def is_of_run(job: JobInfo) -> bool:
         if (named := parse_job_name(job.job_name)) is not None:
             return named[0] == run_id
-        if last.intent is None or job.job_id != last.job_id or not is_own:
+        if last.intent is None or job.job_id != last.job_id or not attempt.is_own:
             return False
         if job.restarts or job.is_held_for_its_exit:
             return True
@@ -135,7 +117,7 @@ def alive_jobs(
 
 
 def cancel_held_jobs(
-    run_id: str, scheduler: Scheduler, records: Sequence[JournalRecord], queue: Sequence[JobInfo]
+    run_id: str, scheduler: Scheduler, history: RunHistory, queue: Sequence[JobInfo]
 ) -> list[JobInfo]:
     """Cancel the run's jobs that Slurm holds for their exit code; return the other jobs.
 
@@ -145,7 +127,7 @@ def cancel_held_jobs(
         SchedulerError: Slurm did not cancel them.
     """
     held = [job for job in queue if job.is_held_for_its_exit]
-    own = alive_jobs(run_id, scheduler, records, queue=held) if held else []
+    own = alive_jobs(run_id, scheduler, history, queue=held) if held else []
     if own:
         scheduler.cancel(own)
     return [job for job in queue if job.job_id not in own]

@@ -15,7 +15,7 @@ from hpcflow.launch.places import template_dirs, trust_on
 from hpcflow.launch.restarts import adopt_claimed
 from hpcflow.launch.run import Launched
 from hpcflow.launch.start_conditions import start_conditions
-from hpcflow.model.journal import JournalRecord, Submitted
+from hpcflow.model.journal import Changed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.rendering.context import Standby
 from hpcflow.rendering.integrity import make_integrity_check
@@ -26,7 +26,7 @@ from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.frozen import record_frozen_first
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.locks import HeldLock
 from hpcflow.storage.path_check import checked_runtime_sums
 from hpcflow.storage.rundir import renew_params
@@ -36,9 +36,9 @@ class NextAttempt:
     """Everything that is sent, built and not sent yet.
 
     Args:
-        records: the journal.
         avoid: nodes to keep away from, if Slurm takes it so.
         is_standby: the last attempt runs, and this is to wait for its end.
+        changed: a change that is journaled before it is sent.
 
     Raises:
         SpecError: the run does not fit its site any more.
@@ -51,8 +51,7 @@ class NextAttempt:
     def __init__(
         self,
         run: Run,
-        run_dir: RunDir,
-        records: list[JournalRecord],
+        journal: Journal,
         *,
         settings: Settings,
         site: Site,
@@ -60,13 +59,16 @@ class NextAttempt:
         mem_mb: int | None = None,
         avoid: Sequence[str] = (),
         is_standby: bool = False,
+        changed: Changed | None = None,
     ) -> None:
-        self._run, self._run_dir, self._settings, self._site = run, run_dir, settings, site
-        self._last = last = submission.last_attempt(records)
+        self._run, self._journal, self._settings, self._site = run, journal, settings, site
+        self._run_dir = run_dir = journal.run_dir
+        history = journal.history if changed is None else journal.history.plus(changed)
+        last = history.last
         self._number = last.next_number
         self._placement = next_placement(run, site, mem_mb)
         self._resume_from = newest_complete(run_dir) or run.begins_from
-        self._start_conditions = start_conditions(run_dir, records)
+        self._start_conditions = start_conditions(run_dir, history)
         self._avoid = tuple(avoid)
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
         self._mtbf_s = mtbf_of(run, settings, clock.now())
@@ -84,7 +86,7 @@ class NextAttempt:
             BudgetError: a hard budget has no room.
             StorageError: a budget cannot be read.
         """
-        self._commitment(clock).require_room(clock, self._run_dir)
+        self._commitment(clock).require_room(clock, self._journal)
 
     def _commitment(self, clock: Clock) -> Commitment:
         return commitment_of(
@@ -109,7 +111,7 @@ class NextAttempt:
         """
         claimed = None
         if self._standby is None:
-            claimed = adopt_claimed(self._run_dir, self._last, clock)
+            claimed = adopt_claimed(self._journal, clock)
         renew_params(self._run_dir, self._run)
         submitted = claimed or self._send_somehow(scheduler, clock, lock)
         keep_compiled(self._settings.home.compiled_templates)
@@ -158,7 +160,7 @@ class NextAttempt:
     ) -> Submitted:
         return submission.send(
             self._run,
-            self._run_dir,
+            self._journal,
             self._number,
             script,
             scheduler=scheduler,

@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hpcflow.clock import Clock
-from hpcflow.launch import submission
-from hpcflow.launch.submission import LastAttempt, read_claim
+from hpcflow.history import LastAttempt
+from hpcflow.launch.submission import read_claim
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Ended, JournalRecord, Submitted
-from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 
 #: Attempt number, and how often its job had been restarted by then -> how that life ended.
@@ -71,9 +70,7 @@ def claims_after(run_dir: RunDir, number: int, job_id: str) -> int:
     return count
 
 
-def adopt_restarted(
-    run_dir: RunDir, records: Sequence[JournalRecord], queue: Sequence[JobInfo], clock: Clock
-) -> Submitted | None:
+def adopt_restarted(journal: Journal, queue: Sequence[JobInfo], clock: Clock) -> Submitted | None:
     """Take a job of an attempt that had ended, and lives again, for the next attempt; journaled.
 
     The caller holds the run's submit lock.
@@ -82,8 +79,9 @@ def adopt_restarted(
         None where there is no such job, or the run has no use for it: it is completed, or shall
         stop, or the next attempt is another's. Such a job leaves by itself when it starts.
     """
-    last = submission.last_attempt(list(records))
-    if last.cause in (None, Cause.COMPLETED) or is_cancelled(records) or last.job_id is None:
+    run_dir, history = journal.run_dir, journal.history
+    last = history.last
+    if last.cause in (None, Cause.COMPLETED) or history.is_cancelled or last.job_id is None:
         return None
     restarts = max(
         (
@@ -108,20 +106,21 @@ def adopt_restarted(
         )
         return [ended]
 
-    return _append(run_dir, follow(last, restarts, end, clock))
+    return _append(journal, follow(last, restarts, end, clock))
 
 
-def adopt_claimed(run_dir: RunDir, last: LastAttempt, clock: Clock) -> Submitted | None:
+def adopt_claimed(journal: Journal, clock: Clock) -> Submitted | None:
     """The job that has claimed the attempt which is next to be sent, journaled as its job.
 
     It is one of a former attempt that was restarted while nobody looked; whether it still runs is
     for the next look to say. The caller holds the run's submit lock.
     """
+    last = journal.history.last
     number = last.next_number
-    holder = read_claim(run_dir, number)
+    holder = read_claim(journal.run_dir, number)
     if holder is None or last.intent is None:
         return None
-    return _append(run_dir, _begun(last, number, holder, last.restarts + 1, clock))
+    return _append(journal, _begun(last, number, holder, last.restarts + 1, clock))
 
 
 def _begun(
@@ -144,8 +143,8 @@ def _begun(
     return [intent, submitted]
 
 
-def _append(run_dir: RunDir, records: list[JournalRecord]) -> Submitted:
-    journal.append_all(run_dir, records)
+def _append(journal: Journal, records: list[JournalRecord]) -> Submitted:
+    journal.append(*records)
     last = records[-1]
     assert isinstance(last, Submitted)
     return last

@@ -12,13 +12,11 @@ from hpcflow.launch.jobs import alive_jobs, cancel_held_jobs, require_journal
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.standby import go_on_with_standby, judges_by_itself, without_standby
 from hpcflow.launch.standby_share import give_back_standby
-from hpcflow.model.journal import Ended, JournalRecord, Submitted
 from hpcflow.model.run import Run
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.locks import HeldLock
 
 # What renders takes long to import, and most rounds send nothing.
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def resubmit(
-    run_dir: RunDir,
+    journal: Journal,
     run: Run,
     *,
     after: int,
@@ -62,28 +60,28 @@ def resubmit(
         StorageError: its journal is gone, and with it what became of its jobs.
         SchedulerError: it could not be sent; journaled, and to be tried later.
     """
-    found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-    records = journal.read(run_dir)
-    require_journal(run_dir, records, known_attempts=after)
-    if found is not None or not _is_over(records, after):
+    found = submission.settle(journal, scheduler=scheduler, clock=clock, lock=lock)
+    require_journal(journal, known_attempts=after)
+    before = journal.history
+    if found is not None or not before.is_over_after(after):
         return None
-    if cancel_requested(run_dir, records, user=settings.user, clock=clock):
+    if cancel_requested(journal, user=settings.user, clock=clock):
         return None
-    before = submission.last_attempt(records)
-    if judges_by_itself(run_dir, before, queue, clock.now()):
+    run_dir = journal.run_dir
+    if judges_by_itself(run_dir, before.last, queue, clock.now()):
         return None
     waited = go_on_with_standby(
-        run_dir, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
+        journal, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
     )
-    give_back_standby(run, before, run_dir, site=site, home=settings.home, clock=clock)
+    give_back_standby(run, before.last, journal, site=site, home=settings.home, clock=clock)
     if waited is not None:
         from hpcflow.launch.run import Launched
 
         return Launched(run.run_id, waited.attempt, waited.job_id, run_dir.path, run.site)
-    queue, records = without_standby(records, queue), journal.read(run_dir)
-    queue = cancel_held_jobs(run.run_id, scheduler, records, queue)
-    if alive_jobs(run.run_id, scheduler, records, queue=queue):
-        adopt_restarted(run_dir, records, queue, clock)
+    queue, history = without_standby(before, queue), journal.history
+    queue = cancel_held_jobs(run.run_id, scheduler, history, queue)
+    if alive_jobs(run.run_id, scheduler, history, queue=queue):
+        adopt_restarted(journal, queue, clock)
         return None
     if not has_room:
         return None
@@ -91,8 +89,7 @@ def resubmit(
 
     attempt = NextAttempt(
         run,
-        run_dir,
-        records,
+        journal,
         settings=settings,
         site=site,
         clock=clock,
@@ -100,13 +97,3 @@ def resubmit(
         avoid=avoid,
     )
     return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
-
-
-def _is_over(records: list[JournalRecord], after: int) -> bool:
-    """Whether ``after`` is the last attempt that became a job, and has ended."""
-    jobs = [record.attempt for record in records if isinstance(record, Submitted)]
-    if max(jobs, default=0) != after:
-        return False
-    return after == 0 or any(
-        isinstance(record, Ended) and record.attempt == after for record in records
-    )

@@ -26,17 +26,15 @@ from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
 from hpcflow.launch.standby import discard, go_on_with_standby, without_standby
 from hpcflow.launch.standby_share import give_back_standby, require_room_instead
-from hpcflow.model.from_store import own_mem_mb
 from hpcflow.model.journal import Changed, Resumed, Submitted
-from hpcflow.model.requests import is_cancelled
 from hpcflow.model.run import Run
 from hpcflow.model.spec import as_config
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.frozen import record_frozen
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.restoring import forget_cancelled
@@ -82,15 +80,16 @@ def resume(
     change = changed(run, overrides, site=site, settings=settings) if overrides else Change(run)
     wanted = change.run
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
-        found = submission.settle(run_dir, scheduler=scheduler, clock=clock, lock=lock)
+        journal = Journal(run_dir)
+        found = submission.settle(journal, scheduler=scheduler, clock=clock, lock=lock)
         if found is not None:
             is_marked = run_dir.cancel.exists() or is_kept(settings.home, run.run_id)
-            if is_marked or is_cancelled(journal.read(run_dir)):
-                _go_on(run_dir, settings, clock)
+            if is_marked or journal.history.is_cancelled:
+                _go_on(journal, settings, clock)
             return _launched(run, run_dir, found)
-        records = journal.read(run_dir)
-        last = submission.last_attempt(records)
-        require_journal(run_dir, records, known_attempts=known_attempts, begins=True)
+        require_journal(journal, known_attempts=known_attempts, begins=True)
+        before = journal.history
+        last = before.last
         if last.is_live:
             raise InputError(
                 f"run {run.run_id} is still pending or running in Slurm as job {last.job_id}",
@@ -106,28 +105,26 @@ def resume(
             warn(message)
         _check_on_login_node(wanted, site, settings, clock, warn)
         queue = scheduler.queue()
-        mem_mb = own_mem_mb(records, last.intent)
+        mem_mb = before.own_mem_mb
         home = settings.home
         if is_changed:  # what waits asks for what the run asked for before
             is_same = wanted.spec.resources.mem_mb == run.spec.resources.mem_mb
             mem_mb = mem_mb if is_same else None
-            require_room_instead(
-                wanted, last, run_dir, mem_mb=mem_mb, site=site, home=home, clock=clock
-            )
+            require_room_instead(wanted, journal, mem_mb=mem_mb, site=site, home=home, clock=clock)
             why = "what the run asks for was changed"
-            waited = discard(run_dir, scheduler=scheduler, clock=clock, lock=lock, why=why)
+            waited = discard(journal, scheduler=scheduler, clock=clock, lock=lock, why=why)
         else:
             waited = go_on_with_standby(
-                run_dir, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
+                journal, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
             )
-        give_back_standby(run, last, run_dir, site=site, home=home, clock=clock)
+        give_back_standby(run, last, journal, site=site, home=home, clock=clock)
         if waited is not None:
-            _go_on(run_dir, settings, clock)
+            _go_on(journal, settings, clock)
             return _launched(run, run_dir, waited)
-        queue, records = without_standby(records, queue), journal.read(run_dir)
-        queue = cancel_held_jobs(run.run_id, scheduler, records, queue)
-        if strays := alive_jobs(run.run_id, scheduler, records, queue=queue):
-            restarted = adopt_restarted(run_dir, records, queue, clock)
+        queue, history = without_standby(before, queue), journal.history
+        queue = cancel_held_jobs(run.run_id, scheduler, history, queue)
+        if strays := alive_jobs(run.run_id, scheduler, history, queue=queue):
+            restarted = adopt_restarted(journal, queue, clock)
             if restarted is not None:
                 return _launched(run, run_dir, restarted)
             raise InputError(
@@ -139,8 +136,8 @@ def resume(
         )
         attempt = NextAttempt(
             wanted,
-            run_dir,
-            [*records, record] if is_changed else records,
+            journal,
+            changed=record if is_changed else None,
             settings=settings,
             site=site,
             clock=clock,
@@ -150,8 +147,8 @@ def resume(
         attempt.require_room(clock)  # before anything is changed
         if is_changed:
             mark_unread(settings.home, run_dir)
-            freeze_anew(run_dir, change, record)
-        _go_on(run_dir, settings, clock)
+            freeze_anew(journal, change, record)
+        _go_on(journal, settings, clock)
         return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
 
 
@@ -174,17 +171,18 @@ def _launched(run: Run, run_dir: RunDir, job: Submitted) -> Launched:
     return Launched(run.run_id, job.attempt, job.job_id, run_dir.path, run.site)
 
 
-def _go_on(run_dir: RunDir, settings: Settings, clock: Clock) -> None:
+def _go_on(journal: Journal, settings: Settings, clock: Clock) -> None:
     """Record that the run continues, and withdraw a cancel request.
 
     The file ``cancel``, and a request that the home stores, are removed first. With the record
     alone, the run would be submitted again and again, and each of its jobs would exit at once.
     """
+    run_dir = journal.run_dir
     mark_unread(settings.home, run_dir)
-    forget_cancelled(settings.home, run_dir.path.name)
+    forget_cancelled(settings.home, journal.run_id)
     record_frozen(settings.home, run_dir)  # the user has accepted what the run executes
     try:
         run_dir.cancel.unlink(missing_ok=True)
     except OSError as error:
         raise storage_error("remove", run_dir.cancel, error) from error
-    journal.append(run_dir, Resumed(at=clock.now(), by=settings.user), begins=True)
+    journal.append(Resumed(at=clock.now(), by=settings.user), begins=True)

@@ -34,7 +34,7 @@ from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings, load_settings
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import discard_run, require_room
@@ -184,7 +184,8 @@ def _send_first(
     plan: Plan, run_dir: RunDir, settings: Settings, scheduler: Scheduler, clock: Clock
 ) -> Submitted:
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
-        if submission.last_attempt(journal.read(run_dir)).intent is not None:
+        journal = Journal(run_dir)
+        if journal.history.last.intent is not None:
             raise StorageError(
                 f"another process has submitted {plan.run.run_id} since it was created",
                 next_action=f"look: hpcflow show {plan.run.run_id}",
@@ -192,7 +193,7 @@ def _send_first(
         try:
             return submission.send(
                 plan.run,
-                run_dir,
+                journal,
                 1,
                 plan.script,
                 scheduler=scheduler,
@@ -203,7 +204,7 @@ def _send_first(
                 commitment=_commitment(plan, settings, clock),
             )
         except StorageError as error:
-            if submission.last_attempt(journal.read(run_dir)).intent is not None:
+            if journal.history.last.intent is not None:
                 raise
             # Scratch is full, and nothing was intended yet.
             raise ScratchError(error.message, next_action=error.next_action) from error

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
+from hpcflow.history import LastAttempt, RunHistory
 from hpcflow.launch import submission
 from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import require_journal
-from hpcflow.launch.submission import LastAttempt, read_claim
-from hpcflow.model.from_store import own_mem_mb
+from hpcflow.launch.submission import read_claim
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import JournalRecord, Standby, Submitted, Withdrawn
+from hpcflow.model.journal import Standby, Submitted, Withdrawn
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock
 
@@ -49,7 +49,7 @@ _JUDGES_WITHIN: Final = timedelta(minutes=3)
 
 
 def send_standby(
-    run_dir: RunDir,
+    journal: Journal,
     run: Run,
     *,
     after: int,
@@ -71,26 +71,24 @@ def send_standby(
         StorageError: its journal is gone.
         SchedulerError: it could not be sent; journaled, and to be tried later.
     """
-    submission.settle_standby(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-    records = journal.read(run_dir)
-    require_journal(run_dir, records, known_attempts=after)
-    last = submission.last_attempt(records)
+    submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
+    require_journal(journal, known_attempts=after)
+    last = journal.history.last
     if last.number != after or not last.is_live or last.has_standby:
         return None
-    if cancel_requested(run_dir, records, user=settings.user, clock=clock):
+    if cancel_requested(journal, user=settings.user, clock=clock):
         return None
-    if run_dir.attempt(last.next_number).claim.exists():
+    if journal.run_dir.attempt(last.next_number).claim.exists():
         return None  # Slurm has restarted the job, and it goes on by itself
     from hpcflow.launch.next_attempt import NextAttempt
 
     attempt = NextAttempt(
         run,
-        run_dir,
-        records,
+        journal,
         settings=settings,
         site=site,
         clock=clock,
-        mem_mb=own_mem_mb(records, last.intent),
+        mem_mb=journal.history.own_mem_mb,
         avoid=avoid,
         is_standby=True,
     )
@@ -98,7 +96,7 @@ def send_standby(
 
 
 def go_on_with_standby(
-    run_dir: RunDir,
+    journal: Journal,
     *,
     scheduler: Scheduler,
     clock: Clock,
@@ -121,18 +119,18 @@ def go_on_with_standby(
     Raises:
         SchedulerError: Slurm could not be asked what became of it, or not to end it.
     """
-    submission.settle_standby(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-    last = submission.last_attempt(journal.read(run_dir))
+    submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
+    last = journal.history.last
     standby = last.standby
     if standby is None or standby.intent is None or not last.has_standby:
         return None
-    if (holder := read_claim(run_dir, standby.number)) is not None:
-        return adopt(run_dir, last, holder, clock)
-    is_sealed = run_dir.attempt(standby.number).claim.exists()
+    if (holder := read_claim(journal.run_dir, standby.number)) is not None:
+        return adopt(journal, holder, clock)
+    is_sealed = journal.run_dir.attempt(standby.number).claim.exists()
     if not is_sealed and _waits(standby, queue) and standby.intent.mem_mb == mem_mb:
-        return adopt(run_dir, last, standby.job_id or "", clock)
+        return adopt(journal, standby.job_id or "", clock)
     why = "it is not what is wanted now"
-    return discard(run_dir, queue, scheduler=scheduler, clock=clock, lock=lock, why=why)
+    return discard(journal, queue, scheduler=scheduler, clock=clock, lock=lock, why=why)
 
 
 def judges_by_itself(
@@ -153,8 +151,9 @@ def judges_by_itself(
     )
 
 
-def adopt(run_dir: RunDir, last: LastAttempt, job_id: str, clock: Clock) -> Submitted:
+def adopt(journal: Journal, job_id: str, clock: Clock) -> Submitted:
     """Journal that the standby, as this job, is the next attempt; the caller holds the lock."""
+    last = journal.history.last
     assert last.standby is not None
     assert last.standby.intent is not None
     here = socket.gethostname()
@@ -166,12 +165,12 @@ def adopt(run_dir: RunDir, last: LastAttempt, job_id: str, clock: Clock) -> Subm
         cluster=intent.cluster,
         how="standby",
     )
-    journal.append_all(run_dir, [intent, submitted])
+    journal.append(intent, submitted)
     return submitted
 
 
 def discard(
-    run_dir: RunDir,
+    journal: Journal,
     queue: Sequence[JobInfo] | None = None,
     *,
     scheduler: Scheduler,
@@ -192,19 +191,19 @@ def discard(
         SchedulerError: the job could not be cancelled. It leaves when it starts; and as long as
             that is not journaled, the next one who comes this way tries again.
     """
-    last = submission.last_attempt(journal.read(run_dir))
+    last = journal.history.last
     if not last.has_standby:
         return None
-    if (holder := give_up(run_dir, last)) is not None:
-        return adopt(run_dir, last, holder, clock)
-    submission.settle_standby(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-    last = submission.last_attempt(journal.read(run_dir))
+    if (holder := give_up(journal.run_dir, last)) is not None:
+        return adopt(journal, holder, clock)
+    submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
+    last = journal.history.last
     if last.standby is not None and last.has_standby:
         if last.standby.job_id is not None:
             shown = scheduler.queue() if queue is None else queue
-            attempt = (run_dir.path.name, last.standby.number)
+            attempt = (journal.run_id, last.standby.number)
             end_jobs({last.standby.job_id: attempt}, shown, scheduler)
-        write_off(run_dir, last, clock, why)
+        write_off(journal, clock, why)
     return None
 
 
@@ -264,15 +263,16 @@ def give_up(run_dir: RunDir, last: LastAttempt) -> str | None:
     return submission.seal(run_dir, last.standby.intent)
 
 
-def write_off(run_dir: RunDir, last: LastAttempt, clock: Clock, why: str) -> None:
+def write_off(journal: Journal, clock: Clock, why: str) -> None:
     """Journal that the standby, which was given up, is gone from the queue."""
-    assert last.standby is not None
-    gone = Withdrawn(at=clock.now(), attempt=last.standby.number, reason=why)
-    journal.append(run_dir, Standby(at=gone.at, says=gone))
+    standby = journal.history.last.standby
+    assert standby is not None
+    gone = Withdrawn(at=clock.now(), attempt=standby.number, reason=why)
+    journal.append(Standby(at=gone.at, says=gone))
 
 
 def follow_standby(
-    run_dir: RunDir,
+    journal: Journal,
     queue: Sequence[JobInfo],
     *,
     scheduler: Scheduler,
@@ -287,24 +287,25 @@ def follow_standby(
         SubmissionInDoubt: it has left, and its number could not be closed.
         SchedulerError: it could not be cancelled.
     """
-    last = submission.last_attempt(journal.read(run_dir))
+    last = journal.history.last
     standby = last.standby
     if standby is None or standby.intent is None or not last.has_standby:
         return False
-    if (holder := read_claim(run_dir, standby.number)) is not None:
-        adopt(run_dir, last, holder, clock)
+    if (holder := read_claim(journal.run_dir, standby.number)) is not None:
+        adopt(journal, holder, clock)
         return True
     is_elsewhere = submission.another_cluster(standby.intent, scheduler) is not None
     if standby.is_open or is_elsewhere or is_in_queue(standby, queue):
         return False
     why = "it left without executing anything"
-    discard(run_dir, queue, scheduler=scheduler, clock=clock, lock=lock, why=why)
+    discard(journal, queue, scheduler=scheduler, clock=clock, lock=lock, why=why)
     return True
 
 
-def without_standby(records: Sequence[JournalRecord], queue: Sequence[JobInfo]) -> list[JobInfo]:
-    """``queue`` without the job of the standby of which ``records`` tell: it was given up since."""
-    standby = submission.last_attempt(list(records)).standby
+def without_standby(history: RunHistory, queue: Sequence[JobInfo]) -> list[JobInfo]:
+    """Return ``queue`` without the job of the standby that ``history`` has: it was given up
+    since."""
+    standby = history.last.standby
     gone = standby.job_id if standby is not None else None
     return [job for job in queue if gone is None or job.job_id != gone]
 

@@ -8,20 +8,19 @@ from hpcflow.budgets.amounts import NOTHING
 from hpcflow.budgets.folder import budgets_of
 from hpcflow.budgets.room import Pledge
 from hpcflow.clock import Clock
+from hpcflow.history import LastAttempt
 from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.limited import scopes_of_run
 from hpcflow.launch.next_placement import next_placement
-from hpcflow.launch.submission import LastAttempt, last_attempt
 from hpcflow.model.run import Run
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.journal import Journal
+from hpcflow.storage.layout import Home
 
 
 def require_room_instead(
     run: Run,
-    last: LastAttempt,
-    run_dir: RunDir,
+    journal: Journal,
     *,
     mem_mb: int | None,
     site: Site,
@@ -34,16 +33,17 @@ def require_room_instead(
         BudgetError: a hard budget has no room.
         StorageError: a budget cannot be read.
     """
+    last = journal.history.last
     if last.standby is None or not last.has_standby:
         return
     placement = next_placement(run, site, mem_mb)
     found = commitment_of(run, last.next_number, placement, site=site, home=home, clock=clock)
     pledge = replace(found.pledge, instead_of=(run.run_id, last.standby.number))
-    Commitment(found.folder, pledge).require_room(clock, run_dir)
+    Commitment(found.folder, pledge).require_room(clock, journal)
 
 
 def give_back_standby(
-    run: Run, before: LastAttempt, run_dir: RunDir, *, site: Site, home: Home, clock: Clock
+    run: Run, before: LastAttempt, journal: Journal, *, site: Site, home: Home, clock: Clock
 ) -> None:
     """Take back what was committed to the standby that a run had, if it was given up since.
 
@@ -52,7 +52,7 @@ def give_back_standby(
     """
     if before.standby is None or not before.has_standby:
         return
-    number, now = before.standby.number, last_attempt(journal.read(run_dir)).standby
+    number, now = before.standby.number, journal.history.last.standby
     if now is None or now.number != number or not now.is_void:
         return
     pledge = Pledge(run.run_id, number, run.user, scopes_of_run(run), NOTHING, None, run.partition)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from hpcflow.config.overrides import parse_override
 from hpcflow.errors import SpecError
+from hpcflow.history import RunHistory
 from hpcflow.launch.submission import read_claim
-from hpcflow.model.journal import Changed, Intended, JournalRecord, Observed
+from hpcflow.model.journal import Changed
 from hpcflow.rendering.directives import START_CONDITIONS
 from hpcflow.storage.layout import RunDir
 
 
-def start_conditions(run_dir: RunDir, records: Sequence[JournalRecord]) -> list[str]:
+def start_conditions(run_dir: RunDir, history: RunHistory) -> list[str]:
     """Return the keys for which no attempt has started since they were set.
 
     Once an attempt has started, the condition was met. Slurm may have forgotten the jobs that a
@@ -22,23 +23,18 @@ def start_conditions(run_dir: RunDir, records: Sequence[JournalRecord]) -> list[
     Raises:
         StorageError: it cannot be read whether a job has started an attempt.
     """
-    return [key for key in START_CONDITIONS if not _is_met(key, run_dir, records)]
+    return [key for key in START_CONDITIONS if not _is_met(key, run_dir, history)]
 
 
-def _is_met(key: str, run_dir: RunDir, records: Sequence[JournalRecord]) -> bool:
-    sent: set[int] = set()
-    started: set[int] = set()
-    for record in records:
-        if isinstance(record, Changed) and _sets(record, key):
-            sent, started = set(), set()
-        elif isinstance(record, Intended):
-            sent.add(record.attempt)
-        elif isinstance(record, Observed) and record.started_at is not None:
-            started.add(record.attempt)
-    return any(each in started or read_claim(run_dir, each) is not None for each in sent)
+def _is_met(key: str, run_dir: RunDir, history: RunHistory) -> bool:
+    return any(
+        any(each.started_at is not None for each in attempt.observed)
+        or read_claim(run_dir, number) is not None
+        for number, attempt in history.attempts_since(partial(_sets, key)).items()
+    )
 
 
-def _sets(record: Changed, key: str) -> bool:
+def _sets(key: str, record: Changed) -> bool:
     for override in record.overrides:
         with suppress(SpecError):  # the journal may come from a store
             resources = parse_override(override).data.get("resources")

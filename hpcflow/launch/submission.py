@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,25 +35,17 @@ from hpcflow.errors import (
     SubmissionLost,
     SubmissionRefused,
 )
+from hpcflow.history import LastAttempt
 from hpcflow.model.ids import job_name, parse_job_name
-from hpcflow.model.journal import (
-    Changed,
-    Ended,
-    Intended,
-    JournalRecord,
-    Refused,
-    Standby,
-    Submitted,
-    Withdrawn,
-)
+from hpcflow.model.journal import Intended, Refused, Standby, Submitted, Withdrawn
 from hpcflow.model.run import Run
-from hpcflow.model.state import AttemptState, Cause
+from hpcflow.model.state import AttemptState
 from hpcflow.runtime.reading import UnsafeFileError, read_file
 from hpcflow.runtime.successor import SEAL
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.sites.placement import Placement
-from hpcflow.storage import journal
 from hpcflow.storage.files import storage_error, write_durably
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock
 
@@ -68,110 +60,9 @@ if TYPE_CHECKING:
     from hpcflow.launch.committing import Commitment
 
 
-@dataclass(frozen=True)
-class LastAttempt:
-    """What the journal says about the newest attempt.
-
-    ``number`` 0 means that there is none yet. ``is_open``: intended, and nobody knows whether its
-    job exists. ``is_void``: there is no job of it and never will be; a refused attempt's number is
-    free again, that of a withdrawn one is sealed, for its job may still appear. ``cause``: why it
-    ended, once it has. ``restarts``: how often its job had been restarted when it became this
-    attempt. ``is_extended``: the run is to go on although it was completed. ``standby``: the newest
-    job that was to wait for the end of this attempt, in the same words; its number is taken as that
-    of any attempt.
-    """
-
-    number: int = 0
-    intent: Intended | None = None
-    job_id: str | None = None
-    is_void: bool = False
-    is_withdrawn: bool = False
-    cause: Cause | None = None
-    restarts: int = 0
-    standby: LastAttempt | None = None
-    is_extended: bool = False
-
-    @property
-    def is_completed(self) -> bool:
-        """Whether it has completed the run, and nobody has extended that since."""
-        return self.cause is Cause.COMPLETED and not self.is_extended
-
-    @property
-    def is_open(self) -> bool:
-        return self.intent is not None and self.job_id is None and not self.is_void
-
-    @property
-    def is_live(self) -> bool:
-        return self.job_id is not None and self.cause is None and not self.is_void
-
-    @property
-    def has_standby(self) -> bool:
-        """Whether a standby waits, or may; or has begun, and nobody has written that down."""
-        return self.standby is not None and not self.standby.is_void
-
-    @property
-    def next_number(self) -> int:
-        is_free = self.is_void and not self.is_withdrawn
-        number = max(1, self.number if is_free else self.number + 1)
-        return max(number, self.standby.next_number) if self.standby else number
-
-
-def last_attempt(records: list[JournalRecord]) -> LastAttempt:
-    """The newest attempt of a journal."""
-    last = LastAttempt()
-    standby: LastAttempt | None = None
-    lives: dict[str, tuple[int, int]] = {}
-    for record in records:
-        if isinstance(record, Standby):
-            job_id = standby.job_id if standby is not None else None
-            standby = _follow(standby or LastAttempt(), record.says, {})
-            if isinstance(record.says, Withdrawn):
-                standby = replace(standby, job_id=job_id)  # it may be seen in the queue for a while
-            continue
-        last = _follow(last, record, lives)
-        if standby is not None and last.number >= standby.number:
-            standby = None  # it is this attempt, or its number was free again
-    return replace(last, standby=standby)
-
-
-def _follow(
-    last: LastAttempt, record: JournalRecord, lives: dict[str, tuple[int, int]]
-) -> LastAttempt:
-    """What ``record`` makes of the newest attempt."""
-    if isinstance(record, Intended):
-        return LastAttempt(record.attempt, record)
-    if isinstance(record, Submitted) and record.attempt == last.number:
-        restarts = _restarts(record, lives)
-        return LastAttempt(last.number, last.intent, record.job_id, restarts=restarts)
-    if isinstance(record, (Refused, Withdrawn)) and record.attempt == last.number:
-        withdrawn = isinstance(record, Withdrawn)
-        return LastAttempt(last.number, last.intent, is_void=True, is_withdrawn=withdrawn)
-    if isinstance(record, Changed) and record.extends == last.number:
-        return replace(last, is_extended=True)
-    if isinstance(record, Ended) and record.attempt == last.number:
-        return replace(last, cause=record.cause)
-    return last
-
-
-def _restarts(submitted: Submitted, lives: dict[str, tuple[int, int]]) -> int:
-    """How often a job had been restarted when it became an attempt.
-
-    Each restart counts one attempt on. A new job may have the id of an old one: Slurm gives the ids
-    again that it forgot in a crash.
-
-    Args:
-        lives: job id -> the last attempt that it was, and its restarts by then; is added to.
-    """
-    number, restarts = lives.get(submitted.job_id, (submitted.attempt, 0))
-    is_new = submitted.how in ("sbatch", "inside", "standby")
-    restarts = 0 if is_new else restarts + max(0, submitted.attempt - number)
-    lives[submitted.job_id] = (submitted.attempt, restarts)
-    return restarts
-
-
 def send(
     run: Run,
-    run_dir: RunDir,
+    journal: Journal,
     number: int,
     script: str,
     *,
@@ -197,8 +88,8 @@ def send(
             journaled.
         SubmissionInDoubt: nobody could be asked; the intent stays open.
     """
-    journal.require(run_dir)
-    attempt = run_dir.attempt(number)
+    journal.require()
+    attempt = journal.run_dir.attempt(number)
     attempt.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_durably(attempt.script, script.encode())
     intent = Intended(
@@ -218,28 +109,28 @@ def send(
         after=after,
     )
     if commitment is not None:
-        commitment.make(run_dir, clock)
+        commitment.make(journal, clock)
     try:
-        _put_down(run_dir, intent, intent)
-        return _submit(run_dir, intent, scheduler=scheduler, clock=clock, lock=lock)
+        _put_down(journal, intent, intent)
+        return _submit(journal, intent, scheduler=scheduler, clock=clock, lock=lock)
     except SubmissionInDoubt:
         raise  # the job may exist
     except (SchedulerError, StorageError) as error:
-        if commitment is not None and not _is_open(run_dir, intent):
+        if commitment is not None and not _is_open(journal, intent):
             commitment.give_back(clock, error.message)
         raise
 
 
-def _is_open(run_dir: RunDir, intent: Intended) -> bool:
+def _is_open(journal: Journal, intent: Intended) -> bool:
     """Whether there may be a job of an intent, by the journal."""
-    last = last_attempt(journal.read(run_dir))
+    last = journal.history.last
     if intent.after is None:
         return last.is_open
     return last.standby is not None and last.standby.is_open
 
 
 def settle(
-    run_dir: RunDir,
+    journal: Journal,
     *,
     scheduler: Scheduler,
     clock: Clock,
@@ -257,25 +148,25 @@ def settle(
     Raises:
         SubmissionInDoubt: queue or accounting could not be asked, or not for certain.
     """
-    return _settle(run_dir, last_attempt(journal.read(run_dir)), scheduler, clock, lock, lookup)
+    return _settle(journal, journal.history.last, scheduler, clock, lock, lookup)
 
 
 def settle_standby(
-    run_dir: RunDir, *, scheduler: Scheduler, clock: Clock, lock: HeldLock
+    journal: Journal, *, scheduler: Scheduler, clock: Clock, lock: HeldLock
 ) -> Submitted | None:
     """The same for the standby of a run; what it is found to be stays a standby.
 
     Raises:
         SubmissionInDoubt: queue or accounting could not be asked, or not for certain.
     """
-    standby = last_attempt(journal.read(run_dir)).standby
+    standby = journal.history.last.standby
     if standby is None:
         return None
-    return _settle(run_dir, standby, scheduler, clock, lock, None)
+    return _settle(journal, standby, scheduler, clock, lock, None)
 
 
 def _settle(
-    run_dir: RunDir,
+    journal: Journal,
     last: LastAttempt,
     scheduler: Scheduler,
     clock: Clock,
@@ -284,7 +175,7 @@ def _settle(
 ) -> Submitted | None:
     if not last.is_open or last.intent is None:
         return None
-    found = _find(run_dir, last.intent, scheduler, clock, lookup)
+    found = _find(journal, last.intent, scheduler, clock, lookup)
     if found is not None:
         return found
     # Lustre can be mounted so that a lock holds on its own node only, and does not say so.
@@ -294,27 +185,27 @@ def _settle(
         raise _doubt(
             last.intent, f"sbatch may still be running on {where}; wait up to five minutes"
         )
-    return _withdraw(run_dir, last.intent, clock)
+    return _withdraw(journal, last.intent, clock)
 
 
 def _put_down(
-    run_dir: RunDir, intent: Intended, record: Intended | Submitted | Refused | Withdrawn
+    journal: Journal, intent: Intended, record: Intended | Submitted | Refused | Withdrawn
 ) -> None:
     """Journal what became of ``intent``: that of an attempt, or of a standby."""
     is_standby = intent.after is not None
-    journal.append(run_dir, Standby(at=record.at, says=record) if is_standby else record)
+    journal.append(Standby(at=record.at, says=record) if is_standby else record)
 
 
 def _submit(
-    run_dir: RunDir, intent: Intended, *, scheduler: Scheduler, clock: Clock, lock: HeldLock
+    journal: Journal, intent: Intended, *, scheduler: Scheduler, clock: Clock, lock: HeldLock
 ) -> Submitted:
-    attempt = run_dir.attempt(intent.attempt)
+    attempt = journal.run_dir.attempt(intent.attempt)
     try:
         with lock.lend() as fd:
             request = SubmitRequest(attempt.script, attempt.path, intent.job_name, fd)
             ref = scheduler.submit(request)
     except SubmissionInDoubt as doubt:
-        found = _find(run_dir, intent, scheduler, clock) or _withdraw(run_dir, intent, clock)
+        found = _find(journal, intent, scheduler, clock) or _withdraw(journal, intent, clock)
         if found is not None:
             return found
         raise SubmissionLost(
@@ -324,19 +215,19 @@ def _submit(
         # sbatch tries again by itself; what it says last need not be all that happened.
         lookup = _look_up(intent, scheduler)
         jobs = tuple(job for job in lookup.jobs if not is_stillborn(job))
-        found = _find(run_dir, intent, scheduler, clock, replace(lookup, jobs=jobs))
+        found = _find(journal, intent, scheduler, clock, replace(lookup, jobs=jobs))
         if found is not None:
             return found
         retryable = error.retryable
-        _put_down(run_dir, intent, _refusal(intent, clock, error.message, retryable=retryable))
+        _put_down(journal, intent, _refusal(intent, clock, error.message, retryable=retryable))
         raise
     except SchedulerUnavailable as error:
-        _put_down(run_dir, intent, _refusal(intent, clock, error.message, retryable=True))
+        _put_down(journal, intent, _refusal(intent, clock, error.message, retryable=True))
         raise
     submitted = Submitted(
         at=clock.now(), attempt=intent.attempt, job_id=ref.job_id, cluster=ref.cluster
     )
-    _put_down(run_dir, intent, submitted)
+    _put_down(journal, intent, submitted)
     return submitted
 
 
@@ -345,17 +236,17 @@ def _refusal(intent: Intended, clock: Clock, reason: str, *, retryable: bool) ->
 
 
 def _find(
-    run_dir: RunDir,
+    journal: Journal,
     intent: Intended,
     scheduler: Scheduler,
     clock: Clock,
     lookup: Lookup | None = None,
 ) -> Submitted | None:
     """The job of ``intent``, journaled as submitted; None when there certainly is none."""
-    claim = read_claim(run_dir, intent.attempt)
+    claim = read_claim(journal.run_dir, intent.attempt)
     if claim is not None:
-        return _claimed(run_dir, intent, claim, clock)
-    if not is_own_name(run_dir, intent):
+        return _claimed(journal, intent, claim, clock)
+    if not is_own_name(journal.run_dir, intent):
         return None  # sent by hand: other jobs may bear the name that somebody chose
     if (other := another_cluster(intent, scheduler)) is not None:
         raise _doubt(intent, f"it was sent to cluster {intent.cluster}, and this is {other}")
@@ -366,7 +257,7 @@ def _find(
         submitted = Submitted(
             at=clock.now(), attempt=intent.attempt, job_id=jobs[-1].job_id, how="found"
         )
-        _put_down(run_dir, intent, submitted)
+        _put_down(journal, intent, submitted)
         return submitted
     if not lookup.is_certain:
         raise _doubt(intent, "accounting does not answer, and the queue forgets")
@@ -400,23 +291,23 @@ def another_cluster(intent: Intended, scheduler: Scheduler) -> str | None:
     return here
 
 
-def _claimed(run_dir: RunDir, intent: Intended, job_id: str, clock: Clock) -> Submitted:
+def _claimed(journal: Journal, intent: Intended, job_id: str, clock: Clock) -> Submitted:
     submitted = Submitted(at=clock.now(), attempt=intent.attempt, job_id=job_id, how="claimed")
-    _put_down(run_dir, intent, submitted)
+    _put_down(journal, intent, submitted)
     return submitted
 
 
-def _withdraw(run_dir: RunDir, intent: Intended, clock: Clock) -> Submitted | None:
+def _withdraw(journal: Journal, intent: Intended, clock: Clock) -> Submitted | None:
     """Make sure that no job will ever execute this attempt; or adopt the one that already does.
 
     However late an sbatch that gave up turns out to have made a job after all: the job finds the
     attempt claimed and leaves.
     """
-    holder = seal(run_dir, intent)
+    holder = seal(journal.run_dir, intent)
     if holder is not None:
-        return _claimed(run_dir, intent, holder, clock)
+        return _claimed(journal, intent, holder, clock)
     reason = "neither the queue nor accounting has a job of this name"
-    _put_down(run_dir, intent, Withdrawn(at=clock.now(), attempt=intent.attempt, reason=reason))
+    _put_down(journal, intent, Withdrawn(at=clock.now(), attempt=intent.attempt, reason=reason))
     return None
 
 

@@ -118,7 +118,7 @@ def _fold_run(fold: RunFold, said: dict[str, Any]) -> None:
         _fold_standby(journal, said["says"])
     elif kind == "held":
         journal["held_at"] = said["at"]
-        if said.get("why"):  # of a restore: it ends earlier requests, as in model/requests.py
+        if said.get("why"):  # of a restore: it ends earlier requests, as in history/run.py
             _forget_cancel(journal)
             journal.pop("decided", None)
         if "standby" in journal:  # it was given up first, and may be in the queue still

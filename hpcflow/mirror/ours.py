@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpcflow.errors import MirrorError, MissingObjectError, StorageError, shell_word
+from hpcflow.history import RunHistory
 from hpcflow.mirror.layout import RUN_JSON
 from hpcflow.mirror.remote import Remote
 from hpcflow.model.journal import parse_record_or_none
-from hpcflow.model.requests import is_older_home_accepted
 from hpcflow.runtime.reading import (
     MAX_LINE_BYTES,
     MAX_RUN_JSON_BYTES,
@@ -90,7 +90,7 @@ def require_no_less(run_dir: RunDir, remote: Remote, home: Home) -> bytes:
 
 def _is_accepted(lines: bytes) -> bool:
     found = (parse_record_or_none(line) for line in lines.split(b"\n") if line)
-    return is_older_home_accepted([record for record in found if record is not None])
+    return RunHistory.of(each for each in found if each is not None).is_older_home_accepted
 
 
 def _of_store(run_dir: RunDir, remote: Remote, most_bytes: int) -> bytes:

@@ -14,10 +14,9 @@ from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
 from hpcflow.mirror.records import Records
 from hpcflow.mirror.remote import Remote
 from hpcflow.model.events import parse_event
-from hpcflow.model.journal import CheckpointRemoved
 from hpcflow.model.run import Mirror
 from hpcflow.runtime.reading import read_lines
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 
 _MADE: Final = "checkpoint"
@@ -83,9 +82,8 @@ def _told(
     if not in_question:
         return made, let_go
     asked = set(in_question)
-    for each in journal.read(run_dir):
-        if isinstance(each, CheckpointRemoved):
-            _keep_latest(let_go, each.train_step, each.at, asked)
+    for each in Journal(run_dir).history.removed_checkpoints:
+        _keep_latest(let_go, each.train_step, each.at, asked)
     for number in run_dir.attempt_numbers():
         with suppress(OSError):  # what is not said was not done
             for line in read_lines(run_dir.attempt(number).events):

@@ -110,6 +110,9 @@ SLURM_STATES: Final[dict[str, AttemptState]] = {
 #: was sent with ``--requeue=expedite``, or the site's ``RequeueExitHold`` names its exit code.
 HELD_FOR_ITS_EXIT: Final = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})
 
+#: The state, not one of Slurm's, of a job that neither the queue nor accounting knows.
+MISSING: Final = "MISSING"
+
 _RAW_CAUSES: Final[dict[str, Cause]] = {
     "COMPLETED": Cause.COMPLETED,
     "CANCELLED": Cause.CANCELLED,

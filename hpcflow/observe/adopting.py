@@ -9,13 +9,11 @@ from pathlib import Path
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.committing import commitment_of
-from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.rows import SpendingRow
-from hpcflow.model.from_store import is_own_word
 from hpcflow.model.state import STANDBY_WAITS
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run
 
@@ -26,7 +24,7 @@ def standby_of(row: SpendingRow) -> int | None:
     if not (row.next_action or "").startswith(STANDBY_WAITS):
         return None
     try:
-        last = last_attempt(journal.read(RunDir(Path(row.run_dir))))
+        last = Journal(RunDir(Path(row.run_dir))).history.last
     except HpcflowError:
         return None
     is_waiting = last.number == row.attempt and last.standby is not None and last.has_standby
@@ -46,7 +44,7 @@ def adopted(
     try:
         run, site = read_run(run_dir), find_site(row.site)
         placement = place(run.spec, site, prefer=run.partition, is_granted=True)
-        is_own = is_own_word(journal.read(run_dir), attempt)
+        is_own = Journal(run_dir).history.attempt(attempt).is_own
     except HpcflowError:
         return None
     if not is_own:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hpcflow.errors import StorageError
+from hpcflow.history import AttemptHistory
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import JournalRecord, Observed
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
-from hpcflow.observe.judge import MISSING
 from hpcflow.observe.launching import may_never_have_started
 from hpcflow.observe.restarts import is_news
 from hpcflow.runtime.reading import read_object
@@ -101,15 +100,14 @@ def _newest_about(attempt: AttemptView, said: Sequence[JobInfo]) -> JobInfo | No
     )
 
 
-def is_older(job: JobInfo, records: Iterable[JournalRecord]) -> bool:
+def is_older(job: JobInfo, history: AttemptHistory) -> bool:
     """Whether accounting tells of a life before the one that an attempt was seen to be: the record
     of that one may still be on its way to slurmdbd."""
     return job.source == "accounting" and any(
-        isinstance(each, Observed)
-        and each.submitted_at is not None
+        each.submitted_at is not None
         and job.submitted_at is not None
         and job.submitted_at < each.submitted_at
-        for each in records
+        for each in history.observed
     )
 
 
@@ -128,25 +126,3 @@ def site_of(run_dir: RunDir) -> str | None:
     except (OSError, ValueError):
         return None
     return site if isinstance(site, str) else None
-
-
-def records_of(attempt: AttemptView, records: Iterable[JournalRecord]) -> list[JournalRecord]:
-    return [each for each in records if getattr(each, "attempt", None) == attempt.attempt]
-
-
-def seen_ended(records: Iterable[JournalRecord]) -> Observed | None:
-    """Return since when an attempt's job has been seen to be over; None while it is not."""
-    found = None
-    for record in records:
-        if isinstance(record, Observed) and record.raw_state != MISSING:
-            found = (found or record) if record.state is AttemptState.ENDED else None
-    return found
-
-
-def missed_since_seen(records: Iterable[JournalRecord]) -> list[Observed]:
-    """The newest observations of an attempt, since it was last seen, that said MISSING."""
-    missed: list[Observed] = []
-    for record in records:
-        if isinstance(record, Observed):
-            missed = [*missed, record] if record.raw_state == MISSING else []
-    return missed

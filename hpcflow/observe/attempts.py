@@ -25,20 +25,19 @@ from hpcflow.errors import (
     SubmissionInDoubt,
     next_step,
 )
+from hpcflow.history import AttemptHistory, RunHistory
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.standby import follow_standby
 from hpcflow.launch.submission import (
     SENDING_TAKES,
     another_cluster,
     is_own_name,
-    last_attempt,
     read_claim,
     settle,
 )
 from hpcflow.ledger.rows import DueBill
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Accounted, Intended, JournalRecord, Observed, Submitted
-from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.observe.accounting import Accounting
@@ -47,11 +46,8 @@ from hpcflow.observe.answers import (
     is_end,
     is_listed,
     is_older,
-    missed_since_seen,
     needs_accounting,
     newest_answer,
-    records_of,
-    seen_ended,
 )
 from hpcflow.observe.billing import bill_of_attempt
 from hpcflow.observe.error_isolation import Errors, Isolated
@@ -68,7 +64,7 @@ from hpcflow.observe.stall_of import stall_of
 from hpcflow.observe.unreachable import keep_from_starting, tell_to_leave
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.own_runs import is_others
@@ -148,7 +144,7 @@ def observe(
 class _Unsettled:
     """An intent without an answer, under the lock of its run."""
 
-    run_dir: RunDir
+    journal: Journal
     intent: Intended
     lock: HeldLock
 
@@ -202,7 +198,9 @@ class _Watch:
                 [each.intent for each in unsettled if each.intent.job_name not in names],
                 bills,
             )
-            changed = [each.run_dir for each in unsettled if self._settle(each, [*told, *queued])]
+            changed = [
+                each.journal.run_dir for each in unsettled if self._settle(each, [*told, *queued])
+            ]
         changed += [each for each in standing if self._write_standby(each, queued)]
         lives = {job_id: lives_of(some) for job_id, some in by_job_id(told).items()}
         self._past = by_job_id(
@@ -225,12 +223,13 @@ class _Watch:
             if is_gone(run_dir):
                 continue
             with self._apart(run_dir):
-                intent = last_attempt(journal.read(run_dir)).intent
+                journal = Journal(run_dir)
+                intent = journal.history.last.intent
                 is_old = intent is not None and self._clock.now() - intent.at > SENDING_TAKES
                 lock = locks.enter_context(submit_lock(run_dir, wait_s=0, must_be_free=is_old))
-                last = last_attempt(journal.read(run_dir))
+                last = journal.history.last
                 if last.is_open and last.intent is not None:
-                    found.append(_Unsettled(run_dir, last.intent, lock))
+                    found.append(_Unsettled(journal, last.intent, lock))
         return found
 
     def _apart(self, run_dir: RunDir, *, quiet: Errors = ()) -> Isolated:
@@ -239,13 +238,14 @@ class _Watch:
     def _settle(self, each: _Unsettled, jobs: list[JobInfo]) -> bool:
         """Whether the intent is settled now."""
         own = tuple(job for job in jobs if job.job_name == each.intent.job_name)
-        with self._apart(each.run_dir):
-            if is_own_name(each.run_dir, each.intent) and is_cancelled(journal.read(each.run_dir)):
+        journal = each.journal
+        with self._apart(journal.run_dir):
+            if is_own_name(journal.run_dir, each.intent) and journal.history.is_cancelled:
                 # The request came before the job was known. While the job cannot be cancelled, the
                 # intent stays open, and so is looked at again.
                 self._cancel(own)
             settle(
-                each.run_dir,
+                journal,
                 scheduler=self._scheduler,
                 clock=self._clock,
                 lock=each.lock,
@@ -281,16 +281,17 @@ class _Watch:
     ) -> bool:
         """Journal what attempts of one run took; whether anything was new."""
         with self._apart(run_dir):
-            written = JournalBuffer(run_dir)
+            written = JournalBuffer(Journal(run_dir))
+            history = written.journal.history
             for due in bills:
                 jobs = told.get(due.attempt.job_id or "", [])
-                said = written.of(due.attempt.attempt)
+                attempt = history.attempt(due.attempt.attempt)
                 with self._apart(run_dir):
-                    bill = self._bill_of(due, run_dir, said, jobs)
+                    bill = self._bill_of(due, run_dir, attempt, jobs)
                     if bill is not None:
                         # First: a process that is killed in between does both again. It holds up
                         # no bill.
-                        self._settling.settle(run_dir, bill, said)
+                        self._settling.settle(run_dir, bill, is_own=attempt.is_own)
                         written.add([bill])
             if written.has_news:
                 mark_unread(self._home, run_dir)
@@ -298,9 +299,9 @@ class _Watch:
         return False
 
     def _bill_of(
-        self, due: DueBill, run_dir: RunDir, said: list[JournalRecord], told: list[JobInfo]
+        self, due: DueBill, run_dir: RunDir, history: AttemptHistory, told: list[JobInfo]
     ) -> Accounted | None:
-        return bill_of_attempt(due, run_dir, said, told, self._find_site(), self._clock.now())
+        return bill_of_attempt(due, run_dir, history, told, self._find_site(), self._clock.now())
 
     def _adopt(
         self, sent: list[tuple[LiveRun, AttemptView]], queued: list[JobInfo]
@@ -320,8 +321,7 @@ class _Watch:
         # It is being sent at this moment, or its folder is gone or closed.
         with self._apart(run_dir, quiet=_OF_FILES), submit_lock(run_dir, wait_s=0):
             mark_unread(self._home, run_dir)
-            records = journal.read(run_dir)
-            return adopt_restarted(run_dir, records, queued, self._clock) is not None
+            return adopt_restarted(Journal(run_dir), queued, self._clock) is not None
         return False
 
     def _write_standby(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
@@ -329,7 +329,7 @@ class _Watch:
         with self._apart(run_dir, quiet=quiet), submit_lock(run_dir, wait_s=0) as lock:
             mark_unread(self._home, run_dir)
             return follow_standby(
-                run_dir, queued, scheduler=self._scheduler, clock=self._clock, lock=lock
+                Journal(run_dir), queued, scheduler=self._scheduler, clock=self._clock, lock=lock
             )
         return False
 
@@ -354,7 +354,7 @@ class _Watch:
 
     def _write(self, run_dir: RunDir, some: list[tuple[AttemptView, JobInfo | None]]) -> bool:
         """Journal what is new about attempts of one run; whether anything was."""
-        written, is_news = JournalBuffer(run_dir), False
+        written, is_news = JournalBuffer(Journal(run_dir)), False
         newest = max(attempt.attempt for attempt, _ in some)
         for attempt, job in some:
             with self._apart(run_dir):
@@ -368,17 +368,18 @@ class _Watch:
         self, written: JournalBuffer, attempt: AttemptView, job: JobInfo | None, *, is_older: bool
     ) -> bool:
         """Add what is new about an attempt. Return whether its job may have been restarted."""
+        run_dir = written.journal.run_dir
         now_is = self._follow(written, attempt, job, is_older=is_older)
         # Without accounting, only the job's own last word may end what the queue has forgotten.
         is_told = job is not None or self._accounting.answered(attempt.job_id)
         is_told |= attempt.raw_state == "CANCELLED"  # by the queue, which has forgotten it since
         if now_is is not None and (is_told or now_is.exit_code is not None):
-            records = with_log_digest(written.run_dir, self._records(written, now_is, job))
+            records = with_log_digest(run_dir, self._records(written.journal, now_is, job))
             # Before the records are journaled: a process that is killed in between comes to the
             # same end the next time.
-            if all(keep_from_starting(written.run_dir, record) for record in records):
+            if all(keep_from_starting(run_dir, record) for record in records):
                 for record in records:
-                    tell_to_leave(written.run_dir, record)
+                    tell_to_leave(run_dir, record)
                 written.add(records)
         return now_is is not attempt
 
@@ -390,7 +391,7 @@ class _Watch:
         Args:
             is_older: the same pass looks at a later attempt of the run.
         """
-        run_dir = written.run_dir
+        run_dir = written.journal.run_dir
         # By these names only: a new job of the same run can be given the id of an old one.
         names = {each.job_name.strip() for each in (attempt, job) if each is not None}
         past = [
@@ -405,14 +406,14 @@ class _Watch:
         is_restarted = len(past) > 1 or may_be_restarted(run_dir, attempt, job)
         if is_restarted and launch_failed(run_dir, attempt, job, past) is False:
             written.write()
-            certain = self._accounting.answered(attempt.job_id)
-            return follow_restarts(run_dir, attempt, job, past, self._clock, is_certain=certain)
+            journal, certain = written.journal, self._accounting.answered(attempt.job_id)
+            return follow_restarts(journal, attempt, job, past, self._clock, is_certain=certain)
         return attempt
 
     def _records(
-        self, whole: JournalBuffer, attempt: AttemptView, job: JobInfo | None
+        self, journal: Journal, attempt: AttemptView, job: JobInfo | None
     ) -> list[JournalRecord]:
-        now, run_dir = self._clock.now(), whole.run_dir
+        now, run_dir = self._clock.now(), journal.run_dir
         past = self._past.get(attempt.job_id or "", ())
         claim = read_claim(run_dir, attempt.attempt)
         if claim is not None and claim != attempt.job_id:
@@ -420,19 +421,19 @@ class _Watch:
             return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
         missed: list[Observed] = []
         last_word = None
-        records: list[JournalRecord] = []
-        is_asked, stall, ended = False, None, None
+        history, said = RunHistory(), AttemptHistory()
+        stall, ended = None, None
         has_failed = launch_failed(run_dir, attempt, job, past)
         if job is None or is_end(job):
-            written, is_asked = whole.of(attempt.attempt), whole.is_cancelled
-            records = records_of(attempt, written)
-            if job is not None and is_older(job, records):
+            history = journal.history
+            said = history.attempt(attempt.attempt)
+            if job is not None and is_older(job, said):
                 job = None
-            stall, ended = stall_of(run_dir, written, attempt, job), seen_ended(records)
+            stall, ended = stall_of(run_dir, history, attempt, job), said.seen_ended
             answered = self._accounting.answered(attempt.job_id)
             if (
                 (has_failed is None or (job is None and ended is not None))
-                and not is_asked
+                and not history.is_cancelled
                 and self._find_site().has_accounting
                 and may_still_be_told(ended, now, is_answered=answered)
             ):
@@ -443,13 +444,13 @@ class _Watch:
                 same = replace(job, submitted_at=attempt.submitted_at)
                 return [observed(attempt.attempt, same, now)]
         if job is None:
-            self._require_its_cluster(attempt, records)
-            missed = missed_since_seen(records)
+            self._require_its_cluster(attempt, said)
+            missed = said.missed
             last_word = last_sign(run_dir, attempt.attempt)
         return judge(
             attempt,
             job,
-            cancel_requested=is_asked,
+            cancel_requested=history.is_cancelled,
             first_notice=(
                 first_notice(run_dir, attempt.attempt) if job and job.exit_code else None
             ),
@@ -470,15 +471,15 @@ class _Watch:
             now=now,
         )
 
-    def _require_its_cluster(self, attempt: AttemptView, records: list[JournalRecord]) -> None:
+    def _require_its_cluster(self, attempt: AttemptView, history: AttemptHistory) -> None:
         """Nothing follows from what another cluster does not know.
 
         Raises:
             SchedulerUnavailable: the job is on another cluster.
         """
-        for record in records:
-            if isinstance(record, Intended) and (other := another_cluster(record, self._scheduler)):
+        for intent in history.intents:
+            if (other := another_cluster(intent, self._scheduler)) is not None:
                 raise SchedulerUnavailable(
-                    f"job {attempt.job_id} is on cluster {record.cluster}, and this is {other}: "
+                    f"job {attempt.job_id} is on cluster {intent.cluster}, and this is {other}: "
                     "its end shows where it runs"
                 )

@@ -8,11 +8,11 @@ from decimal import Decimal
 from typing import Any
 
 from hpcflow.errors import HpcflowError
+from hpcflow.history import AttemptHistory
 from hpcflow.launch.price import usage_of
 from hpcflow.ledger.rows import DueBill
-from hpcflow.model.from_store import is_own_word, own_records
 from hpcflow.model.ids import parse_job_name, sluid_number
-from hpcflow.model.journal import Accounted, Ended, JournalRecord
+from hpcflow.model.journal import Accounted
 from hpcflow.model.run import Run
 from hpcflow.model.state import BILL_TRIES, AttemptState
 from hpcflow.model.usage import Usage
@@ -28,7 +28,7 @@ from hpcflow.storage.rundir import read_run
 def bill_of_attempt(
     due: DueBill,
     run_dir: RunDir,
-    records: Sequence[JournalRecord],
+    history: AttemptHistory,
     told: Sequence[JobInfo],
     site: Site,
     now: datetime,
@@ -37,24 +37,19 @@ def bill_of_attempt(
     something else than the ledger: nothing is put beside that.
 
     Args:
-        records: its run's journal.
+        history: what the journal says about the attempt.
         told: what accounting has answered about its job's id.
 
     Raises:
         StorageError: the run's files cannot be read.
     """
     number = due.attempt.attempt
-    if any(
-        isinstance(each, Accounted) and each.attempt == number and each.source == "accounting"
-        for each in own_records(records)
-    ):
-        return None
-    if not any(isinstance(each, Ended) and each.attempt == number for each in records):
+    if history.is_billed_for_good or not history.is_ended:
         return None
     if is_elsewhere(due, site):
         return estimated(due, read_run(run_dir), site, now, is_final=True, is_here=False)
     # Job id and times may be from a store: they choose no other job, and nothing is priced by them.
-    is_own, job = is_own_word(records, number), record_of(due, told)
+    is_own, job = history.is_own, record_of(due, told)
     name = (run_dir.path.name, number)
     if job is not None and (is_own or parse_job_name(job.job_name.strip()) == name):
         return accounted(due, job, site, now, others_of(job, told))

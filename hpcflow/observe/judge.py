@@ -26,12 +26,9 @@ from itertools import pairwise
 from typing import Final
 
 from hpcflow.model.journal import Ended, JournalRecord, Observed, Stall
-from hpcflow.model.state import AttemptState, Cause, cause_of_end
+from hpcflow.model.state import MISSING, AttemptState, Cause, cause_of_end
 from hpcflow.model.views import AttemptView
 from hpcflow.schedulers.base import JobInfo
-
-#: The word, not one of Slurm's, for a job that neither the queue nor accounting knows.
-MISSING: Final = "MISSING"
 
 #: slurmctld sends its records to slurmdbd in batches, and both restart; after three minutes of
 #: both answering and neither knowing the job it is gone.

@@ -27,15 +27,15 @@ from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, shell_word, words_for
+from hpcflow.history.run import Sending
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
-from hpcflow.model.from_store import own_attempts, own_bills
-from hpcflow.model.journal import Intended, JournalRecord, Refused, Standby, Submitted, Withdrawn
+from hpcflow.model.journal import Refused, Submitted, Withdrawn
 from hpcflow.model.units import counted
 from hpcflow.observe.adopting import adopted, standby_of
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.runs import is_gone, is_path_untrusted, linked
@@ -50,8 +50,6 @@ _MOST_NAMED: Final = 10
 _MOST_LINES: Final = 1_000
 #: Projects without runs of the caller that one look reads: a teammate can make any number of files.
 _MOST_OTHERS: Final = 1_000
-
-_Sending = Intended | Submitted | Refused | Withdrawn
 
 
 def reconcile(
@@ -93,7 +91,7 @@ class _Sendings:
     """
 
     is_linked: bool
-    last: dict[int, _Sending] | None = None
+    last: dict[int, Sending] | None = None
 
 
 @dataclass
@@ -110,7 +108,7 @@ class _Look:
     _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
     # By run: others can name one run in any number of lines, and a journal may be long.
     _sendings: dict[str, _Sendings] = field(default_factory=dict)
-    _own: dict[str, set[int] | None] = field(default_factory=dict)
+    _own: dict[str, frozenset[int] | None] = field(default_factory=dict)
     _problems: list[str] = field(default_factory=list)
 
     def problems(self, scope: Scope | None) -> list[str]:
@@ -298,16 +296,16 @@ class _Look:
         own = self._own[row.run_id]
         return own is None or row.attempt in own
 
-    def _read_own(self, run_id: str) -> set[int] | None:
+    def _read_own(self, run_id: str) -> frozenset[int] | None:
         """The attempts of a run of which that is so; None if of all."""
         for run_dir in linked(self._home, [run_id]):
             if is_gone(run_dir):
                 continue
             with suppress(StorageError):
-                records = journal.read(run_dir)
-                own = own_attempts(records)
-                return None if own is None else own | {each.attempt for each in own_bills(records)}
-        return set()
+                history = Journal(run_dir).history
+                own = history.own_attempts
+                return None if own is None else own | {each.attempt for each in history.own_bills}
+        return frozenset()
 
     def _is_void(self, entry: Entry) -> bool:
         """Whether there certainly is no job of an attempt, nor is anybody sending it."""
@@ -335,7 +333,7 @@ class _Look:
         (run_dir,) = run_dirs
         try:
             with submit_lock(run_dir, wait_s=0):
-                return _Sendings(is_linked=True, last=_last_words(journal.read(run_dir)))
+                return _Sendings(is_linked=True, last=Journal(run_dir).history.last_sending)
         except StorageError:  # somebody is at it, or it is gone, or away
             return _Sendings(is_linked=True)
 
@@ -383,9 +381,3 @@ def billed_amounts(row: SpendingRow) -> Amounts:
 
 def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
     return scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
-
-
-def _last_words(records: Iterable[JournalRecord]) -> dict[int, _Sending]:
-    """What the journal says last of the sending of each attempt, or of a standby."""
-    said = (each.says if isinstance(each, Standby) else each for each in records)
-    return {each.attempt: each for each in said if isinstance(each, _Sending)}

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from hpcflow.clock import Clock
+from hpcflow.history import LastAttempt, RunHistory
 from hpcflow.launch.restarts import claims_after, follow, is_free, restarts_of
-from hpcflow.launch.submission import LastAttempt, last_attempt
 from hpcflow.model.journal import Ended, JournalRecord, Observed
 from hpcflow.model.state import AttemptState, Cause, cause_of_end, normalize_raw_state
 from hpcflow.model.views import AttemptView
@@ -16,7 +16,7 @@ from hpcflow.observe.judge import observed
 from hpcflow.observe.own_word import last_exit, last_sign, own_record, was_told_to_leave
 from hpcflow.observe.unreachable import tell_to_leave
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 
@@ -43,11 +43,11 @@ def is_news(run_dir: RunDir, job: JobInfo) -> bool:
     Raises:
         StorageError: the journal cannot be read.
     """
-    return restarts_of(job) > last_attempt(journal.read(run_dir)).restarts
+    return restarts_of(job) > Journal(run_dir).history.last.restarts
 
 
 def follow_restarts(
-    run_dir: RunDir,
+    journal: Journal,
     attempt: AttemptView,
     job: JobInfo | None,
     lives: Sequence[JobInfo],
@@ -70,13 +70,14 @@ def follow_restarts(
     Raises:
         StorageError: somebody else is sending the run (``retryable``), or it cannot be read.
     """
+    run_dir = journal.run_dir
     with submit_lock(run_dir, wait_s=0):
-        written = journal.read(run_dir)
-        last = last_attempt(written)
+        history = journal.history
+        last = history.last
         if last.number != attempt.attempt or not last.is_live or last.job_id != attempt.job_id:
             return None
         claimed = claims_after(run_dir, last.number, last.job_id or "")
-        restarts = max(_restarts(job, lives, last, written), last.restarts + claimed)
+        restarts = max(_restarts(job, lives, history), last.restarts + claimed)
         if restarts <= last.restarts:
             return attempt
         records = _records(run_dir, last, restarts, job, lives, clock)
@@ -84,7 +85,7 @@ def follow_restarts(
             return None  # srun can leave with 0 when a node dies; only accounting knows of that
         for record in records:
             tell_to_leave(run_dir, record)
-        journal.append_all(run_dir, records)
+        journal.append(*records)
     if isinstance(records[-1], Ended):
         return None
     number = last.number + restarts - last.restarts
@@ -104,19 +105,12 @@ def follow_restarts(
     )
 
 
-def _restarts(
-    job: JobInfo | None,
-    lives: Sequence[JobInfo],
-    last: LastAttempt,
-    written: Sequence[JournalRecord],
-) -> int:
+def _restarts(job: JobInfo | None, lives: Sequence[JobInfo], history: RunHistory) -> int:
     if job is not None and job.restarts is not None:
         return restarts_of(job)
-    seen = [
-        each.submitted_at
-        for each in written
-        if isinstance(each, Observed) and each.attempt == last.number and each.submitted_at
-    ]
+    last = history.last
+    observed = history.attempt(last.number).observed
+    seen = [each.submitted_at for each in observed if each.submitted_at]
     # The oldest lives may not have been asked for; those since the last that was seen have been.
     since = sum(_is_after(each, seen[-1]) for each in lives) if seen else 0
     return max(0, len(lives) - 1, last.restarts + since)

@@ -7,7 +7,7 @@ A bill is journaled whether its budgets can be written now or not. What could no
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 
@@ -15,12 +15,11 @@ from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.settlements import settle
 from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.launch.committing import settlement_of
-from hpcflow.model.from_store import is_own_word, own_bills
 from hpcflow.model.ids import is_run_id
-from hpcflow.model.journal import Accounted, JournalRecord
+from hpcflow.model.journal import Accounted
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, storage_error
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_path_untrusted, is_purged, linked
@@ -41,19 +40,19 @@ class Settling:
     def _folder(self) -> BudgetFolder:
         return budgets_of(self._find_site(), self._home)
 
-    def settle(self, run_dir: RunDir, record: Accounted, records: Sequence[JournalRecord]) -> None:
+    def settle(self, run_dir: RunDir, record: Accounted, *, is_own: bool) -> None:
         """Settle one, in every budget that counts it; or leave a mark, for a later look to do it.
 
         An estimate is not settled here if its times may be from a store: then
         :mod:`hpcflow.observe.reconciling` settles what was committed.
 
         Args:
-            records: the run's journal.
+            is_own: whether the id of the attempt's job is from Slurm's answer to this user.
 
         Raises:
             StorageError: not even a mark could be left.
         """
-        is_own = record.source == "accounting" or is_own_word(records, record.attempt)
+        is_own = is_own or record.source == "accounting"
         if is_own and not self._is_settled(run_dir, record):
             _mark(self._home, run_dir)
 
@@ -73,7 +72,8 @@ class Settling:
 
     def settle_again(self, run_dir: RunDir) -> bool:
         """Settle all own bills in the journal of a run; whether they are settled now."""
-        return all(self._is_settled(run_dir, each) for each in own_bills(journal.read(run_dir)))
+        own_bills = Journal(run_dir).history.own_bills
+        return all(self._is_settled(run_dir, each) for each in own_bills)
 
 
 def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:

@@ -11,11 +11,11 @@ know say otherwise: a run is never given up because one clock was put right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from hpcflow.model.journal import JournalRecord, Stall, Submitted
+from hpcflow.history import RunHistory
+from hpcflow.model.journal import Stall
 from hpcflow.model.state import Cause, cause_of_end
 from hpcflow.model.views import AttemptView
 from hpcflow.observe.own_word import last_sign
@@ -29,17 +29,16 @@ CANCEL_TAKES: Final = timedelta(minutes=10)
 
 def stall_of(
     run_dir: RunDir,
-    records: Sequence[JournalRecord],
+    history: RunHistory,
     attempt: AttemptView,
     job: JobInfo | None,
 ) -> Stall | None:
     """What was last said about its lack of progress; no cancel that cannot be what ended it.
 
     Args:
-        records: the run's journal.
         job: what Slurm says of its end, if anything.
     """
-    stall = _last_stall(records, attempt, job)
+    stall = _last_stall(history, attempt, job)
     if stall is None or stall.action != "cancel":
         return stall
     later = []
@@ -51,23 +50,15 @@ def stall_of(
     return stall if min(later, default=CANCEL_TAKES) <= CANCEL_TAKES else None
 
 
-def _last_stall(
-    records: Sequence[JournalRecord], attempt: AttemptView, job: JobInfo | None
-) -> Stall | None:
+def _last_stall(history: RunHistory, attempt: AttemptView, job: JobInfo | None) -> Stall | None:
     """What was last said about its lack of progress.
 
     Our cancel may reach a job that was restarted a moment before, as the attempt after the stall.
     """
-    own = before = None
-    was_same_job = False
-    for record in records:
-        if isinstance(record, Stall) and record.attempt == attempt.attempt:
-            own = record
-        elif isinstance(record, Stall) and record.attempt == attempt.attempt - 1:
-            before = record
-        elif isinstance(record, Submitted) and record.attempt == attempt.attempt - 1:
-            was_same_job = record.job_id == attempt.job_id
-    if own is not None or before is None or before.action != "cancel" or not was_same_job:
-        return own
+    own, before = history.attempt(attempt.attempt), history.attempt(attempt.attempt - 1)
+    if own.stall is not None or before.stall is None or before.stall.action != "cancel":
+        return own.stall
+    if not before.submissions or before.submissions[-1].job_id != attempt.job_id:
+        return None
     is_cancelled = job is not None and cause_of_end(job.raw_state, None) is Cause.CANCELLED
-    return before if is_cancelled else None
+    return before.stall if is_cancelled else None

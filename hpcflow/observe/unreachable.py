@@ -16,8 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from hpcflow.model.journal import Ended, JournalRecord
-from hpcflow.model.state import Cause
-from hpcflow.observe.judge import MISSING
+from hpcflow.model.state import MISSING, Cause
 from hpcflow.runtime.successor import SEAL
 from hpcflow.storage.files import storage_error, write_new
 from hpcflow.storage.layout import RunDir

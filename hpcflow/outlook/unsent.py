@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from hpcflow.errors import shell_word
+from hpcflow.history import RunHistory
 from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.model import lost_journal
-from hpcflow.model.journal import Decided, Held, JournalRecord, Refused
-from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import HELD_FOR_ITS_EXIT, UNTRUSTED_EXIT_CODE, RunState
 from hpcflow.model.units import format_duration
 from hpcflow.model.views import AttemptView, RunView
@@ -46,7 +44,7 @@ class Unsent:
 def explain_unsent(
     run: RunView,
     last: AttemptView | None,
-    records: Sequence[JournalRecord],
+    history: RunHistory,
     now: datetime,
     *,
     is_journal_lost: bool = False,
@@ -57,12 +55,12 @@ def explain_unsent(
 
     Args:
         last: its last attempt.
-        records: its journal; empty if it is missing.
+        history: empty if its journal is missing.
         is_journal_lost: whether its run directory has no journal.
         no_room: why a hard budget does not allow its next attempt now, and what to do.
         has_snapshot: whether it executes a snapshot of its code, not the corrected program.
     """
-    words, until, advice = _explained(run, last, records, no_room, now)
+    words, until, advice = _explained(run, last, history, no_room, now)
     if has_snapshot and advice == _CRASHED:
         advice += " --set code=snapshot"
     if is_journal_lost and run.state in _TO_BE_SUBMITTED and run.next_action != "held":
@@ -73,21 +71,20 @@ def explain_unsent(
     )
 
 
-def waits_for_budget(run: RunView, records: Sequence[JournalRecord]) -> bool:
+def waits_for_budget(run: RunView, history: RunHistory) -> bool:
     """Return whether the last decision was to wait for a hard budget."""
-    decided = _last(records, lambda each: isinstance(each, Decided))
-    is_so = isinstance(decided, Decided) and decided.rule == _OVER_BUDGET
+    is_so = history.decided is not None and history.decided.rule == _OVER_BUDGET
     return is_so and (run.next_action or "").startswith("wait")
 
 
 def _explained(
     run: RunView,
     last: AttemptView | None,
-    records: Sequence[JournalRecord],
+    history: RunHistory,
     no_room: tuple[str, str] | None,
     now: datetime,
 ) -> tuple[str, datetime | None, str]:
-    if run.state in (RunState.QUEUED, RunState.RUNNING) and last and is_cancelled(records):
+    if run.state in (RunState.QUEUED, RunState.RUNNING) and last and history.is_cancelled:
         words = f"cancelled, but its job {last.job_id} has not ended yet"
         return words, None, "if it does not end soon: hpcflow cancel {run}"
     if run.state is RunState.RUNNING and last is not None:
@@ -99,32 +96,32 @@ def _explained(
         return "it is completed", None, "see its results: hpcflow show {run}"
     if run.state is RunState.CANCELLED:
         return "it was cancelled", None, "continue it all the same: hpcflow resume {run}"
-    if waits_for_budget(run, records):
+    if waits_for_budget(run, history):
         if no_room is None:
             return "it waited for a budget, which allows it now", None, _DAEMON
         return f"it waits: {no_room[0]}", None, no_room[1]
-    return _waits(run, last, records)
+    return _waits(run, last, history)
 
 
 def _waits(
-    run: RunView, last: AttemptView | None, records: Sequence[JournalRecord]
+    run: RunView, last: AttemptView | None, history: RunHistory
 ) -> tuple[str, datetime | None, str]:
     action, _, rule = (run.next_action or "").partition(": ")
     if action == "held":
-        held = _last(records, lambda each: isinstance(each, Held))
-        if isinstance(held, Held) and held.why is not None:
+        held = history.hold
+        if held is not None and held.why is not None:
             look = "see what it would execute: hpcflow restore {run}; then: "
             advice = f"{look}hpcflow resume {{run}}, or: hpcflow cancel {{run}}"
             return f"it is held: {held.why}", None, advice
-        by = f" by {held.by} on {held.at:{_TIME}}" if isinstance(held, Held) else ""
+        by = f" by {held.by} on {held.at:{_TIME}}" if held is not None else ""
         return f"it is held{by}", None, "to continue: hpcflow release {run}"
-    decided = _last(records, lambda each: isinstance(each, Decided))
-    why = decided.why if isinstance(decided, Decided) else ""
+    why = history.decided.why if history.decided is not None else ""
     if action == "stop":
         advice = _CRASHED if rule == _SAME_CRASH else _FIND_CAUSE
         return f"it was stopped ({rule}): {why}", None, advice
     if rule == "delayed":
-        return f"Slurm did not accept it: {_refusal(records) or why}", run.next_at, _RESUME
+        refusal = history.refused.reason if history.refused is not None else why
+        return f"Slurm did not accept it: {refusal}", run.next_at, _RESUME
     if rule == "trial":
         return f"its sweep submits it ({rule}): {why}", None, _sweep(run)
     if action == "wait":
@@ -135,7 +132,7 @@ def _waits(
     if last is not None and last.rule == PURGED_RULE:
         words = "its run directory is gone; hpcflow submits no job until it is restored"
         return words, None, "if it was mirrored: hpcflow restore {run}"
-    if refusal := _refused_since(records, last):
+    if refusal := _refused_since(history, last):
         return (
             f"Slurm refused it: {refusal}",
             None,
@@ -179,20 +176,9 @@ def _sweep(run: RunView) -> str:
     )
 
 
-def _refusal(records: Sequence[JournalRecord]) -> str | None:
-    refused = _last(records, lambda each: isinstance(each, Refused))
-    return refused.reason if isinstance(refused, Refused) else None
-
-
-def _refused_since(records: Sequence[JournalRecord], last: AttemptView | None) -> str | None:
+def _refused_since(history: RunHistory, last: AttemptView | None) -> str | None:
     """Return why the scheduler refused the attempt after ``last``; None if it did not."""
-    refused = _last(records, lambda each: isinstance(each, Refused))
-    if not isinstance(refused, Refused) or refused.retryable:
+    refused = history.refused
+    if refused is None or refused.retryable:
         return None
     return refused.reason if last is None or refused.attempt > last.attempt else None
-
-
-def _last(
-    records: Sequence[JournalRecord], is_it: Callable[[JournalRecord], bool]
-) -> JournalRecord | None:
-    return next((each for each in reversed(records) if is_it(each)), None)

@@ -15,13 +15,12 @@ from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError
-from hpcflow.launch import submission
 from hpcflow.launch.committing import commitment_of, earlier_lines, warnings_about
 from hpcflow.launch.next_placement import next_placement
 from hpcflow.model.run import Run
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.journal import Journal
+from hpcflow.storage.layout import Home
 
 #: For a process that reads and writes a few lines under the lock at this moment.
 _WAIT_S: Final = 1.0
@@ -43,7 +42,7 @@ class BudgetsNow:
         self._read: dict[Path, dict[Scope, Budget]] = defaultdict(dict)
 
     def no_room(
-        self, run: Run, run_dir: RunDir, site: Site, *, mem_mb: int | None = None
+        self, run: Run, journal: Journal, site: Site, *, mem_mb: int | None = None
     ) -> Refusal | None:
         """Why a hard budget has no room for the next attempt of a run; None where all have, and
         where a standby is to be that, to which its share is committed already.
@@ -56,7 +55,7 @@ class BudgetsNow:
         """
         if run.spec.budget is None and not self._may_have(budgets_of(site, self._home)):
             return None
-        last = submission.last_attempt(journal.read(run_dir))
+        last = journal.history.last
         standby = last.standby if last.has_standby else None
         if standby is not None and standby.intent is not None and standby.intent.mem_mb == mem_mb:
             return None
@@ -71,7 +70,7 @@ class BudgetsNow:
         if standby is not None:  # it is given up for what is sent instead
             pledge = replace(pledge, instead_of=(run.run_id, standby.number))
         read = self._read[folder.path]
-        earlier = partial(earlier_lines, pledge, run_dir, self._now)
+        earlier = partial(earlier_lines, pledge, journal, self._now)
         found = no_room_for(folder, pledge, self._now, read, earlier=earlier)
         if found is None and (pledge.own is not None or any(map(read.get, pledge.scopes))):
             self._require_free(folder)

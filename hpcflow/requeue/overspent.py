@@ -24,18 +24,16 @@ from hpcflow.budgets.room import reached
 from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.budgets.state import Budget
 from hpcflow.errors import HpcflowError, StorageError
-from hpcflow.launch import submission
 from hpcflow.launch.standby import discard
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.model.journal import Overspent
-from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState
 from hpcflow.projection import catch_up
 from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.storage import journal
 from hpcflow.storage.files import size_of, storage_error, write_new
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.own_runs import OwnRuns
@@ -137,16 +135,16 @@ class _Round:
             return False
         with submit_lock(run_dir, wait_s=0) as lock:
             self._around.require_lease()
-            records = journal.read(run_dir)
-            last = submission.last_attempt(records)
-            if last.number != row.attempt or not last.is_live or is_cancelled(records):
+            journal = Journal(run_dir)
+            last = journal.history.last
+            if last.number != row.attempt or not last.is_live or journal.history.is_cancelled:
                 return False
             run = read_run(run_dir)
             if run.site != row.site:
                 return False
             if last.has_standby:  # it would go on
                 discard(
-                    run_dir,
+                    journal,
                     self._queue(row.site),
                     scheduler=self._around.connect(row.site),
                     clock=self._around.clock,
@@ -156,7 +154,7 @@ class _Round:
             record = Overspent(
                 at=self._around.clock.now(), attempt=row.attempt, budget=str(scope), why=why
             )
-            journal.append(run_dir, record)
+            journal.append(record)
             try:
                 write_new(notice, f"{NOTICE_WORD}\n".encode())
             except FileExistsError:  # it has just been told something else

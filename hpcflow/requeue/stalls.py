@@ -37,7 +37,6 @@ from hpcflow.errors import HpcflowError, StorageError, next_step
 from hpcflow.launch.jobs import alive_jobs, other_cluster
 from hpcflow.ledger.rows import RunningRow
 from hpcflow.model.journal import Stall
-from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState, attempt_state
 from hpcflow.observe.own_word import time_there
 from hpcflow.observe.stall_of import CANCEL_TAKES
@@ -58,7 +57,6 @@ from hpcflow.requeue.watch import Entry, Turn, Watch, WatchFile, pause_s
 from hpcflow.runtime.reading import read_file
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.slurm_conf import configured_name
-from hpcflow.storage import journal
 from hpcflow.storage.files import storage_error, write_new
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.own_runs import OwnRuns
@@ -257,7 +255,7 @@ class _Look:
         self._has_changed = True
 
     def _one(self, suspect: Suspect) -> None:
-        if is_cancelled(journal.read(suspect.run_dir)) or has_news(suspect):
+        if suspect.journal.history.is_cancelled or has_news(suspect):
             return  # somebody has cancelled it; it has moved since the ledger was read
         job_id = self._running_job(suspect)
         if job_id is None:
@@ -282,9 +280,10 @@ class _Look:
             for job in self._queue(row.site)
             if job.job_id == suspect.attempt.job_id and job.state is AttemptState.RUNNING
         ]
-        records = journal.read(suspect.run_dir) if running else []
-        scheduler = self._around.connect(row.site)
-        return next(iter(alive_jobs(row.run_id, scheduler, records, queue=running)), None)
+        if not running:
+            return None
+        history, scheduler = suspect.journal.history, self._around.connect(row.site)
+        return next(iter(alive_jobs(row.run_id, scheduler, history, queue=running)), None)
 
     def _say_cancel(self, suspect: Suspect, verdict: Verdict) -> None:
         """Unless that was just done: a cancel that is tried much later may end the job, too, and
@@ -310,7 +309,7 @@ class _Look:
             longest_s=suspect.longest_s,
             files_at=time_there(suspect.run_dir, suspect.row.attempt) if is_cancel else None,
         )
-        journal.append(suspect.run_dir, record)
+        suspect.journal.append(record)
         self._changed.append(suspect.run_dir)
         self._seen.verdicts[suspect.row.run_id] = verdict
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hpcflow.errors import BudgetError
+from hpcflow.history import LastAttempt
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.standby import adopt, end_jobs, give_up, send_standby, write_off
-from hpcflow.launch.submission import LastAttempt
 from hpcflow.ledger.derive import STANDBY_DUE, STANDBY_WANTED
 from hpcflow.ledger.rows import Known
 from hpcflow.model.run import Run
@@ -28,7 +28,7 @@ from hpcflow.requeue.surroundings import Surroundings
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.schema import SchedulerKind, Site
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.own_runs import OwnRuns
@@ -156,7 +156,7 @@ class _Round:
             # what becomes of the run is decided when this one has ended.
             with suppress(BudgetError), self._troubles.of_sending(run):
                 sent = send_standby(
-                    run_dir,
+                    Journal(run_dir),
                     run,
                     after=max(attempt.attempt for attempt in known.attempts),
                     settings=around.settings,
@@ -186,30 +186,30 @@ class _Round:
             around.require_lease()
             if is_behind(known, run_dir):
                 return
-            last = submission.last_attempt(journal.read(run_dir))
+            journal = Journal(run_dir)
+            last = journal.history.last
             if not last.has_standby:
                 return
             if (holder := give_up(run_dir, last)) is not None:
                 mark_unread(around.settings.home, run_dir)
-                adopt(run_dir, last, holder, around.clock)
+                adopt(journal, holder, around.clock)
                 return
             if self._is_silent(run.site):
                 return
-            standby = self._settled(run_dir, last, run.site, lock)
+            standby = self._settled(journal, run.site, lock)
         if standby is not None:
             self._doomed[run.site].append(
                 _Doomed(run_dir, standby.number, standby.job_id or "", decision.why)
             )
 
-    def _settled(
-        self, run_dir: RunDir, last: LastAttempt, site: str, lock: HeldLock
-    ) -> LastAttempt | None:
+    def _settled(self, journal: Journal, site: str, lock: HeldLock) -> LastAttempt | None:
         """The standby with its job, if it has one; None when there never was a job of it."""
+        last = journal.history.last
         if last.standby is not None and last.standby.is_open:
-            mark_unread(self._around.settings.home, run_dir)
+            mark_unread(self._around.settings.home, journal.run_dir)
             scheduler, clock = self._around.connect(site), self._around.clock
-            submission.settle_standby(run_dir, scheduler=scheduler, clock=clock, lock=lock)
-            last = submission.last_attempt(journal.read(run_dir))
+            submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
+            last = journal.history.last
         return last.standby if last.has_standby else None
 
     def _end(self, site: str, doomed: Sequence[_Doomed]) -> None:
@@ -226,9 +226,10 @@ class _Round:
 
     def _write_off(self, each: _Doomed) -> None:
         with submit_lock(each.run_dir, wait_s=0):
-            last = submission.last_attempt(journal.read(each.run_dir))
+            journal = Journal(each.run_dir)
+            last = journal.history.last
             if last.standby is not None and last.has_standby:
                 if last.standby.number != each.number:
                     return
                 mark_unread(self._around.settings.home, each.run_dir)
-                write_off(each.run_dir, last, self._around.clock, each.why)
+                write_off(journal, self._around.clock, each.why)

@@ -6,6 +6,7 @@ Reads the attempt's files; writes nothing. What is done about it is in :mod:`.st
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from hpcflow.errors import StorageError
@@ -17,6 +18,7 @@ from hpcflow.observe.own_word import first_notice
 from hpcflow.requeue.patience import Act, Given, Terms, Verdict, Watched, judge
 from hpcflow.requeue.watch import Entry, Turn
 from hpcflow.storage.files import read_from, size_of
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.rundir import read_run
 
@@ -35,6 +37,10 @@ class Suspect:
     @property
     def run_dir(self) -> RunDir:
         return RunDir(Path(self.row.run_dir))
+
+    @cached_property
+    def journal(self) -> Journal:
+        return Journal(self.run_dir)
 
     @property
     def files(self) -> AttemptDir:

@@ -57,7 +57,7 @@ from hpcflow.requeue.surroundings import OustedError, Surroundings
 from hpcflow.requeue.troubles import Troubles
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal, is_lost
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.own_runs import OwnRuns
@@ -228,7 +228,7 @@ class _Round:
         if is_gone(run_dir):
             self._say_gone(run_dir)
             return
-        run = read_run(run_dir)
+        journal, run = Journal(run_dir), read_run(run_dir)
         site, scheduler = self._site(run.site), around.connect(run.site)
         if other_cluster(site, scheduler):
             return  # it is for a daemon over there
@@ -237,7 +237,7 @@ class _Round:
             facts = facts_of(
                 known,
                 mem_max_mb=partition.mem_per_node_mb if partition else None,
-                is_journal_lost=journal.is_lost(run_dir),
+                is_journal_lost=is_lost(run_dir),
             )
             now, policy = around.clock.now(), run.spec.retry
             facts = with_progress_on_scratch(facts, run_dir, decide, policy, now)
@@ -250,9 +250,9 @@ class _Round:
         if decision.rule == lost_journal.RULE:
             if is_cancelled(around.settings.home, run.run_id):
                 return
-            journal.require(run_dir)  # raises: no journal is begun to say that it is lost
+            journal.require()  # raises: no journal is begun to say that it is lost
         if decision.action is Action.RESUBMIT:
-            no_room = self._budgets.no_room(run, run_dir, site, mem_mb=decision.mem_mb)
+            no_room = self._budgets.no_room(run, journal, site, mem_mb=decision.mem_mb)
             facts = replace(facts, over_budget=no_room.short if no_room is not None else None)
             decision = decide(facts, run.spec.retry, around.clock.now())
         if decision.action is Action.RESUBMIT:
@@ -279,10 +279,10 @@ class _Round:
             self._changed.append(run_dir)
             if is_behind(known, run_dir):
                 return
-            write_down = partial(self._write_down, run_dir, facts, known)
+            write_down = partial(self._write_down, journal, facts, known)
             if decision.action is Action.CANCEL:
                 before = partial(write_down, decision)
-                complete(run_dir, queue, before=before, scheduler=scheduler, lock=lock)
+                complete(journal, queue, before=before, scheduler=scheduler, lock=lock)
                 return
             write_down(decision)
             if decision.action is not Action.RESUBMIT:
@@ -292,7 +292,7 @@ class _Round:
             try:
                 with self._troubles.of_sending(run):
                     launched = resubmit(
-                        run_dir,
+                        journal,
                         run,
                         after=facts.last.number if facts.last else 0,
                         mem_mb=decision.mem_mb,
@@ -309,7 +309,7 @@ class _Round:
                 self._budgets.forget()
                 facts = replace(facts, over_budget=error.short)
                 refused = decide(facts, run.spec.retry, around.clock.now())
-                self._write_down(run_dir, facts, known, refused, is_second=True)
+                self._write_down(journal, facts, known, refused, is_second=True)
                 return
             except (InputError, SubmissionRefused) as error:
                 # The same would be said the next time, and every ten seconds from now on.
@@ -366,7 +366,7 @@ class _Round:
 
     def _write_down(
         self,
-        run_dir: RunDir,
+        journal: Journal,
         facts: Facts,
         known: Known,
         decision: Decision,
@@ -394,8 +394,8 @@ class _Round:
         }:
             return
         self._report.decisions[facts.run_id] = decision
-        mark_unread(self._around.settings.home, run_dir)
-        journal.append(run_dir, record)
+        mark_unread(self._around.settings.home, journal.run_dir)
+        journal.append(record)
 
 
 def _not_before(decision: Decision, facts: Facts) -> datetime | None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from hpcflow.errors import DamagedError, MirrorError, MissingObjectError, NotFoundError
-from hpcflow.launch.submission import last_attempt
-from hpcflow.model.journal import JournalRecord
-from hpcflow.restore import journals, local
+from hpcflow.history import RunHistory
+from hpcflow.restore import local
 from hpcflow.restore.events import drop_start_and_end
 from hpcflow.restore.moving import Place
 from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
@@ -127,17 +126,16 @@ class Fetching:
             self._of_use = max(self._of_use, train_step)
         return True
 
-    def small(self, records: list[JournalRecord]) -> None:
+    def small(self, history: RunHistory) -> None:
         """Fetch the files that are not here, and events of which the mirror has more.
 
         Args:
-            records: what the journal, or the ledger, has of the run.
+            history: what the journal, or the ledger, has of the run.
         """
-        last = last_attempt(records)
-        were_jobs = journals.submitted_attempts(records)
-        are_open = set[int]() if self._place.is_move else journals.attempts_without_end(records)
+        were_jobs = history.submitted_attempts
+        are_open = frozenset[int]() if self._place.is_move else history.attempts_without_end
         # The number of a refused attempt is used again, and a forged journal may count backwards.
-        next_number = last.next_number
+        next_number = history.last.next_number
         names = []
         for name, entry in self._remote.objects.small.items():
             if name in (self._run_dir.journal.name, self._run_dir.run_json.name):
@@ -161,17 +159,16 @@ class Fetching:
             self._staged.fetch_small(self._remote, names, self._progress.on_bytes)
             drop_start_and_end(RunDir(self._staged.run), are_open)
             self.size_bytes += size
-        self._outcome.files += self._seal(records)
+        self._outcome.files += self._seal(history)
 
-    def _seal(self, records: list[JournalRecord]) -> int:
+    def _seal(self, history: RunHistory) -> int:
         """Write missing seals of withdrawn attempts: a purge may have deleted them.
 
         Returns:
             How many were missing.
         """
-        next_number = last_attempt(records).next_number
-        withdrawn = journals.withdrawn_attempts(records)
-        numbers = sorted(number for number in withdrawn if number < next_number)
+        next_number = history.last.next_number
+        numbers = sorted(each for each in history.withdrawn_attempts if each < next_number)
         names = [RunDir(Path()).attempt(number).claim.as_posix() for number in numbers]
         missing = [name for name in names if local.is_missing(self._run_dir, name)]
         for name in missing:

@@ -12,26 +12,21 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpcflow.clock import from_text
-from hpcflow.launch.submission import last_attempt
+from hpcflow.history import AttemptHistory, RunHistory
+from hpcflow.history.run import is_same_cluster
 from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.journal import (
     CancelRequested,
-    Decided,
     Ended,
     Held,
-    Intended,
     JournalRecord,
-    Refused,
-    Released,
     Resumed,
     Standby,
-    Submitted,
     Withdrawn,
     parse_record_or_none,
 )
-from hpcflow.model.requests import is_stopped
-from hpcflow.model.state import Cause, cause_of_end
+from hpcflow.model.state import cause_of_end
 
 #: What the ledger keeps of an attempt's records, in the order in which they come.
 _KINDS: Final = (
@@ -70,8 +65,8 @@ def joined(here: bytes, there: bytes) -> bytes:
     if there.startswith(here):
         return there
     line = 1 + sum(1 for _ in _same(here, there))
-    latest = _latest(records_of(there))
-    mine = [each.at for each in records_of(here)]
+    latest = _latest(history_of(there).records)
+    mine = [each.at for each in history_of(here).records]
     if line == 1 and not mine:
         return there  # what lies here is no journal: the disk's blocks, after a crash
     if line == 1 and latest is not None and latest < min(mine):
@@ -79,23 +74,23 @@ def joined(here: bytes, there: bytes) -> bytes:
     raise DivergedError(line)
 
 
-def records_of(data: bytes) -> list[JournalRecord]:
-    """The records of a journal, without the lines that say nothing."""
+def history_of(data: bytes) -> RunHistory:
+    """What a journal says, without the lines that say nothing."""
     found = (parse_record_or_none(line) for line in whole(data).split(b"\n") if line)
-    return [record for record in found if record is not None]
+    return RunHistory.of(record for record in found if record is not None)
 
 
-def only_in_ledger(records: Sequence[JournalRecord], known: Known) -> list[JournalRecord]:
-    """What the ledger has read of the journal that was lost, and ``records`` do not say.
+def only_in_ledger(history: RunHistory, known: Known) -> list[JournalRecord]:
+    """What the ledger has read of the journal that was lost, and ``history`` does not say.
 
     Each attempt keeps its number, and so no job name is used twice; the request that came last
     counts. What a lost journal said of standbys is not kept: such a job is found by its name.
     """
     lost: list[JournalRecord] = []
     for row in sorted(known.attempts, key=lambda row: row.attempt):
-        lost += _lost_of(row, [each for each in records if _number(each) == row.attempt])
-    journal, latest = known.run.journal, _latest(records)
-    stops = {(each.record, each.at) for each in records if isinstance(each, _STOPS)}
+        lost += _lost_of(row, history.attempt(row.attempt))
+    journal, latest = known.run.journal, _latest(history.records)
+    said = {(each.record, each.at) for each in history.records}
     for key, kind in (
         ("cancel_requested_at", CancelRequested),
         ("resumed_at", Resumed),
@@ -105,23 +100,23 @@ def only_in_ledger(records: Sequence[JournalRecord], known: Known) -> list[Journ
             continue
         request = kind(at=from_text(journal[key]), by=known.run.user_name)
         # Any other line may be of a clock that was ahead: no stop is dropped because of it.
-        is_unknown_stop = isinstance(request, _STOPS) and (request.record, request.at) not in stops
+        is_unknown_stop = kind in _STOPS and (request.record, request.at) not in said
         if is_unknown_stop or latest is None or request.at > latest:
             lost.append(request)
-    decided = parsed(journal["decided"]) if "decided" in journal else None
-    if isinstance(decided, Decided):
-        is_unknown_stop = decided.action == "stop" and decided not in records
+    decided = RunHistory.of(filter(None, [parsed(journal.get("decided", {}))])).decided
+    if decided is not None:
+        is_unknown_stop = decided.action == "stop" and decided not in history.records
         if is_unknown_stop or latest is None or decided.at > latest:
             lost.append(decided)
     return sorted(lost, key=lambda record: record.at)
 
 
-def was_resumed(records: Sequence[JournalRecord], known: Known) -> bool:
-    """Return whether ``records`` stop the run, and the ledger has read since that it continues."""
+def was_resumed(history: RunHistory, known: Known) -> bool:
+    """Return whether ``history`` stops the run, and the ledger has read since that it continues."""
     said = known.run.journal
     is_stopped_by_rule = said.get("decided", {}).get("action") == "stop"
     is_free = not {"held_at", "cancel_requested_at"} & said.keys() and not is_stopped_by_rule
-    return is_free and is_stopped(records)
+    return is_free and history.is_stopped
 
 
 def parsed(said: dict[str, Any]) -> JournalRecord | None:
@@ -132,7 +127,7 @@ def parsed(said: dict[str, Any]) -> JournalRecord | None:
 
 
 def taken_over(
-    records: Sequence[JournalRecord],
+    history: RunHistory,
     *,
     cluster: str | None,
     now: datetime,
@@ -151,36 +146,24 @@ def taken_over(
         why: where the run comes from, for people.
     """
     ends: list[JournalRecord] = []
-    opened: dict[int, Intended] = {}
-    sent: set[int] = set()
-    for record in records:
-        if isinstance(record, Intended):
-            opened[record.attempt] = record
-            sent.discard(record.attempt)
-        elif isinstance(record, Submitted):
-            sent.add(record.attempt)
-        elif isinstance(record, (Ended, Refused, Withdrawn)):
-            opened.pop(record.attempt, None)
-    for number, intent in sorted(opened.items()):
-        if is_same_cluster(intent.cluster, cluster):
-            continue
-        if number not in sent:
+    for intent, was_sent in history.attempts_on_other_clusters(cluster):
+        number = intent.attempt
+        if not was_sent:
             ends.append(Withdrawn(at=now, attempt=number, reason=why))
             continue
         code = exit_code(number)
-        cause = cause_of_end("", code)
         ends.append(
             Ended(
                 at=now,
                 attempt=number,
-                cause=cause,
+                cause=cause_of_end("", code),
                 raw_state="",
                 exit_code=code,
                 ended_at=ended_at(number),
                 rule=why,
             )
         )
-    standby = last_attempt(list(records)).standby
+    standby = history.last.standby
     if standby is None or standby.is_void or standby.intent is None:
         return ends
     if not is_same_cluster(standby.intent.cluster, cluster):
@@ -189,73 +172,9 @@ def taken_over(
     return ends
 
 
-def is_same_cluster(one: str | None, other: str | None) -> bool:
-    """Whether both are known, and the same."""
-    return one is not None and other is not None and one.lower() == other.lower()
-
-
-def is_at_rest(records: Sequence[JournalRecord]) -> bool:
-    """Whether nothing goes on by itself: completed, cancelled, held, or stopped by a rule."""
-    last = last_attempt(list(records))
-    if last.is_completed or last.cause is Cause.CANCELLED:
-        return True
-    if last.is_live or last.is_open:
-        return False
-    if is_stopped(records):
-        return True
-    said = [each for each in records if isinstance(each, (Decided, Resumed, Released))]
-    return bool(said) and isinstance(said[-1], Decided) and said[-1].action in ("stop", "cancel")
-
-
-def last_job(records: Iterable[JournalRecord]) -> int:
-    """The number of the last attempt that was a job; 0 before the first."""
-    return max(submitted_attempts(records), default=0)
-
-
-def submitted_attempts(records: Iterable[JournalRecord]) -> set[int]:
-    """Return the attempts that were submitted."""
-    return {each.attempt for each in records if isinstance(each, Submitted)}
-
-
-def attempts_without_end(records: Sequence[JournalRecord]) -> set[int]:
-    """Return the attempts that were submitted, and of which no end is recorded."""
-    ends = {each.attempt for each in records if isinstance(each, Ended)}
-    return submitted_attempts(records) - ends
-
-
-def withdrawn_attempts(records: Iterable[JournalRecord]) -> set[int]:
-    """Return the withdrawn attempts and standbys. If a job of one still appears, it must exit."""
-    found = set()
-    for record in records:
-        said = record.says if isinstance(record, Standby) else record
-        if isinstance(said, Withdrawn):
-            found.add(said.attempt)
-        elif isinstance(said, Submitted):
-            found.discard(said.attempt)
-    return found
-
-
-def attempts_of(records: Iterable[JournalRecord]) -> list[int]:
-    """The numbers that were ever taken."""
-    return sorted({each.attempt for each in records if isinstance(each, Intended)})
-
-
-def numbers_in(records: Iterable[JournalRecord]) -> set[int]:
-    """Return the numbers of all attempts in the records, and of standbys."""
-    said = (each.says if isinstance(each, Standby) else each for each in records)
-    return {number for each in said if (number := _number(each)) is not None}
-
-
-def open_attempts(records: Sequence[JournalRecord]) -> list[int]:
-    """The attempts of which a job may still start: the last one, and its standby."""
-    last = last_attempt(list(records))
-    numbers = [last.number, last.standby.number if last.standby is not None else 0]
-    return [number for number in numbers if number > 0]
-
-
-def _lost_of(row: AttemptRow, said: Sequence[JournalRecord]) -> list[JournalRecord]:
-    """What the ledger knows more of an attempt than ``said``."""
-    intents = [each for each in said if isinstance(each, Intended)]
+def _lost_of(row: AttemptRow, history: AttemptHistory) -> list[JournalRecord]:
+    """What the ledger knows more of an attempt than ``history``."""
+    said, intents = history.records, history.intents
     kept = {name: value for name, value in row.journal.items() if name in _KINDS}
     intended = kept.get("intended")
     is_same = bool(intents and intended and from_text(intended["at"]) == intents[-1].at)
@@ -280,10 +199,6 @@ def _lost_of(row: AttemptRow, said: Sequence[JournalRecord]) -> list[JournalReco
         if kind not in latest or record.at > latest[kind] or is_other_end:
             lost.append(record)
     return lost
-
-
-def _number(record: JournalRecord) -> int | None:
-    return getattr(record, "attempt", None)
 
 
 def _latest(records: Sequence[JournalRecord]) -> datetime | None:

@@ -177,8 +177,8 @@ class _Batch:
 
     def _fetched(self, there: RemoteRun, lines: bytes) -> RunDir:
         """A folder with what the ledger is made of; ``lines`` are the journal."""
-        records = journals.records_of(lines)
-        were_jobs = journals.submitted_attempts(records)
+        history = journals.history_of(lines)
+        were_jobs = history.submitted_attempts
         names, run_bytes = [], 0
         for name, entry in there.objects.small.items():
             events = EVENTS.fullmatch(name)
@@ -193,7 +193,7 @@ class _Batch:
         run_dir.path.mkdir(mode=0o700)
         try:
             self._fetch(there, run_dir, lines, names)
-            drop_start_and_end(run_dir, journals.attempts_without_end(records))
+            drop_start_and_end(run_dir, history.attempts_without_end)
         except BaseException:
             shutil.rmtree(run_dir.path, ignore_errors=True)  # the next runs may need the room
             raise

@@ -14,7 +14,7 @@ from hpcflow.errors import DamagedError, MirrorError, NotFoundError, StorageErro
 from hpcflow.mirror.layout import MANIFEST, RUN_JSON
 from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.model.run import Run
-from hpcflow.restore.journals import numbers_in, records_of
+from hpcflow.restore.journals import history_of
 from hpcflow.restore.objects import JOURNAL, Objects, below_files, sort_out, why_unsafe
 from hpcflow.runtime.checksum import is_checksum
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
@@ -149,7 +149,7 @@ class RemoteRun:
                 next_action="it was not mirrored to the end; see what is there, and start a new "
                 "run: hpcflow run CONFIG",
             )
-        numbers = numbers_in(records_of(whole))
+        numbers = history_of(whole).numbers
         if len(numbers) > MOST_ATTEMPTS or not all(1 <= each <= MOST_ATTEMPTS for each in numbers):
             raise MirrorError(
                 f"{self.remote.url_of(self.name(JOURNAL))} has attempts beside 1 to "

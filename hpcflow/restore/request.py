@@ -17,7 +17,7 @@ from hpcflow.mirror.survey import mirror_of_run
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
-from hpcflow.restore.journals import records_of
+from hpcflow.restore.journals import history_of
 from hpcflow.restore.local import frozen, journal_of
 from hpcflow.restore.moving import (
     Place,
@@ -209,7 +209,7 @@ def _at_rest(remote: RemoteRun, changes: Changes, clock: Clock) -> list[str]:
     """Warnings about a run that is to be taken over; InputError where it may be under way."""
     if changes.even_if_running:
         return []
-    warned = require_at_rest(remote, records_of(remote.journal), clock.now())
+    warned = require_at_rest(remote, history_of(remote.journal), clock.now())
     return [warned] if warned is not None else []
 
 

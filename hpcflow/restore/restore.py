@@ -13,11 +13,11 @@ from hpcflow.clock import Clock
 from hpcflow.errors import (
     StorageError,
 )
+from hpcflow.history import RunHistory
+from hpcflow.history.run import OLDER_HOME
 from hpcflow.launch.cancel import record_kept
 from hpcflow.launch.jobs import LOCK_WAIT_S
-from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.rows import Known
-from hpcflow.model import requests
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored, Resumed
 from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
@@ -30,9 +30,9 @@ from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
 from hpcflow.runtime.reading import read_file
 from hpcflow.settings import Settings
-from hpcflow.storage import journal
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.frozen import is_frozen_here, matches_frozen, record_frozen
+from hpcflow.storage.journal import Journal, append, is_lost
 from hpcflow.storage.journal_copy import forget_copy, path_of, read_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
@@ -97,12 +97,12 @@ def note_nothing_there(run_dir: RunDir, url: str, *, settings: Settings, clock: 
             at=clock.now(),
             by=settings.user,
             url=url,
-            after=journals.last_job(journal.read(run_dir)),
+            after=Journal(run_dir).history.last_job,
             newest=local.newest_whole(run_dir) or 0,
             size_bytes=0,
             site=run.site,
         )
-        journal.append(run_dir, said)
+        append(run_dir, said)
 
 
 class _Restoring:
@@ -132,21 +132,21 @@ class _Restoring:
         outcome.refused = self._remote.objects.refused
         here, lines = local.journal_of(self._run_dir), self._lines()
         self._lines_bytes = len(lines)
-        records = journals.records_of(lines)
+        history = journals.history_of(lines)
         self._fetching.checkpoints(which)
-        self._fetching.small([*records, *self._lost(records)])
-        records = self._new_records(records, journals.records_of(here))
+        self._fetching.small(history.plus(*self._lost(history)))
+        records = self._new_records(history, journals.history_of(here))
         if is_gone(self._run_dir) and not self._run_dir.path.exists():
             everything = lines + self._text(
                 [*records, self._restored(lines, records, is_told=True)]
             )
-            said = journals.records_of(everything)
+            said = journals.history_of(everything)
             outcome.is_new = publish_new(
                 self._staged,
                 self._run_dir,
                 self._place.run,
                 everything,
-                journals.open_attempts(said),
+                said.startable_attempts,
                 is_known=self._is_frozen_here,
             )
             if outcome.is_new:
@@ -177,16 +177,14 @@ class _Restoring:
                 f"wrong: {self._run_dir.journal}",
             ) from None
 
-    def _new_records(
-        self, records: list[JournalRecord], here: list[JournalRecord]
-    ) -> list[JournalRecord]:
+    def _new_records(self, history: RunHistory, here: RunHistory) -> list[JournalRecord]:
         """What the journal has to say besides: what only the ledger knew; of a run that moves, the
         ends of all that was under way, and that it waits for a person."""
-        new = self._lost(records)
+        new = self._lost(history)
         if is_cancelled(self._settings.home, self._remote.run_id):
             new.append(CancelRequested(at=self._clock.now(), by=self._settings.user))
         if not self._place.is_move:
-            return new + self._held_unless_known([*records, *new], here)
+            return new + self._held_unless_known(history.plus(*new), here)
         now, before = self._clock.now(), self._place.before
         staged = RunDir(self._staged.run)
 
@@ -195,73 +193,68 @@ class _Restoring:
             return None if word is None else word[0]
 
         new += journals.taken_over(
-            [*records, *new],
+            history.plus(*new),
             cluster=self._cluster,
             now=now,
             exit_code=exit_code,
             ended_at=partial(last_event_at, staged),
             why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
         )
-        said = [*records, *new]
+        said = history.plus(*new)
         return new + self._answer(said, here, why="what it executes comes from a store")
 
-    def _lost(self, records: list[JournalRecord]) -> list[JournalRecord]:
-        """Return what the ledger has read of the journal, and ``records`` do not say."""
+    def _lost(self, history: RunHistory) -> list[JournalRecord]:
+        """Return what the ledger has read of the journal, and ``history`` does not say."""
         if self._known is None or not self._is_less:
             return []
-        return journals.only_in_ledger(records, self._known)
+        return journals.only_in_ledger(history, self._known)
 
-    def _held_unless_known(
-        self, records: list[JournalRecord], here: list[JournalRecord]
-    ) -> list[JournalRecord]:
+    def _held_unless_known(self, history: RunHistory, here: RunHistory) -> list[JournalRecord]:
         """Where what the run executes comes from the store, a person has to see it first, unless it
         is what was frozen here. Nor does a line from the store let go on what was stopped here."""
         home, run_id = self._settings.home, self._remote.run_id
         is_here = local.frozen(self._run_dir) is not None
-        is_told = len(records) > len(here) or not (self._is_own_journal or here)
-        is_told = is_told or self._has_less_than_store(records)
+        is_told = len(history.records) > len(here.records)
+        is_told = is_told or not (self._is_own_journal or here.records)
+        is_told = is_told or self._has_less_than_store(history)
         data = read_file(self._run_dir.run_json) if is_here else self._remote.run_json
         is_known = matches_frozen(home, run_id, data)
         self.is_known, self._is_frozen_here = is_known and not is_here, is_known
         why = ""
         if not is_known:
-            hold = requests.active_hold(records)
-            is_ours = hold is not None and hold.why is not None
+            is_ours = history.hold is not None and history.hold.why is not None
             is_changed = is_frozen_here(home, run_id)
             self._outcome.is_unknown = not is_here or is_told or is_ours or is_changed
             why = "what it executes comes from the store, and no user of this home has seen it"
         if not is_told and (is_known or is_here):
             return []
-        return self._answer(records, here, why=why)
+        return self._answer(history, here, why=why)
 
-    def _answer(
-        self, records: list[JournalRecord], here: list[JournalRecord], *, why: str
-    ) -> list[JournalRecord]:
-        """Return the records to append after ``records``: a hold, where a person has to see first
+    def _answer(self, history: RunHistory, here: RunHistory, *, why: str) -> list[JournalRecord]:
+        """Return the records to append after ``history``: a hold, where a person has to see first
         what comes from the store."""
         home, run_id = self._settings.home, self._remote.run_id
         now, by, is_own = self._clock.now(), self._settings.user, self._is_own_journal
         is_marked = is_cancelled(home, run_id) or self._run_dir.cancel.exists()
-        if requests.is_cancelled(records):
-            is_own_cancel = requests.is_cancelled(records if is_own else here)
+        if history.is_cancelled:
+            is_own_cancel = (history if is_own else here).is_cancelled
             is_own_cancel = is_own_cancel or self._is_cancelled_in_ledger
-            if is_marked or (is_own_cancel and not self._was_resumed(records)):
+            if is_marked or (is_own_cancel and not self._was_resumed(history)):
                 return []
-        if not why and is_own and last_attempt(records).is_completed:
+        if not why and is_own and history.last.is_completed:
             return []
-        if not why and self._has_less_than_store(records):
-            why = requests.OLDER_HOME
+        if not why and self._has_less_than_store(history):
+            why = OLDER_HOME
         if not why and not is_own:
             why = "its journal comes from the store, for this home has no copy of it"
         if why:
             # A hold that only the store says may be forged, and does not count.
-            known = [records] if is_own else [records, here]
-            holds = [requests.active_hold(each) for each in known]
+            holds = [each.hold for each in ([history] if is_own else [history, here])]
             if all(hold is not None and hold.why == why for hold in holds):
                 return []
             self._outcome.held = why
             return [Held(at=now, by=by, why=why)]
-        return [Resumed(at=now, by=by)] if self._was_resumed(records) else []
+        return [Resumed(at=now, by=by)] if self._was_resumed(history) else []
 
     @property
     def _is_cancelled_in_ledger(self) -> bool:
@@ -273,9 +266,9 @@ class _Restoring:
             and "cancel_requested_at" in known.run.journal
         )
 
-    def _has_less_than_store(self, records: list[JournalRecord]) -> bool:
+    def _has_less_than_store(self, history: RunHistory) -> bool:
         """Whether the store has more of the journal than this home, which may be from a backup."""
-        if self._copy is None or requests.is_older_home_accepted(records):
+        if self._copy is None or history.is_older_home_accepted:
             return False
         known_bytes = max(len(self._copy), self._read_bytes, self._here_bytes)
         return self._remote.has_lines_after(known_bytes)
@@ -290,13 +283,13 @@ class _Restoring:
         """Whether no line of the journal comes from the store."""
         return self._copy is not None or not self._remote.has_journal
 
-    def _was_resumed(self, records: list[JournalRecord]) -> bool:
-        """Whether ``records`` stop the run, and the ledger has read all of them and more since: the
+    def _was_resumed(self, history: RunHistory) -> bool:
+        """Whether ``history`` stops the run, and the ledger has read all of it and more since: the
         run continues."""
         known = self._known
         if known is None or not self._is_less:
             return False
-        return self._read_bytes >= self._lines_bytes and journals.was_resumed(records, known)
+        return self._read_bytes >= self._lines_bytes and journals.was_resumed(history, known)
 
     @property
     def _read_bytes(self) -> int:
@@ -316,7 +309,7 @@ class _Restoring:
             by=self._settings.user,
             url=self._remote.url,
             journal=is_told or None,
-            after=journals.last_job([*journals.records_of(lines), *records]),
+            after=journals.history_of(lines).plus(*records).last_job,
             checkpoints=sorted(self._outcome.checkpoints),
             skipped=sorted(self._outcome.skipped),
             newest=self._fetching.newest(),
@@ -332,7 +325,7 @@ class _Restoring:
         with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=self._clock):
             here = local.journal_of(run_dir)
             lines = self._lines()  # somebody may have added to it since
-            is_less = not here.startswith(lines) or journal.is_lost(run_dir)
+            is_less = not here.startswith(lines) or is_lost(run_dir)
             lacks = local.frozen(run_dir) is None
             is_move = self._place.is_move
             if outcome.is_nothing and not (says_so or is_less or lacks or records or is_move):
@@ -340,12 +333,12 @@ class _Restoring:
                 return
             mark_unread(self._settings.home, run_dir)
             new = [*records, self._restored(lines, records, is_told=is_less)]
-            said = [*journals.records_of(lines), *new]
+            said = journals.history_of(lines).plus(*new)
             outcome.left = merge(
                 self._staged,
                 run_dir,
                 self._place.run,
-                journals.open_attempts(said),
+                said.startable_attempts,
                 is_move=is_move,
                 is_known=self._is_frozen_here,
                 lines=lines + self._text(new) if is_less else None,
@@ -355,10 +348,10 @@ class _Restoring:
         self._record_cancel(said)
         self._look_for_newest()
 
-    def _record_cancel(self, said: list[JournalRecord]) -> None:
+    def _record_cancel(self, said: RunHistory) -> None:
         """A run that was to stop for good does not begin again because its files came back."""
-        if requests.is_cancelled(said) and not self._run_dir.cancel.exists():
-            write_durably(self._run_dir.cancel, requests.cancel_signal(said))
+        if said.is_cancelled and not self._run_dir.cancel.exists():
+            write_durably(self._run_dir.cancel, said.cancel_signal)
         with suppress(StorageError):  # the next look records it
             user = self._settings.user
             record_kept(self._settings.home, self._run_dir, user=user, clock=self._clock)

@@ -12,10 +12,8 @@ from typing import Final
 
 from hpcflow.clock import from_text
 from hpcflow.errors import InputError, shell_word
-from hpcflow.launch.submission import last_attempt
+from hpcflow.history import RunHistory
 from hpcflow.model.events import parse_event
-from hpcflow.model.journal import JournalRecord
-from hpcflow.restore.journals import attempts_of, is_at_rest
 from hpcflow.restore.remote_run import RemoteRun
 
 #: Longer than a mirror is behind, and than most programs take between two lines.
@@ -26,7 +24,7 @@ _TAIL_BYTES: Final = 64 << 10
 _MACHINE: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
-def require_at_rest(remote: RemoteRun, records: list[JournalRecord], now: datetime) -> str | None:
+def require_at_rest(remote: RemoteRun, history: RunHistory, now: datetime) -> str | None:
     """Refuse to take over a run that seems to be trained elsewhere.
 
     Returns:
@@ -36,10 +34,10 @@ def require_at_rest(remote: RemoteRun, records: list[JournalRecord], now: dateti
         InputError: it gave a sign a moment ago, and no word that it is over.
         MirrorError: the store.
     """
-    if is_at_rest(records):
+    if history.is_at_rest:
         return None
-    where = _where(records)
-    sign = last_sign(remote, records)
+    where = _where(history)
+    sign = last_sign(remote, history)
     hold = f"on {where}: hpcflow hold {remote.run_id}"
     if sign is not None and now - sign < FRESH:
         minutes = max(0, round((now - sign).total_seconds() / 60))
@@ -52,10 +50,10 @@ def require_at_rest(remote: RemoteRun, records: list[JournalRecord], now: dateti
     return f"no terminal state is recorded; if it is still submitted there, {hold}"
 
 
-def last_sign(remote: RemoteRun, records: list[JournalRecord]) -> datetime | None:
+def last_sign(remote: RemoteRun, history: RunHistory) -> datetime | None:
     """When the run last wrote anything that was mirrored: a record, or an event of its last job."""
-    times = [record.at for record in records]
-    numbers = attempts_of(records)
+    times = [record.at for record in history.records]
+    numbers = history.intended_attempts
     name = f"attempts/{numbers[-1]:04d}/events.jsonl" if numbers else ""
     if name in remote.objects.small:
         end = remote.entry(name).size_bytes
@@ -69,8 +67,8 @@ def last_sign(remote: RemoteRun, records: list[JournalRecord]) -> datetime | Non
     return max(times, default=None)
 
 
-def _where(records: list[JournalRecord]) -> str:
-    intent = last_attempt(records).intent
+def _where(history: RunHistory) -> str:
+    intent = history.last.intent
     if intent is None:
         return "another machine"
     name = intent.cluster or (intent.host or "").removesuffix(" (array)")

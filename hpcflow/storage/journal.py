@@ -1,4 +1,4 @@
-"""The journal of a run: append a record, read them all. What they mean is in model and ledger.
+"""The journal of a run: append a record, read them all. :mod:`hpcflow.history` interprets them.
 
 A run is created with an empty journal. A run directory without one has lost it, and with it the
 state of the run's jobs. hpcflow appends nothing there until the user resumes or cancels the run.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from hpcflow.errors import StorageError, shell_word
+from hpcflow.history import RunHistory
 from hpcflow.model import lost_journal
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
 from hpcflow.runtime.reading import read_lines
@@ -20,11 +20,58 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone, require_no_link
 
 
-class Journal(NamedTuple):
-    """All that a journal says, oldest first, and how many of its lines say nothing."""
+class Journal:
+    """The journal of one run, as long as a command or a round works on the run.
 
-    records: list[JournalRecord]
-    skipped_lines: int
+    It is parsed once, and again only if another process has appended to it. What this process
+    appends is added to the history.
+    """
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self.run_dir = run_dir
+        self._history = RunHistory()
+        self._size_bytes = -1  # nothing is read yet
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.run_dir.path.name
+
+    @property
+    def history(self) -> RunHistory:
+        """What the journal says now; empty if it is lost.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        size_bytes = size_of(self.run_dir.journal) or 0
+        if size_bytes != self._size_bytes:
+            self._history = RunHistory.of(read(self.run_dir))
+            self._size_bytes = size_bytes
+        return self._history
+
+    def append(self, *records: JournalRecord, begins: bool = False) -> None:
+        """Append ``records`` with one write; they are on the disk when this returns.
+
+        Args:
+            begins: start a new journal if the old one is lost, because the user requests it.
+
+        Raises:
+            StorageError: they could not be written, or not all; or the journal is lost.
+        """
+        if not records:
+            return
+        written = _append(self.run_dir, records, begins=begins)
+        self._history = self._history.plus(*records)
+        self._size_bytes += written
+
+    def require(self) -> None:
+        """Refuse to continue without a journal: the state of the run's jobs is unknown.
+
+        Raises:
+            StorageError: the journal is lost.
+        """
+        require(self.run_dir)
 
 
 def append(run_dir: RunDir, record: JournalRecord, *, begins: bool = False) -> None:
@@ -49,12 +96,14 @@ def append_all(run_dir: RunDir, records: Sequence[JournalRecord]) -> None:
         _append(run_dir, records, begins=False)
 
 
-def _append(run_dir: RunDir, records: Sequence[JournalRecord], *, begins: bool) -> None:
+def _append(run_dir: RunDir, records: Sequence[JournalRecord], *, begins: bool) -> int:
+    """Append ``records``; return the size of their lines, in bytes."""
     _require_run(run_dir)
     if not begins:
         require(run_dir)
-    text = "".join(record.to_line() for record in records)
-    append_line_durably(run_dir.journal, text, must_exist=not begins)
+    lines = "".join(record.to_line() for record in records).encode()
+    append_line_durably(run_dir.journal, lines, must_exist=not begins)
+    return len(lines)
 
 
 def is_lost(run_dir: RunDir) -> bool:
@@ -80,38 +129,23 @@ def require(run_dir: RunDir) -> None:
 
 
 def read(run_dir: RunDir) -> list[JournalRecord]:
-    """The records that are whole and known to this version, oldest first.
+    """Return the records that are whole and known to this version, oldest first.
 
-    Raises:
-        StorageError: the journal cannot be read.
-    """
-    return load(run_dir).records
-
-
-def load(run_dir: RunDir) -> Journal:
-    """The same, with the number of lines that were skipped: torn, damaged, too long, of a newer
-    version. In memory are the records, and one line.
-
-    A last line without its end is torn or being written: it is not there yet, and not counted.
+    Skipped are lines that are torn, damaged, too long, or of a newer version. In memory are the
+    records, and one line.
 
     Raises:
         StorageError: the journal cannot be read, or there is a link in the place of the run
             directory.
     """
     require_no_link(run_dir)
-    records, skipped = [], 0
     try:
-        for line in filter(None, read_lines(run_dir.journal)):
-            record = parse_record_or_none(line)
-            if record is None:
-                skipped += 1
-            else:
-                records.append(record)
+        found = (parse_record_or_none(line) for line in read_lines(run_dir.journal) if line)
+        return [record for record in found if record is not None]
     except FileNotFoundError:
-        return Journal([], 0)
+        return []
     except OSError as error:
         raise storage_error("read", run_dir.journal, error) from error
-    return Journal(records, skipped)
 
 
 def _require_run(run_dir: RunDir) -> None:

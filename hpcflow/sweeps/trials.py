@@ -29,8 +29,6 @@ from hpcflow.launch.price import hourly_usd
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.execution import CodeMode
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Changed, Submitted
-from hpcflow.model.requests import is_cancelled, is_held
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.sweep import trial_params
@@ -39,9 +37,9 @@ from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
-from hpcflow.storage import journal
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.files import storage_error
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.rundir import link_run, read_run
@@ -306,10 +304,8 @@ class TrialRuns:
         run_dir = run_dir_of(home, run_id)
         if is_gone(run_dir):
             return False
-        records = journal.read(run_dir)
-        last = submission.last_attempt(records)
-        has_job = any(isinstance(record, Submitted) for record in records)
-        return not has_job and (last.intent is None or last.is_void)
+        history = Journal(run_dir).history
+        return not history.has_job and (history.last.intent is None or history.last.is_void)
 
     def is_unsent(self, run_id: str) -> bool:
         """Whether an array may be made with a run: no job of it is there, for certain, and nobody
@@ -320,19 +316,15 @@ class TrialRuns:
         run_dir = run_dir_of(home, run_id)
         if is_gone(run_dir) or run_dir.cancel.exists():
             return False
-        records = journal.read(run_dir)
-        if is_cancelled(records) or any(isinstance(record, Changed) for record in records):
-            return False
-        last = submission.last_attempt(records)
-        is_free = last.intent is None or (last.is_void and not last.is_withdrawn)
-        return is_free and not is_held(records)
+        history = Journal(run_dir).history
+        return history.last.is_unsent and not (history.is_stopped or history.is_changed)
 
     def was_put_off(self, run_id: str) -> bool:
         """Whether Slurm did not take a run when it was last asked."""
         home = self._settings.home
         if not (home.runs / run_id).is_symlink():
             return False
-        last = submission.last_attempt(journal.read(run_dir_of(home, run_id)))
+        last = Journal(run_dir_of(home, run_id)).history.last
         return last.intent is not None and last.is_void
 
     def _send_made(self, run_dir: RunDir) -> Launched | None:
@@ -340,17 +332,15 @@ class TrialRuns:
         from hpcflow.launch.next_attempt import NextAttempt
 
         with submit_lock(run_dir, wait_s=0) as lock:
-            submission.settle(run_dir, scheduler=self._scheduler, clock=self._clock, lock=lock)
-            records = journal.read(run_dir)
-            last = submission.last_attempt(records)
-            if last.job_id is not None or is_held(records):
+            journal = Journal(run_dir)
+            submission.settle(journal, scheduler=self._scheduler, clock=self._clock, lock=lock)
+            if journal.history.last.job_id is not None or journal.history.is_held:
                 return None
-            if cancel_requested(run_dir, records, user=self._settings.user, clock=self._clock):
+            if cancel_requested(journal, user=self._settings.user, clock=self._clock):
                 return None
             attempt = NextAttempt(
                 read_run(run_dir),
-                run_dir,
-                records,
+                journal,
                 settings=self._settings,
                 site=self._site,
                 clock=self._clock,
@@ -370,7 +360,7 @@ class TrialRuns:
         if not (home.runs / run_id).is_symlink():
             return
         run_dir = run_dir_of(home, run_id)
-        if is_gone(run_dir) or (run_dir.cancel.exists() and is_cancelled(journal.read(run_dir))):
+        if is_gone(run_dir) or (run_dir.cancel.exists() and Journal(run_dir).history.is_cancelled):
             return
         request_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, prune=prune)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState
 from hpcflow.settings import load_settings
 from hpcflow.storage import journal, sweeps
@@ -102,9 +101,9 @@ def test_a_full_disk_keeps_no_job_alive(
             assert f"hpcflow cancel {run_id}" in said
         assert "No space left on device" in said
         for run_id in ids:
-            records = journal.read(run_dir_of(load_settings().home, run_id))
+            history = journal.Journal(run_dir_of(load_settings().home, run_id)).history
             (line,) = [line for line in said.splitlines() if line.startswith(run_id)]
-            assert ("the run is recorded as cancelled" in line) == is_cancelled(records), line
+            assert ("the run is recorded as cancelled" in line) == history.is_cancelled, line
         ballast.unlink()
         for path in disk.glob("ballast-*"):
             path.unlink()

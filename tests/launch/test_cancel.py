@@ -18,10 +18,10 @@ import pytest
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import CancelRequested, Decided
-from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.outlook.unsent import explain_unsent
 from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killer
@@ -92,12 +92,12 @@ states = pytest.mark.parametrize("begin", STATES, ids=lambda each: each.__name__
 def assert_all_agree(desk: Watched, run_dir: RunDir) -> bool:
     """Whether it is cancelled: for its journal, ``show``, ``why`` and the daemon alike."""
     run_id = run_dir.path.name
-    cancelled = is_cancelled(journal.read(run_dir))
+    cancelled = Journal(run_dir).history.is_cancelled
     alive = desk.alive()
     sent = desk.tick().sent
     seen = desk.seen(run_id)
     last = seen.attempts[-1] if seen.attempts else None
-    why = explain_unsent(seen.run, last, journal.read(run_dir), desk.clock.now()).words
+    why = explain_unsent(seen.run, last, Journal(run_dir).history, desk.clock.now()).words
     if cancelled:
         assert run_id not in sent
         assert seen.run.state is RunState.CANCELLED or desk.alive(), seen.run.state
@@ -189,9 +189,9 @@ def test_full_at_any_write_its_jobs_are_ended_and_what_is_not_recorded_is_said(
                 said = error
             assert desk.alive() == [], "whatever the disk says"
         if said is not None and "not recorded as cancelled" in said.message:
-            assert not is_cancelled(journal.read(run_dir))
+            assert not Journal(run_dir).history.is_cancelled
         else:
-            assert is_cancelled(journal.read(run_dir))
+            assert Journal(run_dir).history.is_cancelled
         if said is not None:
             assert os.strerror(code) in said.message
             again = ("give the same command", f"hpcflow cancel {run_dir.path.name}")
@@ -211,7 +211,7 @@ def test_a_home_that_takes_no_mark_keeps_nobody_from_cancelling(desk: Watched) -
     with pytest.raises(HpcflowError, match="is recorded as cancelled, but hpcflow ls may not"):
         desk.cancel(run_dir)
     assert desk.alive() == []
-    assert is_cancelled(journal.read(run_dir))
+    assert Journal(run_dir).history.is_cancelled
 
 
 def test_a_file_without_its_record_ends_the_run_at_the_next_sending(desk: Watched) -> None:
@@ -245,7 +245,7 @@ def test_resume_that_is_killed_at_any_write_leaves_it_cancelled_or_wanted(
         for _ in range(2):  # what was withdrawn is sent again after a pause
             desk.clock.advance(400)
             desk.tick()
-        wanted = not is_cancelled(journal.read(run_dir))
+        wanted = not Journal(run_dir).history.is_cancelled
         assert wanted == (len(desk.alive()) == 1)
         assert not (wanted and run_dir.cancel.exists()), "its jobs would leave at once"
         if not killer.has_struck:

@@ -23,10 +23,9 @@ from hpcflow.errors import (
     SubmissionRefused,
 )
 from hpcflow.launch.cancel import end_jobs
-from hpcflow.launch.submission import last_attempt
 from hpcflow.model.state import Cause, RunState
 from hpcflow.observe.judge import VANISHED_AFTER_S
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.launch.desk import Desk
@@ -313,7 +312,7 @@ def test_an_intent_that_cannot_be_asked_about_holds_up_no_other_run(
     assert desk.state(launched.run_id)[0] is RunState.COMPLETED
     assert "Too wide of a date range in query; a submission stays in doubt" in said
     assert desk.seen(doubtful.path.name).run.state is not RunState.COMPLETED
-    assert last_attempt(journal.read(doubtful)).is_open
+    assert Journal(doubtful).history.last.is_open
 
 
 @pytest.mark.parametrize("what", ["an end", "a bill", "an intent"])

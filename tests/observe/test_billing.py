@@ -17,7 +17,7 @@ from hpcflow.costs.running import running_rows
 from hpcflow.ledger.rows import AttemptRow, DueBill
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.ids import job_name
-from hpcflow.model.journal import Accounted, Ended, Intended, Submitted
+from hpcflow.model.journal import Accounted, Ended, Intended, JournalRecord, Submitted
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.model.usage import Usage
 from hpcflow.observe.billing import record_of
@@ -576,12 +576,12 @@ def test_a_journal_with_any_number_of_bills_to_come_holds_up_no_look(
     desk.look()
     read = []
 
-    def counted(some: RunDir) -> journal.Journal:
+    def counted(some: RunDir) -> list[JournalRecord]:
         read.append(some)
-        return load(some)
+        return real(some)
 
-    load = journal.load
-    monkeypatch.setattr(journal, "load", counted)
+    real = journal.read
+    monkeypatch.setattr(journal, "read", counted)
     found = []
     for _ in range(3):
         desk.clock.advance(6)

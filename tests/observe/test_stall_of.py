@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.history import RunHistory
 from hpcflow.model.journal import Stall
 from hpcflow.observe.own_word import last_sign, time_there
 from hpcflow.observe.stall_of import CANCEL_TAKES, stall_of
@@ -40,7 +41,8 @@ def is_ours(run_dir: RunDir, slurm_s: float | None, *, said: Sequence[Stall] = (
     job = answer("CANCELLED by 1000")
     if slurm_s is not None:
         job = replace(job, ended_at=NOW + timedelta(seconds=slurm_s))
-    return stall_of(run_dir, said, RUNNING, job if slurm_s is not None else None) is not None
+    history = RunHistory.of(said)
+    return stall_of(run_dir, history, RUNNING, job if slurm_s is not None else None) is not None
 
 
 def writes(path: Path, later_s: float) -> None:

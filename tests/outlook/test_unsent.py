@@ -31,7 +31,7 @@ def why(desk: Watched, run_id: str) -> Unsent:
     return explain_unsent(
         seen.run,
         jobs[-1] if jobs else None,
-        journal.read(run_dir),
+        journal.Journal(run_dir).history,
         desk.clock.now(),
         is_journal_lost=journal.is_lost(run_dir),
     )

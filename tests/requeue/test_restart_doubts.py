@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from hpcflow.launch.restarts import MAX_RESTARTS
-from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import BeginLifted, Ended, Held, Intended, Submitted
 from hpcflow.model.state import Cause, RunState
 from hpcflow.observe.attempts import observe
 from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.testing.fake_cluster import REQUEUE_WAIT
@@ -41,7 +41,7 @@ def test_a_count_beyond_all_reason_is_not_believed(
     desk.look()
     tell_restarts(desk, monkeypatch, 99_999)
     desk.look()
-    assert last_attempt(journal.read(RunDir(launched.run_dir))).number == 1 + MAX_RESTARTS
+    assert Journal(RunDir(launched.run_dir)).history.last.number == 1 + MAX_RESTARTS
 
 
 def test_the_later_request_wins_a_job_ended_by_scancel_and_requeued_by_hand_goes_on(

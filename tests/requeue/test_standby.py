@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hpcflow.launch.submission import last_attempt, seal
+from hpcflow.history import RunHistory
+from hpcflow.launch.submission import seal
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Held, JournalRecord, Released, Standby, Submitted
 from hpcflow.model.state import AttemptState, Cause, RunState
@@ -20,6 +21,7 @@ from hpcflow.requeue.policy import Action, after_preemption
 from hpcflow.requeue.table import EXAMPLES, NOW
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.testing.fake_scheduler import FakeScheduler
@@ -246,7 +248,7 @@ def test_held_while_slurm_was_down_and_then_released_it_gets_one_that_can_execut
 ) -> None:
     """The one before is closed to its job, which could not be cancelled then."""
     launched, _ = with_standby(desk)
-    before = last_attempt(journal.read(RunDir(launched.run_dir))).standby
+    before = Journal(RunDir(launched.run_dir)).history.last.standby
     assert before is not None
     assert before.intent is not None
     seal(RunDir(launched.run_dir), before.intent)
@@ -428,6 +430,6 @@ def test_of_standby_records_the_last_attempt_knows_nothing(desk: Watched) -> Non
     launched, _ = with_standby(desk)
     records: list[JournalRecord] = journal.read(RunDir(launched.run_dir))
     assert sum(isinstance(each, Standby) for each in records) == 2
-    last = last_attempt(records)
+    last = RunHistory.of(records).last
     assert (last.number, last.is_live, last.has_standby, last.next_number) == (1, True, True, 3)
     assert desk.clock.now() - records[-1].at < timedelta(minutes=1)

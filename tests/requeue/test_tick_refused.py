@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from hpcflow.errors import HpcflowError, SchedulerUnavailable, SubmissionDelayed, SubmissionInDoubt
-from hpcflow.launch.submission import last_attempt
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Released
 from hpcflow.model.state import RunState
 from hpcflow.requeue import troubles
 from hpcflow.schedulers.base import JobRef, SubmitRequest
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.runs import list_runs
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
@@ -153,7 +152,7 @@ def test_of_very_many_in_doubt_some_are_settled_at_each_look(
     for _ in range(3):
         desk.look()
         runs = list_runs(desk.settings.home)
-        left.append(sum(last_attempt(journal.read(each)).is_open for each in runs))
+        left.append(sum(Journal(each).history.last.is_open for each in runs))
     assert left == [3, 1, 0]
 
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from hpcflow.history import RunHistory
 from hpcflow.model.journal import CancelRequested, Decided, Held, JournalRecord, Resumed
-from hpcflow.model.requests import is_stopped
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from tests.restore.mirrored import purge
@@ -35,7 +35,7 @@ def stop(owner: Owner, run_dir: RunDir, how: str) -> None:
 
 def assert_goes_on(owner: Owner, run_dir: RunDir) -> None:
     records = journal.read(run_dir)
-    assert not is_stopped(records)
+    assert not RunHistory.of(records).is_stopped
     assert not run_dir.cancel.exists()
     owner.clock.advance(600)
     owner.tick()

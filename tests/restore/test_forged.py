@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpcflow.history import RunHistory
 from hpcflow.launch.standby import end_jobs
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import (
@@ -23,7 +24,6 @@ from hpcflow.model.journal import (
     Standby,
     Submitted,
 )
-from hpcflow.model.requests import is_cancelled, is_held
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, SubmitRequest
 from hpcflow.storage import journal
@@ -197,8 +197,8 @@ def test_what_a_person_let_go_on_goes_on(owner: Owner) -> None:
     purge(run_dir)
     owner.restore(run_dir)
     records = journal.read(run_dir)
-    assert not is_held(records)
-    assert not is_cancelled(records)
+    assert not RunHistory.of(records).is_held
+    assert not RunHistory.of(records).is_cancelled
 
 
 def test_a_run_of_an_older_hpcflow_is_known_once_it_was_sent_anew(owner: Owner) -> None:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 
 from hpcflow.budgets.records import OnExceeded
+from hpcflow.history import RunHistory
 from hpcflow.ledger.store import open_ledger
-from hpcflow.model.from_store import is_own_word, own_bills
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import (
     Accounted,
@@ -313,8 +313,8 @@ def test_what_is_the_own_word_after_a_restore(desk: Desk) -> None:
         _bill(1, at, "events"),
         _bill(3, at, "events"),
     ]
-    assert is_own_word(told, 1)
-    records: list[JournalRecord] = [*told, restored, *own]
-    assert [number for number in range(1, 8) if is_own_word(records, number)] == [2, 3, 4]
-    assert [each.attempt for each in own_bills(records)] == [3]
-    assert [each.attempt for each in own_bills([*records, _bill(1, at)])] == [3, 1]
+    assert RunHistory.of(told).attempt(1).is_own
+    history = RunHistory.of([*told, restored, *own])
+    assert [number for number in range(1, 8) if history.attempt(number).is_own] == [2, 3, 4]
+    assert [each.attempt for each in history.own_bills] == [3]
+    assert [each.attempt for each in history.plus(_bill(1, at)).own_bills] == [3, 1]

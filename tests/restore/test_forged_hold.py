@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from hpcflow.history.run import OLDER_HOME
 from hpcflow.model.journal import Held
-from hpcflow.model.requests import OLDER_HOME, is_held
-from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
@@ -44,7 +44,7 @@ def assert_nothing_is_sent(owner: Owner, run_dir: RunDir) -> None:
         assert not owner.tick().sent
         owner.restores_for_the_daemon()
         owner.clock.advance(900)
-    assert is_held(journal.read(run_dir))
+    assert Journal(run_dir).history.is_held
 
 
 def goes_on_after_the_mirror(owner: Owner) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from hpcflow.clock import LATEST
 from hpcflow.errors import MirrorError
-from hpcflow.launch.submission import last_attempt
 from hpcflow.ledger.store import open_ledger
 from hpcflow.mirror.passes import Pass, Report
 from hpcflow.mirror.stores import Stores
@@ -33,12 +32,12 @@ from hpcflow.model.journal import (
     Submitted,
     Withdrawn,
 )
-from hpcflow.model.requests import is_cancelled, is_held
 from hpcflow.model.state import Cause, RunState
 from hpcflow.restore.ledger import FromStore, rebuild_from
 from hpcflow.restore.publish import publish_new
 from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteRun
 from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import keep_cancelled
 from hpcflow.storage.rundir import read_run
@@ -289,10 +288,10 @@ def test_without_a_copy_a_run_is_held_whatever_the_store_says(
         _read_store(owner)
     held = owner.restore(run_dir).held
     if (kind, ledger) == ("cancel", "read from the store"):
-        assert is_cancelled(journal.read(run_dir))  # what the ledger says counts as the user's
+        assert Journal(run_dir).history.is_cancelled  # what the ledger says counts as the user's
         return
     assert NO_COPY in str(held)
-    assert not is_cancelled(journal.read(run_dir))
+    assert not Journal(run_dir).history.is_cancelled
     assert not run_dir.cancel.exists()
     _assert_waits(owner, run_dir)
     assert owner.seen(run_dir.path.name).run.next_action == "held"
@@ -339,7 +338,7 @@ def test_a_cancel_that_this_home_knows_counts_without_a_copy(owner: Owner, known
         run_dir.cancel.touch()
     forge(owner, run_dir, [_request("stop", owner)])
     owner.restore(run_dir)
-    assert is_cancelled(journal.read(run_dir))
+    assert Journal(run_dir).history.is_cancelled
     assert run_dir.cancel.exists()
     owner.look()
     assert owner.tick().sent == {}
@@ -361,8 +360,8 @@ def test_what_its_user_stopped_stays_stopped(owner: Owner, how: str, known_by: s
     _change(owner, run_dir, "deleted")
     purge(run_dir)
     assert owner.restore(run_dir).held is None
-    assert is_cancelled(journal.read(run_dir)) is (how == "cancel")
-    assert is_held(journal.read(run_dir)) is (how == "hold")
+    assert Journal(run_dir).history.is_cancelled is (how == "cancel")
+    assert Journal(run_dir).history.is_held is (how == "hold")
     assert run_dir.cancel.exists() is (how == "cancel")
     owner.look()
     owner.clock.advance(3600)
@@ -375,8 +374,8 @@ def test_a_cancel_of_another_cluster_holds_the_run_here(owner: Owner, other: Own
     owner.cancel(run_dir)
     owner.mirror(run_dir)
     there = take(other, run_dir.path.name)
-    assert not is_cancelled(journal.read(there))
-    assert is_held(journal.read(there))
+    assert not Journal(there).history.is_cancelled
+    assert Journal(there).history.is_held
     other.resume(there)
     assert len(other.alive()) == 1
 
@@ -415,7 +414,7 @@ def test_without_a_copy_a_number_that_cannot_be_says_nothing(owner: Owner, numbe
     forge(owner, run_dir, [intent(owner, run_dir, number)])
     purge(run_dir)
     owner.restore(run_dir)
-    assert last_attempt(journal.read(run_dir)).number == 1
+    assert Journal(run_dir).history.last.number == 1
 
 
 @pytest.mark.parametrize("number", [10_001, 999_999])
@@ -439,7 +438,7 @@ def test_a_run_that_is_cancelled_while_it_is_restored_is_cancelled(
 
     monkeypatch.setattr("hpcflow.restore.restore.publish_new", published)
     owner.restore(run_dir)
-    assert is_cancelled(journal.read(run_dir))
+    assert Journal(run_dir).history.is_cancelled
     assert run_dir.cancel.exists()
     owner.clock.advance(600)
     assert owner.tick().sent == {}
@@ -463,8 +462,8 @@ def test_a_stop_that_the_ledger_has_not_read_is_not_taken_back(
     else:
         run_dir.journal.unlink()
     owner.restore(run_dir)
-    assert is_cancelled(journal.read(run_dir)) is (how == "cancel")
-    assert is_held(journal.read(run_dir)) is (how == "hold")
+    assert Journal(run_dir).history.is_cancelled is (how == "cancel")
+    assert Journal(run_dir).history.is_held is (how == "hold")
     owner.look()
     owner.clock.advance(3600)
     assert owner.tick().sent == {}
@@ -483,7 +482,7 @@ def test_a_run_that_was_cancelled_while_it_was_gone_never_says_that_it_continues
     owner.restore(run_dir)
     said = [each.record for each in journal.read(run_dir)]
     assert "resumed" not in said[said.index("cancel_requested") :]
-    assert is_cancelled(journal.read(run_dir))
+    assert Journal(run_dir).history.is_cancelled
 
 
 @pytest.mark.parametrize("how", ["hold", "none"])
@@ -531,7 +530,7 @@ def test_without_a_copy_a_cancel_that_the_ledger_has_read_counts(
         run_dir.journal.unlink()
         run_dir.cancel.unlink()
     owner.restore(run_dir)
-    assert is_cancelled(journal.read(run_dir))
+    assert Journal(run_dir).history.is_cancelled
     assert run_dir.cancel.exists()
     owner.look()
     owner.clock.advance(3600)

@@ -11,11 +11,11 @@ import pytest
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import CancelRequested
-from hpcflow.model.requests import is_cancelled
 from hpcflow.model.state import RunState
 from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.restore import _Restoring
 from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import is_cancelled as is_kept
 from hpcflow.storage.restoring import keep_cancelled, restoring
@@ -130,7 +130,7 @@ def test_a_cancel_that_is_stored_is_taken_back_by_a_resume(
     owner.tick()
     assert not is_kept(owner.settings.home, run_dir.path.name)
     assert owner.alive() == [launched.job_id]
-    assert not is_cancelled(journal.read(run_dir))
+    assert not Journal(run_dir).history.is_cancelled
 
 
 def test_a_cancel_of_a_run_that_lost_its_journal_begins_no_journal(owner: Owner) -> None:
@@ -186,7 +186,7 @@ def test_a_run_without_ledger_and_journal_is_started_again_after_its_cancel(owne
     owner.look()
     assert owner.alive() == [launched.job_id]
     assert not run_dir.cancel.exists()
-    assert not is_cancelled(journal.read(run_dir))
+    assert not Journal(run_dir).history.is_cancelled
 
 
 def test_a_cancel_that_cannot_be_recorded_is_told_at_each_look(owner: Owner) -> None:

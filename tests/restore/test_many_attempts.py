@@ -73,13 +73,13 @@ def appended(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The same of those that are read."""
     found: list[Path] = []
-    real = journal.load
+    real = journal.read
 
-    def load(run_dir: RunDir) -> journal.Journal:
+    def read(run_dir: RunDir) -> list[JournalRecord]:
         found.append(run_dir.journal)
         return real(run_dir)
 
-    monkeypatch.setattr(journal, "load", load)
+    monkeypatch.setattr(journal, "read", read)
     return found
 
 

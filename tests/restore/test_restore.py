@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import InputError, MirrorError, NotFoundError, ScratchError, StorageError
+from hpcflow.history import RunHistory
 from hpcflow.model.journal import CancelRequested, Decided, Ended, Held, Restored, Submitted
-from hpcflow.model.requests import is_cancelled
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import RunState
 from hpcflow.restore.fetching import ALL
@@ -246,7 +246,7 @@ def test_a_stop_that_the_mirror_lacks_stays_though_a_clock_was_years_ahead_befor
     purge(run_dir)
     owner.restore(run_dir)
     records = journal.read(run_dir)
-    assert is_cancelled(records) is not is_held
+    assert RunHistory.of(records).is_cancelled is not is_held
     stops = [each for each in records if isinstance(each, (CancelRequested, Held))]
     assert [type(each) for each in stops] == [Held if is_held else CancelRequested]
     assert [each.why for each in stops] == [None]

@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import StorageError
-from hpcflow.model.journal import Intended, Observed, Refused
+from hpcflow.model.journal import (
+    CancelRequested,
+    Intended,
+    JournalRecord,
+    Observed,
+    Refused,
+    parse_record_or_none,
+)
 from hpcflow.model.state import AttemptState
 from hpcflow.storage import journal
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
@@ -46,7 +54,7 @@ def test_records_come_back_as_they_were_appended(run_dir: RunDir) -> None:
 
 def test_a_journal_that_does_not_exist_is_empty(run_dir: RunDir) -> None:
     run_dir.journal.unlink()
-    assert journal.load(run_dir) == ([], 0)
+    assert journal.read(run_dir) == []
 
 
 def test_where_a_run_was_deleted_no_journal_is_begun(run_dir: RunDir) -> None:
@@ -67,7 +75,7 @@ def test_no_link_in_the_place_of_a_run_directory_is_followed(
     run_dir.path.symlink_to(elsewhere)
     for act in (
         lambda: journal.append(run_dir, INTENDED),
-        lambda: journal.load(run_dir),
+        lambda: journal.read(run_dir),
         lambda: submit_lock(run_dir, wait_s=0).__enter__(),
         lambda: read_run(run_dir),
     ):
@@ -76,18 +84,18 @@ def test_no_link_in_the_place_of_a_run_directory_is_followed(
     assert [each.name for each in elsewhere.iterdir()] == ["run.json"]
 
 
-def test_torn_foreign_and_unknown_lines_are_skipped_and_counted(run_dir: RunDir) -> None:
+def test_torn_foreign_and_unknown_lines_are_skipped(run_dir: RunDir) -> None:
     journal.append(run_dir, INTENDED)
     with run_dir.journal.open("ab") as file:
         file.write(b'{"record": "from_the_future", "at": "2030-01-01T00:00:00Z"}\n\xff\xfe\n{"rec')
     journal.append(run_dir, REFUSED)
 
-    assert journal.load(run_dir) == ([INTENDED, REFUSED], 3)
+    assert journal.read(run_dir) == [INTENDED, REFUSED]
 
 
 def test_a_last_line_without_its_end_is_not_there_yet(run_dir: RunDir) -> None:
     run_dir.journal.write_text(INTENDED.to_line()[:-1])
-    assert journal.load(run_dir) == ([], 0)
+    assert journal.read(run_dir) == []
 
 
 def test_what_a_command_printed_in_no_known_encoding_does_not_lose_the_record(
@@ -118,7 +126,64 @@ def test_a_line_of_two_hundred_megabytes_is_skipped_in_little_memory(run_dir: Ru
 
     tracemalloc.start()
     try:
-        assert journal.load(run_dir) == journal.Journal([REFUSED, REFUSED], 2)
+        assert journal.read(run_dir) == [REFUSED, REFUSED]
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes | str]:
+    """The lines that were parsed."""
+    lines: list[bytes | str] = []
+
+    def parse(line: bytes | str) -> JournalRecord | None:
+        lines.append(line)
+        return parse_record_or_none(line)
+
+    monkeypatch.setattr(journal, "parse_record_or_none", parse)
+    return lines
+
+
+def test_an_open_journal_is_parsed_once_whatever_is_appended(
+    run_dir: RunDir, parsed: list[bytes | str]
+) -> None:
+    journal.append(run_dir, INTENDED)
+    opened = Journal(run_dir)
+    assert opened.history.last.is_open
+    opened.append(REFUSED)
+    assert opened.history.refused == REFUSED
+    assert opened.history.records == (INTENDED, REFUSED)
+    assert len(parsed) == 1
+    assert journal.read(run_dir) == [INTENDED, REFUSED]
+
+
+def test_an_open_journal_shows_what_another_process_appends(run_dir: RunDir) -> None:
+    opened = Journal(run_dir)
+    assert opened.history.records == ()
+    request = CancelRequested(at=CREATED_AT, by="ada")
+    journal.append(run_dir, request)
+    assert opened.history.is_cancelled
+    journal.append(run_dir, INTENDED)  # at the same moment as our own record
+    opened.append(REFUSED)
+    assert opened.history.records == (request, INTENDED, REFUSED)
+
+
+def test_a_record_that_closes_a_torn_line_is_read_back(run_dir: RunDir) -> None:
+    run_dir.journal.write_bytes(INTENDED.to_line().encode() + b'{"rec')
+    opened = Journal(run_dir)
+    assert opened.history.records == (INTENDED,)
+    opened.append(REFUSED)
+    assert opened.history.records == (INTENDED, REFUSED)
+
+
+def test_an_open_journal_is_as_empty_as_a_lost_one_and_is_not_begun_again(run_dir: RunDir) -> None:
+    opened = Journal(run_dir)
+    opened.append(INTENDED)
+    run_dir.journal.unlink()
+    assert opened.history.records == ()
+    with pytest.raises(StorageError, match="cannot continue run"):
+        opened.append(REFUSED)
+    assert opened.history.records == ()
+    opened.append(REFUSED, begins=True)
+    assert opened.history.records == (REFUSED,)

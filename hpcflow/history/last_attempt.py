@@ -1,0 +1,131 @@
+"""The state of the newest attempt of a run, and of its standby. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from hpcflow.model.journal import (
+    Changed,
+    Ended,
+    Intended,
+    JournalRecord,
+    Refused,
+    Standby,
+    Submitted,
+    Withdrawn,
+)
+from hpcflow.model.state import Cause
+
+
+@dataclass(frozen=True)
+class LastAttempt:
+    """What the journal says about the newest attempt.
+
+    Attributes:
+        number: 0 before the first attempt.
+        intent: the record of the intent to submit it.
+        job_id: its job; None if hpcflow does not know one.
+        is_void: it has no job, and never will. The number of a refused attempt is used again. The
+            number of a withdrawn one is sealed, because its job may still appear.
+        cause: why it ended; None before its end.
+        restarts: how often Slurm had restarted its job when the job became this attempt.
+        standby: the newest job that was submitted to start after this attempt. It takes a number
+            of its own.
+        is_extended: the run trains on, although this attempt completed it.
+    """
+
+    number: int = 0
+    intent: Intended | None = None
+    job_id: str | None = None
+    is_void: bool = False
+    is_withdrawn: bool = False
+    cause: Cause | None = None
+    restarts: int = 0
+    standby: LastAttempt | None = None
+    is_extended: bool = False
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it completed the run, and the run was not extended since."""
+        return self.cause is Cause.COMPLETED and not self.is_extended
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was intended, and it is not known whether its job exists."""
+        return self.intent is not None and self.job_id is None and not self.is_void
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has a job, and no end of it is recorded."""
+        return self.job_id is not None and self.cause is None and not self.is_void
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether its number can be used: nothing was intended, or Slurm refused it."""
+        return self.intent is None or (self.is_void and not self.is_withdrawn)
+
+    @property
+    def has_standby(self) -> bool:
+        """Whether a standby is pending, may be, or has started and that is not recorded yet."""
+        return self.standby is not None and not self.standby.is_void
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next attempt."""
+        is_free = self.is_void and not self.is_withdrawn
+        number = max(1, self.number if is_free else self.number + 1)
+        return max(number, self.standby.next_number) if self.standby else number
+
+
+def last_attempt(records: Iterable[JournalRecord]) -> LastAttempt:
+    """Return the newest attempt of a journal."""
+    last = LastAttempt()
+    standby: LastAttempt | None = None
+    lives: dict[str, tuple[int, int]] = {}
+    for record in records:
+        if isinstance(record, Standby):
+            job_id = standby.job_id if standby is not None else None
+            standby = _follow(standby or LastAttempt(), record.says, {})
+            if isinstance(record.says, Withdrawn):
+                standby = replace(standby, job_id=job_id)  # the queue may show it for a while
+            continue
+        last = _follow(last, record, lives)
+        if standby is not None and last.number >= standby.number:
+            standby = None  # it is this attempt, or its number was free again
+    return replace(last, standby=standby)
+
+
+def _follow(
+    last: LastAttempt, record: JournalRecord, lives: dict[str, tuple[int, int]]
+) -> LastAttempt:
+    """Return the newest attempt after ``record``."""
+    if isinstance(record, Intended):
+        return LastAttempt(record.attempt, record)
+    if isinstance(record, Submitted) and record.attempt == last.number:
+        restarts = _restarts(record, lives)
+        return LastAttempt(last.number, last.intent, record.job_id, restarts=restarts)
+    if isinstance(record, (Refused, Withdrawn)) and record.attempt == last.number:
+        withdrawn = isinstance(record, Withdrawn)
+        return LastAttempt(last.number, last.intent, is_void=True, is_withdrawn=withdrawn)
+    if isinstance(record, Changed) and record.extends == last.number:
+        return replace(last, is_extended=True)
+    if isinstance(record, Ended) and record.attempt == last.number:
+        return replace(last, cause=record.cause)
+    return last
+
+
+def _restarts(submitted: Submitted, lives: dict[str, tuple[int, int]]) -> int:
+    """Return how often a job had been restarted when it became an attempt.
+
+    Each restart is one more attempt. A new job may have the id of an old one: after a crash, Slurm
+    may issue ids again.
+
+    Args:
+        lives: job id -> the last attempt that it was, and its restarts by then; is added to.
+    """
+    number, restarts = lives.get(submitted.job_id, (submitted.attempt, 0))
+    is_new = submitted.how in ("sbatch", "inside", "standby")
+    restarts = 0 if is_new else restarts + max(0, submitted.attempt - number)
+    lives[submitted.job_id] = (submitted.attempt, restarts)
+    return restarts

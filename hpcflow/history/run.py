@@ -1,0 +1,332 @@
+"""The history of one run, from its journal. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, TypeVar
+
+from hpcflow.history.attempt import AttemptHistory
+from hpcflow.history.last_attempt import LastAttempt, last_attempt
+from hpcflow.model.journal import (
+    Accounted,
+    CancelRequested,
+    Changed,
+    CheckpointRemoved,
+    Decided,
+    Ended,
+    Held,
+    Intended,
+    JournalRecord,
+    Refused,
+    Released,
+    Restored,
+    Resumed,
+    Standby,
+    Submitted,
+    Withdrawn,
+)
+from hpcflow.model.state import Cause
+
+#: Why a restore holds a run of which the store knows more than the home.
+OLDER_HOME: Final = (
+    "the store has more of its journal than this home, which may have come back from a backup"
+)
+Sending = Intended | Submitted | Refused | Withdrawn
+_Record = TypeVar("_Record", bound=JournalRecord)
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """What the journal of a run says.
+
+    Attributes:
+        records: all records, oldest first.
+    """
+
+    records: tuple[JournalRecord, ...] = ()
+
+    @classmethod
+    def of(cls, records: Iterable[JournalRecord]) -> RunHistory:
+        """Return the history that these records tell, oldest first."""
+        return cls(tuple(records))
+
+    def plus(self, *records: JournalRecord) -> RunHistory:
+        """Return the history after ``records`` were appended."""
+        return RunHistory((*self.records, *records))
+
+    # Attempts
+
+    @cached_property
+    def last(self) -> LastAttempt:
+        """The newest attempt."""
+        return last_attempt(self.records)
+
+    def attempt(self, number: int) -> AttemptHistory:
+        """Return what is recorded of an attempt: nothing, if it does not exist."""
+        own = self.own_attempts
+        return AttemptHistory(
+            tuple(self._by_attempt.get(number, ())),
+            tuple(self._own_bills_of.get(number, ())),
+            own is None or number in own,
+        )
+
+    @cached_property
+    def _by_attempt(self) -> dict[int, list[JournalRecord]]:
+        found: dict[int, list[JournalRecord]] = defaultdict(list)
+        for record in self.records:
+            if (number := _number(record)) is not None:
+                found[number].append(record)
+        return found
+
+    @property
+    def has_job(self) -> bool:
+        """Whether any attempt became a job."""
+        return bool(self.submitted_attempts)
+
+    @cached_property
+    def submitted_attempts(self) -> frozenset[int]:
+        """The attempts that became jobs."""
+        return frozenset(each.attempt for each in self._all(Submitted))
+
+    @property
+    def last_job(self) -> int:
+        """The number of the last attempt that became a job; 0 before the first."""
+        return max(self.submitted_attempts, default=0)
+
+    def is_over_after(self, number: int) -> bool:
+        """Return whether this attempt is the last that became a job, and has ended; for 0, whether
+        none became a job."""
+        return self.last_job == number and (number == 0 or self.attempt(number).is_ended)
+
+    @property
+    def attempts_without_end(self) -> frozenset[int]:
+        """The attempts that became jobs, and of which no end is recorded."""
+        return self.submitted_attempts - {each.attempt for each in self._all(Ended)}
+
+    @property
+    def withdrawn_attempts(self) -> set[int]:
+        """The withdrawn attempts and standbys. If a job of one still appears, it must exit."""
+        found = set()
+        for said in self._unwrapped:
+            if isinstance(said, Withdrawn):
+                found.add(said.attempt)
+            elif isinstance(said, Submitted):
+                found.discard(said.attempt)
+        return found
+
+    @property
+    def intended_attempts(self) -> list[int]:
+        """The numbers of all attempts, in order."""
+        return sorted({each.attempt for each in self._all(Intended)})
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of all attempts and standbys that any record is about."""
+        return {number for each in self._unwrapped if (number := _number(each)) is not None}
+
+    @property
+    def startable_attempts(self) -> list[int]:
+        """The attempts of which a job may still start: the last one, and its standby."""
+        numbers = [self.last.number, self.last.standby.number if self.last.standby else 0]
+        return [number for number in numbers if number > 0]
+
+    def attempts_on_other_clusters(self, cluster: str | None) -> list[tuple[Intended, bool]]:
+        """Return the intents without an end that were not for this cluster, by their attempts; and
+        whether each has become a job."""
+        opened: dict[int, tuple[Intended, bool]] = {}
+        for record in self.records:
+            if isinstance(record, Intended):
+                opened[record.attempt] = record, False
+            elif isinstance(record, Submitted) and record.attempt in opened:
+                opened[record.attempt] = opened[record.attempt][0], True
+            elif isinstance(record, (Ended, Refused, Withdrawn)):
+                opened.pop(record.attempt, None)
+        return [
+            each
+            for _, each in sorted(opened.items())
+            if not is_same_cluster(each[0].cluster, cluster)
+        ]
+
+    @property
+    def last_sending(self) -> dict[int, Sending]:
+        """The last record about the submission of each attempt, or of a standby of its number."""
+        return {each.attempt: each for each in self._unwrapped if isinstance(each, Sending)}
+
+    def submitted_inside(self, job_id: str) -> int | None:
+        """Return the last attempt that this job made by itself, from inside an allocation, since
+        the last restore: the script of an older one may be from a store."""
+        for record in reversed(self.records):
+            if isinstance(record, Restored):
+                return None
+            if isinstance(record, Submitted) and (record.how, record.job_id) == ("inside", job_id):
+                return record.attempt
+        return None
+
+    # Requests and decisions
+
+    @cached_property
+    def is_cancelled(self) -> bool:
+        """Whether the last request cancels the run.
+
+        A hold with a reason ends a cancel: a restore writes one if only the store knows the cancel.
+        """
+        for record in reversed(self.records):
+            if isinstance(record, (CancelRequested, Resumed)) or _is_hold_of_restore(record):
+                return isinstance(record, CancelRequested)
+        return False
+
+    @property
+    def cancel_signal(self) -> str:
+        """The content of the file ``cancel``, by the last request to cancel the run."""
+        request = self._last(CancelRequested)
+        return f"{request.signal}\n" if request and request.signal else ""
+
+    @property
+    def hold(self) -> Held | None:
+        """The hold that is in force."""
+        request = self._last(Held, Released, Resumed)
+        return request if isinstance(request, Held) else None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the last request holds the run."""
+        return self.hold is not None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the last requests cancel or hold the run."""
+        return self.is_cancelled or self.is_held
+
+    @property
+    def is_older_home_accepted(self) -> bool:
+        """Whether the user has let a run continue that was held for :data:`OLDER_HOME`."""
+        for record in reversed(self.records):
+            if isinstance(record, Held) and record.why == OLDER_HOME:
+                return False
+            if isinstance(record, (Released, Resumed)):
+                return any(each.why == OLDER_HOME for each in self._all(Held))
+        return False
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the user has changed what the run asks for."""
+        return self._last(Changed) is not None
+
+    @property
+    def is_ended_by_hand(self) -> bool:
+        """Whether its last job was cancelled, and nothing was submitted or requested since."""
+        last = self._last(Ended, Intended, Released, Resumed, Submitted)
+        return isinstance(last, Ended) and last.cause is Cause.CANCELLED
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing will happen by itself: completed, cancelled, held, stopped by a rule."""
+        if self.last.is_completed or self.last.cause is Cause.CANCELLED:
+            return True
+        if self.last.is_live or self.last.is_open:
+            return False
+        if self.is_stopped:
+            return True
+        last = self._last(Decided, Resumed, Released)
+        return isinstance(last, Decided) and last.action in ("stop", "cancel")
+
+    @property
+    def decided(self) -> Decided | None:
+        """The daemon's last decision."""
+        return self._last(Decided)
+
+    @property
+    def refused(self) -> Refused | None:
+        """Slurm's last refusal of an attempt."""
+        return self._last(Refused)
+
+    @property
+    def removed_checkpoints(self) -> list[CheckpointRemoved]:
+        """The checkpoints that a user removed."""
+        return self._all(CheckpointRemoved)
+
+    def attempts_since(self, is_meant: Callable[[Changed], bool]) -> dict[int, AttemptHistory]:
+        """Return the attempts that were intended since the last change that ``is_meant``."""
+        since = max(
+            (
+                n
+                for n, each in enumerate(self.records)
+                if isinstance(each, Changed) and is_meant(each)
+            ),
+            default=0,
+        )
+        later = RunHistory(self.records[since:])
+        return {number: later.attempt(number) for number in later.intended_attempts}
+
+    # What is this user's own: other users may write in a store
+
+    @cached_property
+    def _own(self) -> RunHistory:
+        """The records since the last restore of the journal."""
+        for place in range(len(self.records) - 1, -1, -1):
+            record = self.records[place]
+            if isinstance(record, Restored) and record.journal:
+                return RunHistory(self.records[place:])
+        return self
+
+    @cached_property
+    def own_attempts(self) -> frozenset[int] | None:
+        """The attempts of which :attr:`AttemptHistory.is_own` is true; None if of all."""
+        if self._own is self:
+            return None
+        sent = [each for each in self._own._unwrapped if isinstance(each, Submitted)]
+        ids = {each.job_id for each in sent if each.how in ("sbatch", "inside")}
+        return frozenset(each.attempt for each in sent if each.job_id in ids)
+
+    @cached_property
+    def own_bills(self) -> list[Accounted]:
+        """The bills that follow from what Slurm told this user."""
+        own = self.own_attempts
+        return [
+            each
+            for each in self._own._all(Accounted)
+            if each.source == "accounting" or own is None or each.attempt in own
+        ]
+
+    @cached_property
+    def _own_bills_of(self) -> dict[int, list[Accounted]]:
+        found: dict[int, list[Accounted]] = defaultdict(list)
+        for bill in self.own_bills:
+            found[bill.attempt].append(bill)
+        return found
+
+    @property
+    def own_mem_mb(self) -> int | None:
+        """The memory that the last attempt requested; None if none, or from a store."""
+        intent = self.last.intent
+        return intent.mem_mb if intent is not None and intent in self._own.records else None
+
+    # Records of some kinds
+
+    @property
+    def _unwrapped(self) -> Iterable[JournalRecord]:
+        """The records, with what is recorded of standbys as of attempts."""
+        return (each.says if isinstance(each, Standby) else each for each in self.records)
+
+    def _all(self, kind: type[_Record]) -> list[_Record]:
+        return [each for each in self.records if isinstance(each, kind)]
+
+    def _last(self, *kinds: type[_Record]) -> _Record | None:
+        return next((each for each in reversed(self.records) if isinstance(each, kinds)), None)
+
+
+def is_same_cluster(one: str | None, other: str | None) -> bool:
+    """Return whether two clusters are both known, and the same."""
+    return one is not None and other is not None and one.lower() == other.lower()
+
+
+def _number(record: JournalRecord) -> int | None:
+    number: int | None = getattr(record, "attempt", None)
+    return number
+
+
+def _is_hold_of_restore(record: JournalRecord) -> bool:
+    return isinstance(record, Held) and bool(record.why)
