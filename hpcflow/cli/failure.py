@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hpcflow.errors import StorageError, shell_word
+from hpcflow.cli.next_words import next_words
+from hpcflow.errors import shell_word
+from hpcflow.model.next_action import STOP
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo
@@ -69,13 +71,6 @@ def say_failure(detail: RunDetail) -> None:
 
 def next_text(detail: RunDetail) -> str:
     """The next action of a run; if the run was stopped, with the reason."""
-    action = detail.run.next_action or ""
-    if not action.startswith("stop:"):
-        return action
-    from hpcflow.storage.journal import Journal
-
-    try:
-        decided = Journal(RunDir(Path(detail.run.run_dir))).history.decided
-    except StorageError:
-        return action  # scratch was purged
-    return f"{action}: {decided.why}" if decided and action.endswith(decided.rule) else action
+    run = detail.run
+    why = f": {run.next_why}" if run.next_action == STOP and run.next_why else ""
+    return next_words(run) + why

@@ -14,7 +14,7 @@ from hpcflow.cli.output import metric_text, print_json, state_text, values_of
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.shown_run import ShownRun, shown_run
 from hpcflow.errors import LedgerError
-from hpcflow.ledger.derive import STANDBY_DUE
+from hpcflow.model.next_action import HELD, SETTLE_STANDBY, STOP
 from hpcflow.model.state import RunState
 from hpcflow.model.units import format_duration
 from hpcflow.storage.layout import RunDir
@@ -127,9 +127,9 @@ def _goes_on(session: Session, run: RunView) -> bool:
     """
     if run.state in (RunState.COMPLETED, RunState.CANCELLED):
         return False
-    if run.next_action is not None and run.next_action.startswith(("stop:", "held")):
+    if run.next_action in (STOP, HELD):
         return False
-    if run.next_action == STANDBY_DUE:
+    if run.next_action == SETTLE_STANDBY:
         return True
     from hpcflow.requeue.supervision import supervision
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.next_words import next_words
 from hpcflow.cli.output import STATE_COLOURS, print_json, state_text, state_word
 from hpcflow.cli.session import Session
 from hpcflow.model.units import counted, format_duration
@@ -27,6 +28,8 @@ class History(TypedDict):
     state: RunState
     cause: Cause | None
     next_action: str | None
+    next_rule: str | None
+    next_why: str | None
     next_at: datetime | None
     attempts: list[Chapter]
     entries: list[Entry]
@@ -86,6 +89,8 @@ def command(run: str, as_json: bool) -> int:
             "state": view.state,
             "cause": view.cause,
             "next_action": view.next_action,
+            "next_rule": view.next_rule,
+            "next_why": view.next_why,
             "next_at": view.next_at,
             "attempts": story.chapters,
             "entries": story.entries,
@@ -98,7 +103,7 @@ def command(run: str, as_json: bool) -> int:
     if view.next_action:
         is_ahead = view.next_at is not None and view.next_at > now
         until = f", not before {view.next_at:{_TIME}}" if is_ahead else ""
-        echo(f"next: {view.next_action}{until}")
+        echo(f"next: {next_words(view)}{until}")
     for line in timeline(story, now, terminal_width()):
         echo(line)
     return 0

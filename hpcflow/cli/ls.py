@@ -14,6 +14,7 @@ import click
 from hpcflow.cli.arguments import json_option, plain_text
 from hpcflow.cli.columns import Cell, Column, print_table
 from hpcflow.cli.cost_rows import ago_or_day
+from hpcflow.cli.next_words import next_words
 from hpcflow.cli.output import (
     STATE_COLOURS,
     cause_word,
@@ -216,7 +217,7 @@ def next_text(run: RunView, now: datetime) -> str:
     if run.next_action is None:
         return ""
     left_s = (run.next_at - now).total_seconds() if run.next_at else 0
-    return run.next_action + (f", {format_duration(left_s)}" if left_s > 0 else "")
+    return next_words(run) + (f", {format_duration(left_s)}" if left_s > 0 else "")
 
 
 def progress_text(run: RunView) -> str:

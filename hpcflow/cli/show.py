@@ -17,6 +17,7 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.columns import Column, print_table
 from hpcflow.cli.failure import next_text, say_failure
+from hpcflow.cli.next_words import next_words
 from hpcflow.cli.output import (
     STATE_COLOURS,
     metric_text,
@@ -172,7 +173,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True)
         "progress": progress,
         "metrics": metric_text(run.metrics),
         "results": _results(frozen),
-        "next": next_text(detail) if is_here else run.next_action or "",
+        "next": next_text(detail) if is_here else next_words(run),
         "mirror": _mirror(detail),
         "cost": cost_text(detail, unbilled),
         "run directory": run.run_dir + (" (gone)" if is_here and is_gone(run_dir) else ""),

@@ -10,6 +10,7 @@ from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.failure import failure_of, say_failure
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
+from hpcflow.model.next_action import CANCEL_JOBS, HELD
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def command(run: str, as_json: bool) -> int:
     session.refresh()
     detail = session.detail(run_id)
     queued = _queued(detail.attempts)
-    if (detail.run.next_action or "").startswith("cancelled"):
+    if detail.run.next_action == CANCEL_JOBS:
         queued = None  # the run is cancelled
     wait, tried = _wait(session, detail, queued) if queued is not None else (None, [])
     unsent = None if wait is not None else _unsent(session, detail, queued)
@@ -186,8 +187,8 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
         last = detail.attempts[-1]  # purged before its job id was read
     has_lost = has_lost and not is_gone(run_dir)
     no_room = None
-    if waits_for_budget(detail.run, history):
-        no_room = _no_room(session, run_dir, detail.run.next_action or "")
+    if waits_for_budget(detail.run):
+        no_room = _no_room(session, run_dir, detail.run.next_why or "")
     frozen = frozen_run(detail)
     return explain_unsent(
         detail.run,
@@ -208,15 +209,16 @@ def _no_room(session: Session, run_dir: RunDir, known: str) -> tuple[str, str] |
     """
     from hpcflow.errors import HpcflowError
     from hpcflow.requeue.budgets_now import BudgetsNow
+    from hpcflow.storage.journal import Journal
     from hpcflow.storage.rundir import read_run
 
     try:
         run = read_run(run_dir)
         budgets = BudgetsNow(session.settings.home, session.clock)
-        refusal = budgets.no_room(run, run_dir, session.site(run.site))
+        refusal = budgets.no_room(run, Journal(run_dir), session.site(run.site))
     except HpcflowError as error:
         warn(f"the budgets cannot be read now: {error.message}")
-        return known.removeprefix("wait: "), "see them: hpcflow budget ls"
+        return known, "see them: hpcflow budget ls"
     return None if refusal is None else (refusal.message, refusal.next_action)
 
 
@@ -294,7 +296,7 @@ def _print(
     echo(f"  {run.state.value}", fg=STATE_COLOURS.get(run.state.value))
     if wait is not None:
         now = session.clock.now()
-        for name, text in wait_lines(wait, held=run.next_action == "held", now=now):
+        for name, text in wait_lines(wait, held=run.next_action == HELD, now=now):
             echo(f"  {name:<12} {text}".rstrip())
         to_try = (*(better_words(each, run.run_id) for each in tried), *wait.to_try)
     else:

@@ -16,10 +16,10 @@ from hpcflow.clock import from_text, later
 from hpcflow.ledger.fold import AttemptFold, RunFold, clean
 from hpcflow.ledger.rows import AttemptRow, PartRow, RunRow
 from hpcflow.ledger.waste import waste_of
-from hpcflow.model import lost_journal
+from hpcflow.model import lost_journal, next_action
+from hpcflow.model.next_action import NextAction
 from hpcflow.model.state import (
     BILL_TRIES,
-    STANDBY_WAITS,
     AttemptState,
     Cause,
     RunState,
@@ -50,12 +50,6 @@ _FIRST_WAIT: Final = timedelta(seconds=30)
 _MOST_DIGITS: Final = 18
 #: Ten thousand GPUs for ten thousand years have fewer hours.
 _MOST_TIME: Final = 1e12
-
-#: Next actions that concern a standby: it is to be sent; or to become an attempt, or to go.
-STANDBY_WANTED: Final = "standby: wanted"
-STANDBY_DUE: Final = "standby: due"
-#: Next action of a run that was cancelled, while a job of it is alive, or may be.
-CANCEL_DUE: Final = "cancelled: its job has not ended yet"
 
 #: The columns of a run that progress events change. Of its attempt they change the report alone.
 OF_PROGRESS: Final = ("train_step", "total_train_steps", "epoch", "metrics")
@@ -217,7 +211,7 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
     )
     row.save_error = _save_error(attempts)
     _derive_cost(row, attempts)
-    row.next_action, row.next_at = _next(journal, state, executed)
+    row.next_action, row.next_rule, row.next_why, row.next_at = _next(journal, state, executed)
     row.journal = journal
     row.journal_at = _moment(journal.get("at"))
 
@@ -291,28 +285,26 @@ def _decision(journal: dict[str, Any], executed: list[AttemptRow]) -> dict[str, 
     return decided if is_news else None
 
 
-def _next(
-    journal: dict[str, Any], state: RunState, executed: list[AttemptRow]
-) -> tuple[str | None, datetime | None]:
-    """What is to come of a run that waits, and not before when."""
+def _next(journal: dict[str, Any], state: RunState, executed: list[AttemptRow]) -> NextAction:
+    """What comes next of a run."""
     if _is_standby_due(journal, state, executed):
-        return STANDBY_DUE, None
+        return NextAction(next_action.SETTLE_STANDBY)
     if "cancel_requested_at" in journal and state in _LIVE.values():
-        return CANCEL_DUE, None
+        return NextAction(next_action.CANCEL_JOBS)
     if "held_at" in journal and not state.is_final:
-        return "held", None
+        return NextAction(next_action.HELD)
     if state is RunState.RUNNING and executed and (stall := _stall(executed[-1].journal)):
-        return f"{stall['action']}: stalled", None
+        return NextAction(stall["action"], next_action.STALLED, _text(stall["why"]))
     if state is RunState.RUNNING and executed and "overspent" in executed[-1].journal:
-        return _text(f"notice: {executed[-1].journal['overspent']['why']}"), None
+        why = _text(executed[-1].journal["overspent"]["why"])
+        return NextAction("notice", next_action.OVER_BUDGET, why)
     if state in _LIVE.values() and executed:
         return _next_of_live(journal, executed[-1])
     decided = _decision(journal, executed)
     if decided is None or state not in (RunState.WAITING, RunState.CREATED, RunState.FAILED):
-        return None, None
-    # Of a budget people want to know which.
-    said = decided["why"] if decided["rule"] == "over_budget" else decided["rule"]
-    return _text(f"{decided['action']}: {said}"), _moment(decided.get("not_before"))
+        return NextAction()
+    rule, why, not_before = map(decided.get, ("rule", "why", "not_before"))
+    return NextAction(decided["action"], _text(rule), _text(why), _moment(not_before))
 
 
 def _is_standby_due(journal: dict[str, Any], state: RunState, executed: list[AttemptRow]) -> bool:
@@ -326,20 +318,21 @@ def _is_standby_due(journal: dict[str, Any], state: RunState, executed: list[Att
     return "held_at" in journal or "cancel_requested_at" in journal or not waits
 
 
-def _next_of_live(journal: dict[str, Any], last: AttemptRow) -> tuple[str | None, datetime | None]:
-    """What is to come of a run that is under way: only of a standby is anything known."""
+def _next_of_live(journal: dict[str, Any], last: AttemptRow) -> NextAction:
+    """What comes next of a run that is under way: only of a standby is anything known."""
     standby = journal.get("standby", {})
     if "job_id" in standby and "void_at" not in standby:
-        return _text(f"{STANDBY_WAITS} {standby['job_id']} waits"), None
+        return NextAction(next_action.AWAIT_STANDBY, why=_text(f"job {standby['job_id']}"))
     is_wanted = last.journal.get("intended", {}).get("standby")
     if not is_wanted or last.state != AttemptState.RUNNING.value:
-        return None, None
+        return NextAction()
     if "void_at" not in standby or standby.get("after") != last.attempt:
-        return STANDBY_WANTED, None
+        return NextAction(next_action.SUBMIT_STANDBY)
     if standby["void_for_good"]:
-        return None, None
+        return NextAction()
     wait_s = min(30.0 * 2.0 ** min(standby["delays"] - 1, 10), 600.0)
-    return STANDBY_WANTED, later(from_text(standby["void_at"]), timedelta(seconds=wait_s))
+    at = later(from_text(standby["void_at"]), timedelta(seconds=wait_s))
+    return NextAction(next_action.SUBMIT_STANDBY, not_before=at)
 
 
 def _completed_at(

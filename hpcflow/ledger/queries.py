@@ -22,6 +22,7 @@ from hpcflow.ledger.rows import (
 )
 from hpcflow.ledger.run_queries import ATTEMPT, attempt_view, columns_of, select
 from hpcflow.model import lost_journal
+from hpcflow.model.next_action import HELD, RESUBMIT, STOP
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.views import AttemptView, LiveRun
 
@@ -180,6 +181,8 @@ def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, in
 
 #: The order in which runs have their turn: who was turned away, and put off, comes behind those
 #: that have waited since before.
+#: Neither held nor stopped.
+_GOES_ON: Final = "(next_action IS NULL OR next_action NOT IN (?, ?))"
 _OLDEST_WAIT: Final = "COALESCE(next_at, journal_at, created_at), run_id"
 
 
@@ -193,14 +196,13 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     where = (
         f"user_name = ? AND state IN ({marks(states)}) "  # noqa: S608 - our names, and marks
         "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
-        "AND (next_at IS NULL OR next_at <= ? OR next_at > ? OR next_action LIKE ?) "
-        "AND (next_action IS NULL OR next_action = ? "
-        "OR (next_action <> ? AND next_action NOT LIKE ?)) "
+        "AND (next_at IS NULL OR next_at <= ? OR next_at > ? OR next_action = ?) "
+        f"AND ({_GOES_ON} OR (next_action = ? AND next_rule = ?)) "
         f"ORDER BY {_OLDEST_WAIT}"
     )
-    lost = f"stop: {lost_journal.RULE}"  # the journal may be back
+    lost = (STOP, lost_journal.RULE)  # the journal may be back
     moments = (to_text(now), to_text(now + _TOO_FAR))
-    values = [user, *states, PURGED_RULE, *moments, "resubmit:%", lost, "held", "stop:%"]
+    values = [user, *states, PURGED_RULE, *moments, RESUBMIT, HELD, STOP, *lost]
     return _ids(connection, where, values)
 
 
@@ -224,10 +226,10 @@ def purged(connection: Connection, since: datetime, user: str) -> list[str]:
     where = (
         f"user_name = ? AND state IN ({marks(states)}) "  # noqa: S608 - our names, and marks
         "AND journal_at > ? AND run_id IN (SELECT run_id FROM attempt WHERE rule = ?) "
-        "AND (next_action IS NULL OR (next_action <> ? AND next_action NOT LIKE ?)) "
+        f"AND {_GOES_ON} "
         f"ORDER BY {_OLDEST_WAIT}"  # one after the other, for there is room for a few only
     )
-    values = [user, *states, to_text(since), PURGED_RULE, "held", "stop:%"]
+    values = [user, *states, to_text(since), PURGED_RULE, HELD, STOP]
     return _ids(connection, where, values)
 
 

@@ -67,6 +67,8 @@ class RunRow:
     cost_su: str | None = field(default=None, metadata=MONEY)
     is_estimate: bool = field(default=False, metadata=BOOL)
     next_action: str | None = None
+    next_rule: str | None = None
+    next_why: str | None = None
     next_at: datetime | None = field(default=None, metadata=TIME)
     journal: dict[str, Any] = field(default_factory=dict, metadata=JSON)
     journal_at: datetime | None = field(default=None, metadata=TIME)

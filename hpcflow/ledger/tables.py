@@ -69,6 +69,8 @@ class Run(SQLModel, table=True):
     cost_su: Decimal | None = Field(sa_type=Money)
     is_estimate: bool
     next_action: str | None
+    next_rule: str | None
+    next_why: str | None
     next_at: datetime | None = Field(sa_type=UtcTime)
     journal: dict[str, Any] = Field(sa_type=JSON)
     journal_at: datetime | None = Field(sa_type=UtcTime)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 #: The newest file in migrations/versions. Numbers have four digits, so they compare as text.
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 
 #: Any number, the same in all versions of hpcflow: a process that has this lock may change tables.
 ADVISORY_LOCK: Final = 0x68706366

@@ -176,7 +176,5 @@ def run_state_after(cause: Cause) -> RunState:
     return RunState.WAITING
 
 
-#: How the next action of a run begins whose standby waits.
-STANDBY_WAITS: Final = "standby: job"
 #: How often accounting is asked for a bill; then the last one stands.
 BILL_TRIES: Final = 9

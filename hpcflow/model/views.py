@@ -112,6 +112,8 @@ class RunView:
     cost_usd: str | None
     parent_sweep: str | None
     next_action: str | None = None
+    next_rule: str | None = None
+    next_why: str | None = None
     next_at: datetime | None = None
     save_error: str | None = None
     cost_su: str | None = None

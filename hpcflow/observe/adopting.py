@@ -10,7 +10,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.committing import commitment_of
 from hpcflow.ledger.rows import SpendingRow
-from hpcflow.model.state import STANDBY_WAITS
+from hpcflow.model.next_action import AWAIT_STANDBY
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
@@ -21,7 +21,7 @@ from hpcflow.storage.rundir import read_run
 def standby_of(row: SpendingRow) -> int | None:
     """The number of the job that waits for the end of a live attempt; None where none does, or its
     run cannot be read."""
-    if not (row.next_action or "").startswith(STANDBY_WAITS):
+    if row.next_action != AWAIT_STANDBY:
         return None
     try:
         last = Journal(RunDir(Path(row.run_dir))).history.last

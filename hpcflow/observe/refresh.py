@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, StorageError
-from hpcflow.ledger.derive import STANDBY_DUE
 from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.model.next_action import SETTLE_STANDBY
 from hpcflow.ownership import temporary_folder
 from hpcflow.projection import catch_up, catch_up_home, say_purged
 from hpcflow.storage.layout import Home, RunDir
@@ -153,7 +153,7 @@ def _refresh_live(
         if run.run_id not in ledger.misfits and own.has(run.run_id, run.run_dir)
     ]
     # Without a daemon, a process that looks first writes down which standbys have begun.
-    over = ledger.due(STANDBY_DUE, clock.now(), user=user)
+    over = ledger.due(SETTLE_STANDBY, clock.now(), user=user)
     known = ledger.known(over) if over else {}
     standbys = [
         (each.run.site, run_dir)

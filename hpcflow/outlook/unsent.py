@@ -10,6 +10,7 @@ from hpcflow.errors import shell_word
 from hpcflow.history import RunHistory
 from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.model import lost_journal
+from hpcflow.model.next_action import HELD, OVER_BUDGET, RESTORE, STOP, WAIT
 from hpcflow.model.state import HELD_FOR_ITS_EXIT, UNTRUSTED_EXIT_CODE, RunState
 from hpcflow.model.units import format_duration
 from hpcflow.model.views import AttemptView, RunView
@@ -19,8 +20,7 @@ _RESUME: Final = "submit it now: hpcflow resume {run}"
 _FIND_CAUSE: Final = "see why: hpcflow history {run}; then continue: hpcflow resume {run}"
 _CRASHED: Final = "see its log: hpcflow logs {run}; correct the program, then: hpcflow resume {run}"
 _FAILED: Final = "see why: hpcflow logs {run}; a daemon would resubmit it: hpcflow daemon status"
-#: Rules of :mod:`hpcflow.requeue.policy`: wait for a budget; stop a program that crashes at start.
-_OVER_BUDGET: Final = "over_budget"
+#: A rule of :mod:`hpcflow.requeue.policy`: stop a program that crashes at start.
 _SAME_CRASH: Final = "same_crash"
 _TO_BE_SUBMITTED: Final = (RunState.CREATED, RunState.WAITING, RunState.FAILED)
 _DAEMON: Final = "a daemon submits it; see whether one runs: hpcflow daemon status; or " + _RESUME
@@ -63,7 +63,7 @@ def explain_unsent(
     words, until, advice = _explained(run, last, history, no_room, now)
     if has_snapshot and advice == _CRASHED:
         advice += " --set code=snapshot"
-    if is_journal_lost and run.state in _TO_BE_SUBMITTED and run.next_action != "held":
+    if is_journal_lost and run.state in _TO_BE_SUBMITTED and run.next_action != HELD:
         words = f"it was stopped ({lost_journal.RULE}): {lost_journal.WHY}"
         advice = lost_journal.ADVICE
     return Unsent(
@@ -71,10 +71,9 @@ def explain_unsent(
     )
 
 
-def waits_for_budget(run: RunView, history: RunHistory) -> bool:
+def waits_for_budget(run: RunView) -> bool:
     """Return whether the last decision was to wait for a hard budget."""
-    is_so = history.decided is not None and history.decided.rule == _OVER_BUDGET
-    return is_so and (run.next_action or "").startswith("wait")
+    return (run.next_action, run.next_rule) == (WAIT, OVER_BUDGET)
 
 
 def _explained(
@@ -96,7 +95,7 @@ def _explained(
         return "it is completed", None, "see its results: hpcflow show {run}"
     if run.state is RunState.CANCELLED:
         return "it was cancelled", None, "continue it all the same: hpcflow resume {run}"
-    if waits_for_budget(run, history):
+    if waits_for_budget(run):
         if no_room is None:
             return "it waited for a budget, which allows it now", None, _DAEMON
         return f"it waits: {no_room[0]}", None, no_room[1]
@@ -106,8 +105,8 @@ def _explained(
 def _waits(
     run: RunView, last: AttemptView | None, history: RunHistory
 ) -> tuple[str, datetime | None, str]:
-    action, _, rule = (run.next_action or "").partition(": ")
-    if action == "held":
+    action, rule, why = run.next_action, run.next_rule, run.next_why or ""
+    if action == HELD:
         held = history.hold
         if held is not None and held.why is not None:
             look = "see what it would execute: hpcflow restore {run}; then: "
@@ -115,8 +114,7 @@ def _waits(
             return f"it is held: {held.why}", None, advice
         by = f" by {held.by} on {held.at:{_TIME}}" if held is not None else ""
         return f"it is held{by}", None, "to continue: hpcflow release {run}"
-    why = history.decided.why if history.decided is not None else ""
-    if action == "stop":
+    if action == STOP:
         advice = _CRASHED if rule == _SAME_CRASH else _FIND_CAUSE
         return f"it was stopped ({rule}): {why}", None, advice
     if rule == "delayed":
@@ -124,9 +122,9 @@ def _waits(
         return f"Slurm did not accept it: {refusal}", run.next_at, _RESUME
     if rule == "trial":
         return f"its sweep submits it ({rule}): {why}", None, _sweep(run)
-    if action == "wait":
+    if action == WAIT:
         return f"hpcflow waits before it submits a job ({rule}): {why}", run.next_at, _RESUME
-    if action == "restore":
+    if action == RESTORE:
         words = f"hpcflow first restores it from its mirror ({rule}): {why}"
         return words, run.next_at, "restore it now: hpcflow restore {run}"
     if last is not None and last.rule == PURGED_RULE:

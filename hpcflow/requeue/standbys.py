@@ -16,8 +16,8 @@ from hpcflow.history import LastAttempt
 from hpcflow.launch import submission
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.standby import adopt, end_jobs, give_up, send_standby, write_off
-from hpcflow.ledger.derive import STANDBY_DUE, STANDBY_WANTED
 from hpcflow.ledger.rows import Known
+from hpcflow.model.next_action import SETTLE_STANDBY, SUBMIT_STANDBY
 from hpcflow.model.run import Run
 from hpcflow.projection import catch_up
 from hpcflow.requeue.behind import is_behind, nobody_sends
@@ -88,11 +88,11 @@ class _Round:
     _doomed: dict[str, list[_Doomed]] = field(default_factory=lambda: defaultdict(list))
 
     def go(self) -> None:
-        self._each(STANDBY_DUE, self._give_up)
+        self._each(SETTLE_STANDBY, self._give_up)
         for site, doomed in self._doomed.items():
             self._around.require_lease()
             self._end(site, doomed)
-        self._each(STANDBY_WANTED, self._send)
+        self._each(SUBMIT_STANDBY, self._send)
 
     def _each(self, action: str, act: Callable[[Known, RunDir], None]) -> None:
         """``act`` for every run whose next action this is; each has its own troubles."""

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import HpcflowError, shell_word
-from hpcflow.model.state import STANDBY_WAITS, RunState
+from hpcflow.model.next_action import AWAIT_STANDBY, HELD, STOP
+from hpcflow.model.state import RunState
 from hpcflow.runtime.reading import read_object
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 ROUNDS_WITHIN: Final = timedelta(minutes=15)
 _NOBODY_RESUBMITS: Final = "so no run is resubmitted after a preemption or a failure"
 _TO_BE_SENT: Final = (RunState.CREATED, RunState.WAITING)
-#: What begins the next action of a run that needs no daemon for now.
-_NEEDS_NONE: Final = ("stop:", "held", STANDBY_WAITS)
+#: Next actions of a run that needs no daemon for now.
+_NEEDS_NONE: Final = (STOP, HELD, AWAIT_STANDBY)
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def needs_daemon(
     here = configured_name(settings.environ)
     if here and site.cluster_name and here.lower() != site.cluster_name.lower():
         return False
-    if next_action is not None and next_action.startswith(_NEEDS_NONE):
+    if next_action in _NEEDS_NONE:
         return False
     options = site.partitions.get(partition)
     return state in _TO_BE_SENT or (

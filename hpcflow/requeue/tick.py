@@ -27,12 +27,12 @@ from hpcflow.errors import (
 from hpcflow.launch.cancel import complete
 from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.resubmit import resubmit
-from hpcflow.ledger.derive import CANCEL_DUE
 from hpcflow.ledger.garbage import no_collection
 from hpcflow.ledger.rows import Known
 from hpcflow.model import lost_journal
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Decided
+from hpcflow.model.next_action import CANCEL_JOBS
 from hpcflow.model.run import Run
 from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up, end_purged, rebuild, say_purged
@@ -163,7 +163,7 @@ class _Round:
             self._report.warnings += say_misnamed(around)
         user = around.settings.user
         due = [
-            *around.ledger.alive_due(CANCEL_DUE, user=user),
+            *around.ledger.alive_due(CANCEL_JOBS, user=user),
             *around.ledger.undecided(around.clock.now(), user=user),
         ]
         self._report.looked_at = len(due)

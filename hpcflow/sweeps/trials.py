@@ -29,6 +29,7 @@ from hpcflow.launch.price import hourly_usd
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.execution import CodeMode
 from hpcflow.model.ids import parse_job_name
+from hpcflow.model.next_action import STOP
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.sweep import trial_params
@@ -449,7 +450,7 @@ def is_over(known: Known | None) -> bool:
     state = RunState(known.run.state)
     if state in (RunState.COMPLETED, RunState.CANCELLED):
         return True
-    return (known.run.next_action or "").startswith("stop:")
+    return known.run.next_action == STOP
 
 
 def is_lost(known: Known | None) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.budgets.records import OnExceeded
 from hpcflow.errors import BudgetError, SpecError
 from hpcflow.launch.plan import make_plan
@@ -34,7 +35,7 @@ def test_all_attempts_of_a_run_together_take_no_more(desk: BudgetDesk) -> None:
         desk.tick()
         desk.clock.advance(60)
     seen = desk.seen(launched.run_id)
-    assert seen.run.next_action == f"wait: budget {scope} of 4.00 USD has no room for 3.00 USD"
+    assert next_words(seen.run) == f"wait: budget {scope} of 4.00 USD has no room for 3.00 USD"
     with pytest.raises(BudgetError):
         desk.resume(RunDir(launched.run_dir))
     assert desk.resume(RunDir(launched.run_dir), overrides=["budget.cost_usd=5.5"])

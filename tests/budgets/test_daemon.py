@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.errors import BudgetError, StorageError
 from hpcflow.model.journal import Decided, JournalRecord, Standby, Submitted
 from hpcflow.model.state import RunState
@@ -45,7 +46,7 @@ def test_a_preempted_run_waits_for_its_budget_and_goes_on_once_it_is_raised(
     seen = desk.seen(launched.run_id)
     assert seen.run.state is RunState.WAITING
     words = "wait: budget project:vision of 3.50 USD has no room for 3.00 USD"
-    assert seen.run.next_action == words
+    assert next_words(seen.run) == words
     assert decided(launched.run_dir) == [("wait", "over_budget")], "said once"
     desk.set("project:vision", hard="4.50")
     desk.clock.advance(60)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.budgets.records import OnExceeded
 from hpcflow.launch import standby
 from hpcflow.model.journal import CancelRequested, Ended, Overspent
@@ -54,7 +55,7 @@ def test_it_saves_and_leaves_and_goes_on_once_the_budget_was_raised(desk: Budget
     why = "budget project:vision of 1.00 USD is reached"
     assert desk.tick().overspent == {launched.run_id: why}
     assert RunDir(launched.run_dir).attempt(1).notice.read_text() == "budget\n"
-    assert desk.seen(launched.run_id).run.next_action == f"notice: {why}"
+    assert next_words(desk.seen(launched.run_id).run) == f"notice: {why}"
     desk.clock.advance(10)
     assert desk.tick().overspent == {}, "once"
     desk.end(launched.job_id, "FAILED", checkpoint=100, exit_code=75)
@@ -64,7 +65,7 @@ def test_it_saves_and_leaves_and_goes_on_once_the_budget_was_raised(desk: Budget
     seen = desk.seen(launched.run_id)
     assert seen.attempts[0].cause is Cause.CHECKPOINTED
     assert (
-        seen.run.next_action == "wait: budget project:vision of 1.00 USD has no room for 3.00 USD"
+        next_words(seen.run) == "wait: budget project:vision of 1.00 USD has no room for 3.00 USD"
     )
     assert notices(launched.run_dir) == [why]
     desk.set(hard="10")

@@ -124,7 +124,8 @@ def test_a_daemon_without_slurm_waits_for_the_budget_and_goes_on(mine: Desk) -> 
 
     def waits() -> bool:
         mine.say("daemon", "--once")
-        return str(mine.json("show", run_id)["next_action"]).startswith("wait: budget")
+        shown = mine.json("show", run_id)
+        return (shown["next_action"], shown["next_rule"]) == ("wait", "over_budget")
 
     poll(waits, 120, lambda: mine.say("show", run_id), every_s=0.5)
     waiting = "wait: budget project:vision of 4.00 USD has no room for 5.00 USD"

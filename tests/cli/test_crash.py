@@ -50,7 +50,11 @@ def test_a_program_that_crashes_at_import_is_stopped_after_its_second_attempt(de
     assert f"    {ERROR}\n" in said.partition("  last lines     of ")[2]
 
     told = desk.json("show", "broken")
-    assert (told["state"], told["next_action"]) == ("failed", "stop: same_crash")
+    assert (told["state"], told["next_action"], told["next_rule"]) == (
+        "failed",
+        "stop",
+        "same_crash",
+    )
     assert len(told["attempts"]) == 2
     failure = told["failure"]
     assert (failure["attempt"], failure["error"], failure["rank"]) == (2, ERROR, None)

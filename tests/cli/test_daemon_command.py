@@ -156,7 +156,8 @@ def test_a_stopped_run_says_why_and_can_be_released(desk: Desk) -> None:
     desk.json("run", str(config), "--wait", code=1)
     said = desk.say("daemon", "--once")
     assert "stop  (budget: ended once as failed, and failures is 0)" in said
-    assert desk.json("history", "doomed")["next_action"] == "stop: budget"
+    told = desk.json("history", "doomed")
+    assert (told["next_action"], told["next_rule"]) == ("stop", "budget")
     assert desk.say("daemon", "--once") == ""
     desk.say("release", "doomed")
     assert "resubmit" in desk.say("daemon", "--once")

@@ -81,8 +81,8 @@ def test_a_hard_budget_of_a_team_stops_settles_saves_and_goes_on(
     reached = run.executions[0].reached
     assert max(run.checkpoints()) == reached, "it saved what it had"
     shown = hpcflow.json("show", run.run_id)
-    waits = "wait: budget project:default of 0.00050 USD has no room"
-    assert shown["next_action"].startswith(waits)
+    assert (shown["next_action"], shown["next_rule"]) == ("wait", "over_budget")
+    assert shown["next_why"].startswith("budget project:default of 0.00050 USD has no room")
     assert len(run.job_ids) == 1
 
     def is_settled() -> bool:

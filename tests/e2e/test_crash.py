@@ -52,7 +52,11 @@ def test_it_is_not_sent_a_third_time_and_the_rank_that_failed_is_shown(
     hpcflow("wait", "broken", check=False)
     assert "stop  (same_crash: attempts 1 and 2 failed" in hpcflow("daemon", "--once").stdout
     seen = hpcflow.json("show", "broken")
-    assert (seen["state"], seen["next_action"]) == ("failed", "stop: same_crash")
+    assert (seen["state"], seen["next_action"], seen["next_rule"]) == (
+        "failed",
+        "stop",
+        "same_crash",
+    )
     assert len(seen["attempts"]) == 2
     failure = seen["failure"]
     assert (failure["error"], failure["at"]) == (ERROR, f"{script}:4")

@@ -96,7 +96,7 @@ def test_hold_takes_the_standby_out_of_the_queue_and_leaves_the_running_job(
     run = start(hpcflow, "--set", "retry.standby=true")
     run.wait_training()
     with killed_once_a_standby_waits(hpcflow, run):
-        assert hpcflow.json("show", run.run_id)["next_action"].startswith("standby: job ")
+        assert hpcflow.json("show", run.run_id)["next_action"] == "await_standby"
         hpcflow("hold", run.run_id)
         poll(
             lambda: any(each.startswith("CANCELLED") for each in in_queue(hpcflow, run).values()),

@@ -229,6 +229,43 @@ def test_bills_that_were_there_before_have_their_account(
     assert told == [(found if billed_by == "accounting" else None, None)]
 
 
+DECIDED = {"decided": {"action": "wait", "rule": "backoff", "why": "1 failure"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "journal", "parts"),
+    [
+        ("held", {}, ("held", None, None)),
+        ("standby: due", {}, ("settle_standby", None, None)),
+        ("standby: wanted", {}, ("submit_standby", None, None)),
+        ("standby: job 4711 waits", {}, ("await_standby", None, "job 4711")),
+        ("cancelled: its job has not ended yet", {}, ("cancel_jobs", None, None)),
+        ("notice: stalled", {}, ("notice", "stalled", None)),
+        ("wait: backoff", DECIDED, ("wait", "backoff", "1 failure")),
+        ("stop: budget", DECIDED, ("stop", "budget", None)),
+        ("wait: budget project:x of 4.00 USD has no room for 3.00 USD", DECIDED,
+         ("wait", "over_budget", "budget project:x of 4.00 USD has no room for 3.00 USD")),
+        ("wait: backoff", "[]", ("wait", "backoff", None)),
+        ("wait: backoff", "torn {", ("wait", "backoff", None)),
+        ("wait: backoff", {"decided": 7}, ("wait", "backoff", None)),
+        ("wait: backoff", {"decided": {**DECIDED["decided"], "why": "a\0"}}, ("wait", "backoff", None)),
+    ],
+)  # fmt: skip
+def test_what_came_next_before_has_its_rule_and_its_reason(
+    text: str, journal: object, parts: tuple[str | None, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with closing(sqlite3.connect(path)) as raw:
+        raw.executescript((SAVED[0].parent / "0007.sql").read_text())
+        said = journal if isinstance(journal, str) else json.dumps(journal)
+        raw.execute("UPDATE run SET next_action = ?, journal = ?", [text, said])
+        raw.commit()
+    upgrade(parse_url(str(path)))
+    with closing(sqlite3.connect(path)) as raw:
+        told = raw.execute("SELECT next_action, next_rule, next_why FROM run").fetchall()
+    assert told == [parts]
+
+
 @pytest.mark.parametrize("saved", SAVED, ids=[path.stem for path in SAVED])
 def test_a_database_of_every_version_is_upgraded_with_its_rows(saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.errors import SchedulerError, SubmissionDelayed, SubmissionRefused
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.launch.run import Launched
@@ -67,7 +68,7 @@ def test_a_cancel_that_was_killed_before_the_job_ended_is_told(desk: Watched) ->
     told = why(desk, launched.run_id)
     assert told.words == f"cancelled, but its job {launched.job_id} has not ended yet"
     assert told.to_try == (f"if it does not end soon: hpcflow cancel {launched.run_id}",)
-    assert desk.seen(launched.run_id).run.next_action == "cancelled: its job has not ended yet"
+    assert next_words(desk.seen(launched.run_id).run) == "cancelled: its job has not ended yet"
 
 
 def test_a_job_that_did_not_trust_its_run_directory_is_explained(desk: Watched) -> None:

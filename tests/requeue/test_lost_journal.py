@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.errors import StorageError
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.ledger.store import open_ledger
@@ -95,7 +96,7 @@ def test_ls_says_that_it_is_stopped_and_the_ledger_agrees_with_the_files(desk: W
     lose_ledger(desk)
     desk.look()
     run = desk.seen(run_dir.path.name).run
-    assert (run.state, run.next_action) == (RunState.FAILED, "stop: lost_journal")
+    assert (run.state, next_words(run)) == (RunState.FAILED, "stop: lost_journal")
     desk.assert_rebuilt_alike(run_dir.path.name)
     with open_ledger(desk.settings.ledger_url) as ledger:
         assert check(ledger, [run_dir]) == []
@@ -121,14 +122,14 @@ def test_a_run_that_never_had_a_job_is_submitted(desk: Watched) -> None:
 
 def test_the_ledger_notices_that_an_empty_journal_is_lost_and_is_back(desk: Watched) -> None:
     run_dir = never_sent(desk)
-    for next_action in (None, "stop: lost_journal", None):
-        if next_action is None:
+    for words in ("", "stop: lost_journal", ""):
+        if not words:
             run_dir.journal.write_bytes(b"")
         else:
             run_dir.journal.unlink()
         with open_ledger(desk.settings.ledger_url) as ledger:
             catch_up(ledger, [run_dir])
-        assert desk.seen(run_dir.path.name).run.next_action == next_action
+        assert next_words(desk.seen(run_dir.path.name).run) == words
         desk.assert_rebuilt_alike(run_dir.path.name)
         (desk.folder / "rebuilt.sqlite").unlink()
 

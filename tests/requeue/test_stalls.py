@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.model.state import Cause, RunState
 from hpcflow.requeue.stalls import NOTICE_WORD
@@ -25,14 +26,14 @@ def test_a_stalled_run_gets_the_notice_is_cancelled_and_goes_on(desk: Training) 
     assert desk.waits(2) == ["notice"]
     assert desk.files(launched).notice.read_text() == f"{NOTICE_WORD}\n"
     seen = desk.seen(launched.run_id)
-    assert (seen.run.state, seen.run.next_action) == (RunState.RUNNING, "notice: stalled")
+    assert (seen.run.state, next_words(seen.run)) == (RunState.RUNNING, "notice: stalled")
     reason = seen.attempts[0].reason or ""
     assert reason.startswith("no progress for 30m 00s (stall_after is 30m 00s); notice given")
     assert desk.waits(1) == ["cancel"]
     desk.tick()
     seen = desk.seen(launched.run_id)
     assert seen.attempts[0].cause is Cause.STALLED
-    assert (seen.run.state, seen.run.next_action) == (RunState.WAITING, "wait: backoff")
+    assert (seen.run.state, next_words(seen.run)) == (RunState.WAITING, "wait: backoff")
     desk.clock.advance(MINUTE)
     assert list(desk.tick().sent) == [launched.run_id]
     assert len(desk.alive()) == 1

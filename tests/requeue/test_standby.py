@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.history import RunHistory
 from hpcflow.launch.submission import seal
 from hpcflow.ledger.store import open_ledger
@@ -49,7 +50,7 @@ def test_a_run_has_one_standby_while_it_runs_and_it_is_no_attempt(desk: Watched)
     assert RunDir(launched.run_dir).journal.read_bytes() == before
     seen = desk.seen(launched.run_id)
     assert (seen.run.state, seen.run.number_of_attempts) == (RunState.RUNNING, 1)
-    assert seen.run.next_action == f"standby: job {standby} waits"
+    assert next_words(seen.run) == f"standby: job {standby} waits"
     assert seen.run.job_id == launched.job_id
     desk.assert_rebuilt_alike(launched.run_id)
 
@@ -235,7 +236,7 @@ def test_a_run_that_is_held_has_none_and_after_its_release_has_one_again(desk: W
     for _ in range(2):
         desk.tick()
     assert desk.alive() == [launched.job_id]
-    assert desk.seen(launched.run_id).run.next_action == "held"
+    assert next_words(desk.seen(launched.run_id).run) == "held"
     desk.clock.advance(60)
     assert desk.tick().standbys == {}
     desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
@@ -259,7 +260,7 @@ def test_held_while_slurm_was_down_and_then_released_it_gets_one_that_can_execut
     desk.clock.advance(60)
     (again,) = desk.tick().standbys.values()
     assert sorted(desk.alive()) == sorted([launched.job_id, again])
-    assert desk.seen(launched.run_id).run.next_action == f"standby: job {again} waits"
+    assert next_words(desk.seen(launched.run_id).run) == f"standby: job {again} waits"
     desk.assert_rebuilt_alike(launched.run_id)
 
 

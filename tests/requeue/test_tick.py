@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.errors import (
     SchedulerUnavailable,
     StorageError,
@@ -91,7 +92,7 @@ def test_failures_wait_longer_and_longer_and_end(desk: Watched) -> None:
     assert len(waits) == 3
     assert desk.alive() == []
     seen = desk.seen(launched.run_id).run
-    assert (seen.state, seen.next_action) == (RunState.FAILED, "stop: budget")
+    assert (seen.state, next_words(seen)) == (RunState.FAILED, "stop: budget")
     assert desk.tick().looked_at == 0
     launched_again = desk.resume(RunDir(launched.run_dir))
     assert launched_again.attempt == 5
@@ -105,7 +106,7 @@ def test_whoever_holds_a_run_holds_it_until_it_is_released(desk: Watched) -> Non
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     assert desk.tick().sent == {}
     seen = desk.seen(launched.run_id).run
-    assert (seen.state, seen.next_action) == (RunState.WAITING, "held")
+    assert (seen.state, next_words(seen)) == (RunState.WAITING, "held")
     desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
     assert launched.run_id in desk.tick().sent
 
@@ -121,7 +122,7 @@ def test_a_hold_in_the_last_moment_counts(desk: Watched) -> None:
 
     assert desk.tick(may_act=hold).sent == {}
     assert desk.tick().sent == {}
-    assert desk.seen(launched.run_id).run.next_action == "held"
+    assert next_words(desk.seen(launched.run_id).run) == "held"
 
 
 def test_a_run_of_another_cluster_is_left_to_a_daemon_over_there(desk: Watched) -> None:
@@ -387,7 +388,7 @@ def test_saving_the_same_train_step_to_one_path_is_no_progress(desk: Watched) ->
         desk.tick()
         sent += 1
         assert sent < 10
-    assert desk.seen(launched.run_id).run.next_action == "stop: no_progress"
+    assert next_words(desk.seen(launched.run_id).run) == "stop: no_progress"
 
 
 def test_a_bug_met_in_one_run_stops_no_other(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.errors import HpcflowError, SchedulerUnavailable, SubmissionDelayed, SubmissionInDoubt
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Released
@@ -52,7 +53,7 @@ def test_what_slurm_will_never_take_is_stopped_and_says_why(desk: Watched) -> No
     desk.slurm.faults.append(Fault.REFUSED)
     assert desk.tick().decisions[launched.run_id].rule == "refused"
     seen = desk.seen(launched.run_id).run
-    assert (seen.state, seen.next_action) == (RunState.FAILED, "stop: refused")
+    assert (seen.state, next_words(seen)) == (RunState.FAILED, "stop: refused")
     assert desk.tick().looked_at == 0
     desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
     assert launched.run_id in desk.tick().sent

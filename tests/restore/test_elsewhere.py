@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.costs.audit import audit
 from hpcflow.errors import InputError, SpecError, StorageError
 from hpcflow.launch.places import endpoint_of
@@ -73,7 +74,7 @@ def test_an_empty_home_gets_run_history_and_checkpoint_and_goes_on(
     assert [each.job_id for each in after.attempts] == [each.job_id for each in before.attempts]
     assert [each.cause for each in after.attempts] == [Cause.PREEMPTED]
     assert after.checkpoints[-1].train_step == 200
-    assert after.run.next_action == "held"
+    assert next_words(after.run) == "held"
     assert other.tick().sent == {}
     launched = other.resume(there)
     last = other.seen(run_id).attempts[-1]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from hpcflow.cli.next_words import next_words
 from hpcflow.clock import LATEST
 from hpcflow.errors import MirrorError
 from hpcflow.ledger.store import open_ledger
@@ -294,7 +295,7 @@ def test_without_a_copy_a_run_is_held_whatever_the_store_says(
     assert not Journal(run_dir).history.is_cancelled
     assert not run_dir.cancel.exists()
     _assert_waits(owner, run_dir)
-    assert owner.seen(run_dir.path.name).run.next_action == "held"
+    assert next_words(owner.seen(run_dir.path.name).run) == "held"
     owner.resume(run_dir)
     assert len(owner.alive()) == 1
 
