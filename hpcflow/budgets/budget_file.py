@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from hpcflow.budgets.carrying import MARK, budget_from
+from hpcflow.budgets.compaction import MARK, budget_from
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import DAMAGED, Budget, fold
 from hpcflow.runtime.reading import UnsafeFileError

@@ -5,7 +5,7 @@ it may take in all of its time limit is committed to each budget that it counts 
 lock of the folder: checked against what is spent and committed already, for all of them, before a
 line is written. So of two that are sent in the same second only one gets what is left. A process
 that is killed behind it leaves too much committed, never too little;
-:mod:`hpcflow.observe.reconciling` finds out.
+:mod:`hpcflow.reconcile.budgets` finds out.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.budgets.amounts import NOTHING
-from hpcflow.budgets.carrying import carried_line, is_worth_it
+from hpcflow.budgets.budget_check import Pledge, Refusal, refusal
+from hpcflow.budgets.compaction import carried_line, is_worth_it
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, entry_line
-from hpcflow.budgets.room import Pledge, Refusal, refusal
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget, Entry, Standing, fold
 from hpcflow.clock import Clock

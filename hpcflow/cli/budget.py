@@ -96,7 +96,7 @@ def set_command(
     from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
     from hpcflow.cli.budget_terms import changed_terms
     from hpcflow.errors import LedgerError
-    from hpcflow.observe.opening import set_budget
+    from hpcflow.reconcile.set_budget import set_budget
 
     session = Session()
     wanted = parse_scope(scope)
@@ -239,11 +239,11 @@ def _folder(session: Session, site: str | None) -> BudgetFolder:
 def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> None:
     """Bring them up to date; a ledger that is down keeps nobody from looking."""
     from hpcflow.errors import LedgerError
-    from hpcflow.observe.reconciling import reconcile
+    from hpcflow.reconcile.budgets import reconcile_budgets
 
     try:
         session.refresh()
-        problems = reconcile(
+        problems = reconcile_budgets(
             session.ledger,
             home=session.settings.home,
             user=session.settings.user,

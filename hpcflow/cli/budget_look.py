@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from hpcflow.budgets.amounts import UNITS, Amounts, shown
-from hpcflow.budgets.room import warnings_of
+from hpcflow.budgets.budget_check import warnings_of
 from hpcflow.cli.columns import Column, painted, print_table
 from hpcflow.cli.session import warn
 from hpcflow.model.units import counted

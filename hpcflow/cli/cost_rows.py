@@ -15,7 +15,7 @@ from hpcflow.cli.session import Session, warn
 from hpcflow.model.units import parse_duration_s
 
 if TYPE_CHECKING:
-    from hpcflow.costs.keeping import Keeping
+    from hpcflow.costs.checkpoint_costs import CheckpointCosts
     from hpcflow.ledger.rows import BilledRow
 
 #: Sites in one warning.
@@ -70,12 +70,14 @@ def window(
     return Window(begin, end, now)
 
 
-def kept(session: Session, when: Window, keys: Sequence[str], **filters: str | None) -> Keeping:
+def kept(
+    session: Session, when: Window, keys: Sequence[str], **filters: str | None
+) -> CheckpointCosts:
     """What checkpoints cost in this time, where a site prices that."""
-    from hpcflow.costs.keeping import keeping
+    from hpcflow.costs.checkpoint_costs import checkpoint_costs
 
     wanted = {name: value for name, value in filters.items() if value is not None}
-    found = keeping(
+    found = checkpoint_costs(
         session.ledger,
         keys,
         since=when.since or _LONG_AGO,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hpcflow.ledger.lease import Lease
     from hpcflow.requeue.daemon import Told
-    from hpcflow.requeue.surroundings import Surroundings
+    from hpcflow.requeue.round_context import RoundContext
     from hpcflow.requeue.tick import Report
     from hpcflow.sweeps.round import TickReport
 
@@ -222,7 +222,7 @@ def _or_not(say: Callable[[Said], None]) -> Callable[[Said], None]:
     return said
 
 
-def _around(session: Session, *, waits_for_ledger: bool) -> Surroundings:
+def _around(session: Session, *, waits_for_ledger: bool) -> RoundContext:
     """What the rounds work with.
 
     Args:
@@ -230,9 +230,9 @@ def _around(session: Session, *, waits_for_ledger: bool) -> Surroundings:
     """
     from hpcflow.ledger.store import Ledger
     from hpcflow.ledger.url import parse_url
-    from hpcflow.requeue.surroundings import Surroundings
+    from hpcflow.requeue.round_context import RoundContext
 
-    return Surroundings(
+    return RoundContext(
         Ledger(parse_url(session.settings.ledger_url), _or_not(warn))
         if waits_for_ledger
         else session.ledger,
@@ -243,7 +243,7 @@ def _around(session: Session, *, waits_for_ledger: bool) -> Surroundings:
     )
 
 
-def _say_start(around: Surroundings, session: Session, interval_s: float, *, as_json: bool) -> None:
+def _say_start(around: RoundContext, session: Session, interval_s: float, *, as_json: bool) -> None:
     """Say what the daemon supervises, and how often."""
     from hpcflow.model.state import RunState
     from hpcflow.storage.own_runs import OwnRuns
@@ -278,7 +278,7 @@ def _say_start(around: Surroundings, session: Session, interval_s: float, *, as_
     )
 
 
-def _sweeps(around: Surroundings, log: _Log) -> None:
+def _sweeps(around: RoundContext, log: _Log) -> None:
     """A round of every sweep."""
     from hpcflow.storage.sweeps import sweep_ids
 

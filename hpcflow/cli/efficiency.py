@@ -20,10 +20,10 @@ from hpcflow.terminal import echo, safe
 if TYPE_CHECKING:
     from hpcflow.ledger.used import UsedRow
     from hpcflow.model.measured import Measured
+    from hpcflow.rightsizing.report import Line
+    from hpcflow.rightsizing.use import Use
+    from hpcflow.rightsizing.words import Advice, Nothing
     from hpcflow.sites.schema import Partition, Site
-    from hpcflow.sizing.report import Line
-    from hpcflow.sizing.use import Use
-    from hpcflow.sizing.words import Advice, Nothing
     from hpcflow.storage.layout import RunDir
 
 
@@ -109,8 +109,8 @@ def command(
 
 
 def _of_run(session: Session, run: str, *, as_json: bool) -> int:
-    from hpcflow.sizing.advice import advise
-    from hpcflow.sizing.use import uses_of
+    from hpcflow.rightsizing.advice import advise
+    from hpcflow.rightsizing.use import uses_of
 
     run_dir = session.run_dir(run, newest=True)
     run_id = run_dir.path.name
@@ -256,8 +256,8 @@ def _across(
     *,
     as_json: bool,
 ) -> int:
-    from hpcflow.sizing.report import report
-    from hpcflow.sizing.use import uses_of
+    from hpcflow.rightsizing.report import report
+    from hpcflow.rightsizing.use import uses_of
 
     session.refresh()
     now = session.clock.now()

@@ -16,7 +16,7 @@ from hpcflow.model.units import counted, format_bytes
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
-    from hpcflow.sizing.gpu_memory import Model
+    from hpcflow.rightsizing.gpu_memory import Model
 
 
 class FittingGpu(TypedDict):
@@ -38,7 +38,7 @@ class GpuMemory(TypedDict):
     gpu_types: dict[str, FittingGpu]
 
 
-#: Words of :mod:`hpcflow.sizing.gpu_memory`, which is imported when it is needed.
+#: Words of :mod:`hpcflow.rightsizing.gpu_memory`, which is imported when it is needed.
 _PRECISIONS: Final = ("fp32", "bf16", "fp16", "bf16-pure")
 _OPTIMIZERS: Final = ("adamw", "adam", "adam8bit", "sgd-momentum", "sgd")
 _SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp")
@@ -129,7 +129,7 @@ def command(
     \b
     hpcflow estimate --parameters 7e9 --sharding fsdp --gpus 8 --batch 4 --sequence 2048
     """
-    from hpcflow.sizing.gpu_memory import estimate, shaped
+    from hpcflow.rightsizing.gpu_memory import estimate, shaped
 
     if (batch is None) != (sequence is None):
         raise click.UsageError("--batch and --sequence go together")

@@ -72,11 +72,11 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
     """
     from hpcflow.launch.jobs import LOCK_WAIT_S, require_journal
     from hpcflow.model.journal import Held, Released
+    from hpcflow.storage.dirty_marks import mark_dirty
     from hpcflow.storage.frozen import record_frozen
     from hpcflow.storage.journal import Journal
     from hpcflow.storage.locks import submit_lock
     from hpcflow.storage.rundir import read_run, renew_params
-    from hpcflow.storage.unread import mark_unread
 
     _require_there(run_dir)
     if record is Released:  # an end that nobody has seen yet is what is taken back
@@ -86,7 +86,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
         journal = Journal(run_dir)
         require_journal(journal, known_attempts=session.known_attempts(run_dir))
         _require_effect(run_dir.path.name, journal.history, scancel_counts=record is Held)
-        mark_unread(session.settings.home, run_dir)
+        mark_dirty(session.settings.home, run_dir)
         if record is Held:
             _end_standby(session, journal, lock)
         else:  # the user has accepted what the run executes

@@ -16,7 +16,7 @@ from hpcflow.terminal import Styled, echo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcflow.outlook.limits import AccountLine, PartitionLine, QosLine
+    from hpcflow.pending.limits import AccountLine, PartitionLine, QosLine
     from hpcflow.schedulers.base import Scheduler
     from hpcflow.sites.standing import Limit, Standing
 
@@ -61,7 +61,7 @@ def command(site: str | None, as_json: bool) -> int:
 
 
 def _partitions(standing: Standing, scheduler: Scheduler) -> Sequence[PartitionLine] | None:
-    from hpcflow.outlook.limits import partition_lines
+    from hpcflow.pending.limits import partition_lines
 
     try:
         return partition_lines(standing, scheduler.cluster_info())
@@ -92,7 +92,7 @@ def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
 
 
 def _json(site: str, standing: Standing, partitions: Sequence[PartitionLine] | None) -> Limits:
-    from hpcflow.outlook.limits import account_lines, qos_lines
+    from hpcflow.pending.limits import account_lines, qos_lines
 
     return {
         "site": site,
@@ -108,7 +108,7 @@ def _json(site: str, standing: Standing, partitions: Sequence[PartitionLine] | N
 
 def _print(standing: Standing, partitions: Sequence[PartitionLine] | None) -> None:
 
-    from hpcflow.outlook.limits import account_lines, qos_lines
+    from hpcflow.pending.limits import account_lines, qos_lines
 
     accounts, qos = account_lines(standing), qos_lines(standing)
     if not accounts:
@@ -133,7 +133,7 @@ def _print(standing: Standing, partitions: Sequence[PartitionLine] | None) -> No
 
 
 def _print_accounts(lines: Sequence[AccountLine]) -> None:
-    from hpcflow.outlook.limits import in_use_words
+    from hpcflow.pending.limits import in_use_words
 
     columns = (
         *(Column("ACCOUNT"), Column("FAIR SHARE", is_number=True)),
@@ -154,7 +154,7 @@ def _print_accounts(lines: Sequence[AccountLine]) -> None:
 
 
 def _print_qos(lines: Sequence[QosLine]) -> None:
-    from hpcflow.outlook.limits import in_use_words
+    from hpcflow.pending.limits import in_use_words
 
     columns = (
         *(
@@ -180,7 +180,7 @@ def _print_qos(lines: Sequence[QosLine]) -> None:
 
 
 def _limits(of: str, limits: Sequence[Limit] | None) -> None:
-    from hpcflow.outlook.bounds import amount_words
+    from hpcflow.pending.bounds import amount_words
 
     known = ": its limits are not known" if limits is None else "" if limits else ": no limits"
     echo()

@@ -94,7 +94,7 @@ def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
 @click.pass_context
 def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bool) -> int:
     """Ignore all failures on NODE until now, for your own runs: it was repaired."""
-    from hpcflow.storage.forgiven import forgive
+    from hpcflow.storage.node_overrides import forgive
 
     # `nodes --site X forgive N` means the same as `nodes forgive N --site X`.
     before = ctx.parent.params if ctx.parent is not None else {}

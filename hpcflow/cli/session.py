@@ -235,7 +235,7 @@ class Session:
 
     def refresh(self) -> None:
         """Bring the ledger up to date; what could not be asked is said as a warning."""
-        from hpcflow.observe.refresh import refresh
+        from hpcflow.reconcile.refresh import refresh
 
         seen = refresh(
             self.ledger,
@@ -261,7 +261,7 @@ class Session:
 
     def refresh_run(self, run_dir: RunDir) -> None:
         """Bring the journal of one run up to date, even while the ledger is down."""
-        from hpcflow.observe.refresh import refresh_without_ledger
+        from hpcflow.reconcile.refresh import refresh_without_ledger
 
         try:
             self.refresh()
@@ -297,7 +297,7 @@ class Session:
 
     def warn_of_budgets(self, run: Run, site: Site) -> None:
         """Say which soft limits are passed of the budgets that a run counts against."""
-        from hpcflow.launch.limited import has_budget
+        from hpcflow.launch.budgeted import has_budget
 
         if not has_budget(run, site, self.settings.home):
             return

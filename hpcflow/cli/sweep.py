@@ -24,7 +24,7 @@ from hpcflow.model.units import counted
 from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
-    from hpcflow.requeue.surroundings import Surroundings
+    from hpcflow.requeue.round_context import RoundContext
     from hpcflow.storage.sweeps import SweepDir
     from hpcflow.sweeps.round import TickReport
     from hpcflow.sweeps.starting import SweepPlan
@@ -317,10 +317,10 @@ def _rounds(session: Session, only: SweepDir | None) -> list[TickReport]:
     return reports
 
 
-def _around(session: Session) -> Surroundings:
-    from hpcflow.requeue.surroundings import Surroundings
+def _around(session: Session) -> RoundContext:
+    from hpcflow.requeue.round_context import RoundContext
 
-    return Surroundings(
+    return RoundContext(
         session.ledger,
         session.settings,
         session.clock,

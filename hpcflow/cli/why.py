@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from hpcflow.launch.choosing import Chooser
     from hpcflow.model.state import RunState
     from hpcflow.model.views import AttemptView, RunDetail
-    from hpcflow.outlook.account import Account
-    from hpcflow.outlook.ahead import Obstacle
-    from hpcflow.outlook.unsent import Unsent
-    from hpcflow.outlook.why import Wait
+    from hpcflow.pending.account import Account
+    from hpcflow.pending.ahead import Obstacle
+    from hpcflow.pending.unsent import Unsent
+    from hpcflow.pending.why import Wait
     from hpcflow.sites.schema import Site
     from hpcflow.sites.standing import Limit
     from hpcflow.storage.failure import Failure
@@ -118,7 +118,7 @@ def _wait(
     Raises:
         SchedulerUnavailable: the queue does not answer.
     """
-    from hpcflow.outlook.why import explain_wait
+    from hpcflow.pending.why import explain_wait
 
     assert queued.job_id is not None
     scheduler = session.scheduler(detail.run.site)
@@ -147,7 +147,7 @@ def _tried(
     from pathlib import Path
 
     from hpcflow.errors import StorageError
-    from hpcflow.launch.instead import instead
+    from hpcflow.launch.pending_alternatives import pending_alternatives
     from hpcflow.storage.layout import RunDir
     from hpcflow.storage.rundir import read_run
 
@@ -156,7 +156,7 @@ def _tried(
     except StorageError as error:
         warn(f"no changes tried: {error.message}")
         return []
-    return instead(run, wait, site, chooser, now)
+    return pending_alternatives(run, wait, site, chooser, now)
 
 
 def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> Unsent:
@@ -166,7 +166,7 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
     from hpcflow.errors import StorageError
     from hpcflow.history import RunHistory
     from hpcflow.ledger.queries import PURGED_RULE
-    from hpcflow.outlook.unsent import Unsent, explain_unsent, waits_for_budget
+    from hpcflow.pending.unsent import Unsent, explain_unsent, waits_for_budget
     from hpcflow.storage.journal import Journal, is_lost
     from hpcflow.storage.layout import RunDir
     from hpcflow.storage.runs import is_gone
@@ -208,13 +208,13 @@ def _no_room(session: Session, run_dir: RunDir, known: str) -> tuple[str, str] |
         known: what the last decision said, for budgets that cannot be read now.
     """
     from hpcflow.errors import HpcflowError
-    from hpcflow.requeue.budgets_now import BudgetsNow
+    from hpcflow.requeue.budget_facts import BudgetFacts
     from hpcflow.storage.journal import Journal
     from hpcflow.storage.rundir import read_run
 
     try:
         run = read_run(run_dir)
-        budgets = BudgetsNow(session.settings.home, session.clock)
+        budgets = BudgetFacts(session.settings.home, session.clock)
         refusal = budgets.no_room(run, Journal(run_dir), session.site(run.site))
     except HpcflowError as error:
         warn(f"the budgets cannot be read now: {error.message}")

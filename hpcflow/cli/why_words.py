@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import shell_word
 from hpcflow.model.units import counted, format_duration
-from hpcflow.outlook.bounds import (
+from hpcflow.pending.bounds import (
     amount_words,
     limit_words,
     minutes_words,
@@ -19,8 +19,8 @@ from hpcflow.schedulers.slurm.reasons import Kind
 
 if TYPE_CHECKING:
     from hpcflow.launch.alternatives import Alternative
-    from hpcflow.outlook.ahead import Obstacle
-    from hpcflow.outlook.why import Wait
+    from hpcflow.pending.ahead import Obstacle
+    from hpcflow.pending.why import Wait
     from hpcflow.schedulers.waiting import WaitingJob
     from hpcflow.sites.live import PartitionInfo
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from hpcflow.costs.strays import Stray, is_of_hpcflow, strays
+from hpcflow.costs.unmatched_jobs import UnmatchedJob, is_of_hpcflow, unmatched_jobs
 from hpcflow.errors import HpcflowError, SchedulerUnavailable
 from hpcflow.ledger.derive import bill_parts
 from hpcflow.ledger.rows import BilledRow, DueBill, PartRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Accounted
-from hpcflow.observe.bill_words import bill_of_job
-from hpcflow.observe.billing import accounted, is_elsewhere, others_of, record_of
+from hpcflow.reconcile.bill_words import bill_of_job
+from hpcflow.reconcile.billing import accounted, is_elsewhere, others_of, record_of
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
 
@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A job of hpcflow's that no bill is about; see :class:`hpcflow.costs.strays.Stray`.
+    """A job of hpcflow's that no bill is about; see :class:`hpcflow.costs.unmatched_jobs.Stray`.
 
     Attributes:
         cost_usd: by the prices of now; None where there is none.
@@ -132,7 +132,7 @@ def audit(
             found.uncheckable += len(dues)
             continue
         _compare(found, dues, told, site, now)
-        for stray in strays(told, jobs):
+        for stray in unmatched_jobs(told, jobs):
             job = stray.job
             key = (job.job_id, job.job_name, job.submitted_at)
             unknown = _unknown(stray, site, now)
@@ -173,7 +173,7 @@ def _compare(
         found.differences += _differences(due, bill)
 
 
-def _unknown(stray: Stray, site: Site, now: datetime) -> Unknown:
+def _unknown(stray: UnmatchedJob, site: Site, now: datetime) -> Unknown:
     job = stray.job
     bill = bill_of_job(job, site, now)
     return Unknown(

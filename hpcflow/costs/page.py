@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.costs import words
-from hpcflow.costs.keeping import Keeping
+from hpcflow.costs.checkpoint_costs import CheckpointCosts
 from hpcflow.costs.page_tables import all_table, kept_table, shares_table, worst_table
 from hpcflow.costs.pictures import pictures
 from hpcflow.costs.plots import require_matplotlib
@@ -42,7 +42,7 @@ class Content:
     now: datetime
     only: dict[str, str]
     worst: Sequence[WastedRun]
-    kept: Keeping
+    kept: CheckpointCosts
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _cards(total: Line) -> list[_Card]:
     ]
 
 
-def _cards_of_keeping(kept: Keeping) -> list[_Card]:
+def _cards_of_keeping(kept: CheckpointCosts) -> list[_Card]:
     total = kept.report.total
     if not kept.report.lines:
         return []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcflow.costs import words
-from hpcflow.costs.keeping import Keeping
+from hpcflow.costs.checkpoint_costs import CheckpointCosts
 from hpcflow.costs.report import Line, Report
 from hpcflow.costs.showback import showback
 from hpcflow.costs.storage import StorageLine
@@ -90,7 +90,7 @@ def shares_table(rows: Sequence[BilledRow]) -> Table:
     )
 
 
-def kept_table(kept: Keeping) -> Table:
+def kept_table(kept: CheckpointCosts) -> Table:
     """Checkpoints, where they have a price."""
     found = kept.report
 
@@ -105,7 +105,7 @@ def kept_table(kept: Keeping) -> Table:
         "Checkpoints that were kept and fetched",
         "Beside the bills of jobs, and not in them.",
         [*_titles(found.keys), "In"],
-        ("GB-months", "Keeping USD", "GB fetched", "Fetching USD", "USD"),
+        ("GB-months", "CheckpointCosts USD", "GB fetched", "Fetching USD", "USD"),
         [*lines, total] if lines else [],
     )
 

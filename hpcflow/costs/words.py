@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Final
 
-from hpcflow.costs.keeping import Keeping
+from hpcflow.costs.checkpoint_costs import CheckpointCosts
 from hpcflow.costs.report import Line
 from hpcflow.model.units import counted
 
@@ -57,7 +57,7 @@ def notes(total: Line) -> list[str]:
     ]
 
 
-def notes_of_keeping(found: Keeping) -> list[str]:
+def notes_of_keeping(found: CheckpointCosts) -> list[str]:
     """What nobody knows of checkpoints that were kept and fetched."""
     facts, total = found.facts, found.report.total
     unpriced = [

@@ -39,7 +39,7 @@ from hpcflow.launch.committing import Commitment, commitment_of, give_back
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import Plan
-from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, is_stillborn
+from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, never_started
 from hpcflow.model.ids import array_name, job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
 from hpcflow.rendering.array import common_directives, render_array
@@ -191,7 +191,7 @@ def _found(name: str, intent: Intended, scheduler: Scheduler, error: HpcflowErro
         lookup = scheduler.find(name, since=intent.at - CLOCK_SKEW)
     except SchedulerUnavailable as unavailable:
         raise _doubt(name, unavailable.message) from error
-    jobs = [job for job in lookup.jobs if not is_stillborn(job)]
+    jobs = [job for job in lookup.jobs if not never_started(job)]
     if jobs:
         return jobs[-1].job_id.partition("_")[0]
     if not lookup.is_certain:

@@ -29,6 +29,7 @@ from hpcflow.runtime.notice import PRUNED
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.storage import journal as journals
+from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
@@ -36,7 +37,6 @@ from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.restoring import forget_cancelled, is_restored_now, keep_cancelled
 from hpcflow.storage.restoring import is_cancelled as is_kept
 from hpcflow.storage.runs import is_gone
-from hpcflow.storage.unread import mark_unread
 
 
 def request_cancel(
@@ -99,7 +99,7 @@ def record_kept(home: Home, run_dir: RunDir, *, user: str, clock: Clock) -> None
     with submit_lock(run_dir, wait_s=0):
         if not is_kept(home, run_id):
             return  # `hpcflow resume` has taken it back
-        mark_unread(home, run_dir)
+        mark_dirty(home, run_dir)
         journal = Journal(run_dir)
         if not journal.history.is_cancelled:
             journal.append(CancelRequested(at=clock.now(), by=user))
@@ -195,7 +195,7 @@ def complete(
 def _try_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:
     """Mark the run as unread; return the error, which must not prevent the cancel."""
     try:
-        mark_unread(settings.home, run_dir)
+        mark_dirty(settings.home, run_dir)
     except StorageError as error:
         return error
     return None

@@ -40,12 +40,12 @@ from hpcflow.runtime.rule import (
 )
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
+from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import size_below, storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone
-from hpcflow.storage.unread import mark_unread
 
 BEING_WRITTEN: Final = "being written"
 LEFT_BEHIND: Final = "left behind"
@@ -287,7 +287,7 @@ def prune(
         pruned = _what_goes(seen, checked, keep_last)
         if not pruned.gone and not pruned.leftovers:
             return pruned
-        mark_unread(settings.home, run_dir)
+        mark_dirty(settings.home, run_dir)
 
         def record(found: Found) -> None:
             removed = CheckpointRemoved(

@@ -10,14 +10,14 @@ from datetime import datetime
 from functools import partial
 
 from hpcflow.budgets.amounts import billed
+from hpcflow.budgets.budget_check import Pledge, warnings_of
 from hpcflow.budgets.commitments import commit, no_room_for, release
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.records import terms_of
-from hpcflow.budgets.room import Pledge, warnings_of
 from hpcflow.budgets.settlements import Settlement
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, StorageError, words_for
-from hpcflow.launch.limited import scopes_of_run
+from hpcflow.launch.budgeted import scopes_of_run
 from hpcflow.launch.price import amounts_of
 from hpcflow.model.journal import Accounted
 from hpcflow.model.run import Run

@@ -28,10 +28,10 @@ from hpcflow.model.ids import job_name, make_run_id
 from hpcflow.model.kinds import AUTO, is_word
 from hpcflow.model.run import Provenance, Run
 from hpcflow.model.spec import RunSpec
-from hpcflow.outlook.ahead import obstacles
-from hpcflow.outlook.bounds import amount_words, has_room, limit_words, limits_on
-from hpcflow.outlook.room import gap_min, idle_now, in_the_way, is_rough, room_under
 from hpcflow.ownership import temporary_folder
+from hpcflow.pending.ahead import obstacles
+from hpcflow.pending.bounds import amount_words, has_room, limit_words, limits_on
+from hpcflow.pending.room import gap_min, idle_now, in_the_way, is_rough, room_under
 from hpcflow.rendering.directives import directives
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob

@@ -113,7 +113,7 @@ class NextAttempt:
         if self._standby is None:
             claimed = adopt_claimed(self._journal, clock)
         renew_params(self._run_dir, self._run)
-        submitted = claimed or self._send_somehow(scheduler, clock, lock)
+        submitted = claimed or self._send_without_exclusions_on_refusal(scheduler, clock, lock)
         keep_compiled(self._settings.home.compiled_templates)
         record_frozen_first(self._settings.home, self._run_dir)
         return Launched(
@@ -140,7 +140,9 @@ class NextAttempt:
             compiled=self._settings.home.compiled_templates,
         )
 
-    def _send_somehow(self, scheduler: Scheduler, clock: Clock, lock: HeldLock) -> Submitted:
+    def _send_without_exclusions_on_refusal(
+        self, scheduler: Scheduler, clock: Clock, lock: HeldLock
+    ) -> Submitted:
         """Keeping away from nodes, or, where Slurm will never take that, without."""
         try:
             return self._send(self._script, self._avoid, scheduler, clock, lock)

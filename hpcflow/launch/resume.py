@@ -32,6 +32,7 @@ from hpcflow.model.spec import as_config
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
+from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.frozen import record_frozen
 from hpcflow.storage.journal import Journal
@@ -40,7 +41,6 @@ from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.restoring import forget_cancelled
 from hpcflow.storage.restoring import is_cancelled as is_kept
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.unread import mark_unread
 
 
 def resume(
@@ -146,7 +146,7 @@ def resume(
         )
         attempt.require_room(clock)  # before anything is changed
         if is_changed:
-            mark_unread(settings.home, run_dir)
+            mark_dirty(settings.home, run_dir)
             freeze_anew(journal, change, record)
         _go_on(journal, settings, clock)
         return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
@@ -178,7 +178,7 @@ def _go_on(journal: Journal, settings: Settings, clock: Clock) -> None:
     alone, the run would be submitted again and again, and each of its jobs would exit at once.
     """
     run_dir = journal.run_dir
-    mark_unread(settings.home, run_dir)
+    mark_dirty(settings.home, run_dir)
     forget_cancelled(settings.home, journal.run_id)
     record_frozen(settings.home, run_dir)  # the user has accepted what the run executes
     try:

@@ -21,10 +21,10 @@ from hpcflow.errors import (
     in_one_line,
 )
 from hpcflow.launch import submission
+from hpcflow.launch.budgeted import has_budget
 from hpcflow.launch.choosing import Chooser
 from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
 from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
-from hpcflow.launch.limited import has_budget
 from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.plan import Plan, make_plan
 from hpcflow.model.ids import job_name

@@ -1,7 +1,7 @@
 """A job that is not sent yet, as the scheduler would know it, and whether a limit ever allows it.
 Pure.
 
-Which limits bind a job is in :mod:`hpcflow.outlook.bounds`.
+Which limits bind a job is in :mod:`hpcflow.pending.bounds`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hpcflow.launch.price import usage_of
-from hpcflow.outlook.bounds import excess_words
+from hpcflow.pending.bounds import excess_words
 from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.precedence import default_qos

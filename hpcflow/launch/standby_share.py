@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hpcflow.budgets.amounts import NOTHING
+from hpcflow.budgets.budget_check import Pledge
 from hpcflow.budgets.folder import budgets_of
-from hpcflow.budgets.room import Pledge
 from hpcflow.clock import Clock
 from hpcflow.history import LastAttempt
+from hpcflow.launch.budgeted import scopes_of_run
 from hpcflow.launch.committing import Commitment, commitment_of
-from hpcflow.launch.limited import scopes_of_run
 from hpcflow.launch.next_placement import next_placement
 from hpcflow.model.run import Run
 from hpcflow.sites.schema import Site

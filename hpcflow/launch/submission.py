@@ -214,7 +214,7 @@ def _submit(
     except (SubmissionRefused, SubmissionDelayed) as error:
         # sbatch tries again by itself; what it says last need not be all that happened.
         lookup = _look_up(intent, scheduler)
-        jobs = tuple(job for job in lookup.jobs if not is_stillborn(job))
+        jobs = tuple(job for job in lookup.jobs if not never_started(job))
         found = _find(journal, intent, scheduler, clock, replace(lookup, jobs=jobs))
         if found is not None:
             return found
@@ -252,7 +252,7 @@ def _find(
         raise _doubt(intent, f"it was sent to cluster {intent.cluster}, and this is {other}")
     lookup = lookup or _look_up(intent, scheduler)
     # A refused attempt's number is used again, and so the record may be of what was refused.
-    jobs = [job for job in lookup.jobs if not (is_stillborn(job) and job.raw_state == "FAILED")]
+    jobs = [job for job in lookup.jobs if not (never_started(job) and job.raw_state == "FAILED")]
     if jobs:
         submitted = Submitted(
             at=clock.now(), attempt=intent.attempt, job_id=jobs[-1].job_id, how="found"
@@ -278,7 +278,7 @@ def _look_up(intent: Intended, scheduler: Scheduler) -> Lookup:
         raise _doubt(intent, error.message) from error
 
 
-def is_stillborn(job: JobInfo) -> bool:
+def never_started(job: JobInfo) -> bool:
     """A record that Slurm keeps of some refused jobs (FAILED, BadConstraints); it never ran."""
     return job.state is AttemptState.ENDED and job.started_at is None and not job.nodes
 

@@ -2,7 +2,7 @@
 
 All times here are those of the job's own clock, and only differences between them are used: what
 the login side calls "now" is another machine's. How long a job has been silent is therefore found
-out elsewhere (:mod:`hpcflow.requeue.watch`).
+out elsewhere (:mod:`hpcflow.requeue.stall_watch`).
 
 Kept in an attempt's ``report`` as JSON values, under ``rhythm``; a histogram in steps of 41 % gives
 the median of millions of gaps in a few numbers, and the same whatever the portions in which the

@@ -30,12 +30,12 @@ from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, mirror_of_run, survey
 from hpcflow.mirror.upload import Uploader
 from hpcflow.runtime.reading import read_file
+from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import size_of
 from hpcflow.storage.journal_copy import is_current, repair_copy
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.own_runs import is_others
-from hpcflow.storage.unread import mark_unread
 
 _RUNS_AT_ONCE: Final = 4
 #: After so long in checkpoints, newer ones and small files are looked for in all runs.
@@ -252,7 +252,7 @@ class Pass:
                 uploader,
                 clock=self._clock,
                 on_bytes=progress.add,
-                on_record=lambda: mark_unread(self._home, seen.run_dir),
+                on_record=lambda: mark_dirty(self._home, seen.run_dir),
             )
         took_s = self._clock.monotonic() - began_s
         done = Done(seen.run_id, local.train_step, local.size_bytes, took_s)
@@ -275,10 +275,10 @@ class Pass:
         if gone or halves:  # only who sends to this folder may remove anything there
             send_run_json(seen.run_dir, uploader, clock=self._clock)
         for step in halves:
-            mark_unread(self._home, seen.run_dir)
+            mark_dirty(self._home, seen.run_dir)
             take_back_forgotten(seen.run_dir, step, uploader.remote, self._clock)
         for step in gone:
-            mark_unread(self._home, seen.run_dir)
+            mark_dirty(self._home, seen.run_dir)
             facts: dict[str, Any] = {"url": uploader.remote.url, "train_step": step}
             if remove(uploader.remote, seen.run_id, step, known[step].manifest_sha256):
                 record(seen.run_dir, self._clock, REMOVED, **facts)
@@ -319,7 +319,7 @@ class Pass:
                 continue
             self._report.problems[seen.run_id] = DamagedError(f"checkpoint {step}: {broken.why}")
             if broken.sha256 is not None:  # else it may be read the next time
-                mark_unread(self._home, seen.run_dir)
+                mark_dirty(self._home, seen.run_dir)
                 facts: dict[str, Any] = {"why": broken.why, "manifest_sha256": broken.sha256}
                 url = seen.mirror.url.rstrip("/")
                 facts |= {"url": url, "train_step": step, "is_final": True}

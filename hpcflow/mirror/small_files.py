@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from hpcflow.clock import Clock
 from hpcflow.mirror.layout import RUN_JSON
-from hpcflow.mirror.ours import require_no_less, require_same_place
+from hpcflow.mirror.overwrite_guard import require_no_less, require_same_place
 from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.runtime.reading import read_object

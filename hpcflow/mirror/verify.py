@@ -18,8 +18,8 @@ from hpcflow.mirror.survey import mirror_of_run, survey
 from hpcflow.resources import doc_page
 from hpcflow.runtime.checksum import Checksum
 from hpcflow.runtime.manifest import parse_manifest
+from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.unread import mark_unread
 
 _PIECE_BYTES: Final = 16 << 20
 
@@ -59,12 +59,12 @@ def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> 
         fetched = _Fetched(remote)
         wrong = _wrong(fetched, folder, sent.manifest_sha256, reads=reads)
         if fetched.size_bytes:  # some stores charge for it
-            mark_unread(home, run_dir)
+            mark_dirty(home, run_dir)
             size_bytes = fetched.size_bytes
             record(run_dir, clock, READ, url=remote.url, train_step=step, size_bytes=size_bytes)
         why = _said_shortly(list(wrong.values()))
         if why is not None:
-            mark_unread(home, run_dir)
+            mark_dirty(home, run_dir)
             record(
                 run_dir,
                 clock,

@@ -28,9 +28,9 @@ from hpcflow.projection.reading import (
     RunReader,
 )
 from hpcflow.runtime.reading import read_object
+from hpcflow.storage.dirty_marks import dirty_runs, forget_old_marks
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, is_path_untrusted, is_purged, linked, run_ids
-from hpcflow.storage.unread import forget_old_marks, unread_runs
 
 _BATCH_RUNS = 200
 #: Somebody else writing to the same run at the same moment is rare; ten times in a row it is not.
@@ -96,8 +96,8 @@ def catch_up_home(
     """Bring the ledger up to date for a whole home, looking only at runs that may have changed.
 
     These are the runs that it does not know, those that are under way or came to rest minutes ago,
-    and those that carry a mark (:mod:`hpcflow.storage.unread`). Runs whose directory is gone are
-    over, and those that were thrown away unsent are forgotten (:mod:`hpcflow.projection.gone`).
+    and those that carry a mark (:mod:`hpcflow.storage.dirty_marks`). Runs whose directory is gone
+    are over, and those that were thrown away unsent are forgotten (:mod:`hpcflow.projection.gone`).
 
     Args:
         user: whose unsent runs may be forgotten, in a ledger that several share.
@@ -108,7 +108,7 @@ def catch_up_home(
     """
     now = now or SystemClock().now()
     mine = set(run_ids(home))
-    marked = unread_runs(home)
+    marked = dirty_runs(home)
     known = ledger.run_ids(user=user)
     owners = ledger.owners(mine - known) if user is not None else {}
     if taken := _taken(home, owners, user):

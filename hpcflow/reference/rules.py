@@ -7,8 +7,8 @@ from typing import Final
 
 from hpcflow.model.state import run_state_after
 from hpcflow.model.units import write_duration
-from hpcflow.observe.judge import LEFT_WITHIN, LISTED_AFTER_S, VANISHED_AFTER_S
-from hpcflow.observe.table import ENDS, End
+from hpcflow.reconcile.classify_end import LEFT_WITHIN, LISTED_AFTER_S, VANISHED_AFTER_S
+from hpcflow.reconcile.table import ENDS, End
 from hpcflow.requeue.policy import CRASHES_WITHIN, FORGOTTEN_AFTER, MEMORY_FACTOR, NEW_FOR
 from hpcflow.requeue.table import EXAMPLES, Example
 
@@ -24,7 +24,7 @@ def states_page(docs: Path) -> str:
     """
     text = (docs / "states.md").read_text(encoding="utf-8")
     for source, table in (
-        ("hpcflow/observe/table.py", ends_table()),
+        ("hpcflow/reconcile/table.py", ends_table()),
         ("hpcflow/requeue/table.py", rules_table()),
         ("hpcflow/reference/rules.py", numbers_table()),
     ):

@@ -1,19 +1,19 @@
-"""Bringing every run to its end: what becomes of it when an attempt is over, and doing so.
+"""Supervise runs: decide what follows the end of an attempt, and do it.
 
 - :mod:`.policy`: ``decide()``, pure: facts, policy, now -> what to do, and by which rule
 - :mod:`.table`: the rules by example, for docs/states.md and for the tests
-- :mod:`.facts`: what the ledger knows of a run, as facts for the policy
-- :mod:`.patience`: whether an attempt that runs has stalled, pure; :mod:`.watch`: how long each has
-  been silent; :mod:`.stalls`: a look at all of them, and the notice or the cancel
-- :mod:`.evidence`, :mod:`.nodes`, :mod:`.exclusion`: which nodes fail runs; which a job avoids
-- :mod:`.kept_out`: which jobs wait for nodes that they avoid
+- :mod:`.facts`, :mod:`.newest_checkpoint`, :mod:`.budget_facts`: the facts for the policy
+- :mod:`.stall_policy`: whether a running attempt has stalled, pure; :mod:`.stall_watch`: how long
+  each has been silent; :mod:`.stall_suspects`, :mod:`.stalls`: check all of them; notice or cancel
+- :mod:`.evidence`, :mod:`.nodes`, :mod:`.exclusion`: which nodes fail runs; which a job excludes
+- :mod:`.exclusion_warnings`: which jobs are pending because of the nodes that they exclude
 - :mod:`.daemon`: round after round, by the process that has the lease (:mod:`hpcflow.ledger.lease`)
-- :mod:`.install`: keeping it at work where nobody is logged in; :mod:`.job`: as a job of Slurm
-- :mod:`.departures`: which jobs say that they are about to leave
-- :mod:`.begin`: start restarted jobs without Slurm's wait; :mod:`.standbys`: the jobs that
+- :mod:`.install`: keep the daemon running without a login; :mod:`.job`: as a job of Slurm
+- :mod:`.expected_exits`: which jobs report that they are about to exit
+- :mod:`.begin_time`: start restarted jobs without Slurm's wait; :mod:`.standbys`: the jobs that
   wait for the end of an attempt
-- :mod:`.surroundings`: what a round works with; :mod:`.troubles`: what goes wrong in it
-- :mod:`.tick`: one round: look, decide, act. May be killed anywhere, and run again
+- :mod:`.round_context`: what a round works with; :mod:`.run_errors`: isolate the errors of one run
+- :mod:`.tick`: one round: observe, decide, act. It may be killed anywhere, and run again
 
-Nothing here looks at Slurm by itself (:mod:`hpcflow.observe`) or sends (:mod:`hpcflow.launch`).
+Nothing here asks Slurm about jobs (:mod:`hpcflow.reconcile`) or submits (:mod:`hpcflow.launch`).
 """

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, next_step
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
-from hpcflow.requeue.departures import MOST, Departures
+from hpcflow.requeue.expected_exits import MOST, ExpectedExits
 from hpcflow.requeue.home_lease import HomeLease
 from hpcflow.requeue.home_lease import look as look_at_home
-from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report, tick
 from hpcflow.settings import Settings
 from hpcflow.sites.slurm_conf import configured_name
@@ -95,7 +95,7 @@ class Daemon:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: RoundContext,
         told: Told,
         *,
         on_report: Callable[[Report], None],
@@ -111,7 +111,7 @@ class Daemon:
         self._interval_s = interval_s
         self._mirroring = mirroring
         self._is_spare = False
-        self._departures = Departures(around.clock)
+        self._departures = ExpectedExits(around.clock)
         told.wakes = self._departures.is_near
         self._name = lease_name(around.settings)
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
@@ -186,7 +186,7 @@ class Daemon:
             self._say(f"{error}; trying again")
             return
         self._said = ""
-        if report.is_ousted and not self._told.is_over:
+        if report.has_lost_lease and not self._told.is_over:
             self._is_spare = True
             self._give_back()
             self._say("another process has taken over")
@@ -197,7 +197,7 @@ class Daemon:
 
     def _do_also(self, report: Report) -> None:
         """What else is done in a round; what is wrong with it holds up no run."""
-        if report.is_ousted or self._told.is_over:
+        if report.has_lost_lease or self._told.is_over:
             return
         try:
             self._also()

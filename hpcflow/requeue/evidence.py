@@ -15,8 +15,8 @@ from hpcflow.requeue.nodes import (
     Evidence,
     weigh,
 )
-from hpcflow.storage.forgiven import read_forgiven
 from hpcflow.storage.layout import Home
+from hpcflow.storage.node_overrides import read_overrides
 
 
 def read_evidence(ledger: Ledger, home: Home, now: datetime) -> Evidence:
@@ -36,4 +36,4 @@ def read_evidence(ledger: Ledger, home: Home, now: datetime) -> Evidence:
         # Of what was before these, only the failures are known: it says nothing about a node.
         oldest = min(end.ended_at for end in well)
         against = [end for end in against if end.ended_at >= oldest]
-    return weigh([*against, *well], now, read_forgiven(home))
+    return weigh([*against, *well], now, read_overrides(home))

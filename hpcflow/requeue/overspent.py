@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from hpcflow.budgets.budget_check import reached
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
 from hpcflow.budgets.records import OnExceeded
-from hpcflow.budgets.room import reached
 from hpcflow.budgets.scope import Scope, scopes_of
 from hpcflow.budgets.state import Budget
 from hpcflow.errors import HpcflowError, StorageError
@@ -29,8 +29,8 @@ from hpcflow.ledger.rows import SpendingRow
 from hpcflow.model.journal import Overspent
 from hpcflow.model.state import AttemptState
 from hpcflow.projection import catch_up
-from hpcflow.requeue.surroundings import Surroundings
-from hpcflow.requeue.troubles import Troubles
+from hpcflow.requeue.round_context import RoundContext
+from hpcflow.requeue.run_errors import RunErrors
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.files import size_of, storage_error, write_new
 from hpcflow.storage.journal import Journal
@@ -44,10 +44,10 @@ NOTICE_WORD: Final = "budget"
 
 
 def end_overspent(
-    around: Surroundings,
+    around: RoundContext,
     queue: Callable[[str], Sequence[JobInfo]],
     own: OwnRuns,
-    troubles: Troubles,
+    run_errors: RunErrors,
 ) -> dict[str, str]:
     """Give the notice to what runs although a budget is reached; run id -> why, of those told now.
 
@@ -56,17 +56,17 @@ def end_overspent(
 
     Raises:
         LedgerError: the database does not answer.
-        OustedError: another process has taken over.
+        LeaseLostError: another process has taken over.
     """
-    return _Round(around, queue, own, troubles).go()
+    return _Round(around, queue, own, run_errors).go()
 
 
 @dataclass
 class _Round:
-    _around: Surroundings
+    _around: RoundContext
     _queue: Callable[[str], Sequence[JobInfo]]
     _own: OwnRuns
-    _troubles: Troubles
+    _run_errors: RunErrors
     _read: dict[tuple[Path, Scope], str | None] = field(default_factory=dict)
 
     def go(self) -> dict[str, str]:
@@ -85,7 +85,7 @@ class _Round:
             if folder is None:
                 continue
             run_dir = RunDir(Path(row.run_dir))
-            with self._troubles.of(row.run_id, row.site):
+            with self._run_errors.of(row.run_id, row.site):
                 found = self._reached(row, folder)
                 if found is not None and self._tell(row, run_dir, *found):
                     told[row.run_id] = found[1]

@@ -21,8 +21,8 @@ from hpcflow.model.retry import Retry
 from hpcflow.model.run import Run
 from hpcflow.requeue.facts import facts_of, was_looked_for
 from hpcflow.requeue.policy import FORGOTTEN_AFTER, Action, Decision, decide
-from hpcflow.requeue.surroundings import Surroundings
-from hpcflow.requeue.troubles import Troubles
+from hpcflow.requeue.round_context import RoundContext
+from hpcflow.requeue.run_errors import RunErrors
 from hpcflow.restore.local import newest_whole
 from hpcflow.restore.process import reap
 from hpcflow.sites.schema import Site
@@ -52,9 +52,9 @@ class Restores:
         at_work: how many are under way.
     """
 
-    around: Surroundings
+    around: RoundContext
     own: OwnRuns
-    troubles: Troubles
+    run_errors: RunErrors
     find_site: Callable[[str], Site]
     begun: dict[str, Decision] = field(default_factory=dict)
     at_work: int = 0
@@ -73,7 +73,7 @@ class Restores:
 
         Raises:
             LedgerError: the database does not answer.
-            OustedError: another process has taken over.
+            LeaseLostError: another process has taken over.
         """
         around = self.around
         now = around.clock.now()
@@ -82,7 +82,7 @@ class Restores:
             run_dir = self.own.dir_of(run_id, known.run.run_dir)
             if run_dir is None or not is_purged(run_dir):
                 continue
-            with self.troubles.of(run_id, known.run.site):
+            with self.run_errors.of(run_id, known.run.site):
                 self._look_at_purged(known, run_dir)
 
     def only_mirrored(self, known: Known, run_dir: RunDir, run: Run) -> int | None:
@@ -113,7 +113,7 @@ class Restores:
         """Start a process for a run, unless one is at it, or failed a moment ago.
 
         Raises:
-            OustedError: another process has taken over.
+            LeaseLostError: another process has taken over.
         """
         around = self.around
         home, now = around.settings.home, around.clock.now()
@@ -122,7 +122,7 @@ class Restores:
         mark = read_mark(home, run_id)
         is_due = mark is None or not mark.waits(now)
         if mark is not None and (is_due or mark.outcome != STARTED):
-            self.troubles.of_runs[run_id] = f"it cannot be restored: {mark.why}"
+            self.run_errors.of_runs[run_id] = f"it cannot be restored: {mark.why}"
         if not is_due:
             return
         if self.at_work >= MOST_AT_ONCE:

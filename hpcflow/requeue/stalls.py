@@ -38,12 +38,13 @@ from hpcflow.launch.jobs import alive_jobs, other_cluster
 from hpcflow.ledger.rows import RunningRow
 from hpcflow.model.journal import Stall
 from hpcflow.model.state import AttemptState, attempt_state
-from hpcflow.observe.own_word import time_there
-from hpcflow.observe.stall_of import CANCEL_TAKES
 from hpcflow.projection import catch_up
-from hpcflow.requeue.patience import Act, Verdict
-from hpcflow.requeue.surroundings import OustedError, Surroundings
-from hpcflow.requeue.suspects import (
+from hpcflow.reconcile.attempt_events import time_there
+from hpcflow.reconcile.attribute_stall import CANCEL_TAKES
+from hpcflow.requeue.round_context import LeaseLostError, RoundContext
+from hpcflow.requeue.run_errors import RunErrors
+from hpcflow.requeue.stall_policy import Act, Verdict
+from hpcflow.requeue.stall_suspects import (
     Suspect,
     first_look,
     has_news,
@@ -52,8 +53,7 @@ from hpcflow.requeue.suspects import (
     may_have_stalled,
     suspect_of,
 )
-from hpcflow.requeue.troubles import Troubles
-from hpcflow.requeue.watch import Entry, Turn, Watch, WatchFile, pause_s
+from hpcflow.requeue.stall_watch import Entry, Turn, Watch, WatchFile, pause_s
 from hpcflow.runtime.reading import read_file
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.slurm_conf import configured_name
@@ -74,46 +74,46 @@ class Seen:
     Attributes:
         verdicts: run id -> what was found about it now, and was not before.
         problems: run id -> what went wrong with it; it is tried again.
-        is_ousted: whether another process has taken the lease meanwhile.
+        has_lost_lease: whether another process has taken the lease meanwhile.
     """
 
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    is_ousted: bool = False
+    has_lost_lease: bool = False
 
 
 def look_for_stalls(
-    around: Surroundings,
+    around: RoundContext,
     queue: Callable[[str], Sequence[JobInfo]],
     own: OwnRuns,
-    troubles: Troubles,
+    run_errors: RunErrors,
 ) -> Seen:
     """Look at all attempts that run, unless that was done a moment ago, and act.
 
     Args:
         queue: site name -> what is in its queue; asked only before an act.
         own: the runs that may be touched.
-        troubles: of the round so far: where Slurm has just not answered, nothing is done.
+        run_errors: of the round so far: where Slurm has just not answered, nothing is done.
 
     Raises:
         LedgerError: the database does not answer.
     """
-    return _Look(around, queue, own, troubles).go()
+    return _Look(around, queue, own, run_errors).go()
 
 
 class _Look:
     def __init__(
         self,
-        around: Surroundings,
+        around: RoundContext,
         queue: Callable[[str], Sequence[JobInfo]],
         own: OwnRuns,
-        troubles: Troubles,
+        run_errors: RunErrors,
     ) -> None:
         self._around = around
         self._own = own
         self._seen = Seen()
         # Its own, for they are kept with the watch: what lasts is to be said at every round.
-        self._troubles = Troubles(self._seen.problems, troubles.silent_sites)
+        self._run_errors = RunErrors(self._seen.problems, run_errors.silent_sites)
         self._queue = queue
         self._changed: list[RunDir] = []
         self._to_cancel: dict[str, dict[str, str]] = defaultdict(dict)
@@ -155,8 +155,8 @@ class _Look:
             file.save(watch)
             try:
                 self._act(suspects)
-            except OustedError:
-                self._seen.is_ousted = True
+            except LeaseLostError:
+                self._seen.has_lost_lease = True
             finally:
                 catch_up(around.ledger, self._changed)
             if self._has_changed or self._seen.problems != watch.problems:
@@ -193,7 +193,7 @@ class _Look:
             if entry is None or entry.attempt != row.attempt:
                 new.append(row)
             else:
-                with self._troubles.of(row.run_id, row.site):
+                with self._run_errors.of(row.run_id, row.site):
                     entries[row.run_id] = looked_at(entry, row, self._turn)
         # Who could not be taken under watch lately comes behind the others, the last one last.
         failed = {run_id: place for place, run_id in enumerate(before.problems)}
@@ -205,7 +205,7 @@ class _Look:
         known = self._around.ledger.known([row.run_id for row in new]) if new else {}
         for row in new:
             if row.run_id in known:
-                with self._troubles.of(row.run_id, row.site):
+                with self._run_errors.of(row.run_id, row.site):
                     entries[row.run_id] = first_look(row, known[row.run_id], self._turn)
         return entries
 
@@ -213,7 +213,7 @@ class _Look:
         found = []
         for row in rows:
             if (entry := entries.get(row.run_id)) is not None:
-                with self._troubles.of(row.run_id, row.site):
+                with self._run_errors.of(row.run_id, row.site):
                     if entry.is_suspected or is_leaving(row) or may_have_stalled(row, entry):
                         found.append(row)
         known = self._around.ledger.known([row.run_id for row in found]) if found else {}
@@ -223,7 +223,7 @@ class _Look:
             attempts = of_run.attempts if of_run else []
             attempt = next((each for each in attempts if each.attempt == row.attempt), None)
             if of_run is not None and attempt is not None:
-                with self._troubles.of(row.run_id, row.site):
+                with self._run_errors.of(row.run_id, row.site):
                     entry = entries[row.run_id]
                     suspects.append(suspect_of(row, of_run, attempt, entry, self._turn))
         return suspects
@@ -232,14 +232,14 @@ class _Look:
         for suspect in suspects:
             if suspect.verdict is None and not suspect.waits_for_notice:
                 continue
-            if suspect.row.site in self._troubles.silent_sites:
+            if suspect.row.site in self._run_errors.silent_sites:
                 continue
             self._around.require_lease()
-            with self._troubles.of(suspect.row.run_id, suspect.row.site):
+            with self._run_errors.of(suspect.row.run_id, suspect.row.site):
                 self._unless_files_fail(suspect)
         for site, jobs in self._to_cancel.items():
             self._around.require_lease()
-            with self._troubles.of(next(iter(jobs)), site):
+            with self._run_errors.of(next(iter(jobs)), site):
                 self._around.connect(site).cancel(list(jobs.values()))
 
     def _unless_files_fail(self, suspect: Suspect) -> None:

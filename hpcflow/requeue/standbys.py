@@ -20,21 +20,21 @@ from hpcflow.ledger.rows import Known
 from hpcflow.model.next_action import SETTLE_STANDBY, SUBMIT_STANDBY
 from hpcflow.model.run import Run
 from hpcflow.projection import catch_up
-from hpcflow.requeue.behind import is_behind, nobody_sends
 from hpcflow.requeue.facts import facts_of
-from hpcflow.requeue.newest import with_progress_on_scratch
+from hpcflow.requeue.newest_checkpoint import with_progress_on_scratch
 from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
-from hpcflow.requeue.surroundings import Surroundings
-from hpcflow.requeue.troubles import Troubles
+from hpcflow.requeue.round_context import RoundContext
+from hpcflow.requeue.run_errors import RunErrors
+from hpcflow.requeue.staleness import is_stale, no_submission_in_progress
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.schema import SchedulerKind, Site
+from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone
-from hpcflow.storage.unread import mark_unread
 
 #: How many standbys a round sends: the ends of attempts are not to wait for them.
 MOST_SENT: Final = 100
@@ -42,11 +42,11 @@ _BATCH: Final = 200
 
 
 def look_after_standbys(
-    around: Surroundings,
+    around: RoundContext,
     queue: Callable[[str], Sequence[JobInfo]],
     to_avoid: Callable[[Run, Site], Sequence[str]],
     own: OwnRuns,
-    troubles: Troubles,
+    run_errors: RunErrors,
     *,
     sent: dict[str, str],
 ) -> None:
@@ -56,18 +56,18 @@ def look_after_standbys(
         queue: site name -> what is in its queue; asked only before a job is cancelled.
         to_avoid: the nodes that the next attempt of a run had better not get.
         own: the runs that may be touched.
-        troubles: get those of standbys; where Slurm has just not answered, it is not asked again.
+        run_errors: receives the errors; where Slurm has just not answered, it is not asked again.
         sent: gets run id -> job id of what was sent.
 
     Raises:
         LedgerError: the database does not answer.
-        OustedError: another process has taken over.
+        LeaseLostError: another process has taken over.
     """
-    _Round(around, queue, to_avoid, own, troubles, sent).go()
+    _Round(around, queue, to_avoid, own, run_errors, sent).go()
 
 
 @dataclass(frozen=True)
-class _Doomed:
+class _GivenUp:
     """A standby that will never execute anything, and whose job is still to be cancelled."""
 
     run_dir: RunDir
@@ -78,24 +78,24 @@ class _Doomed:
 
 @dataclass
 class _Round:
-    _around: Surroundings
+    _around: RoundContext
     _queue: Callable[[str], Sequence[JobInfo]]
     _to_avoid: Callable[[Run, Site], Sequence[str]]
     _own: OwnRuns
-    _troubles: Troubles
+    _run_errors: RunErrors
     _sent: dict[str, str]
     _tries: int = 0
-    _doomed: dict[str, list[_Doomed]] = field(default_factory=lambda: defaultdict(list))
+    _given_up: dict[str, list[_GivenUp]] = field(default_factory=lambda: defaultdict(list))
 
     def go(self) -> None:
         self._each(SETTLE_STANDBY, self._give_up)
-        for site, doomed in self._doomed.items():
+        for site, doomed in self._given_up.items():
             self._around.require_lease()
             self._end(site, doomed)
         self._each(SUBMIT_STANDBY, self._send)
 
     def _each(self, action: str, act: Callable[[Known, RunDir], None]) -> None:
-        """``act`` for every run whose next action this is; each has its own troubles."""
+        """``act`` for every run whose next action this is; an error of one affects no other."""
         around = self._around
         run_ids = around.ledger.due(action, around.clock.now(), user=around.settings.user)
         for begin in range(0, len(run_ids), _BATCH):
@@ -111,7 +111,7 @@ class _Round:
                 run_dir = self._own.dir_of(run_id, known[run_id].run.run_dir)
                 if run_dir is not None and not is_gone(run_dir):
                     changed.append(run_dir)
-                    with self._troubles.of(run_id, known[run_id].run.site):
+                    with self._run_errors.of(run_id, known[run_id].run.site):
                         act(known[run_id], run_dir)
         finally:
             catch_up(self._around.ledger, changed)
@@ -120,7 +120,7 @@ class _Round:
         return not other_cluster(site, self._around.connect(site.name))
 
     def _is_silent(self, site: str) -> bool:
-        return site in self._troubles.silent_sites or self._around.queues.is_silent(site)
+        return site in self._run_errors.silent_sites or self._around.queues.is_silent(site)
 
     def _decided(
         self, known: Known, run_dir: RunDir, run: Run, site: Site, *, is_over: bool
@@ -138,23 +138,23 @@ class _Round:
             return
         run = read_run(run_dir)
         site = around.find_site(run.site)
-        if not self._troubles.has_room_for(run):
+        if not self._run_errors.has_room_for(run):
             return
         if site.scheduler is not SchedulerKind.SLURM or not self._is_here(site):
             return
         if self._decided(known, run_dir, run, site, is_over=False).action is not Action.RESUBMIT:
             return
         avoid = self._to_avoid(run, site)
-        is_free = nobody_sends(known, around.clock.now())
+        is_free = no_submission_in_progress(known, around.clock.now())
         sent = None
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             self._around.require_lease()
-            if is_behind(known, run_dir):
+            if is_stale(known, run_dir):
                 return
             self._tries += 1
             # Without room in a budget for another attempt beside this one there is no standby, and
             # what becomes of the run is decided when this one has ended.
-            with suppress(BudgetError), self._troubles.of_sending(run):
+            with suppress(BudgetError), self._run_errors.of_sending(run):
                 sent = send_standby(
                     Journal(run_dir),
                     run,
@@ -181,55 +181,55 @@ class _Round:
         decision = self._decided(known, run_dir, run, site, is_over=True)
         if decision.action is Action.RESUBMIT:
             return  # it is what the run goes on with
-        is_free = nobody_sends(known, around.clock.now())
+        is_free = no_submission_in_progress(known, around.clock.now())
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             around.require_lease()
-            if is_behind(known, run_dir):
+            if is_stale(known, run_dir):
                 return
             journal = Journal(run_dir)
             last = journal.history.last
             if not last.has_standby:
                 return
             if (holder := give_up(run_dir, last)) is not None:
-                mark_unread(around.settings.home, run_dir)
+                mark_dirty(around.settings.home, run_dir)
                 adopt(journal, holder, around.clock)
                 return
             if self._is_silent(run.site):
                 return
             standby = self._settled(journal, run.site, lock)
         if standby is not None:
-            self._doomed[run.site].append(
-                _Doomed(run_dir, standby.number, standby.job_id or "", decision.why)
+            self._given_up[run.site].append(
+                _GivenUp(run_dir, standby.number, standby.job_id or "", decision.why)
             )
 
     def _settled(self, journal: Journal, site: str, lock: HeldLock) -> LastAttempt | None:
         """The standby with its job, if it has one; None when there never was a job of it."""
         last = journal.history.last
         if last.standby is not None and last.standby.is_open:
-            mark_unread(self._around.settings.home, journal.run_dir)
+            mark_dirty(self._around.settings.home, journal.run_dir)
             scheduler, clock = self._around.connect(site), self._around.clock
             submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
             last = journal.history.last
         return last.standby if last.has_standby else None
 
-    def _end(self, site: str, doomed: Sequence[_Doomed]) -> None:
+    def _end(self, site: str, doomed: Sequence[_GivenUp]) -> None:
         """One scancel for all. Who cannot be cancelled now is told the next time, or leaves."""
         is_told = False
-        with self._troubles.of(doomed[0].run_dir.path.name, site):
+        with self._run_errors.of(doomed[0].run_dir.path.name, site):
             jobs = {each.job_id: (each.run_dir.path.name, each.number) for each in doomed}
             end_jobs(jobs, self._queue(site), self._around.connect(site))
             is_told = True
         for each in doomed if is_told else ():
-            with self._troubles.of(each.run_dir.path.name, site):
+            with self._run_errors.of(each.run_dir.path.name, site):
                 self._write_off(each)
         catch_up(self._around.ledger, [each.run_dir for each in doomed])
 
-    def _write_off(self, each: _Doomed) -> None:
+    def _write_off(self, each: _GivenUp) -> None:
         with submit_lock(each.run_dir, wait_s=0):
             journal = Journal(each.run_dir)
             last = journal.history.last
             if last.standby is not None and last.has_standby:
                 if last.standby.number != each.number:
                     return
-                mark_unread(self._around.settings.home, each.run_dir)
+                mark_dirty(self._around.settings.home, each.run_dir)
                 write_off(journal, self._around.clock, each.why)

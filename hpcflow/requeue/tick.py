@@ -34,29 +34,30 @@ from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Decided
 from hpcflow.model.next_action import CANCEL_JOBS
 from hpcflow.model.run import Run
-from hpcflow.observe.refresh import refresh
 from hpcflow.projection import catch_up, end_purged, rebuild, say_purged
 from hpcflow.projection.reading import FOLD_ERRORS
-from hpcflow.requeue.begin import lift_begin_times
-from hpcflow.requeue.behind import is_behind, nobody_sends
-from hpcflow.requeue.budgets_now import BudgetsNow
+from hpcflow.reconcile.refresh import refresh
+from hpcflow.requeue.begin_time import lift_begin_times
+from hpcflow.requeue.budget_facts import BudgetFacts
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
+from hpcflow.requeue.exclusion_warnings import warn_of_exclusions
 from hpcflow.requeue.facts import facts_of
-from hpcflow.requeue.kept_out import say_who_is_kept_out
-from hpcflow.requeue.misnamed import say_misnamed
-from hpcflow.requeue.newest import with_progress_on_scratch
+from hpcflow.requeue.newest_checkpoint import with_progress_on_scratch
 from hpcflow.requeue.nodes import Evidence
 from hpcflow.requeue.overspent import end_overspent
-from hpcflow.requeue.patience import Verdict
+from hpcflow.requeue.owner_mismatch import warn_of_owner_mismatch
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
 from hpcflow.requeue.restores import Restores
+from hpcflow.requeue.round_context import LeaseLostError, RoundContext
+from hpcflow.requeue.run_errors import RunErrors
+from hpcflow.requeue.staleness import is_stale, no_submission_in_progress
+from hpcflow.requeue.stall_policy import Verdict
 from hpcflow.requeue.stalls import look_for_stalls
 from hpcflow.requeue.standbys import look_after_standbys
-from hpcflow.requeue.surroundings import OustedError, Surroundings
-from hpcflow.requeue.troubles import Troubles
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.sites.schema import Site
+from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.journal import Journal, is_lost
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
@@ -64,7 +65,6 @@ from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.restoring import is_cancelled
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged
-from hpcflow.storage.unread import mark_unread
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Report:
         overspent: run id -> why, of the attempts that are told to leave, for a budget is reached.
         warnings: what could not be asked, for people.
         problems: run id -> what went wrong with it; it is tried again.
-        is_ousted: whether another process has taken the lease meanwhile; the rest is left to it.
+        has_lost_lease: whether another process has taken the lease; it does the rest.
     """
 
     looked_at: int = 0
@@ -101,10 +101,10 @@ class Report:
     overspent: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
-    is_ousted: bool = False
+    has_lost_lease: bool = False
 
 
-def tick(around: Surroundings) -> Report:
+def tick(around: RoundContext) -> Report:
     """One round.
 
     Raises:
@@ -115,18 +115,18 @@ def tick(around: Surroundings) -> Report:
 
 
 class _Round:
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: RoundContext) -> None:
         self._around = around
         self._report = Report()
-        self._troubles = Troubles()
+        self._run_errors = RunErrors()
         self._changed: list[RunDir] = []
         self._queues: dict[str, list[JobInfo]] = {}
         self._by_run: dict[str, _ByRun] = {}
         self._sites: dict[str, Site] = {}
         self._evidence: Evidence | None = None
         self._own = OwnRuns(around.settings.home)
-        self._budgets = BudgetsNow(around.settings.home, around.clock)
-        self._restores = Restores(around, self._own, self._troubles, self._site)
+        self._budgets = BudgetFacts(around.settings.home, around.clock)
+        self._restores = Restores(around, self._own, self._run_errors, self._site)
 
     def go(self) -> Report:
         around = self._around
@@ -142,10 +142,10 @@ class _Round:
         )
         try:
             self._act()
-        except OustedError:
-            self._report.is_ousted = True
+        except LeaseLostError:
+            self._report.has_lost_lease = True
         finally:
-            self._report.problems.update(self._troubles.of_runs)
+            self._report.problems.update(self._run_errors.of_runs)
             self._report.restores = self._restores.begun
             said = [*self._report.warnings, *self._own.warnings(), *self._budgets.warnings()]
             self._report.warnings = list(dict.fromkeys(said))
@@ -154,13 +154,13 @@ class _Round:
     def _act(self) -> None:
         around = self._around
         with self._apart():
-            lifted = lift_begin_times(around, self._own, self._troubles)
+            lifted = lift_begin_times(around, self._own, self._run_errors)
             self._report.lifted = lifted.jobs
             self._report.warnings += lifted.warnings
         with self._apart():
-            self._report.warnings += say_who_is_kept_out(around, self._own)
+            self._report.warnings += warn_of_exclusions(around, self._own)
         with self._apart():
-            self._report.warnings += say_misnamed(around)
+            self._report.warnings += warn_of_owner_mismatch(around)
         user = around.settings.user
         due = [
             *around.ledger.alive_due(CANCEL_JOBS, user=user),
@@ -177,18 +177,18 @@ class _Round:
                 self._queue,
                 self._to_avoid,
                 self._own,
-                self._troubles,
+                self._run_errors,
                 sent=self._report.standbys,
             )
         with self._apart():
-            stalls = look_for_stalls(around, self._queue, self._own, self._troubles)
+            stalls = look_for_stalls(around, self._queue, self._own, self._run_errors)
             self._report.stalls = stalls.verdicts
             self._report.problems.update(stalls.problems)
-            self._report.is_ousted = stalls.is_ousted
-        if self._report.is_ousted:
+            self._report.has_lost_lease = stalls.has_lost_lease
+        if self._report.has_lost_lease:
             return
         with self._apart():
-            self._report.overspent = end_overspent(around, self._queue, self._own, self._troubles)
+            self._report.overspent = end_overspent(around, self._queue, self._own, self._run_errors)
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
@@ -196,11 +196,11 @@ class _Round:
 
         Raises:
             LedgerError: the database does not answer; nothing can be done without it.
-            OustedError: another process has taken the lease.
+            LeaseLostError: another process has taken the lease.
         """
         try:
             yield
-        except (LedgerError, OustedError):
+        except (LedgerError, LeaseLostError):
             raise
         except Exception as error:  # a bug in one task must not stop the others either
             _log.debug("a task of the round failed", exc_info=True)
@@ -216,7 +216,7 @@ class _Round:
                     continue
                 run_dir = self._own.dir_of(run_id, known[run_id].run.run_dir)
                 if run_dir is not None:
-                    with self._troubles.of(run_id, known[run_id].run.site):
+                    with self._run_errors.of(run_id, known[run_id].run.site):
                         self._decide(known[run_id], run_dir)
         finally:
             changed, self._changed = self._changed, []
@@ -263,7 +263,7 @@ class _Round:
         queue: list[JobInfo] = []
         avoid: list[str] = []
         if decision.action in (Action.RESUBMIT, Action.CANCEL):
-            if run.site in self._troubles.silent_sites:
+            if run.site in self._run_errors.silent_sites:
                 return
             queue = self._jobs_of(run)
         if decision.action is Action.RESUBMIT:
@@ -271,13 +271,13 @@ class _Round:
             if avoid:
                 why = f"{decision.why}; avoiding {', '.join(avoid)}"
                 decision = replace(decision, why=why)
-        is_free = nobody_sends(known, around.clock.now())
+        is_free = no_submission_in_progress(known, around.clock.now())
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             # Only now: a process that was stopped while the others took over stops before it
             # writes.
             around.require_lease()
             self._changed.append(run_dir)
-            if is_behind(known, run_dir):
+            if is_stale(known, run_dir):
                 return
             write_down = partial(self._write_down, journal, facts, known)
             if decision.action is Action.CANCEL:
@@ -290,7 +290,7 @@ class _Round:
                     self._restores.begin(run.run_id, decision)
                 return
             try:
-                with self._troubles.of_sending(run):
+                with self._run_errors.of_sending(run):
                     launched = resubmit(
                         journal,
                         run,
@@ -303,7 +303,7 @@ class _Round:
                         lock=lock,
                         queue=queue,
                         avoid=avoid,
-                        has_room=self._troubles.has_room_for(run),
+                        has_room=self._run_errors.has_room_for(run),
                     )
             except BudgetError as error:  # somebody was faster
                 self._budgets.forget()
@@ -394,7 +394,7 @@ class _Round:
         }:
             return
         self._report.decisions[facts.run_id] = decision
-        mark_unread(self._around.settings.home, journal.run_dir)
+        mark_dirty(self._around.settings.home, journal.run_dir)
         journal.append(record)
 
 

@@ -19,8 +19,8 @@ from hpcflow.launch.cancel import record_kept
 from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.ledger.rows import Known
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored, Resumed
-from hpcflow.observe.own_word import last_event_at, last_exit
 from hpcflow.ownership import NO_TRUST, Trust
+from hpcflow.reconcile.attempt_events import last_event_at, last_exit
 from hpcflow.restore import journals, local
 from hpcflow.restore.fetching import NEWEST, NO_PROGRESS, Fetching, Progress, Which
 from hpcflow.restore.moving import Place
@@ -30,6 +30,7 @@ from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
 from hpcflow.runtime.reading import read_file
 from hpcflow.settings import Settings
+from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.frozen import is_frozen_here, matches_frozen, record_frozen
 from hpcflow.storage.journal import Journal, append, is_lost
@@ -39,7 +40,6 @@ from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.restoring import is_cancelled
 from hpcflow.storage.rundir import link_run, make_place, read_run
 from hpcflow.storage.runs import is_gone
-from hpcflow.storage.unread import mark_unread
 
 
 def restore(
@@ -92,7 +92,7 @@ def note_nothing_there(run_dir: RunDir, url: str, *, settings: Settings, clock: 
     """
     run = read_run(run_dir)
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=clock):
-        mark_unread(settings.home, run_dir)
+        mark_dirty(settings.home, run_dir)
         said = Restored(
             at=clock.now(),
             by=settings.user,
@@ -331,7 +331,7 @@ class _Restoring:
             if outcome.is_nothing and not (says_so or is_less or lacks or records or is_move):
                 self._look_for_newest()
                 return
-            mark_unread(self._settings.home, run_dir)
+            mark_dirty(self._settings.home, run_dir)
             new = [*records, self._restored(lines, records, is_told=is_less)]
             said = journals.history_of(lines).plus(*new)
             outcome.left = merge(

@@ -26,7 +26,7 @@ from hpcflow.ledger.store import open_ledger
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.sweep_records import StopRequested
 from hpcflow.ownership import require_closed_folder
-from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.round_context import RoundContext
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings, load_settings
 from hpcflow.sites.schema import Site
@@ -72,7 +72,7 @@ class StartedSweep:
             StorageError: the sweep's files cannot be read or written.
         """
         with open_ledger(self._settings.ledger_url) as ledger:
-            around = Surroundings(
+            around = RoundContext(
                 ledger,
                 self._settings,
                 self._clock,

@@ -18,7 +18,7 @@ from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.state import RunState
 from hpcflow.model.sweep import Submit
 from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
-from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.round_context import RoundContext
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage.frozen import is_frozen_here, matches_frozen
 from hpcflow.storage.locks import HeldLock
@@ -84,7 +84,7 @@ class Round:
         StorageError: the sweep's files cannot be read.
     """
 
-    def __init__(self, around: Surroundings, sweep_dir: SweepDir, lock: HeldLock) -> None:
+    def __init__(self, around: RoundContext, sweep_dir: SweepDir, lock: HeldLock) -> None:
         self.around, self.sweep_dir = around, sweep_dir
         self.sweep: Sweep = read_sweep(sweep_dir)
         self._size = journal_size(sweep_dir)

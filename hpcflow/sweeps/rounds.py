@@ -11,7 +11,7 @@ from hpcflow.storage.layout import Home
 from hpcflow.storage.sweeps import SweepDir, list_sweeps, require_private
 
 if TYPE_CHECKING:
-    from hpcflow.requeue.surroundings import Surroundings
+    from hpcflow.requeue.round_context import RoundContext
     from hpcflow.sweeps.round import TickReport
 
 #: Stands in the line of a table alone, so that a round knows from which one it was started.
@@ -39,7 +39,7 @@ def _is_over(sweep_dir: SweepDir) -> bool:
         return False
 
 
-def tick_all(around: Surroundings, *, only: SweepDir | None = None) -> list[TickReport]:
+def tick_all(around: RoundContext, *, only: SweepDir | None = None) -> list[TickReport]:
     """A round of each; what is wrong with one holds up no other.
 
     Args:
@@ -73,7 +73,7 @@ def tick_all(around: Surroundings, *, only: SweepDir | None = None) -> list[Tick
 
 
 def look_and_tick(
-    around: Surroundings, *, only: SweepDir | None = None
+    around: RoundContext, *, only: SweepDir | None = None
 ) -> tuple[list[str], list[TickReport]]:
     """Bring all runs of this user up to date, as the daemon does, and make a round of the sweeps.
 
@@ -97,7 +97,7 @@ def look_and_tick(
         warnings += report.warnings
         warnings += [f"{run_id}: {problem}" for run_id, problem in report.problems.items()]
     else:  # a daemon is at it, and may have looked a while ago
-        from hpcflow.observe.refresh import refresh
+        from hpcflow.reconcile.refresh import refresh
 
         warnings += refresh(
             around.ledger,

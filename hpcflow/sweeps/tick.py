@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from hpcflow.projection import catch_up
-from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.round_context import RoundContext
 from hpcflow.storage.locks import try_lock
 from hpcflow.storage.runs import linked
 from hpcflow.storage.sweeps import SweepDir, require_private
@@ -22,7 +22,7 @@ from hpcflow.sweeps.round import OvertakenError, Round, TickReport
 
 
 def tick(
-    around: Surroundings, sweep_dir: SweepDir, *, is_asked_for: bool = True
+    around: RoundContext, sweep_dir: SweepDir, *, is_asked_for: bool = True
 ) -> TickReport | None:
     """One round of one sweep; None where somebody else is at it.
 
@@ -68,7 +68,7 @@ def _go(this: Round) -> TickReport:
     return this.report
 
 
-def catch_up_sent(around: Surroundings, report: TickReport) -> None:
+def catch_up_sent(around: RoundContext, report: TickReport) -> None:
     """Let the ledger know of the runs that were made in a round, where others look at it, too.
 
     One's own catches up with the next look.

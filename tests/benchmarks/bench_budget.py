@@ -12,10 +12,10 @@ from statistics import median
 from typing import Any, Final
 
 from hpcflow.budgets.amounts import Amounts
+from hpcflow.budgets.budget_check import Pledge
 from hpcflow.budgets.commitments import commit
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Limit, Opening, Terms, entry_line
-from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
 from hpcflow.clock import SystemClock
 from hpcflow.model.ids import ID_ALPHABET

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import SystemClock, to_text
-from hpcflow.costs.keeping import keeping
+from hpcflow.costs.checkpoint_costs import checkpoint_costs
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Ended, Intended, JournalRecord, Observed, Submitted
@@ -64,7 +64,7 @@ def rows() -> list[Row]:
 def _time(ledger: Ledger, home: Home, since: datetime, until: datetime) -> tuple[float, float]:
     site = Site.model_validate(_SITE)
     began = time.perf_counter()
-    found = keeping(
+    found = checkpoint_costs(
         ledger,
         ("project",),
         since=since,

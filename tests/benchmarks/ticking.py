@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpcflow.cli.session import Session
-from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import tick
 from hpcflow.settings import load_settings
 
@@ -22,7 +22,7 @@ from hpcflow.settings import load_settings
 def main() -> int:
     """Tick once for each line that comes in."""
     session = Session(replace(load_settings(), user=sys.argv[1]))
-    around = Surroundings(
+    around = RoundContext(
         session.ledger,
         session.settings,
         session.clock,

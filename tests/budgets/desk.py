@@ -12,7 +12,7 @@ from hpcflow.budgets.records import Change, Limit, OnExceeded, Terms
 from hpcflow.budgets.scope import Scope, parse_scope
 from hpcflow.budgets.state import Budget
 from hpcflow.ledger.store import open_ledger
-from hpcflow.observe.opening import set_budget
+from hpcflow.reconcile.set_budget import set_budget
 from tests.launch.desk import Desk
 from tests.requeue.watched import Watched
 from tests.sweeps.searched import Searched

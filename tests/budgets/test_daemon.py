@@ -11,7 +11,7 @@ from hpcflow.cli.next_words import next_words
 from hpcflow.errors import BudgetError, StorageError
 from hpcflow.model.journal import Decided, JournalRecord, Standby, Submitted
 from hpcflow.model.state import RunState
-from hpcflow.requeue.budgets_now import BudgetsNow
+from hpcflow.requeue.budget_facts import BudgetFacts
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
@@ -215,7 +215,7 @@ def test_whoever_is_second_waits_for_the_budget_from_then_on(
     desk.clock.advance(600)
     desk.slurm.end(launched.job_id, "PREEMPTED")
     with monkeypatch.context() as patch:
-        patch.setattr(BudgetsNow, "no_room", lambda *_, **__: None)
+        patch.setattr(BudgetFacts, "no_room", lambda *_, **__: None)
         report = desk.tick()
     assert (report.sent, report.problems) == ({}, {})
     assert decided(launched.run_dir)[-1] == ("wait", "over_budget")

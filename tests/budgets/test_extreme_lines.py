@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hpcflow.budgets.amounts import Amounts
-from hpcflow.budgets.carrying import budget_from, carried_line
-from hpcflow.budgets.room import Pledge, reached, refusal, warnings_of
+from hpcflow.budgets.budget_check import Pledge, reached, refusal, warnings_of
+from hpcflow.budgets.compaction import budget_from, carried_line
 from hpcflow.budgets.state import DAMAGED, Budget, fold
 from hpcflow.cli.budget_look import print_budgets, print_details, shown_budget
 from hpcflow.cli.output import print_json

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.budgets import carrying
+from hpcflow.budgets import compaction
 from hpcflow.budgets.amounts import NOTHING, UNITS, Amounts
+from hpcflow.budgets.budget_check import Pledge
 from hpcflow.budgets.commitments import commit, release
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Limit, Opening, Terms, entry_line
-from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.errors import BudgetError, StorageError
@@ -58,7 +58,7 @@ def begun(path: Path, hard: str = "1000000", *, per_month: bool = False) -> Budg
 def test_it_says_the_same_as_all_of_its_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, per_month: bool
 ) -> None:
-    monkeypatch.setattr(carrying, "AFTER_LINES", 20)
+    monkeypatch.setattr(compaction, "AFTER_LINES", 20)
     dice, clock = random.Random(seed), FakeClock(BEGIN)
     folder = begun(tmp_path, per_month=per_month)
     open_ones: list[str] = []
@@ -89,7 +89,7 @@ def test_it_says_the_same_as_all_of_its_lines(
             assert folder.look(SCOPE).used(unit, now) == whole.used(unit, now), number
             assert quick.so_far(unit, now) == whole.so_far(unit, now), number
         assert quick.terms == whole.terms
-    assert folder.file(SCOPE).read_bytes().count(carrying.MARK) > 3
+    assert folder.file(SCOPE).read_bytes().count(compaction.MARK) > 3
     assert folder.read(SCOPE).lines < 100
     assert folder.file(SCOPE).read_bytes().count(b"\n") > 150
 
@@ -97,7 +97,7 @@ def test_it_says_the_same_as_all_of_its_lines(
 def test_what_was_settled_long_ago_is_not_settled_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "AFTER_LINES", 5)
+    monkeypatch.setattr(compaction, "AFTER_LINES", 5)
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     for number in range(10):
         commit(folder, [pledge(named(number))], clock)
@@ -112,14 +112,14 @@ def test_what_was_settled_long_ago_is_not_settled_twice(
 def test_a_line_that_is_not_whole_or_not_in_its_place_is_not_gone_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(carrying, "AFTER_LINES", 5)
+    monkeypatch.setattr(compaction, "AFTER_LINES", 5)
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     for number in range(6):
         commit(folder, [pledge(named(number))], clock)
         settle(folder, settlement(named(number), "1", clock.now(), is_final=True))
     file = folder.file(SCOPE)
     lines = file.read_bytes().splitlines(keepends=True)
-    place = next(index for index, line in enumerate(lines) if line.startswith(carrying.MARK))
+    place = next(index for index, line in enumerate(lines) if line.startswith(compaction.MARK))
     if how == "torn":
         lines[place] = lines[place][:50] + b"\n"
     else:
@@ -217,7 +217,7 @@ def test_a_file_that_was_put_back_is_read_anew(tmp_path: Path) -> None:
 
 def test_what_is_no_text_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody has written a name that cannot be encoded, and the budget has become long."""
-    monkeypatch.setattr(carrying, "AFTER_LINES", 5)
+    monkeypatch.setattr(compaction, "AFTER_LINES", 5)
     folder, clock = begun(tmp_path), FakeClock(BEGIN)
     odd = Change(
         BEGIN,
@@ -232,7 +232,7 @@ def test_what_is_no_text_stops_nobody(tmp_path: Path, monkeypatch: pytest.Monkey
     for number in range(10):
         commit(folder, [pledge(named(number))], clock)
         settle(folder, settlement(named(number), "1", clock.now(), is_final=True))
-    assert folder.file(SCOPE).read_bytes().count(carrying.MARK) > 0
+    assert folder.file(SCOPE).read_bytes().count(compaction.MARK) > 0
     assert folder.read(SCOPE).used("cost_usd", clock.now()).spent == 10
 
 

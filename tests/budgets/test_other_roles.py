@@ -12,7 +12,7 @@ from hpcflow.budgets.records import Change, Limit, Terms
 from hpcflow.budgets.scope import parse_scope
 from hpcflow.errors import SiteError
 from hpcflow.ledger.store import Ledger
-from hpcflow.observe.opening import set_budget
+from hpcflow.reconcile.set_budget import set_budget
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.clock import FakeClock

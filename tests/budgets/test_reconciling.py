@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from hpcflow.budgets import carrying, folder
+from hpcflow.budgets import compaction, folder
 from hpcflow.budgets.amounts import NOTHING, Amounts
+from hpcflow.budgets.budget_check import Pledge
 from hpcflow.budgets.commitments import commit, release
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, Terms, entry_line
-from hpcflow.budgets.room import Pledge
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.budgets.state import Budget
@@ -26,7 +26,7 @@ from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Restored
-from hpcflow.observe import reconciling
+from hpcflow.reconcile import budgets
 from hpcflow.sites.placement import place
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -229,7 +229,7 @@ def test_what_was_settled_long_ago_is_not_taken_for_new(
     desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ledger that was rebuilt does not know yet how an attempt has ended."""
-    monkeypatch.setattr(carrying, "AFTER_LINES", 4)
+    monkeypatch.setattr(compaction, "AFTER_LINES", 4)
     desk.set(hard="100")
     old = desk.launch()
     settle(desk.budgets, billed(old, desk))
@@ -265,7 +265,7 @@ def test_budgets_that_would_fill_the_memory_are_left_out_and_not_ones_own(
             file.write(f"{json.dumps(desk.lines()[0])}\n")
             for number in range(1, 2000):
                 file.write(f"{json.dumps(eve | {'attempt': number})}\n")
-    monkeypatch.setattr(reconciling, "MOST_MEMORY", 1 << 20)
+    monkeypatch.setattr(budgets, "MOST_MEMORY", 1 << 20)
     desk.slurm.start(launched.job_id)
     (warning,) = desk.look()
     assert "project/a.jsonl is left out: the budgets of its folder take more than 1 MiB" in warning
@@ -375,10 +375,10 @@ def forge(
     )
 
 
-def reconcile(desk: BudgetDesk, scope: Scope | None = None) -> None:
+def reconcile_budgets(desk: BudgetDesk, scope: Scope | None = None) -> None:
     """Look at the budgets alone."""
     with open_ledger(desk.settings.ledger_url) as ledger:
-        reconciling.reconcile(
+        budgets.reconcile_budgets(
             ledger,
             home=desk.settings.home,
             user=desk.settings.user,
@@ -404,10 +404,10 @@ def counted(desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch, run_id: str) -> t
 
     with monkeypatch.context() as patch:
         for module, name in (
-            (journal, "read"), (reconciling, "submit_lock"), (reconciling, "linked"),
+            (journal, "read"), (budgets, "submit_lock"), (budgets, "linked"),
         ):  # fmt: skip
             patch.setattr(module, name, count(name, getattr(module, name)))
-        reconcile(desk)
+        reconcile_budgets(desk)
     return found["read"], found["submit_lock"], found["linked"]
 
 
@@ -470,7 +470,7 @@ def test_a_look_reads_a_journal_once_however_many_of_its_attempts_are_to_be_sett
 def test_a_look_adds_so_many_lines_and_what_the_ledger_has_comes_first(
     desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciling, "_MOST_LINES", 20)
+    monkeypatch.setattr(budgets, "_MOST_LINES", 20)
     desk.set(hard="100")
     run_dir = unsent(desk)
     forge(desk, run_dir.path.name, range(100, 150))
@@ -490,7 +490,7 @@ def test_a_look_adds_so_many_lines_and_what_the_ledger_has_comes_first(
 def test_however_many_files_there_are_a_look_reads_those_of_own_runs_and_so_many_others(
     desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(reconciling, "_MOST_OTHERS", 3, raising=False)
+    monkeypatch.setattr(budgets, "_MOST_OTHERS", 3, raising=False)
     desk.set(hard="100")
     for name in ("asked", "quiet"):
         desk.set(f"project:{name}", hard="100")
@@ -529,14 +529,14 @@ def test_however_many_files_there_are_a_look_reads_those_of_own_runs_and_so_many
     assert desk.lines()[-1]["record"] == "began"
     assert Scope("project", "asked") not in reads
     assert desk.lines("project:quiet")[-1]["record"] == "released", "a run that is over is in it"
-    reconcile(desk, Scope("project", "asked"))
+    reconcile_budgets(desk, Scope("project", "asked"))
     assert desk.lines("project:asked")[-1]["record"] == "released"
 
 
 def test_a_round_reads_no_budget_of_other_projects_to_tell_whether_a_run_has_to_stop(
     desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciling, "_MOST_OTHERS", 0, raising=False)
+    monkeypatch.setattr(budgets, "_MOST_OTHERS", 0, raising=False)
     desk.set(hard="100")
     launched = desk.launch()
     desk.slurm.start(launched.job_id)

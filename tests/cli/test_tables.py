@@ -24,7 +24,7 @@ from hpcflow.costs.report import Line, Report
 from hpcflow.costs.showback import Team
 from hpcflow.costs.storage import StorageLine, StorageReport
 from hpcflow.costs.unit import USD
-from hpcflow.sizing.report import Line as Used
+from hpcflow.rightsizing.report import Line as Used
 from tests.cli.desk import Desk
 from tests.cli.terminal import Terminal
 from tests.cli.trained import Trained

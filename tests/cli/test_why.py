@@ -15,7 +15,7 @@ from hpcflow.settings import load_settings
 from hpcflow.sites.live import ClusterInfo
 from tests.cli.cluster import ClusterDesk
 from tests.cli.desk import Desk
-from tests.outlook.waiting import STANDING
+from tests.pending.waiting import STANDING
 
 
 @pytest.fixture

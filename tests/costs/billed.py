@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
-from hpcflow.costs.keeping import Keeping
+from hpcflow.costs.checkpoint_costs import CheckpointCosts
 from hpcflow.costs.page import Content
 from hpcflow.costs.report import report
 from hpcflow.costs.storage import StorageReport
@@ -46,5 +46,5 @@ def content(rows: list[BilledRow], *keys: str, known: dict[str, Known] | None = 
     """A page about these rows."""
     found = report(rows, keys or ("project",))
     worst = most_wasted(rows, 10, lambda _: known or {})
-    kept = Keeping(StorageReport(found.keys))
+    kept = CheckpointCosts(StorageReport(found.keys))
     return Content(rows, found, None, NOW + timedelta(days=1), NOW, {}, worst, kept)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 
-import hpcflow.observe.judge
-import hpcflow.observe.silence
+import hpcflow.reconcile.accounting_outages
+import hpcflow.reconcile.classify_end
 import hpcflow.requeue.daemon
 from hpcflow.cli.main import main
 from hpcflow.requeue import facts
@@ -20,9 +20,9 @@ from hpcflow.requeue import facts
 def hurry(patience_s: float) -> None:
     """From now on in this process."""
     vars(hpcflow.requeue.daemon)["TTL_S"] = patience_s
-    vars(hpcflow.observe.judge)["VANISHED_AFTER_S"] = patience_s
-    vars(hpcflow.observe.judge)["LOOK_COUNTS_S"] = patience_s / 2
-    vars(hpcflow.observe.silence)["LASTS"] = timedelta(seconds=patience_s)
+    vars(hpcflow.reconcile.classify_end)["VANISHED_AFTER_S"] = patience_s
+    vars(hpcflow.reconcile.classify_end)["LOOK_COUNTS_S"] = patience_s / 2
+    vars(hpcflow.reconcile.accounting_outages)["LASTS"] = timedelta(seconds=patience_s)
     vars(facts)["_DELAY_S"] = 0.05
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcflow.model.journal import Stall
-from hpcflow.observe.own_word import time_there
+from hpcflow.reconcile.attempt_events import time_there
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.cluster import poll

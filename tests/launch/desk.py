@@ -17,7 +17,7 @@ from hpcflow.launch.run import Launched, launch
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.views import RunDetail
-from hpcflow.observe.refresh import refresh
+from hpcflow.reconcile.refresh import refresh
 from hpcflow.settings import load_settings
 from hpcflow.sites.loader import load_site, search_path
 from hpcflow.storage.layout import RunDir

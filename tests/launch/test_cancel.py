@@ -19,7 +19,7 @@ from hpcflow.errors import HpcflowError
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import CancelRequested, Decided
 from hpcflow.model.state import AttemptState, RunState
-from hpcflow.outlook.unsent import explain_unsent
+from hpcflow.pending.unsent import explain_unsent
 from hpcflow.storage import journal
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir

@@ -24,7 +24,7 @@ from hpcflow.errors import (
 )
 from hpcflow.launch.cancel import end_jobs
 from hpcflow.model.state import Cause, RunState
-from hpcflow.observe.judge import VANISHED_AFTER_S
+from hpcflow.reconcile.classify_end import VANISHED_AFTER_S
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault

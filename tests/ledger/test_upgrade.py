@@ -248,7 +248,8 @@ DECIDED = {"decided": {"action": "wait", "rule": "backoff", "why": "1 failure"}}
         ("wait: backoff", "[]", ("wait", "backoff", None)),
         ("wait: backoff", "torn {", ("wait", "backoff", None)),
         ("wait: backoff", {"decided": 7}, ("wait", "backoff", None)),
-        ("wait: backoff", {"decided": {**DECIDED["decided"], "why": "a\0"}}, ("wait", "backoff", None)),
+        ("wait: backoff", {"decided": {**DECIDED["decided"], "why": "a\0"}},
+         ("wait", "backoff", None)),
     ],
 )  # fmt: skip
 def test_what_came_next_before_has_its_rule_and_its_reason(

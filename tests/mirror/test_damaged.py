@@ -12,7 +12,7 @@ from hpcflow.clock import SystemClock
 from hpcflow.errors import DamagedError
 from hpcflow.mirror import layout
 from hpcflow.mirror.status import status_of
-from hpcflow.storage.unread import unread_runs
+from hpcflow.storage.dirty_marks import dirty_runs
 from tests.mirror.runs import Desk, desk_in, said, save
 
 
@@ -59,7 +59,7 @@ def test_what_should_be_a_manifest_and_is_none_is_reported_once(desk: Desk) -> N
     assert isinstance(error, DamagedError)
     assert f"checkpoint 400: {manifest} is no manifest" in error.message
     assert [done.train_step for done in report.mirrored] == [300]
-    assert unread_runs(desk.home) == [run_dir.path.name]  # the ledger hears of it
+    assert dirty_runs(desk.home) == [run_dir.path.name]  # the ledger hears of it
 
     assert desk.mirror().problems == {}
     assert [what for what, step in said(run_dir) if step == 400] == ["failed"]

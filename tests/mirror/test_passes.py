@@ -19,10 +19,10 @@ from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, survey
 from hpcflow.mirror.upload import Uploader
 from hpcflow.runtime.manifest import verify
+from hpcflow.storage.dirty_marks import dirty_runs
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.runs import list_runs
-from hpcflow.storage.unread import unread_runs
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, said, save
 
 
@@ -229,7 +229,7 @@ def test_the_ledger_hears_of_the_end_of_what_took_long(
     monkeypatch.setattr(Uploader, "send", send_for_hours)
     with Stores(desk.clock, patience_s=5) as stores:
         Pass(desk.home, desk.clock, stores).run(lambda: [run_dir])
-    assert unread_runs(desk.home) == [run_dir.path.name]
+    assert dirty_runs(desk.home) == [run_dir.path.name]
 
 
 def test_small_files_do_not_wait_for_older_checkpoints(desk: Desk) -> None:

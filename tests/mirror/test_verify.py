@@ -10,7 +10,7 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.mirror.verify import verify_mirror, verify_small_files
-from hpcflow.storage.unread import unread_runs
+from hpcflow.storage.dirty_marks import dirty_runs
 from tests.mirror.runs import Desk, desk_in, said, save
 
 
@@ -49,7 +49,7 @@ def test_an_object_changed_behind_our_back(desk: Desk, kind: str) -> None:
         each.why for each in verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=False)
     ] == [why]
     assert said(run_dir)[-1] == ("failed", 400)
-    assert unread_runs(desk.home) == [run_dir.path.name]  # the ledger hears of it
+    assert dirty_runs(desk.home) == [run_dir.path.name]  # the ledger hears of it
 
     assert [done.train_step for done in desk.mirror().mirrored] == [400]
     assert [

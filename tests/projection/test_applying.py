@@ -16,8 +16,8 @@ from hpcflow.ledger.rows import AttemptRow, RunRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection import catch_up, catch_up_home, rebuild
 from hpcflow.projection import reading as projection_reading
+from hpcflow.storage.dirty_marks import dirty_runs, mark_dirty
 from hpcflow.storage.layout import Home
-from hpcflow.storage.unread import mark_unread, unread_runs
 from tests.ledger import lines as say
 from tests.ledger.test_store import LIVE, SAID, change_of
 from tests.projection.files import grow, new_run
@@ -66,7 +66,7 @@ def test_all_other_runs_are_read_and_the_one_is_named_once(
         return replace(row, **{column: value}) if run_id == hurt else row
 
     monkeypatch.setattr(projection_reading, "derive_attempt", strange)
-    mark_unread(home, run_dirs[1])
+    mark_dirty(home, run_dirs[1])
     summary = catch_up_home(ledger, home)
     assert [problem.partition(":")[0] for problem in summary.problems] == [hurt]
     assert column in summary.problems[0]
@@ -76,7 +76,7 @@ def test_all_other_runs_are_read_and_the_one_is_named_once(
     again = catch_up_home(ledger, home)
     assert again.problems == []
     assert again.changed == [run_dirs[0].path.name]
-    assert unread_runs(home) == [hurt], "it is not forgotten"
+    assert dirty_runs(home) == [hurt], "it is not forgotten"
     monkeypatch.undo()
     assert rebuild(ledger, run_dirs).problems == []
     assert hurt in {run.run_id for run in ledger.runs()}

@@ -9,9 +9,9 @@ from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause
 from hpcflow.model.views import MirrorLag
 from hpcflow.projection import catch_up, catch_up_home, check, rebuild
+from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import frozen_files, read_run
-from hpcflow.storage.unread import mark_unread
 from tests.ledger import lines as say
 from tests.projection.files import grow, new_run
 
@@ -122,7 +122,7 @@ def test_a_run_at_rest_is_read_again_when_it_is_marked(ledger: Ledger, tmp_path:
     grow(run_dir.attempt(1).events, say.checkpoint(20, path="checkpoints/000000020"))
     grow(run_dir.journal, say.ended(1, Cause.COMPLETED, 9))
     catch_up_home(ledger, home)
-    mark_unread(home, run_dir)
+    mark_dirty(home, run_dir)
     grow(run_dir.mirror, say.mirror("mirrored", 20, 6))
     catch_up_home(ledger, home)
     (checkpoint,) = ledger.run(run_dir.path.name).checkpoints

@@ -19,8 +19,8 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import Summary, catch_up, catch_up_home, check, end_purged, rebuild
 from hpcflow.storage import lines
+from hpcflow.storage.dirty_marks import dirty_runs, mark_dirty
 from hpcflow.storage.layout import Home
-from hpcflow.storage.unread import mark_unread, unread_runs
 from tests.ledger import lines as say
 from tests.projection.files import everything, grow, new_run
 
@@ -299,7 +299,7 @@ def test_a_run_that_moves_again_while_the_database_is_down_is_not_forgotten(
     grow(run_dir.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
     catch_up_home(ledger, home, now=say.at(60))
 
-    mark_unread(home, run_dir)
+    mark_dirty(home, run_dir)
     grow(run_dir.journal, say.resumed(70), say.intended(2, 70))
     with pytest.raises(LedgerError):  # as the command that resumes it sees it
         open_ledger("postgresql://ada@127.0.0.1:1/hpcflow")
@@ -315,17 +315,17 @@ def test_a_run_that_moves_again_is_not_forgotten_while_its_files_are_away(
     grow(run_dir.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
     catch_up_home(ledger, home, now=say.at(60))
 
-    mark_unread(home, run_dir)
+    mark_dirty(home, run_dir)
     _let_marks_grow_old(home)
     grow(run_dir.journal, say.resumed(70), say.intended(2, 70))
     scratch = run_dir.path.parents[2]
     away = scratch.rename(tmp_path / "away")
     assert catch_up_home(ledger, home, now=say.at(200)).unread == {run_dir.path.name}
-    assert unread_runs(home) == [run_dir.path.name]
+    assert dirty_runs(home) == [run_dir.path.name]
 
     away.rename(scratch)
     assert catch_up_home(ledger, home, now=say.at(201)).changed == [run_dir.path.name]
-    assert unread_runs(home) == []
+    assert dirty_runs(home) == []
 
 
 def test_events_that_a_purge_took_keep_no_mark(ledger: Ledger, tmp_path: Path) -> None:
@@ -333,22 +333,22 @@ def test_events_that_a_purge_took_keep_no_mark(ledger: Ledger, tmp_path: Path) -
     grow(run_dir.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
     grow(run_dir.attempt(1).events, say.started(1, 2))
     catch_up_home(ledger, home, now=say.at(60))
-    mark_unread(home, run_dir)
+    mark_dirty(home, run_dir)
     _let_marks_grow_old(home)
     run_dir.attempt(1).events.unlink()
     assert catch_up_home(ledger, home, now=say.at(200)).gone == [run_dir.path.name]
-    assert unread_runs(home) == [], "the journal was read, which says whether it moves"
+    assert dirty_runs(home) == [], "the journal was read, which says whether it moves"
 
 
 def test_a_run_that_a_purge_took_keeps_no_mark(ledger: Ledger, tmp_path: Path) -> None:
     home, run_dir = Home(tmp_path / "home"), new_run(tmp_path)
     grow(run_dir.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
     catch_up_home(ledger, home, now=say.at(60))
-    mark_unread(home, run_dir)
+    mark_dirty(home, run_dir)
     _let_marks_grow_old(home)
     shutil.rmtree(run_dir.path)
     assert catch_up_home(ledger, home, now=say.at(200)).gone == [run_dir.path.name]
-    assert unread_runs(home) == []
+    assert dirty_runs(home) == []
 
 
 def test_a_reader_whose_clock_is_ahead_forgets_no_run_that_is_about_to_move(
@@ -358,7 +358,7 @@ def test_a_reader_whose_clock_is_ahead_forgets_no_run_that_is_about_to_move(
     grow(run_dir.journal, say.intended(1), say.ended(1, Cause.FAILED, 5))
     ahead = datetime.now(timezone.utc) + timedelta(hours=2)
     catch_up_home(ledger, home, now=ahead)
-    mark_unread(home, run_dir)
+    mark_dirty(home, run_dir)
     assert catch_up_home(ledger, home, now=ahead).changed == []
     grow(run_dir.journal, say.resumed(70), say.intended(2, 70))
     assert catch_up_home(ledger, home, now=ahead).changed == [run_dir.path.name]

@@ -27,8 +27,8 @@ import hpcflow.cli.run
 import hpcflow.launch.resubmit
 import hpcflow.ledger.derive
 import hpcflow.ledger.lease
-import hpcflow.observe.attempts
-import hpcflow.observe.refresh
+import hpcflow.reconcile.attempts
+import hpcflow.reconcile.refresh
 import hpcflow.requeue.daemon
 import hpcflow.requeue.tick
 from hpcflow.cli.main import main
@@ -267,8 +267,8 @@ class Phase:
 #: Letter, and the function that a daemon is in.
 _PHASES = (
     ("l", hpcflow.requeue.daemon, "acquire"),
-    ("h", hpcflow.observe.refresh, "catch_up_home"),
-    ("o", hpcflow.observe.attempts, "observe"),
+    ("h", hpcflow.reconcile.refresh, "catch_up_home"),
+    ("o", hpcflow.reconcile.attempts, "observe"),
     ("c", hpcflow.requeue.tick, "catch_up"),
     ("d", journal, "append"),
     ("s", SlurmCommands, "submit"),

@@ -15,7 +15,7 @@ from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.requeue.daemon import INTERVAL_S, TTL_S, Daemon, Told, lease_name
 from hpcflow.requeue.mirroring import Mirroring
-from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report
 from hpcflow.schedulers.base import JobInfo, JobRef, SubmitRequest
 from hpcflow.storage.layout import Home
@@ -42,7 +42,7 @@ class Process:
         self.texts: list[str] = []
         self.told = Told(desk.clock)
         self.daemon = Daemon(
-            Surroundings(
+            RoundContext(
                 ledger,
                 desk.settings,
                 desk.clock,
@@ -132,7 +132,7 @@ def test_whoever_was_only_taken_for_dead_stops_before_its_next_act(
     monkeypatch.setattr(desk.slurm, "submit", slow)
     report = process.daemon.once()
     assert report is not None
-    assert (len(report.sent), report.is_ousted) == (1, True)
+    assert (len(report.sent), report.has_lost_lease) == (1, True)
     desk.clock.advance(2)
     again = process.daemon.once()
     assert again is not None
@@ -273,7 +273,7 @@ def test_told_to_end_it_ends_before_the_next_act(desk: Watched, ledger: Ledger) 
     process.daemon._around = replace(around, may_act=may_act)
     process.daemon.run()
     assert len(desk.alive()) == 1
-    assert process.reports[0].is_ousted
+    assert process.reports[0].has_lost_lease
     assert process.texts == []
 
 

@@ -20,9 +20,9 @@ from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.journal import Decided, Ended
 from hpcflow.model.state import AttemptState, Cause, RunState
-from hpcflow.observe.judge import VANISHED_AFTER_S
+from hpcflow.reconcile.classify_end import VANISHED_AFTER_S
 from hpcflow.requeue.daemon import Daemon, Told
-from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -268,7 +268,7 @@ def test_an_open_intent_is_settled_once_by_whatever_clock(desk: Watched, jump_s:
 
 
 def daemon(desk: Watched, ledger: Ledger, clock: FakeClock) -> Daemon:
-    around = Surroundings(
+    around = RoundContext(
         ledger, desk.settings, clock, connect=lambda _: desk.slurm, find_site=lambda _: desk.site
     )
     return Daemon(around, Told(clock), on_report=lambda _: None, on_text=lambda _: None)

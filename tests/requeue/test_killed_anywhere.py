@@ -11,7 +11,7 @@ import pytest
 from hpcflow.launch import submission
 from hpcflow.model.state import Cause
 from hpcflow.requeue import stalls
-from hpcflow.requeue.watch import WatchFile
+from hpcflow.requeue.stall_watch import WatchFile
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler

@@ -47,7 +47,7 @@ def test_a_job_that_its_node_could_not_start_is_sent_again(
 @pytest.fixture
 def as_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user of hpcflow is not root, of whom ``CANCELLED by 0`` proves nothing."""
-    monkeypatch.setattr("hpcflow.observe.launching._is_root", lambda: False)
+    monkeypatch.setattr("hpcflow.reconcile.launch_failures._is_root", lambda: False)
 
 
 @pytest.mark.usefixtures("as_user")
@@ -248,7 +248,7 @@ def test_a_job_that_root_cancelled_after_its_script_started_stays_cancelled(
 
 
 def test_root_cancels_a_job_of_its_own(desk: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpcflow.observe.launching._is_root", lambda: True)
+    monkeypatch.setattr("hpcflow.reconcile.launch_failures._is_root", lambda: True)
     launched = desk.launch()
     desk.look()
     desk.slurm.end(launched.job_id, "CANCELLED by 0")

@@ -26,11 +26,11 @@ PAGE: Final = " ".join((SOURCE.parent / "docs/operations.md").read_text(encoding
 #: Whatever is prose in these is said by the daemon. The other modules of requeue/ hold the reasons
 #: of decisions, which stand behind a rule that the page has, or what other commands print.
 SAYS: Final = (
-    "requeue/begin.py", "requeue/behind.py", "requeue/daemon.py", "requeue/job.py",
-    "requeue/kept_out.py", "requeue/misnamed.py", "requeue/restores.py", "requeue/stalls.py",
-    "requeue/standbys.py", "requeue/suspects.py",
-    "requeue/tick.py", "requeue/troubles.py", "requeue/watch.py", "observe/attempts.py",
-    "observe/refresh.py", "projection/gone.py", "storage/own_runs.py",
+    "requeue/begin_time.py", "requeue/staleness.py", "requeue/daemon.py", "requeue/job.py",
+    "requeue/exclusion_warnings.py", "requeue/owner_mismatch.py", "requeue/restores.py",
+    "requeue/stalls.py", "requeue/standbys.py", "requeue/stall_suspects.py",
+    "requeue/tick.py", "requeue/run_errors.py", "requeue/stall_watch.py", "reconcile/attempts.py",
+    "reconcile/refresh.py", "projection/gone.py", "storage/own_runs.py",
 )  # fmt: skip
 #: Of these, what they raise: a trouble of a run, of the ledger or of Slurm, or a refusal.
 INSTALL: Final = sorted(
@@ -120,7 +120,7 @@ def test_messages_are_found_at_all() -> None:
 
 def _rules_of_stalls() -> set[tuple[str, str]]:
     """Every Verdict that is written down in patience.py, and the rules that a notice has."""
-    tree = ast.parse((SOURCE / "requeue/patience.py").read_text(encoding="utf-8"))
+    tree = ast.parse((SOURCE / "requeue/stall_policy.py").read_text(encoding="utf-8"))
     found = set()
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call):

@@ -17,7 +17,7 @@ from hpcflow.model.journal import Ended, Observed
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import catch_up, rebuild
 from hpcflow.requeue.daemon import Daemon, Told
-from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.round_context import RoundContext
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from tests.requeue.training import MINUTE, Training
@@ -127,7 +127,7 @@ def test_the_daemon_listens_to_no_jobs_of_others(desk: Training, tmp_path: Path)
     mallory.runs("77")
     mallory.project()
     with open_ledger(desk.settings.ledger_url) as ledger:
-        around = Surroundings(
+        around = RoundContext(
             ledger, desk.settings, desk.clock, lambda _: desk.slurm, lambda _: desk.site
         )
         daemon = Daemon(around, Told(desk.clock), on_report=print, on_text=print)

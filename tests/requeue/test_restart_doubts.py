@@ -11,7 +11,7 @@ from hpcflow.launch.restarts import MAX_RESTARTS
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import BeginLifted, Ended, Held, Intended, Submitted
 from hpcflow.model.state import Cause, RunState
-from hpcflow.observe.attempts import observe
+from hpcflow.reconcile.attempts import observe
 from hpcflow.storage import journal
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir

@@ -170,7 +170,7 @@ def test_whoever_lost_the_lease_starts_nothing(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     purge(run_dir)
     owner.tick(may_act=lambda: False)
-    assert owner.tick(may_act=lambda: False).is_ousted
+    assert owner.tick(may_act=lambda: False).has_lost_lease
     assert owner.restoring == []
 
 

@@ -19,7 +19,7 @@ from hpcflow.errors import (
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Ended, Held, Released
 from hpcflow.model.state import AttemptState, Cause, RunState
-from hpcflow.observe.judge import LOOK_COUNTS_S
+from hpcflow.reconcile.classify_end import LOOK_COUNTS_S
 from hpcflow.requeue.history import Story, history
 from hpcflow.requeue.policy import Action
 from hpcflow.storage import journal
@@ -252,7 +252,7 @@ def test_what_nobody_foresaw_of_one_run_hides_no_other(
         if run_dir.path == strange.run_dir:
             raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("hpcflow.observe.attempts.tell_to_leave", fails)
+    monkeypatch.setattr("hpcflow.reconcile.attempts.request_checkpoint_exit", fails)
     assert desk.tick().warnings == [f"{strange.run_id}: ZeroDivisionError: a bug"]
     assert desk.seen(other.run_id).run.state is RunState.COMPLETED
 
@@ -433,7 +433,7 @@ def test_whoever_has_lost_the_lease_stops_before_the_next_act(desk: Watched) -> 
         desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     answers = iter([True, False])
     report = desk.tick(may_act=lambda: next(answers))
-    assert (len(report.sent), report.is_ousted) == (1, True)
+    assert (len(report.sent), report.has_lost_lease) == (1, True)
     assert len(desk.tick().sent) == 2, "the other one goes on where it stopped"
     assert len(desk.alive()) == 3
 
@@ -456,14 +456,19 @@ def test_whoever_sleeps_between_looking_and_acting_acts_no_more(
     desk.look()
     before = [RunDir(launched.run_dir).journal.read_bytes() for launched in runs]
     report = desk.tick(may_act=lambda: has_lease)
-    assert (report.sent, report.decisions, report.is_ousted) == ({}, {}, True)
+    assert (report.sent, report.decisions, report.has_lost_lease) == ({}, {}, True)
     assert [RunDir(launched.run_dir).journal.read_bytes() for launched in runs] == before
 
 
 @pytest.mark.parametrize(
     "part",
     [
-        *("lift_begin_times", "say_who_is_kept_out", "say_misnamed", "look_after_standbys"),
+        *(
+            "lift_begin_times",
+            "warn_of_exclusions",
+            "warn_of_owner_mismatch",
+            "look_after_standbys",
+        ),
         *("look_for_stalls", "end_overspent", "Restores.look_for_purged"),
     ],
 )

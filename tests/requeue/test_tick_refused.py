@@ -12,7 +12,7 @@ from hpcflow.errors import HpcflowError, SchedulerUnavailable, SubmissionDelayed
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Released
 from hpcflow.model.state import RunState
-from hpcflow.requeue import troubles
+from hpcflow.requeue import run_errors
 from hpcflow.schedulers.base import JobRef, SubmitRequest
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.locks import submit_lock
@@ -142,7 +142,7 @@ def test_of_very_many_in_doubt_some_are_settled_at_each_look(
     desk: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is an open file for the length of the look."""
-    monkeypatch.setattr("hpcflow.observe.attempts._MOST_UNSETTLED", 2)
+    monkeypatch.setattr("hpcflow.reconcile.attempts._MOST_UNSETTLED", 2)
     for _ in range(5):
         desk.slurm.faults.append(Fault.CONTROLLER_DIES)
         with pytest.raises(HpcflowError):
@@ -182,7 +182,7 @@ def test_an_account_that_expires_under_many_runs_is_found_out_by_some_in_a_round
     desk: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is refused once, and looked up; with the account renewed, those that are left go on."""
-    monkeypatch.setattr(troubles, "_MOST_REFUSED", 3)
+    monkeypatch.setattr(run_errors, "_MOST_REFUSED", 3)
     runs = [desk.launch() for _ in range(9)]
     for each in runs:
         desk.end(each.job_id, "PREEMPTED", checkpoint=100)

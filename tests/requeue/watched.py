@@ -12,14 +12,14 @@ from hpcflow.clock import to_text
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import JournalRecord
 from hpcflow.projection import rebuild
-from hpcflow.requeue.surroundings import Surroundings
+from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report, tick
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
+from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import list_runs
-from hpcflow.storage.unread import mark_unread
 from tests.launch.desk import Desk
 
 
@@ -44,10 +44,10 @@ class Watched(Desk):
         return self.slurm
 
     @contextmanager
-    def around(self, may_act: Callable[[], bool] = lambda: True) -> Iterator[Surroundings]:
+    def around(self, may_act: Callable[[], bool] = lambda: True) -> Iterator[RoundContext]:
         """What a round works with."""
         with open_ledger(self.settings.ledger_url) as ledger:
-            yield Surroundings(
+            yield RoundContext(
                 ledger,
                 self.settings,
                 self.clock,
@@ -84,7 +84,7 @@ class Watched(Desk):
         self.slurm.end(job_id, raw_state, **how)
 
     def say(self, run_dir: Path, record: JournalRecord) -> None:
-        mark_unread(self.settings.home, RunDir(run_dir))
+        mark_dirty(self.settings.home, RunDir(run_dir))
         journal.append(RunDir(run_dir), record)
 
     def assert_rebuilt_alike(self, run_id: str) -> None:

@@ -1,0 +1,116 @@
+"""Asking one site's accounting, in one look, about jobs that the queue does not know.
+
+By id, and by name for submissions whose id is not known: slurmdbd can refuse the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import SchedulerUnavailable
+from hpcflow.ledger.rows import DueBill
+from hpcflow.model.journal import Intended
+from hpcflow.model.views import AttemptView, LiveRun
+from hpcflow.reconcile.accounting_outages import Silence
+from hpcflow.schedulers.base import JobInfo, Scheduler
+from hpcflow.storage.layout import Home
+
+#: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
+#: of submission is compared exactly afterwards.
+_MARGIN: Final = timedelta(days=1)
+
+
+#: Jobs older than this are queried separately: a site may refuse long time ranges (slurmdbd's
+#: MaxQueryTimeRange), and a journal from a store may contain any time.
+_RECENT: Final = timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Job ids and job names to query, each with its time of submission."""
+
+    ids: list[tuple[str, datetime]]
+    names: list[tuple[str, datetime]]
+
+    def where(self, is_wanted: Callable[[datetime], bool]) -> _Wanted:
+        return _Wanted(
+            [each for each in self.ids if is_wanted(each[1])],
+            [each for each in self.names if is_wanted(each[1])],
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.ids or self.names)
+
+
+class Accounting:
+    """The accounting of one site, in one look."""
+
+    def __init__(
+        self, scheduler: Scheduler, clock: Clock, home: Home, site: str, warnings: list[str]
+    ) -> None:
+        """``warnings`` gets a text for whatever could not be asked; it is asked again later."""
+        self._scheduler, self._clock = scheduler, clock
+        self._silence, self._silence_of_old = Silence(home, site), Silence(home, f"{site} old")
+        self._warnings = warnings
+        self._unanswered: set[str] = set()
+
+    def answered(self, job: str | None) -> bool:
+        """Whether it answered about a job, by its id or by its name, or was not asked about it."""
+        return job not in self._unanswered
+
+    def ask(
+        self,
+        forgotten: list[tuple[LiveRun, AttemptView]],
+        unknown: list[Intended],
+        bills: list[DueBill],
+    ) -> list[JobInfo]:
+        """What accounting says of jobs that the queue does not know, and of those whose bill is
+        due."""
+        now = self._clock.now()
+        wanted = _Wanted(
+            [(each.job_id or "", each.submitted_at or run.created_at) for run, each in forgotten]
+            + [(each.attempt.job_id or "", each.attempt.submitted_at or now) for each in bills],
+            [(intent.job_name, intent.at) for intent in unknown],
+        )
+        recent = wanted.where(lambda at: now - at <= _RECENT)
+        old = wanted.where(lambda at: now - at > _RECENT)
+        is_needed = bool(forgotten or unknown)  # bills can wait
+        told = self._ask(recent, now, self._silence, is_needed=is_needed)
+        return told + self._ask(old, now, self._silence_of_old, is_needed=is_needed)
+
+    def _ask(
+        self, wanted: _Wanted, now: datetime, silence: Silence, *, is_needed: bool
+    ) -> list[JobInfo]:
+        """Query, unless accounting failed to answer a moment ago: each failure costs the whole time
+        limit."""
+        if wanted and silence.is_fresh(now):
+            self._unanswered.update(job for job, _ in (*wanted.ids, *wanted.names))
+            if is_needed:
+                self._warnings.append("accounting did not answer a moment ago; ends may show late")
+            return []
+        told: list[JobInfo] = []
+        try:
+            if wanted.ids:
+                since = min(at for _, at in wanted.ids) - _MARGIN
+                told = self._scheduler.accounting([job_id for job_id, _ in wanted.ids], since)
+        except SchedulerUnavailable as error:
+            self._unanswered.update(job for job, _ in (*wanted.ids, *wanted.names))
+            silence.remember(now)
+            self._warnings.append(f"{error.message}; ends may show late")
+            return []
+        # slurmdbd can refuse a question by name, and answer one by id: these have an answer then.
+        try:
+            if wanted.names:
+                since = min(at for _, at in wanted.names) - _MARGIN
+                names = [name for name, _ in wanted.names]
+                told = told + self._scheduler.accounting([], since, job_names=names)
+        except SchedulerUnavailable as error:
+            self._unanswered.update(name for name, _ in wanted.names)
+            if not wanted.ids:  # perhaps it does not answer at all
+                silence.remember(now)
+            self._warnings.append(f"{error.message}; a submission stays in doubt")
+        return told

@@ -1,0 +1,485 @@
+"""Asking the schedulers about live attempts, and journaling what is new.
+
+However many there are: one squeue for each site, and at most two sacct, for what the queue
+does not tell: by id, and by name for attempts whose id is not known. The ledger is not written
+here.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from hpcflow.clock import Clock
+from hpcflow.errors import (
+    HpcflowError,
+    SchedulerUnavailable,
+    StorageError,
+    SubmissionInDoubt,
+    next_step,
+)
+from hpcflow.history import AttemptHistory, RunHistory
+from hpcflow.launch.restarts import adopt_restarted
+from hpcflow.launch.standby import follow_standby
+from hpcflow.launch.submission import (
+    SENDING_TAKES,
+    another_cluster,
+    is_own_name,
+    read_claim,
+    settle,
+)
+from hpcflow.ledger.rows import DueBill
+from hpcflow.model.ids import parse_job_name
+from hpcflow.model.journal import Accounted, Intended, JournalRecord, Observed, Submitted
+from hpcflow.model.state import AttemptState
+from hpcflow.model.views import AttemptView, LiveRun
+from hpcflow.reconcile.accounting import Accounting
+from hpcflow.reconcile.answers import (
+    by_job_id,
+    is_end,
+    is_listed,
+    is_older,
+    needs_accounting,
+    newest_answer,
+)
+from hpcflow.reconcile.attempt_events import first_notice, has_finished, last_sign
+from hpcflow.reconcile.attribute_stall import attribute_stall
+from hpcflow.reconcile.billing import bill_of_attempt
+from hpcflow.reconcile.classify_end import classify, is_as_known, observed
+from hpcflow.reconcile.error_isolation import Errors, Isolated
+from hpcflow.reconcile.journal_buffer import JournalBuffer
+from hpcflow.reconcile.launch_failures import launch_failed, may_still_be_told
+from hpcflow.reconcile.log_digest import with_log_digest
+from hpcflow.reconcile.memory import memory_when_killed
+from hpcflow.reconcile.resized import lives_of
+from hpcflow.reconcile.restarts import follow_restarts, may_be_restarted
+from hpcflow.reconcile.settling import Settling
+from hpcflow.reconcile.unreachable import request_checkpoint_exit, seal_vanished
+from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
+from hpcflow.sites.schema import Site
+from hpcflow.storage.dirty_marks import mark_dirty
+from hpcflow.storage.journal import Journal
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.locks import HeldLock, submit_lock
+from hpcflow.storage.own_runs import is_others
+from hpcflow.storage.runs import is_gone, linked
+
+_OF_FILES: Final = (StorageError, OSError)
+#: Each keeps a lock file open; a process usually may open 1,024 files.
+_MOST_UNSETTLED: Final = 200
+
+
+def observe(
+    live: Iterable[tuple[LiveRun, AttemptView]],
+    standbys: Iterable[tuple[str, RunDir]] = (),
+    resting: Iterable[str] = (),
+    bills: Iterable[DueBill] = (),
+    *,
+    connect: Callable[[str], Scheduler],
+    find_site: Callable[[str], Site],
+    queue: Callable[[str], Sequence[JobInfo]],
+    clock: Clock,
+    home: Home,
+    warnings: list[str],
+) -> list[RunDir]:
+    """Journal what the schedulers say about ``live``; the runs about which anything was new.
+
+    Args:
+        live: attempts that have not ended, with their runs.
+        standbys: sites and folders of runs with a standby that has nothing to wait for any more.
+        resting: sites whose queue is asked in any case, for jobs that somebody has restarted.
+        bills: attempts that have ended, and of which accounting is to be asked what they took.
+        connect: site name -> scheduler.
+        find_site: site name -> site, for its prices.
+        queue: site name -> what is in its queue; asked once.
+        home: remembers whose accounting was silent.
+        warnings: gets a text for whatever could not be asked; it is asked again the next time.
+    """
+    by_site: dict[str, list[tuple[LiveRun, AttemptView]]] = defaultdict(list)
+    for run, attempt in live:
+        by_site[run.site].append((run, attempt))
+    standing: dict[str, list[RunDir]] = defaultdict(list)
+    for site, run_dir in standbys:
+        standing[site].append(run_dir)
+
+    ended: dict[str, list[DueBill]] = defaultdict(list)
+    for bill in bills:
+        ended[bill.site].append(bill)
+    at_rest = set(resting)
+
+    def look(site: str) -> list[RunDir]:
+        try:
+            watch = _Watch(
+                connect(site),
+                partial(find_site, site),
+                clock,
+                home,
+                site,
+                warnings,
+            )
+            return watch.look(
+                by_site.get(site, []),
+                standing.get(site, []),
+                ended.get(site, []),
+                lambda: queue(site),
+                is_asked=site in at_rest,
+            )
+        except HpcflowError as error:
+            told = f"{site}: {error.message}; showing what was known before"
+            warnings.append(f"{told}{next_step(error)}")
+            return []
+
+    sites = dict.fromkeys([*by_site, *standing, *ended, *at_rest])
+    return [run_dir for site in sites for run_dir in look(site)]
+
+
+@dataclass(frozen=True)
+class _Unsettled:
+    """An intent without an answer, under the lock of its run."""
+
+    journal: Journal
+    intent: Intended
+    lock: HeldLock
+
+
+class _Watch:
+    """One look at the jobs of one site."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        find_site: Callable[[], Site],
+        clock: Clock,
+        home: Home,
+        site: str,
+        warnings: list[str],
+    ) -> None:
+        self._scheduler = scheduler
+        self._find_site = find_site
+        self._clock = clock
+        self._home = home
+        self._accounting = Accounting(scheduler, clock, home, site, warnings)
+        self._warnings = warnings
+        self._past: dict[str, list[JobInfo]] = {}
+        self._settling = Settling(find_site, home, warnings)
+
+    def look(
+        self,
+        pairs: list[tuple[LiveRun, AttemptView]],
+        standing: list[RunDir],
+        bills: list[DueBill],
+        ask: Callable[[], Sequence[JobInfo]],
+        *,
+        is_asked: bool,
+    ) -> list[RunDir]:
+        """Ask once, and journal what is new; the runs about which anything was.
+
+        Args:
+            is_asked: also where nothing is under way.
+        """
+        sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
+        with ExitStack() as locks:
+            # Asked after the locks are taken: a submission at this moment is let be, and what
+            # is absent then was never sent.
+            unsettled = self._lock_open(pairs, locks)
+            if not (unsettled or sent or standing or is_asked):
+                return self._bill(bills, self._accounting.ask([], [], bills))
+            queued = list(ask())
+            known, names = by_job_id(queued), {job.job_name for job in queued}
+            told = self._accounting.ask(
+                [pair for pair in sent if needs_accounting(*pair, newest_answer(pair[1], known))],
+                [each.intent for each in unsettled if each.intent.job_name not in names],
+                bills,
+            )
+            changed = [
+                each.journal.run_dir for each in unsettled if self._settle(each, [*told, *queued])
+            ]
+        changed += [each for each in standing if self._write_standby(each, queued)]
+        lives = {job_id: lives_of(some) for job_id, some in by_job_id(told).items()}
+        self._past = by_job_id(
+            job for some in lives.values() for job in some if job.source == "accounting"
+        )
+        for job_id, past in lives.items():
+            known[job_id] = [*past, *known.get(job_id, ())]
+        changed += self._bill(bills, told)
+        return changed + self._adopt(sent, queued) + self._journal(sent, known)
+
+    def _lock_open(
+        self, pairs: list[tuple[LiveRun, AttemptView]], locks: ExitStack
+    ) -> list[_Unsettled]:
+        """The open intents that nobody is submitting at this moment, each under its lock."""
+        found = []
+        opened = {run.run_dir for run, each in pairs if each.state is AttemptState.INTENDED}
+        # A random sample, so that no run waits forever.
+        for path in random.sample(sorted(opened), min(len(opened), _MOST_UNSETTLED)):
+            run_dir = RunDir(Path(path))
+            if is_gone(run_dir):
+                continue
+            with self._apart(run_dir):
+                journal = Journal(run_dir)
+                intent = journal.history.last.intent
+                is_old = intent is not None and self._clock.now() - intent.at > SENDING_TAKES
+                lock = locks.enter_context(submit_lock(run_dir, wait_s=0, must_be_free=is_old))
+                last = journal.history.last
+                if last.is_open and last.intent is not None:
+                    found.append(_Unsettled(journal, last.intent, lock))
+        return found
+
+    def _apart(self, run_dir: RunDir, *, quiet: Errors = ()) -> Isolated:
+        return Isolated(run_dir, self._warnings, quiet)
+
+    def _settle(self, each: _Unsettled, jobs: list[JobInfo]) -> bool:
+        """Whether the intent is settled now."""
+        own = tuple(job for job in jobs if job.job_name == each.intent.job_name)
+        journal = each.journal
+        with self._apart(journal.run_dir):
+            if is_own_name(journal.run_dir, each.intent) and journal.history.is_cancelled:
+                # The request came before the job was known. While the job cannot be cancelled, the
+                # intent stays open, and so is looked at again.
+                self._cancel(own)
+            settle(
+                journal,
+                scheduler=self._scheduler,
+                clock=self._clock,
+                lock=each.lock,
+                lookup=Lookup(own, self._accounting.answered(each.intent.job_name)),
+            )
+            return True
+        return False
+
+    def _cancel(self, jobs: Iterable[JobInfo]) -> None:
+        alive = [job.job_id for job in jobs if job.state is not AttemptState.ENDED]
+        if alive:
+            self._scheduler.cancel(alive)
+
+    def _bill(self, bills: list[DueBill], told: list[JobInfo]) -> list[RunDir]:
+        """Journal what ended attempts took; the runs of which anything was new."""
+        bills = [each for each in bills if self._accounting.answered(each.attempt.job_id)]
+        if not bills:
+            return []
+        by_id: dict[str, list[JobInfo]] = defaultdict(list)
+        for job in told:  # with the components of heterogeneous jobs
+            by_id[job.job_id.partition("+")[0]].append(job)
+        by_run: dict[str, list[DueBill]] = defaultdict(list)
+        for each in bills:
+            by_run[each.run_dir].append(each)
+        return [
+            run_dir
+            for path, some in by_run.items()
+            if self._write_bills(run_dir := RunDir(Path(path)), some, by_id)
+        ]
+
+    def _write_bills(
+        self, run_dir: RunDir, bills: list[DueBill], told: dict[str, list[JobInfo]]
+    ) -> bool:
+        """Journal what attempts of one run took; whether anything was new."""
+        with self._apart(run_dir):
+            written = JournalBuffer(Journal(run_dir))
+            history = written.journal.history
+            for due in bills:
+                jobs = told.get(due.attempt.job_id or "", [])
+                attempt = history.attempt(due.attempt.attempt)
+                with self._apart(run_dir):
+                    bill = self._bill_of(due, run_dir, attempt, jobs)
+                    if bill is not None:
+                        # First: a process that is killed in between does both again. It holds up
+                        # no bill.
+                        self._settling.settle(run_dir, bill, is_own=attempt.is_own)
+                        written.add([bill])
+            if written.has_news:
+                mark_dirty(self._home, run_dir)
+            return written.write()
+        return False
+
+    def _bill_of(
+        self, due: DueBill, run_dir: RunDir, history: AttemptHistory, told: list[JobInfo]
+    ) -> Accounted | None:
+        return bill_of_attempt(due, run_dir, history, told, self._find_site(), self._clock.now())
+
+    def _adopt(
+        self, sent: list[tuple[LiveRun, AttemptView]], queued: list[JobInfo]
+    ) -> list[RunDir]:
+        """Jobs that were restarted after their attempts had ended: they are the next ones now."""
+        watched = {attempt.job_id for _, attempt in sent}
+        strays = [
+            named[0]
+            for job in queued
+            if job.restarts and job.state is not AttemptState.ENDED and job.job_id not in watched
+            if (named := parse_job_name(job.job_name.strip())) is not None
+        ]
+        own = [each for each in linked(self._home, strays) if not is_others(each)]
+        return [each for each in own if self._adopt_one(each, queued)]
+
+    def _adopt_one(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
+        # It is being sent at this moment, or its folder is gone or closed.
+        with self._apart(run_dir, quiet=_OF_FILES), submit_lock(run_dir, wait_s=0):
+            mark_dirty(self._home, run_dir)
+            return adopt_restarted(Journal(run_dir), queued, self._clock) is not None
+        return False
+
+    def _write_standby(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
+        quiet = (*_OF_FILES, SubmissionInDoubt)  # as above, or its number cannot be closed now
+        with self._apart(run_dir, quiet=quiet), submit_lock(run_dir, wait_s=0) as lock:
+            mark_dirty(self._home, run_dir)
+            return follow_standby(
+                Journal(run_dir), queued, scheduler=self._scheduler, clock=self._clock, lock=lock
+            )
+        return False
+
+    def _journal(
+        self, sent: list[tuple[LiveRun, AttemptView]], known: dict[str, list[JobInfo]]
+    ) -> list[RunDir]:
+        by_run: dict[str, list[tuple[AttemptView, JobInfo | None]]] = defaultdict(list)
+        for run, attempt in sent:
+            job = newest_answer(attempt, known)
+            if job is not None and job.state is AttemptState.UNKNOWN:
+                self._warnings.append(
+                    f"{run.run_id}: Slurm says {job.raw_state!r} of job {job.job_id}, a word that "
+                    "this version does not know; waiting"
+                )
+            if job is None or job.restarts != 0 or not is_as_known(attempt, job):
+                by_run[run.run_dir].append((attempt, job))
+        return [
+            run_dir
+            for path, some in by_run.items()
+            if self._write(run_dir := RunDir(Path(path)), some)
+        ]
+
+    def _write(self, run_dir: RunDir, some: list[tuple[AttemptView, JobInfo | None]]) -> bool:
+        """Journal what is new about attempts of one run; whether anything was."""
+        written, is_news = JournalBuffer(Journal(run_dir)), False
+        newest = max(attempt.attempt for attempt, _ in some)
+        for attempt, job in some:
+            with self._apart(run_dir):
+                is_older = attempt.attempt < newest
+                is_news |= self._add(written, attempt, job, is_older=is_older)
+        with self._apart(run_dir):
+            is_news |= written.write()
+        return is_news
+
+    def _add(
+        self, written: JournalBuffer, attempt: AttemptView, job: JobInfo | None, *, is_older: bool
+    ) -> bool:
+        """Add what is new about an attempt. Return whether its job may have been restarted."""
+        run_dir = written.journal.run_dir
+        now_is = self._follow(written, attempt, job, is_older=is_older)
+        # Without accounting, only the job's own last word may end what the queue has forgotten.
+        is_told = job is not None or self._accounting.answered(attempt.job_id)
+        is_told |= attempt.raw_state == "CANCELLED"  # by the queue, which has forgotten it since
+        if now_is is not None and (is_told or now_is.exit_code is not None):
+            records = with_log_digest(run_dir, self._records(written.journal, now_is, job))
+            # Before the records are journaled: a process that is killed in between comes to the
+            # same end the next time.
+            if all(seal_vanished(run_dir, record) for record in records):
+                for record in records:
+                    request_checkpoint_exit(run_dir, record)
+                written.add(records)
+        return now_is is not attempt
+
+    def _follow(
+        self, written: JournalBuffer, attempt: AttemptView, job: JobInfo | None, *, is_older: bool
+    ) -> AttemptView | None:
+        """The attempt that the answer is about: ``attempt``, or what its job was restarted as.
+
+        Args:
+            is_older: the same pass looks at a later attempt of the run.
+        """
+        run_dir = written.journal.run_dir
+        # By these names only: a new job of the same run can be given the id of an old one.
+        names = {each.job_name.strip() for each in (attempt, job) if each is not None}
+        past = [
+            each
+            for each in self._past.get(attempt.job_id or "", ())
+            if each.job_name.strip() in names
+        ]
+        if is_older:  # only the last attempt of a run becomes another one
+            is_claimed = read_claim(run_dir, attempt.attempt + 1) == attempt.job_id
+            is_restarted = len(past) > 1 or (job is not None and bool(job.restarts)) or is_claimed
+            return None if is_restarted else attempt
+        is_restarted = len(past) > 1 or may_be_restarted(run_dir, attempt, job)
+        if is_restarted and launch_failed(run_dir, attempt, job, past) is False:
+            written.write()
+            journal, certain = written.journal, self._accounting.answered(attempt.job_id)
+            return follow_restarts(journal, attempt, job, past, self._clock, is_certain=certain)
+        return attempt
+
+    def _records(
+        self, journal: Journal, attempt: AttemptView, job: JobInfo | None
+    ) -> list[JournalRecord]:
+        now, run_dir = self._clock.now(), journal.run_dir
+        past = self._past.get(attempt.job_id or "", ())
+        claim = read_claim(run_dir, attempt.attempt)
+        if claim is not None and claim != attempt.job_id:
+            # Two jobs were sent after all, and the other one has the attempt; ours left at once.
+            return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
+        missed: list[Observed] = []
+        last_word = None
+        history, said = RunHistory(), AttemptHistory()
+        stall, ended = None, None
+        has_failed = launch_failed(run_dir, attempt, job, past)
+        if job is None or is_end(job):
+            history = journal.history
+            said = history.attempt(attempt.attempt)
+            if job is not None and is_older(job, said):
+                job = None
+            stall, ended = attribute_stall(run_dir, history, attempt, job), said.seen_ended
+            answered = self._accounting.answered(attempt.job_id)
+            if (
+                (has_failed is None or (job is None and ended is not None))
+                and not history.is_cancelled
+                and self._find_site().has_accounting
+                and may_still_be_told(ended, now, is_answered=answered)
+            ):
+                # A later tick decides, when accounting says who cancelled the job.
+                if job is None or ended:
+                    return []
+                # Of a job that was restarted, the time would be that of the restart.
+                same = replace(job, submitted_at=attempt.submitted_at)
+                return [observed(attempt.attempt, same, now)]
+        if job is None:
+            self._require_its_cluster(attempt, said)
+            missed = said.missed
+            last_word = last_sign(run_dir, attempt.attempt)
+        return classify(
+            attempt,
+            job,
+            cancel_requested=history.is_cancelled,
+            first_notice=(
+                first_notice(run_dir, attempt.attempt) if job and job.exit_code else None
+            ),
+            stall=stall,
+            has_finished=(
+                (stall is not None or attempt.exit_code == 0)
+                and has_finished(run_dir, attempt.attempt)
+            ),
+            memory_when_killed=(
+                memory_when_killed(run_dir, attempt, job) if job is None or is_end(job) else None
+            ),
+            launch_failed=bool(has_failed),
+            seen_ended=ended,
+            missed=missed,
+            last_sign=last_word,
+            host=socket.gethostname(),
+            is_listed=is_listed(attempt, past),
+            now=now,
+        )
+
+    def _require_its_cluster(self, attempt: AttemptView, history: AttemptHistory) -> None:
+        """Nothing follows from what another cluster does not know.
+
+        Raises:
+            SchedulerUnavailable: the job is on another cluster.
+        """
+        for intent in history.intents:
+            if (other := another_cluster(intent, self._scheduler)) is not None:
+                raise SchedulerUnavailable(
+                    f"job {attempt.job_id} is on cluster {intent.cluster}, and this is {other}: "
+                    "its end shows where it runs"
+                )

@@ -1,0 +1,383 @@
+"""Budgets, brought up to what became of the attempts that they have committed something to.
+
+As a rule the bill of an attempt settles its commitment in the moment in which it is journaled. This
+finds what was left behind: somebody was killed in between, a standby was given up, Slurm restarted
+a job or somebody sent one by hand, a budget was set while jobs ran. The ledger says where to look,
+after it has been brought up to date; what is released is released by the journal alone, under the
+run's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Final
+
+from hpcflow.budgets.amounts import NOTHING, Amounts, billed
+from hpcflow.budgets.folder import MOST_MEMORY, BudgetFolder, budgets_of
+from hpcflow.budgets.records import entry_line
+from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.budgets.state import Budget, Entry, Standing
+from hpcflow.clock import Clock
+from hpcflow.errors import HpcflowError, LedgerError, StorageError, shell_word, words_for
+from hpcflow.history.run import Sending
+from hpcflow.launch.submission import SENDING_TAKES
+from hpcflow.ledger.rows import SpendingRow
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.journal import Refused, Submitted, Withdrawn
+from hpcflow.model.units import counted
+from hpcflow.reconcile.unbudgeted import adopted, standby_of
+from hpcflow.sites.schema import Site
+from hpcflow.storage.journal import Journal
+from hpcflow.storage.layout import Home
+from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.runs import is_gone, is_path_untrusted, linked
+
+_log = logging.getLogger(__name__)
+
+#: Of an array what all take is committed before the first run is made; scratch may be slow.
+_MAKING_TAKES: Final = timedelta(hours=1)
+#: Problems that are named of one folder: others can make any number of files in it.
+_MOST_NAMED: Final = 10
+#: Lines that one look adds to one budget: a teammate can commit to any number of attempts.
+_MOST_LINES: Final = 1_000
+#: Projects without runs of the caller that one look reads: a teammate can make any number of files.
+_MOST_OTHERS: Final = 1_000
+
+
+def reconcile_budgets(
+    ledger: Ledger,
+    *,
+    home: Home,
+    user: str,
+    folders: Iterable[BudgetFolder],
+    find_site: Callable[[str], Site],
+    clock: Clock,
+    scope: Scope | None = None,
+) -> list[str]:
+    """Bring the budgets up to date, of the caller's own attempts.
+
+    Args:
+        user: the caller.
+        folders: where the budgets are.
+        find_site: site name -> site, for its prices; called for each run.
+        scope: this budget, too, whatever the ledger says.
+
+    Returns:
+        What went wrong, for people; it is tried again at the next look.
+
+    Raises:
+        LedgerError: the database does not answer.
+    """
+    different = {each.path: each for each in folders}.values()
+    looks = [_Look(ledger, each, home, user, find_site, clock) for each in different]
+    return [problem for look in looks for problem in look.problems(scope)]
+
+
+@dataclass(frozen=True)
+class _Sendings:
+    """What the journal of one run says last of the sending of each attempt, or of a standby.
+
+    Attributes:
+        is_linked: whether the home has this run.
+        last: None if its journal cannot be read now.
+    """
+
+    is_linked: bool
+    last: dict[int, Sending] | None = None
+
+
+@dataclass
+class _Look:
+    """One look at the budgets of one folder."""
+
+    _ledger: Ledger
+    _folder: BudgetFolder
+    _home: Home
+    _user: str
+    _find_site: Callable[[str], Site]
+    _clock: Clock
+    _sites: dict[str, bool] = field(default_factory=dict)
+    _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
+    # By run: others can name one run in any number of lines, and a journal may be long.
+    _sendings: dict[str, _Sendings] = field(default_factory=dict)
+    _own: dict[str, frozenset[int] | None] = field(default_factory=dict)
+    _problems: list[str] = field(default_factory=list)
+
+    def problems(self, scope: Scope | None) -> list[str]:
+        """Do it; what went wrong, with each budget by itself."""
+        with self._guarded(None):
+            self._go(scope)
+        named = list(dict.fromkeys(self._problems))
+        more = len(named) - _MOST_NAMED
+        return named[:_MOST_NAMED] + ([f"budgets: {more} more problems"] if more > 0 else [])
+
+    @contextmanager
+    def _guarded(self, scope: Scope | None) -> Iterator[None]:
+        """Keep what is wrong with one budget, or with the folder, from ending the look at others.
+
+        Raises:
+            LedgerError: the database does not answer.
+        """
+        try:
+            yield
+        except LedgerError:
+            raise
+        except HpcflowError as error:
+            self._problems.append(f"budgets: {error.message}")
+        except Exception as error:  # what others have written must not end a look
+            where = self._folder.path if scope is None else self._folder.file(scope)
+            _log.debug("budgets in %s", where, exc_info=True)
+            self._problems.append(f"budgets in {where}: {words_for(error)}")
+
+    def _go(self, scope: Scope | None) -> None:
+        there = self._folder.scopes()
+        if not there:
+            return
+        found = self._ledger.spending_unsettled(user=self._user)
+        rows = [row for row in found if self._is_here(row)]
+        own = self._own_scopes(rows).union([scope] if scope is not None else []) & set(there)
+        sizes: dict[Scope, int] = {}
+        budgets: list[Budget] = []
+        memory = 0
+        # A teammate can fill the memory with files: the caller's own come first, then small ones.
+        for each in sorted(
+            own.union(self._others(there, own)),
+            key=lambda each: (each not in own, self._size(each), each),
+        ):
+            with self._guarded(each):
+                sizes[each] = self._folder.size(each)
+                budget = self._folder.look(each)
+                if budget.terms is None:
+                    continue
+                if memory + budget.memory > MOST_MEMORY:
+                    raise self._too_large(each)
+                memory += budget.memory
+                budgets.append(budget)
+        by_scope = {budget.scope: budget for budget in budgets}
+        by_key = {(row.run_id, row.attempt): row for row in rows}
+        for budget in budgets:
+            entries = [each for each in budget.entries.values() if self._is_open(each)]
+            unknown = {each.run_id for each in entries if (each.run_id, each.attempt) not in by_key}
+            for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
+                by_key[row.run_id, row.attempt] = row
+            # Attempts that the ledger has come first: lines of a teammate do not delay them.
+            for entry in sorted(
+                entries, key=lambda each: (each.run_id, each.attempt) not in by_key
+            ):
+                if len(self._lines.get(budget.scope, ())) >= _MOST_LINES:
+                    break  # the next look continues
+                with self._guarded(budget.scope):
+                    self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
+        for row in rows:
+            if row.is_over:
+                continue
+            concerned = [by_scope[each] for each in _scopes(row) if each in by_scope]
+            self._adopt(row, row.attempt, concerned)
+            # As a rule the standby has the next number, and no journal is read.
+            is_known = all(each.is_committed_to(row.run_id, row.attempt + 1) for each in concerned)
+            if not is_known and (standby := standby_of(row)) is not None:
+                self._adopt(row, standby, concerned)
+        if not self._lines:
+            return
+        with self._folder.lock(self._clock, wait_s=0):
+            for where, lines in self._lines.items():
+                # What has grown since says more than this knows of; there is a next look.
+                with self._guarded(where):
+                    if self._folder.size(where) == sizes[where]:
+                        self._folder.append(where, lines)
+
+    def _own_scopes(self, rows: Sequence[SpendingRow]) -> set[Scope]:
+        """What is looked at in any case. Of sweeps and runs there may be one for each that ever
+        was."""
+        moving = [row for row in rows if not row.is_billed_for_good]
+        projects = {Scope("project", row.project) for row in rows}
+        return projects.union([Scope("user", self._user)], *map(_scopes, moving))
+
+    def _others(self, there: Sequence[Scope], own: Collection[Scope]) -> list[Scope]:
+        """The other projects, in which an attempt that is over may be committed to. Nothing of the
+        caller counts against another user's budget."""
+        found = [each for each in there if each.kind == "project" and each not in own]
+        if (more := len(found) - _MOST_OTHERS) > 0:
+            folder = self._folder.path / "project"
+            # Runs that are over may have something committed; a teammate's names may sort first.
+            known = set(self._ledger.projects(user=self._user))
+            found.sort(key=lambda each: each.name not in known)
+            self._problems.append(
+                f"budgets: {counted(more, 'file')} in {folder} not read: hpcflow reads "
+                f"those of your runs and {_MOST_OTHERS} others; find the files of no project, "
+                f"and remove them: ls -lt {shell_word(folder)}"
+            )
+        return found[:_MOST_OTHERS]
+
+    def _size(self, scope: Scope) -> int:
+        try:
+            return self._folder.size(scope)
+        except StorageError:  # which is told when it is read
+            return 0
+
+    def _too_large(self, scope: Scope) -> StorageError:
+        file = self._folder.file(scope)
+        return StorageError(
+            f"{file} is left out: the budgets of its folder take more than {MOST_MEMORY >> 20} MiB "
+            "of memory",
+            next_action=f"see which is large: ls -lS {shell_word(file.parent)}",
+        )
+
+    @cached_property
+    def _real_home(self) -> str:
+        return os.path.realpath(self._home.path)
+
+    def _is_here(self, row: SpendingRow) -> bool:
+        """Whether the run's site has its budgets in this folder."""
+        if row.site not in self._sites:
+            try:
+                folder = budgets_of(self._find_site(row.site), self._home)
+                self._sites[row.site] = folder.path == self._folder.path
+            except HpcflowError:  # its file is gone, and the round has said so
+                self._sites[row.site] = False
+        return self._sites[row.site]
+
+    def _is_open(self, entry: Entry) -> bool:
+        """Whether more is to come of it, and the process that sent it is the caller."""
+        if entry.by != self._user or entry.standing is Standing.RELEASED:
+            return False
+        if entry.home not in (None, self._real_home):
+            return False
+        return entry.standing is Standing.COMMITTED or not entry.is_final
+
+    def _follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
+        is_committed = entry.standing is Standing.COMMITTED
+        if row is not None and row.is_over and row.job_id is not None:
+            if row.billed_by is not None and (is_committed or row.is_billed_for_good):
+                self._settle(
+                    budget, entry, row, billed_amounts(row), is_final=row.is_billed_for_good
+                )
+            elif is_committed and row.billed_by is None:
+                # Its run directory is gone, and with it its bill: at most all that it might take.
+                # Or its bill is to come: until then by its times, for the next attempt waits.
+                is_to_come = row.bill_due_at is not None
+                amounts = _by_times(entry, row) if is_to_come else entry.amounts
+                self._settle(budget, entry, row, amounts, is_final=False)
+        elif is_committed and row is not None and not row.is_over:
+            if row.started_at is not None and entry.began_at is None:
+                self._say(budget, "began", entry, began_at=row.started_at)
+        elif (
+            is_committed
+            and (row is not None or self._clock.now() - entry.at > SENDING_TAKES)
+            and self._is_void(entry)
+        ):
+            self._say(budget, "released", entry, why="it never became a job")
+
+    def _settle(
+        self, budget: Budget, entry: Entry, row: SpendingRow, amounts: Amounts, *, is_final: bool
+    ) -> None:
+        now = self._clock.now()
+        ended_at = row.ended_at or now
+        if not self._is_own(row):
+            # Its end and its bill are in the ledger alone, or from a store: others write there.
+            if entry.standing is not Standing.COMMITTED:
+                return
+            amounts, is_final = entry.amounts, False
+            ended_at = min(max(ended_at, entry.at), now)
+        self._say(budget, "settled", entry, amounts=amounts, ended_at=ended_at, is_final=is_final)
+
+    def _is_own(self, row: SpendingRow) -> bool:
+        """Whether what an attempt took follows from what Slurm told this user, by its journal."""
+        if row.run_id not in self._own:
+            self._own[row.run_id] = self._read_own(row.run_id)
+        own = self._own[row.run_id]
+        return own is None or row.attempt in own
+
+    def _read_own(self, run_id: str) -> frozenset[int] | None:
+        """The attempts of a run of which that is so; None if of all."""
+        for run_dir in linked(self._home, [run_id]):
+            if is_gone(run_dir):
+                continue
+            with suppress(StorageError):
+                history = Journal(run_dir).history
+                own = history.own_attempts
+                return None if own is None else own | {each.attempt for each in history.own_bills}
+        return frozenset()
+
+    def _is_void(self, entry: Entry) -> bool:
+        """Whether there certainly is no job of an attempt, nor is anybody sending it."""
+        is_old = self._clock.now() - entry.at > _MAKING_TAKES
+        if entry.run_id not in self._sendings:
+            self._sendings[entry.run_id] = self._read_sendings(entry.run_id)
+        said = self._sendings[entry.run_id]
+        if not said.is_linked:  # the process that was to make it was killed; or another home's
+            is_known = is_old and entry.home is not None
+            return is_known and not is_path_untrusted(self._home, entry.run_id)
+        if said.last is None:
+            return False
+        last = said.last.get(entry.attempt)
+        if isinstance(last, Submitted):  # also long before something was committed to it
+            return False
+        # A refused number is used again: what was refused before may be on its way now.
+        if last is None or last.at < entry.at:
+            return is_old
+        return isinstance(last, (Refused, Withdrawn))
+
+    def _read_sendings(self, run_id: str) -> _Sendings:
+        run_dirs = linked(self._home, [run_id])
+        if not run_dirs:
+            return _Sendings(is_linked=False)
+        (run_dir,) = run_dirs
+        try:
+            with submit_lock(run_dir, wait_s=0):
+                return _Sendings(is_linked=True, last=Journal(run_dir).history.last_sending)
+        except StorageError:  # somebody is at it, or it is gone, or away
+            return _Sendings(is_linked=True)
+
+    def _say(
+        self, budget: Budget, record: str, entry: Entry, *, amounts: Amounts | None = None,
+        **more: object,
+    ) -> None:  # fmt: skip
+        line = entry_line(
+            record, self._clock.now(), entry.by, entry.run_id, entry.attempt, amounts=amounts,
+            **more,
+        )  # fmt: skip
+        self._lines[budget.scope].append(line)
+
+    def _adopt(self, row: SpendingRow, attempt: int, budgets: Sequence[Budget]) -> None:
+        """Commit something to an attempt that is under way, or to a standby, to which nothing was
+        committed: whether there is room or not."""
+        key = (row.run_id, attempt)
+        for budget in budgets:
+            entry = budget.entries.get(key)
+            if entry is not None and entry.standing is not Standing.RELEASED:
+                continue
+            with self._guarded(budget.scope):
+                if entry is None and not budget.is_whole and key in self._folder.past(budget.scope):
+                    continue  # settled long ago, and the ledger has not heard of its end
+                found = adopted(row, attempt, self._home, self._find_site, self._clock)
+                if found is None:
+                    return
+                self._lines[budget.scope].append(found)
+
+
+def _by_times(entry: Entry, row: SpendingRow) -> Amounts:
+    """What an attempt took that has ended: its share of what was committed for all of its time."""
+    if row.started_at is None:
+        return NOTHING
+    if row.ended_at is None or not entry.limit_s:
+        return entry.amounts
+    ran_s = max(0.0, (row.ended_at - row.started_at).total_seconds())
+    return entry.amounts * (Decimal(str(ran_s)) / entry.limit_s)
+
+
+def billed_amounts(row: SpendingRow) -> Amounts:
+    """What the bill of an attempt says."""
+    return billed(row.cost_usd, row.cost_su, row.gpu_hours, row.elapsed_s)
+
+
+def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
+    return scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)

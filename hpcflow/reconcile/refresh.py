@@ -1,0 +1,191 @@
+"""Bringing the ledger up to what the files and the schedulers say now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hpcflow.budgets.folder import BudgetFolder, budgets_of
+from hpcflow.clock import Clock
+from hpcflow.errors import HpcflowError, StorageError
+from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.model.next_action import SETTLE_STANDBY
+from hpcflow.ownership import temporary_folder
+from hpcflow.projection import catch_up, catch_up_home, say_purged
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.own_runs import OwnRuns, require_own
+from hpcflow.storage.restoring import cancelled_runs
+from hpcflow.storage.runs import is_gone, linked
+
+if TYPE_CHECKING:
+    from hpcflow.schedulers.base import JobInfo, Scheduler
+    from hpcflow.sites.schema import Site
+
+#: After a maintenance an admin may restart what was killed for it.
+_MAY_BE_RESTARTED: Final = timedelta(days=1)
+#: One question to accounting is about no more than these; the next look goes on.
+_BILLS_AT_ONCE: Final = 2000
+
+
+def refresh(
+    ledger: Ledger,
+    home: Home,
+    *,
+    user: str,
+    connect: Callable[[str], Scheduler],
+    find_site: Callable[[str], Site],
+    clock: Clock,
+    own: OwnRuns | None = None,
+    queue: Callable[[str], Sequence[JobInfo]] | None = None,
+) -> list[str]:
+    """Bring the ledger up to what the files and the schedulers say now.
+
+    Args:
+        user: only this user's runs are asked about; others' are theirs to watch.
+        connect: site name -> scheduler.
+        find_site: site name -> site, for its prices.
+        own: which runs these are, if the caller goes on to look at them.
+        queue: site name -> what is in its queue; of a daemon, which also looks for jobs of runs at
+            rest that somebody has restarted. Without it the scheduler is asked for what lives.
+
+    Returns:
+        What could not be asked or read, and what is gone, for people; everything else is in the
+        journals and the ledger.
+
+    Raises:
+        LedgerError: the database does not answer.
+    """
+    kept = _record_kept_cancels(home, user, clock)
+    summary = catch_up_home(ledger, home, user=user, now=clock.now())
+    said = kept + summary.problems + [say_purged(run_id) for run_id in summary.purged]
+    own = own or OwnRuns(home)
+    find_site = cache(find_site)  # each file is read once, and not for each of many runs
+    said += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
+    said += _reconcile(ledger, home, user, find_site, clock)
+    return list(dict.fromkeys(said))
+
+
+def _record_kept_cancels(home: Home, user: str, clock: Clock) -> list[str]:
+    """Record the cancel requests that the home stores; return what went wrong, for people."""
+    ids, said = cancelled_runs(home), []
+    if ids:
+        from hpcflow.launch.cancel import record_kept
+
+        for run_dir in linked(home, ids):
+            try:
+                record_kept(home, require_own(run_dir), user=user, clock=clock)
+            except StorageError as error:  # noqa: PERF203 - a few runs
+                if not error.retryable:
+                    said.append(f"{run_dir.path.name}: its cancel is not recorded: {error.message}")
+    return said
+
+
+def _reconcile(
+    ledger: Ledger, home: Home, user: str, find_site: Callable[[str], Site], clock: Clock
+) -> list[str]:
+    """What became of attempts, for the budgets that count them."""
+    marked = []
+    if home.unsettled.is_dir():  # imported then only: see below
+        from hpcflow.reconcile.settling import settle_marked
+
+        marked = settle_marked(home, find_site)
+    folders = {home.budgets: BudgetFolder(home.budgets)}
+    for name in ledger.sites_unsettled(user=user):
+        with suppress(HpcflowError):  # that was said where it was asked
+            folder = budgets_of(find_site(name), home)
+            folders[folder.path] = folder
+    there, said = [], marked
+    for folder in folders.values():
+        try:
+            if folder.is_there():
+                there.append(folder)
+        except StorageError as error:  # noqa: PERF203 - a few folders
+            said.append(f"budgets: {error.message}")
+    if there:
+        from hpcflow.reconcile.budgets import reconcile_budgets
+
+        said += reconcile_budgets(
+            ledger, home=home, user=user, folders=there, find_site=find_site, clock=clock
+        )
+    return said
+
+
+def refresh_without_ledger(
+    run_dir: RunDir,
+    home: Home,
+    *,
+    user: str,
+    connect: Callable[[str], Scheduler],
+    find_site: Callable[[str], Site],
+    clock: Clock,
+) -> list[str]:
+    """The same for one run while the ledger is down: its journal learns what became of its job.
+
+    The run is projected into a ledger of its own, which is thrown away: the files have everything.
+    """
+    with (
+        temporary_folder() as folder,
+        open_ledger(str(Path(folder) / "ledger.sqlite")) as ledger,
+    ):
+        kept = _record_kept_cancels(home, user, clock)
+        catch_up(ledger, [run_dir])
+        return kept + _refresh_live(ledger, home, user, connect, find_site, clock, OwnRuns(home))
+
+
+def _refresh_live(
+    ledger: Ledger,
+    home: Home,
+    user: str,
+    connect: Callable[[str], Scheduler],
+    find_site: Callable[[str], Site],
+    clock: Clock,
+    own: OwnRuns,
+    queue: Callable[[str], Sequence[JobInfo]] | None = None,
+) -> list[str]:
+    live = [
+        (run, attempt)
+        for run, attempt in ledger.live_attempts(user=user)
+        # The rows of a misfit are not updated: each look would record the same state again.
+        if run.run_id not in ledger.misfits and own.has(run.run_id, run.run_dir)
+    ]
+    # Without a daemon, a process that looks first writes down which standbys have begun.
+    over = ledger.due(SETTLE_STANDBY, clock.now(), user=user)
+    known = ledger.known(over) if over else {}
+    standbys = [
+        (each.run.site, run_dir)
+        for each in known.values()
+        if (run_dir := own.dir_of(each.run.run_id, each.run.run_dir)) is not None
+    ]
+    # Whose job somebody restarts is under way again. That is a daemon's to find out: people who
+    # look at runs at rest need not wait for Slurm.
+    resting: list[str] = []
+    if queue is not None:
+        resting = ledger.resting_at(user=user, since=clock.now() - _MAY_BE_RESTARTED)
+    due = [
+        each
+        for each in ledger.due_bills(clock.now(), user=user, limit=_BILLS_AT_ONCE)
+        if own.has(each.attempt.run_id, each.run_dir) and not is_gone(RunDir(Path(each.run_dir)))
+    ]
+    warnings = own.warnings()
+    if live or standbys or resting or due:
+        # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.
+        from hpcflow.reconcile.attempts import observe
+
+        changed = observe(
+            live,
+            standbys,
+            resting,
+            due,
+            connect=connect,
+            find_site=find_site,
+            queue=queue or (lambda site: connect(site).queue()),
+            clock=clock,
+            home=home,
+            warnings=warnings,
+        )
+        catch_up(ledger, changed)
+    return warnings

@@ -1,0 +1,40 @@
+"""Jobs that wait for nodes while hpcflow keeps them away from some.
+
+Which nodes a job keeps away from is decided when it is sent. Others may go down while it waits, and
+then it would wait for those that it was not to get.
+"""
+
+from __future__ import annotations
+
+from hpcflow.errors import shell_word
+from hpcflow.ledger.rows import Known
+from hpcflow.model.state import AttemptState
+from hpcflow.requeue.round_context import RoundContext
+from hpcflow.storage.own_runs import OwnRuns
+
+
+def warn_of_exclusions(around: RoundContext, own: OwnRuns) -> list[str]:
+    """A run that waits for nodes that it was told to keep away from: its owner may change that."""
+    known = around.ledger.known(around.ledger.kept_out(user=around.settings.user)).values()
+    mine = (each for each in known if own.dir_of(each.run.run_id, each.run.run_dir) is not None)
+    return [said for each in mine if (said := kept_out(each)) is not None]
+
+
+def kept_out(known: Known) -> str | None:
+    """What to tell the owner of a run of which a job waits for nodes; None where it may have all.
+    Pure.
+
+    The words stay the same for as long as it waits, so that they are said once.
+    """
+    last = max(known.attempts, key=lambda row: row.attempt, default=None)
+    if last is None or last.state != AttemptState.QUEUED.value or last.job_id is None:
+        return None
+    excluded = last.journal.get("intended", {}).get("excluded")
+    if not excluded:
+        return None
+    own = known.run.resources.get("exclude") or ""
+    return (
+        f"{last.run_id}: job {last.job_id} waits for nodes that are not there, and is kept away "
+        f"from {', '.join(excluded)}; to let it have these, too: scontrol update "
+        f"jobid={shell_word(last.job_id)} ExcNodeList={shell_word(own) if own else ''}"
+    ).rstrip()

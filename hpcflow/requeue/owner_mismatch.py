@@ -1,0 +1,33 @@
+"""Runs of this home that say they are another user's: made while nobody could tell our name.
+
+They are not asked about and not sent again, for in a common ledger the name is how everybody finds
+their own. So it is said.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hpcflow.requeue.round_context import RoundContext
+from hpcflow.storage.runs import run_ids
+
+#: How many are told one by one.
+_TOLD: Final = 3
+
+
+def warn_of_owner_mismatch(around: RoundContext) -> list[str]:
+    """Which runs are ours by their link, and not by their name."""
+    home, user = around.settings.home, around.settings.user
+    of_others = around.ledger.of_others(user=user)
+    if not of_others:  # as in every ledger that is not common
+        return []
+    mine = [run_id for run_id in run_ids(home) if run_id in of_others]
+    said = [
+        f"{run_id}: it is in your {home.runs}, but says that it is of user {of_others[run_id]!r} "
+        f"and not of {user!r}, so nothing is done about it; to have it back, write {user!r} for "
+        f"`user` into {home.runs / run_id}/run.json, then: hpcflow ledger rebuild"
+        for run_id in mine[:_TOLD]
+    ]
+    if len(mine) > _TOLD:
+        said.append(f"{len(mine) - _TOLD} more runs of yours say that they are of another user")
+    return said

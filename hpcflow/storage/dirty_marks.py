@@ -1,0 +1,72 @@
+"""Marks in ``HPCFLOW_HOME/unread``: runs whose files may have grown since the ledger read them.
+
+The ledger does not look again at runs that came to rest long ago. A process that makes one of them
+move again (``resume``) marks it first; then even if the command is killed, or the database is down,
+the next reader of this home knows where to look. A mark is dropped when it is old and its run was
+read, by readers only.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hpcflow.model.ids import is_run_id
+from hpcflow.storage.files import FILE_MODE, make_folders, storage_error
+from hpcflow.storage.layout import Home, RunDir
+
+#: Longer than any command takes from its mark to its last journal record.
+_OLD_S = 3600
+#: Touched to learn what time it is where marks are: whose clock that is, nobody knows.
+_NOW = ".now"
+
+
+def mark_dirty(home: Home, run_dir: RunDir) -> None:
+    """Say, before its journal grows, that this run has to be read again.
+
+    Raises:
+        StorageError: the home cannot be written.
+    """
+    mark = home.unread / run_dir.path.name
+    try:
+        make_folders(home.unread)
+        _touch(mark)
+    except OSError as error:
+        raise storage_error("write", mark, error) from error
+
+
+def dirty_runs(home: Home) -> list[str]:
+    """Ids of the marked runs, sorted."""
+    try:
+        return sorted(name for name in os.listdir(home.unread) if is_run_id(name))  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def forget_old_marks(home: Home, run_ids: list[str]) -> None:
+    """Drop the marks of these runs, which were read since, where they are old."""
+    if not run_ids:
+        return
+    clock = home.unread / _NOW
+    try:
+        _touch(clock)
+        now_s = clock.stat().st_mtime
+    except OSError:
+        return
+    for run_id in run_ids:
+        mark = home.unread / run_id
+        try:
+            if now_s - mark.lstat().st_mtime > _OLD_S:
+                mark.unlink()
+        except OSError:
+            continue
+
+
+def _touch(path: Path) -> None:
+    """Create an empty file, or set its time. ``OSError`` passes through, as for a link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, FILE_MODE)
+    try:
+        os.utime(descriptor)
+    finally:
+        os.close(descriptor)

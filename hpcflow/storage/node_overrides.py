@@ -1,0 +1,51 @@
+"""Nodes that a person has spoken for: ``HPCFLOW_HOME/forgiven.jsonl``, one line each time.
+
+It is the truth, as journals are: the ledger knows nothing of it, and a rebuild changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from hpcflow.clock import from_text, to_text
+from hpcflow.runtime.reading import parse_object, read_lines
+from hpcflow.storage.files import append_line_durably, make_folders, storage_error
+from hpcflow.storage.layout import Home
+
+
+def forgive(home: Home, site: str, node: str, now: datetime) -> None:
+    """What happened on ``node`` up to ``now`` says nothing against it any more.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    try:
+        make_folders(home.path)
+    except OSError as error:
+        raise storage_error("make", home.path, error) from error
+    line = json.dumps({"at": to_text(now), "site": site, "node": node})
+    append_line_durably(home.forgiven, line)
+
+
+def read_overrides(home: Home) -> dict[tuple[str, str], datetime]:
+    """Site and node -> when it was last forgiven. What is torn or damaged says nothing.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    try:
+        lines = list(read_lines(home.forgiven))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise storage_error("read", home.forgiven, error) from error
+    found: dict[tuple[str, str], datetime] = {}
+    for line in lines:
+        try:
+            said = parse_object(line)
+            key, moment = (str(said["site"]), str(said["node"])), from_text(said["at"])
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            continue
+        found[key] = max(moment, found.get(key, moment))
+    return found
