@@ -1,4 +1,4 @@
-"""What something takes: money, service units, GPU hours; each of them known or not."""
+"""Amounts of money, service units and GPU hours; each known or not."""
 
 from __future__ import annotations
 

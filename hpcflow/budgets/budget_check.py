@@ -1,4 +1,4 @@
-"""Whether a budget has room for an attempt, and in which words that is said. Pure."""
+"""Check whether a budget has room for an attempt, and say why not. Pure."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""What is committed to attempts before they are sent, and given back where there is no job.
+"""Commit to attempts before they are submitted; release what no job uses.
 
-Each line is keyed by run and attempt, and can be written twice. Before an attempt is intended, what
-it may take in all of its time limit is committed to each budget that it counts against, under the
-lock of the folder: checked against what is spent and committed already, for all of them, before a
-line is written. So of two that are sent in the same second only one gets what is left. A process
-that is killed behind it leaves too much committed, never too little;
-:mod:`hpcflow.reconcile.budgets` finds out.
+Each line is keyed by run and attempt, and can be written twice. Before an attempt is intended, the
+most that it can cost within its time limit is committed to each of its budgets, under the lock of
+the folder. All budgets are checked before a line is written. So if two attempts are submitted in
+the same second, only one gets what is left. A process that is killed afterwards leaves too much
+committed, never too little; :mod:`hpcflow.reconcile.budgets` corrects it.
 """
 
 from __future__ import annotations

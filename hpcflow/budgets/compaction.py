@@ -1,9 +1,9 @@
-"""A long budget starts again in the midst of its file, with a line that says all that came before.
+"""Compact a long budget file: append one line with the sums of all lines before it.
 
-What was settled for good is a sum for each month; what is open is listed. Nothing is deleted:
-reading from the top gives the whole story, and the same sums. It is one line, so it
-is there or not. And it says at which byte it begins: should somebody have written before it whom
-the lock did not keep away, it is not there, and so nobody takes it for the whole.
+What is settled for good becomes one sum for each month; open commitments are listed. Nothing is
+deleted: all lines from the top have the same sums. The compaction is a single line, so it is either
+complete or missing. It states the byte at which it begins. If another process has ignored the lock
+and appended before it, the byte is wrong, and readers ignore the line.
 """
 
 from __future__ import annotations

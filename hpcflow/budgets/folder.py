@@ -1,4 +1,4 @@
-"""The folder of budgets: a file for each, and one lock for all of them."""
+"""The directory of budgets: one file for each, and one lock for all."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ committed  an attempt is to be sent, and may take so much; before anything else 
 began      it runs since then
 released   it takes nothing: it never became a job
 settled    what it came to, by its bill; a later one corrects it
-carried    all that the lines before say, in one: see :mod:`.carrying`
+carried    all that the lines before say, in one: see :mod:`.compaction`
 ========== =======================================================================================
 """
 

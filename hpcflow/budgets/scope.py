@@ -1,4 +1,4 @@
-"""What a budget is of: ``project:vision``, ``user:ada``, ``sweep:ID``, ``run:ID``."""
+"""What a budget limits: ``project:vision``, ``user:ada``, ``sweep:ID``, ``run:ID``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bills, in the place of what was committed to their attempts."""
+"""Replace commitments by the bills of their attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A budget as its lines say: what is spent, what is committed, what is left. Pure."""
+"""The state of a budget, from its lines: spent, committed, left. Pure."""
 
 from __future__ import annotations
 

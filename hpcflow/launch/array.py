@@ -1,16 +1,16 @@
-"""Sending the first attempts of many runs with one sbatch, as a Slurm array; each exactly once.
+"""Submit the first attempts of many runs as one Slurm array, each exactly once.
 
-The protocol is that of :mod:`hpcflow.launch.submission`, with one sbatch for all:
+The protocol is that of :mod:`hpcflow.launch.submission`, with one sbatch for all runs:
 
-0. what all of them may take is committed to their budgets;
-1. every run has its directory and its script; ``intended`` is journaled in each;
-2. which task is which run is written down, durably, where the home finds it;
+0. the most that each run can cost is committed to its budgets;
+1. each run gets its directory and its script; ``intended`` is journaled in each;
+2. which task is which run is written durably to the home;
 3. sbatch runs, with a lock that it inherits;
-4. ``submitted``, with the id of its task, is journaled in each.
+4. ``submitted``, with the id of the task, is journaled in each run.
 
-A process that finds an intent without an answer looks for the attempt's name, as always:
-:mod:`hpcflow.schedulers.arrays` finds the task of that name. And each task claims its attempt
-before it does anything.
+A process that finds an intent without an answer looks up the attempt's job name as usual:
+:mod:`hpcflow.schedulers.arrays` finds the task of that name. Each task claims its attempt before it
+does anything else.
 """
 
 from __future__ import annotations

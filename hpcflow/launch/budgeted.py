@@ -1,4 +1,4 @@
-"""Whether a run counts against a budget. Most do not, and what commits to budgets imports a lot."""
+"""Whether a run counts against a budget. Most do not, and budgets are slow to import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places where a run fits, with what each is expected to take and to cost."""
+"""List the partitions that a run fits, with the expected time and cost of each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where a run goes when its config says `auto`: every place that fits is held against the others.
+"""Choose a partition if the config says `auto`: compare every partition that the run fits.
 
-What fits, and what it costs, the site file tells; when it would start, and how an account stands,
-the live cluster. What cannot be asked is left out and said: a choice is no reason to fail.
+The site file says what fits and what it costs. The live cluster says when the job would start, and
+the fair share of the account. What cannot be queried is left out, with a warning.
 """
 
 from __future__ import annotations

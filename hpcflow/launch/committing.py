@@ -1,4 +1,4 @@
-"""What an attempt may take, committed to its budgets before it is sent."""
+"""Commit the most that an attempt can cost to its budgets, before it is submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which site is meant, how it is found again, and its scheduler."""
+"""Find the site that is meant, and connect to its scheduler."""
 
 from __future__ import annotations
 

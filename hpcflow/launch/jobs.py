@@ -1,4 +1,4 @@
-"""Which jobs are a run's, and whether this is the cluster that they are on."""
+"""Find the jobs of a run, and check whether this is their cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next attempt of a run: placed, rendered, sent. Who wants it, and whether, is known above."""
+"""Place, render and submit the next attempt of a run. The callers decide whether and when."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Where the next attempt of a run goes, and with what: for its submission, and for the
-check before whether a budget has room for it."""
+"""Place the next attempt of a run: to submit it, and to check whether a budget has room for it."""
 
 from __future__ import annotations
 

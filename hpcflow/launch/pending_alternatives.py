@@ -1,4 +1,4 @@
-"""What a run whose job waits could ask for instead, each tried."""
+"""Suggest other requests with which a pending run would start sooner; each is tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt costs by the prices of its site, before accounting has spoken."""
+"""Estimate the cost of an attempt by the prices of its site, before accounting has its record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which state of the user's code a run came from: the git commit, and what was not committed."""
+"""Record the state of the user's code: the git commit, and uncommitted changes."""
 
 from __future__ import annotations
 

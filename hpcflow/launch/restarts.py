@@ -1,9 +1,10 @@
-"""A job that Slurm restarts under its own id: each of its lives is an attempt of its own.
+"""Follow a job that Slurm restarts under its own id: each of its lives is an attempt of its own.
 
-hpcflow sends with ``--no-requeue``, but an admin, a plugin of the site or the owner can restart a
-job all the same. Its script then goes on as the attempt whose number is higher by the number of
-restarts (templates/parts/claim.j2), unless that one was sent or claimed by somebody else. Here the
-login side comes to the same numbers, and writes them down; whatever it misses, the claim decides.
+hpcflow submits with ``--no-requeue``, but an admin, a plugin of the site or the owner can restart a
+job all the same. Its script then continues as the attempt whose number is higher by the number of
+restarts (templates/parts/claim.j2), unless that attempt was submitted or claimed by another job.
+The login side computes the same numbers here, and journals them. If it misses a restart, the claim
+decides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sending a run again: the next attempt, by hand."""
+"""Submit the next attempt of a run, because the user asks for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making a new run of a config, and sending its first attempt."""
+"""Create a run from a plan, and submit its first attempt."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A standby: a job that waits in the queue for the end of the running attempt, to go on after it.
+"""Standbys: jobs that are pending until the running attempt ends, and then continue the run.
 
-It is no attempt of the run until the run goes on with it: what is journaled about it is a
-``standby`` record. It is sent exactly once like an attempt, and its number is taken like one's.
-Whether it may execute is decided by one file, its claim: the job makes it when it starts, and
-a process that gives the standby up claims it for nobody first. So neither needs to know what the
-other does at that moment, and a job that was given up leaves at once, however late it starts
+It is no attempt of the run until the run continues with it: its records are wrapped into
+``standby`` records. It is submitted exactly once, like an attempt, and uses a number like one. One
+file decides whether it may execute, its claim: the job creates the file when it starts, and a
+process that gives the standby up seals the claim first. So neither needs to know what the other
+does at that moment, and a job that was given up exits at once, however late it starts
 (templates/parts/standby.j2).
 """
 

@@ -1,4 +1,4 @@
-"""The share of a budget that a standby has, where something else is sent instead of it."""
+"""Release the commitment of a standby, if another job is submitted instead."""
 
 from __future__ import annotations
 

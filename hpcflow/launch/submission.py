@@ -1,18 +1,18 @@
-"""Sending an attempt exactly once, whatever is killed and whenever.
+"""Submit an attempt exactly once, even if a process is killed at any moment.
 
 The protocol, all of it under the run's submit lock:
 
-1. the script is written, durably; what the attempt may take is committed to its budgets;
-2. ``intended``, with the attempt's unique job name, is journaled, durably;
-3. sbatch runs. It inherits the lock, so that the lock outlives us for as long as an orphaned sbatch
-   may still create the job;
+1. the script is written durably; the most that the attempt can cost is committed to its budgets;
+2. ``intended``, with the attempt's unique job name, is journaled durably;
+3. sbatch runs. It inherits the lock, so the lock outlives this process as long as an orphaned
+   sbatch may still create the job;
 4. ``submitted`` or ``refused`` is journaled.
 
-A process that finds an intent without an answer settles it before anything else is sent: the
-attempt's claim file, the queue and accounting are asked for the job name. A job that is found is
-adopted. Where there is certainly none, the attempt is withdrawn and its claim sealed: should its
-job appear after all, it finds the attempt claimed and leaves. Even if two jobs of one attempt
-existed, only one would execute.
+A process that finds an intent without an answer settles it before it submits anything else: it
+looks for the job name in the attempt's claim file, the queue and accounting. If the job exists, the
+process adopts it. If there is certainly none, the process withdraws the attempt and seals its
+claim: a job that appears later finds the attempt claimed, and exits. Even if two jobs of one
+attempt existed, only one would execute.
 """
 
 from __future__ import annotations

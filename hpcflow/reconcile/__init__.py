@@ -1,11 +1,11 @@
-"""Seeing what became of jobs: one batched question to each scheduler, and its answer journaled.
+"""Reconcile attempts with Slurm: one batched query for each scheduler; its answers are journaled.
 
-- :mod:`.judge`: pure; what an answer says about an attempt
-- :mod:`.table`: that by example, for docs/states.md and for the tests
-- :mod:`.attempts`: asking, and journaling what is new
-- :mod:`.unreachable`: what is told to a job whose node Slurm has given up
-- :mod:`.silence`: whose accounting need not be asked just now
-- :mod:`.refresh`: the above, between reading files into the ledger and doing so again
+- :mod:`.classify_end`: which records follow from an answer about an attempt; pure
+- :mod:`.table`: the same by example, for docs/states.md and for the tests
+- :mod:`.attempts`: query the schedulers, and journal what is new
+- :mod:`.unreachable`: the notice for a job whose node Slurm has given up
+- :mod:`.accounting_outages`: which sites' accounting is not queried for a while
+- :mod:`.refresh`: the above, with the files read into the ledger before and after
 
-Nothing here acts on a run.
+Nothing here submits a job.
 """

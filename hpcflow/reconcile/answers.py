@@ -1,4 +1,4 @@
-"""Match what squeue and sacct say to the attempts of runs."""
+"""Match the answers of squeue and sacct to the attempts of runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What is under way, and was never committed to: it was sent while a budget was set, by hand, or by
-Slurm itself."""
+"""Commit to jobs that hpcflow did not commit to: submitted before the budget was set, by hand, or
+restarted by Slurm.
+"""
 
 from __future__ import annotations
 

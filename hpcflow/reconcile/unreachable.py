@@ -1,13 +1,12 @@
-"""What is done about a job that may live on although its attempt is taken for ended.
+"""Handle jobs that may live on after their attempt counts as ended.
 
-A node that slurmctld does not hear of any more need not be dead: its network or its slurmd can be
-gone, while the job's processes go on writing to scratch until somebody who can reach them ends
-them. Nobody can ask; but scratch is common to all. So the file of the notice is left there when the
-attempt is taken for ended: whatever still runs saves and leaves within seconds, long before the
-next attempt is sent (``retry.backoff``).
+A node that slurmctld lost may still run: if only its network or its slurmd is down, the job's
+processes keep writing to scratch. Slurm cannot be asked about them, but they share scratch with the
+login nodes. So hpcflow writes the notice file when it journals the end. Processes that still run
+save and exit within seconds, long before the next attempt is submitted (``retry.backoff``).
 
-A job that has vanished may still wait, and squeue left it out. Its attempt is claimed for nobody,
-so that it executes nothing when it starts.
+A job that has vanished may still be pending, if squeue left it out. Its attempt's claim is sealed,
+so that it exits when it starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Start a job that Slurm has restarted now, and not after the wait that Slurm sets for it."""
+"""Start a job that Slurm has restarted at once, without the wait that Slurm sets for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What budgets have room for in a round, as a fact for the policy."""
+"""Which budgets have room in a round, as a fact for the policy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The loop around :func:`~hpcflow.requeue.tick.tick`: one process at a time, until told to end.
+"""The loop around :func:`~hpcflow.requeue.tick.tick`: one process at a time, until told to exit.
 
-Only the leases and the rhythm are here: that of the home, which holds whatever ledger a process
-has, and that of the ledger. A tick that cannot reach the database is repeated; a process that finds
-a lease taken waits for it, so that two daemons are one and a spare.
+Here are only the two leases and the interval. The lease of the home holds whatever ledger a process
+has; the other lease is in the ledger. If the database does not answer, the tick is repeated. A
+process that finds a lease taken waits for it, so a second daemon is a spare.
 """
 
 from __future__ import annotations

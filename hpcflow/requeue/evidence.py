@@ -1,4 +1,4 @@
-"""What is known of nodes: from the ledger, and what the user has forgiven; read once a round."""
+"""Read the evidence about nodes once a round: from the ledger, and the overrides of the user."""
 
 from __future__ import annotations
 

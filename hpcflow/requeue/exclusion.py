@@ -1,4 +1,4 @@
-"""Which of the bad nodes a job is kept away from: never so many that it finds no place. Pure."""
+"""Select the bad nodes that a job excludes, but never so many that it fits nowhere. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Jobs that wait for nodes while hpcflow keeps them away from some.
+"""Warn about jobs that are pending because of the nodes that they exclude.
 
-Which nodes a job keeps away from is decided when it is sent. Others may go down while it waits, and
-then it would wait for those that it was not to get.
+hpcflow decides at submission which nodes a job excludes. If other nodes go down while the job is
+pending, only excluded ones may be left.
 """
 
 from __future__ import annotations

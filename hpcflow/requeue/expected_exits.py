@@ -1,7 +1,7 @@
-"""Which jobs say that they are about to leave: a look at their event files, and none at Slurm.
+"""Find jobs that report that they are about to exit, in their event files and without asking Slurm.
 
-A job that is told to save and leave says so, and says its exit code with its last breath. A process
-that hears it need not wait out the interval between two rounds to send the next one.
+A job that is told to save and exit reports both the notice and its exit code. A daemon that reads
+these events need not wait for its next round to submit the next attempt.
 """
 
 from __future__ import annotations

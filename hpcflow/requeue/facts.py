@@ -1,4 +1,4 @@
-"""What the ledger knows of a run, as facts for the policy. Pure."""
+"""Facts about a run for the policy, from its rows in the ledger. Pure."""
 
 from __future__ import annotations
 

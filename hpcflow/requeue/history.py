@@ -1,4 +1,4 @@
-"""The story of a run: what each attempt waited for, did and lost, and what was said. Pure."""
+"""The history of a run, for people: times, progress and lost work of each attempt. Pure."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""At most one daemon acts for a home, whichever ledger each of them has.
+"""At most one daemon acts for a home, whichever ledger each has.
 
-The lease is a small file in the home, with the fields of the ledger's (:mod:`hpcflow.ledger.lease`)
-and the same rules: it ends by itself, and a process that slept through its end learns that before
-its next act. A lock on the file makes each change of it one step. The lock alone would not do: a
-file server may keep that of a host that died, and some file systems have none. There, of two
-processes that take the lease in one moment, the last one has it, and the other finds that out
-before its next act.
+The lease is a small file in the home, with the fields and rules of the ledger's lease
+(:mod:`hpcflow.ledger.lease`): it expires by itself, and a process that slept past its expiry learns
+that before its next action. A lock on the file makes each change of the lease atomic. The lock
+alone would not suffice: a file server may keep the lock of a host that died, and some file systems
+have no locks. There, if two processes take the lease at the same moment, the last one has it, and
+the other finds that out before its next action.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The daemon as a job: what ``sbatch/daemon.sbatch`` calls on the compute node.
 
-There is always one job that runs and at most one that waits for its end (``singleton``), so the
-chain goes on through time limits, preemption and dead nodes, whichever of them is alive. Two at
-once would be harmless, by the lease. The successor is sent by a child process while the daemon is
-at work already, and again whenever there is none. Where the job fails or is told to end before
-that, ``sbatch/daemon.sbatch`` sends it.
+One job runs, and at most one is pending until it ends (``singleton``). So the chain continues after
+time limits, preemption and node failures. Two daemons at once would be harmless, because of the
+lease. A child process submits the successor while the daemon works, and again whenever there is
+none. If the job fails or has to exit before that, ``sbatch/daemon.sbatch`` submits it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The mirror beside the daemon: a process of its own, so that a slow store delays no round.
+"""Run the mirror beside the daemon, as a process of its own, so that a slow store delays no round.
 
-At most one at a time, at a low priority, and it ends with the daemon. What it has to complain about
-goes into the daemon's log, once. Where the site names a partition for data transfer, a job there
-does it instead.
+There is at most one, at a low priority, and it exits with the daemon. Its errors go into the
+daemon's log, once each. If the site names a partition for data transfer, a job there mirrors
+instead.
 """
 
 from __future__ import annotations

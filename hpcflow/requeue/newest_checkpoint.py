@@ -1,4 +1,4 @@
-"""The newest checkpoint on scratch as a fact for the policy."""
+"""The newest checkpoint on scratch, as a fact for the policy."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Attempts that run while a hard budget is reached, told to save and leave, where it asks for that.
+"""Give running attempts the notice if a hard budget is reached and its terms ask for that.
 
-As a rule no budget is passed while its jobs run, for they were committed to with all of their time.
-But somebody may lower it, or set one while jobs run; Slurm may restart a job; a bill may come to
-more. By default what runs may finish. With ``on_exceeded: save_and_stop`` it is given the notice:
-first the record is journaled, then the attempt's notice file is written, and a process that is
-killed in between does both again. What becomes of the run is the policy's: there is no room for its
-next attempt, so it waits until there is.
+As a rule running jobs cannot exceed a budget, because their whole time limit is committed. But a
+user may lower the budget, or set one while jobs run; Slurm may restart a job; a bill may be higher
+than committed. By default running attempts may finish. With ``on_exceeded: save_and_stop`` they get
+the notice: first the record is journaled, then the notice file is written. A process that is killed
+in between does both again. The policy then decides: the budget has no room for the next attempt, so
+the run waits.
 
-A program that does not look for its notice runs on until its time limit.
+A program that does not check for a notice runs until its time limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs of this home that say they are another user's: made while nobody could tell our name.
+"""Warn about runs of this home that name another user as their owner.
 
-They are not asked about and not sent again, for in a common ledger the name is how everybody finds
-their own. So it is said.
+Such runs were created while the name of this user could not be looked up. hpcflow neither queries
+nor resubmits them, because in a shared ledger the name selects each user's own runs.
 """
 
 from __future__ import annotations

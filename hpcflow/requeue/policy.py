@@ -1,8 +1,8 @@
-"""What becomes of a run: facts, policy and the time go in, a decision comes out. Nothing else.
+"""Decide what follows the end of an attempt: facts, policy and time -> decision. Pure.
 
-No clock, no file, no database, and no chance: the jitter of a wait follows from the run's id. The
-rules stand in :data:`RULES` in the order in which they are asked; the first that has an answer
-decides, and its name stands in the journal. docs/states.md shows them by example.
+There is no clock, file or database, and no chance: the jitter of a wait follows from the run's id.
+:data:`RULES` has the rules in the order in which they are tried; the first that applies decides,
+and its name is journaled. docs/states.md shows them by example.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Asking the sites for their queues, and less often where one does not answer.
+"""Query the queues of the sites, with a backoff if a site does not answer.
 
-A controller that is down, or has too much to do, is asked ten seconds after it was silent, then
-after 20 and 40, then once a minute, as cron does it; and as often as ever once it answers. That
-lasts as long as the process: a process that comes for one round asks.
+A controller that is down or overloaded is queried again after 10 s, then after 20 and 40 s, then
+once a minute, as cron does it. Once it answers, each round queries it. The backoff lasts as long as
+the process: a process for a single round always queries.
 """
 
 from __future__ import annotations

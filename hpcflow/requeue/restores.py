@@ -1,9 +1,9 @@
-"""Runs of which something is in the mirror alone: a process of its own fetches it.
+"""Fetch checkpoints that only the mirror has, each run in a process of its own.
 
-A download takes minutes or hours, and a round must not. So the daemon starts ``hpcflow restore``
-beside itself, a few at once, and sees in a later round that it has ended: by the run's files, where
-it went well, else by what is kept in ``HPCFLOW_HOME/restoring``. Should either be killed, the next
-round starts another, which goes on.
+A download takes minutes or hours, and must not delay a round. So the daemon starts ``hpcflow
+restore`` beside itself, a few at once. A later round sees the end: in the run's files if it
+succeeded, else in ``HPCFLOW_HOME/restoring``. If either process is killed, the next round starts
+another, which continues.
 """
 
 from __future__ import annotations

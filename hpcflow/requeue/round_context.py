@@ -1,4 +1,4 @@
-"""What a round of the daemon works with, in all its parts."""
+"""What a round of the daemon works with."""
 
 from __future__ import annotations
 

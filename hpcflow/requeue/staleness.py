@@ -1,5 +1,6 @@
-"""Whether what was decided from the ledger may be acted on: nobody has said anything since, nor is
-sending it."""
+"""Check whether a decision from the ledger is still current: nothing was journaled since, and no
+process is submitting the run.
+"""
 
 from __future__ import annotations
 

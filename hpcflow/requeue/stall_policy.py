@@ -1,11 +1,11 @@
-"""Whether an attempt that runs has stalled: facts and policy go in, a verdict comes out. Pure.
+"""Decide whether a running attempt has stalled. Pure.
 
-An attempt is given its *patience*: the longest of ``retry.stall_after`` and what its own rhythm
-allows. When it has been silent for longer it gets the notice, to save and leave; when it is silent
-for another ``checkpoint.notice`` its job is cancelled. A sign of progress in between withdraws the
-notice, unless the program has heard it and is leaving. So it does with a cancel that never came to
-Slurm; one that may still be under way has to be waited for, or its end would be taken for a
-person's.
+The *patience* of an attempt is the longer of ``retry.stall_after`` and what its own rhythm allows.
+An attempt without progress for longer gets the notice to save and exit. After another
+``checkpoint.notice`` without progress, its job is cancelled. Progress in between withdraws the
+notice, unless the program has seen it and is exiting. Progress also withdraws a cancel that never
+reached Slurm. A cancel that may still be in progress has to be waited for; otherwise the end would
+be attributed to a user.
 """
 
 from __future__ import annotations

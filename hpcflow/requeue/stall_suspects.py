@@ -1,6 +1,6 @@
-"""What a look finds of one attempt that runs: its signs, what was done about it, its verdict.
+"""Read the signs of progress of one running attempt, what was done about it, and its verdict.
 
-Reads the attempt's files; writes nothing. What is done about it is in :mod:`.stalls`.
+This reads the attempt's files and writes nothing; :mod:`.stalls` acts.
 """
 
 from __future__ import annotations

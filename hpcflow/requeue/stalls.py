@@ -1,8 +1,8 @@
-"""A look at all running attempts for those that show no progress, and what is done about them.
+"""Check all running attempts for progress, and act on those that have stalled.
 
-What is remembered between two looks is in :mod:`.watch`, who has stalled is found in
-:mod:`.patience`, by what :mod:`.suspects` reads of it; here the acts are done. Before each act, its
-record is in the journal; a process that is killed between the two does it at the next look. So:
+:mod:`.stall_watch` remembers the last check, :mod:`.stall_suspects` reads the signs of progress, and
+:mod:`.stall_policy` decides. This module acts. Each action is journaled first; if the process is
+killed in between, the next check does it:
 
 =========  ======================================  =================================================
 act        what is done                            where somebody was killed before it

@@ -1,6 +1,6 @@
-"""Standbys: one for each run that wants it while an attempt runs, and none that nobody needs.
+"""Keep one standby for each run that wants it while an attempt runs, and no other.
 
-What a standby is, and why it may be given up at any moment: :mod:`hpcflow.launch.standby`.
+:mod:`hpcflow.launch.standby` says what a standby is, and why it may be given up at any moment.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One round over all runs: look, decide, act, and put down why.
+"""One round over all runs: observe, decide, act, and journal why.
 
-It may be killed at any moment and run again at once: what was decided is in the journal before
-anything is done, and doing it is exactly once by itself (:mod:`hpcflow.launch.submission`). It
-holds nothing between two rounds.
+It may be killed at any moment and run again at once: a decision is journaled before anything is
+done, and each submission is exactly once (:mod:`hpcflow.launch.submission`). It keeps nothing
+between two rounds.
 """
 
 from __future__ import annotations
