@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A job of hpcflow's that no bill is about; see :class:`hpcflow.costs.unmatched_jobs.Stray`.
+    """A job of hpcflow's that no bill is about; see :class:`hpcflow.costs.unmatched_jobs.UnmatchedJob`.
 
     Attributes:
         cost_usd: by the prices of now; None where there is none.

@@ -1,8 +1,8 @@
 """Check all running attempts for progress, and act on those that have stalled.
 
-:mod:`.stall_watch` remembers the last check, :mod:`.stall_suspects` reads the signs of progress, and
-:mod:`.stall_policy` decides. This module acts. Each action is journaled first; if the process is
-killed in between, the next check does it:
+:mod:`.stall_watch` remembers the last check, :mod:`.stall_suspects` reads the signs of progress,
+and :mod:`.stall_policy` decides. This module acts. Each action is journaled first; if the process
+is killed in between, the next check does it:
 
 =========  ======================================  =================================================
 act        what is done                            where somebody was killed before it
