@@ -1,4 +1,4 @@
-"""Every error that hpcflow raises on purpose, and what each means to a caller.
+"""The exceptions of hpcflow, and what each means to a caller.
 
 ::
 

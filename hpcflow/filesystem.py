@@ -1,4 +1,4 @@
-"""Which kind of file system a path lies on, as the kernel tells it: never by the path's name."""
+"""Look up the file system type of a path as the kernel reports it, never by the path's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run from inside an allocation that somebody asked for by hand.
+"""Start a run inside an allocation that its user submitted by hand.
 
 ``sbatch --nodes=2 sbatch/train.sbatch config.yaml`` calls this in the job: it makes the same run
 directory and journal as ``hpcflow run`` does, with the resources that the allocation has, and

@@ -1,4 +1,4 @@
-"""What hpcflow knows of the person who calls it: their home, their ledger, their usual site.
+"""The settings of the caller: home, ledger, site.
 
 ``HPCFLOW_HOME`` moves everything (default ``~/.hpcflow``). ``config.yaml`` in it may name ``site``
 and ``ledger``; ``HPCFLOW_SITE`` and ``HPCFLOW_LEDGER`` win over it.

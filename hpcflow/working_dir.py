@@ -1,4 +1,4 @@
-"""Nothing is imported from the working directory, nor are settings read: it may be others'."""
+"""Import no module and read no settings from the working directory: it may be another user's."""
 
 from __future__ import annotations
 

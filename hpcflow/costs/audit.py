@@ -1,4 +1,4 @@
-"""Whether the bills are what accounting says, and all that it says: everything recomputed."""
+"""Recompute all bills from accounting, and report what differs or is missing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A job of hpcflow's that no bill is about; see :class:`hpcflow.costs.unmatched_jobs.UnmatchedJob`.
+    """A job without a bill; see :class:`hpcflow.costs.unmatched_jobs.UnmatchedJob`.
 
     Attributes:
         cost_usd: by the prices of now; None where there is none.

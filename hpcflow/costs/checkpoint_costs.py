@@ -1,4 +1,4 @@
-"""What checkpoints cost that were kept and fetched: by the records of runs and their sites."""
+"""Compute the cost of stored and fetched checkpoints, from the records of runs and their sites."""
 
 from __future__ import annotations
 

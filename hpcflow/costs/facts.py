@@ -1,4 +1,4 @@
-"""Which checkpoints were kept where, from when to when, and what was fetched: from the records.
+"""Find out which checkpoints were stored where, from when to when, and what was fetched.
 
 What the records are, and what nobody can know, is told in docs/costs.md.
 """

@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing but a browser: no network, no script."""
+"""Write a cost report as one HTML page that works without network and scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a page of costs, as texts."""
+"""The tables of a cost page, as texts."""
 
 from __future__ import annotations
 

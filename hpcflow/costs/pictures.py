@@ -1,4 +1,4 @@
-"""Which plots a page of costs has: what was spent on what, when, in vain, and what was saved."""
+"""Select the plots of a cost page."""
 
 from __future__ import annotations
 

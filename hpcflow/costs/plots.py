@@ -1,4 +1,4 @@
-"""Bars as SVG that stands inside a page: in the page's own colours and letters, light or dark.
+"""Draw bar charts as inline SVG, in the colours and fonts of the page, light or dark.
 
 Matplotlib draws. What it knows of a page is nothing, so what belongs to a file of its own is taken
 out: the names of its schemas, ids that every picture has, and a colour for texts.

@@ -1,4 +1,4 @@
-"""Sums over bills, by whatever people ask for. Pure."""
+"""Sum bills by the requested keys. Pure."""
 
 from __future__ import annotations
 

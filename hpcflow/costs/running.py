@@ -1,5 +1,4 @@
-"""What attempts took until now that run, or have ended and have no bill yet: an estimate, by their
-time so far, what was asked for and the price of now."""
+"""Estimate the cost of attempts that run or have no bill yet, by their time and today's prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checkpoints a run directory had, from when to when: from its events and its journal."""
+"""Find out which checkpoints a run directory had, from when to when, by its events and journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who in a team used how much of what the team used. Pure."""
+"""Compute how much of a team's use each user had. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeping checkpoints, and fetching them, comes to. Pure, and exact.
+"""Compute the cost of storing and fetching checkpoints. Pure, and exact.
 
 Bytes × microseconds are whole numbers, so whatever a time is cut into adds up to the whole of it.
 A GB is 10⁹ bytes, a month 730 hours: see :mod:`hpcflow.sites.store_price`.

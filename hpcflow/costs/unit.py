@@ -1,4 +1,4 @@
-"""In what lines of a report are compared: money, where there is any, or hours."""
+"""The unit in which lines of a report are compared: money if there is any, else hours."""
 
 from __future__ import annotations
 

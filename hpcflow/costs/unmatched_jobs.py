@@ -1,4 +1,4 @@
-"""Jobs of hpcflow's in accounting that are no attempt of any run: nobody has their bill. Pure."""
+"""Find jobs of hpcflow in accounting that are no attempt of any run, and so have no bill. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs wasted the most, why, and what to do about it. Pure."""
+"""Find the runs that wasted the most, the cause, and what to do about it. Pure."""
 
 from __future__ import annotations
 

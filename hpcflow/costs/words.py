@@ -1,4 +1,4 @@
-"""What is said about a report beside its numbers, on a terminal and on a page."""
+"""The sentences beside the numbers of a report, on a terminal and on a page."""
 
 from __future__ import annotations
 

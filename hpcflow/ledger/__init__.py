@@ -1,4 +1,4 @@
-"""The database: an index over what the files of all runs say. Rebuilt from them at any time.
+"""The database: an index of the files of all runs, which can be rebuilt from them at any time.
 
 ==================  ================================================================================
 ``rows.py``         the rows as plain values: what is folded, written and read

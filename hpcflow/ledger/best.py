@@ -1,4 +1,4 @@
-"""Which checkpoint of a run is the best, by the metric that its config names. Pure."""
+"""Find the best checkpoint of a run, by the metric in its config. Pure."""
 
 from __future__ import annotations
 

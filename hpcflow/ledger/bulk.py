@@ -1,4 +1,4 @@
-"""Many rows into a table at once.
+"""Insert many rows into a table at once.
 
 SQLite takes them one by one. A server takes all of them in one statement, as one JSON text: row by
 row costs it much more, and the sender even more.

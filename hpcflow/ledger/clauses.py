@@ -1,4 +1,4 @@
-"""Parts of SQL that several queries share."""
+"""SQL clauses that several queries share."""
 
 from __future__ import annotations
 

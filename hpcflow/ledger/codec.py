@@ -1,4 +1,4 @@
-"""Rows <-> what a database stores, by the kinds that ``rows.py`` gives its fields.
+"""Convert rows to and from database values, by the kinds of the fields in ``rows.py``.
 
 A time is written as RFC 3339 text with ``Z``: SQLite keeps it like that, and so it sorts; Postgres
 makes a ``timestamptz`` of it. JSON is text, money is decimal text.

@@ -1,4 +1,4 @@
-"""SQL over sqlite3 or psycopg: connect, execute, transactions, errors for people.
+"""Connect to SQLite or Postgres: statements, transactions, and errors for people.
 
 The statements are written once, with ``?`` for parameters, in the SQL that both databases share.
 Parameters are text, numbers, booleans and None; ``codec.py`` knows what they mean. Postgres also

@@ -1,4 +1,4 @@
-"""What reports of costs ask the ledger: bills, the jobs that they are of, who keeps checkpoints."""
+"""Queries for cost reports: bills, their jobs, and checkpoints. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a run -> its rows. Pure; the rules of precedence are all here.
+"""Derive the rows of a run from its fold. Pure; all rules of precedence are here.
 
 Where the journal, which has the scheduler's word, and the job's own events both say something, the
 scheduler wins; the events fill in what it has not said, or not said yet. See docs/ledger.md.

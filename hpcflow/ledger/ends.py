@@ -1,4 +1,4 @@
-"""How attempts have ended of late, and where: what speaks for and against nodes. Reads only."""
+"""Query the recent ends of attempts by node: the evidence for and against nodes. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journal records and events -> what is known of a run. Pure: no file, clock or database.
+"""Fold journal records and events into the accumulators of a run. Pure: no file, clock or database.
 
 Each file has an accumulator of its own, and only its own lines, in their order, change it: the
 journal the run's ``journal`` and every attempt's ``journal``; an event file its attempt's

@@ -1,4 +1,4 @@
-"""Python's collection of garbage, paused while rows are read."""
+"""Pause Python's garbage collection while rows are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At most one process acts for a ledger: a lease with an end, and a number that only grows.
+"""At most one process acts for a ledger: a lease that expires, with a number that only grows.
 
 Login nodes behind one name are different hosts, so neither a pid file nor a lock on a file tells
 who is alive; a process that has not renewed the lease in time is taken for dead. One that only

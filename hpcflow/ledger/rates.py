@@ -1,4 +1,4 @@
-"""How long attempts run in a partition, and how often they are ended there. Reads only."""
+"""Query how long attempts run in a partition, and how often they end unplanned. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rhythm in which an attempt shows progress: what is kept of the gaps between its events. Pure.
+"""The distribution of the time between an attempt's signs of progress. Pure.
 
 All times here are those of the job's own clock, and only differences between them are used: what
 the login side calls "now" is another machine's. How long a job has been silent is therefore found

@@ -1,4 +1,4 @@
-"""What budgets ask the ledger: what the attempts of a scope, of some runs, or under way, take."""
+"""Queries for budgets: what the attempts of a scope, or of some runs, cost. Reads only."""
 
 from __future__ import annotations
 

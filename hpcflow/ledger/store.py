@@ -1,4 +1,4 @@
-"""The ledger as an object: its only writer, and the door to what it is asked."""
+"""The ledger as an object: its only writer, and its queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The URL of a database: what may stand in it, and how it is shown without its password."""
+"""Parse the URL of a database, and show it without its password."""
 
 from __future__ import annotations
 

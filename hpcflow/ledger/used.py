@@ -1,4 +1,4 @@
-"""What attempts had and used, for right-sizing. Reads only."""
+"""Query what attempts requested and used, for rightsizing. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of what an attempt is charged for brought nothing, and why. Pure."""
+"""Compute how much of an attempt's charge was wasted, and why. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in an object store: completed checkpoints, and the small files that tell what a run was.
+"""Mirror runs to an object store: completed checkpoints and the small files.
 
 :mod:`hpcflow.mirror.layout` says where things lie there, :mod:`hpcflow.mirror.remote` how they are
 reached. Nothing here opens the ledger: it works on run directories alone, also on a compute node.

@@ -1,4 +1,4 @@
-"""One complete checkpoint -> the store: its files first, compared as they go, its manifest last."""
+"""Upload one complete checkpoint: its files first, verified on the way, its manifest last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects -> files: many at once, large ones in spans, checksums while they arrive.
+"""Download objects to files: in parallel, large ones in ranges, checksums computed on arrival.
 
 What arrives is hashed and written where it belongs while the processor's cache still has it, so
 that nothing is read twice, and hardly anything is in memory, whatever the sizes of the objects.

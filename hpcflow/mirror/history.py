@@ -1,4 +1,4 @@
-"""``mirror.jsonl`` -> which checkpoints a store had, from when to when, and what was read of it.
+"""Read ``mirror.jsonl``: which checkpoints a store had, from when to when, and what was fetched.
 
 Pure. What the lines are is told in :mod:`hpcflow.mirror.records`.
 """

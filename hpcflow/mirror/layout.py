@@ -1,4 +1,4 @@
-"""Where everything of a run lies in the object store: as in its run directory.
+"""The names of a run's objects in the store: as in its run directory.
 
 ::
 

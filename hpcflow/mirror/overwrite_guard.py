@@ -1,4 +1,4 @@
-"""Whether the small files of a run may take the place of those that the store has.
+"""Check whether the small files of a run may replace those in the store.
 
 A purge can take the journal, and a new one is short; and a run can have gone to
 another cluster, which mirrors it to the same folder. In both cases the store knows more.

@@ -1,4 +1,4 @@
-"""Waiting for a store that does not answer right now."""
+"""Wait for a store that does not answer right now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the upload of a checkpoint is: a small file for commands that look meanwhile."""
+"""Record the progress of an upload in a small file, for other commands."""
 
 from __future__ import annotations
 

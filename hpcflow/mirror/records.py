@@ -1,4 +1,4 @@
-"""``mirror.jsonl`` in a run directory: what became of each checkpoint in the store.
+"""Read and write ``mirror.jsonl`` in a run directory: what became of each checkpoint in the store.
 
 One JSON object on a line, appended and synced before anything is done that relies on it::
 

@@ -1,4 +1,4 @@
-"""One folder of an object store, as the mirror and restoring use it.
+"""The interface of one folder in an object store, for mirroring and restoring.
 
 All that differs between stores is behind :class:`Remote`: S3 in
 :mod:`hpcflow.mirror.s3_remote`, plain folders in :mod:`hpcflow.mirror.folder_remote`, other clouds

@@ -1,4 +1,4 @@
-"""Which checkpoints leave the store, and how: manifest first, so that none is ever half there."""
+"""Remove checkpoints from the store by its retention: manifest first, so none is incomplete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What botocore raises -> our errors: what is wrong, and what to do next."""
+"""Convert errors of botocore: what is wrong, and what to do next."""
 
 from __future__ import annotations
 

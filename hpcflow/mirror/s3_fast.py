@@ -1,4 +1,4 @@
-"""Whole objects through obstore, which needs a tenth of botocore's time for each.
+"""Send whole objects with obstore, which needs a tenth of botocore's time for each.
 
 Only its synchronous functions are used, from threads of our own. Its asynchronous ones end a
 process with SIGABRT now and then, after all went well: a thread of their runtime asks for the

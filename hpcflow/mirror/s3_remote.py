@@ -1,4 +1,4 @@
-"""A folder of a bucket.
+"""A folder of an S3 bucket.
 
 botocore, which s3fs stands on, knows every way to credentials (variables, profile, SSO, role), says
 what went wrong, and lets the parts of an object be listed, so that an upload can be gone on with;

@@ -1,4 +1,4 @@
-"""A part's SHA-256, which is known already, instead of botocore's computing it once more.
+"""Sign a part with its known SHA-256, so that botocore does not compute it again.
 
 S3's signature covers the SHA-256 of what is sent (Signature Version 4, ``x-amz-content-sha256``).
 botocore hashes the body for it, and has no argument to be told; but it lets us choose who signs.

@@ -1,4 +1,4 @@
-"""The small files of a run -> the store: what it was, did and said. They grow, and are sent again.
+"""Upload the small files of a run, and again when they have grown.
 
 All that lies in the run directory but checkpoints, the copy of the runtime, locks and what is
 hidden. Which were sent, and how they were then, is remembered in ``.mirror-sent.json``; a process

@@ -1,4 +1,4 @@
-"""How far the mirror of each run is behind: from its files, without asking the store."""
+"""Compute how far the mirror of each run lags, from its files, without asking the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stores of one pass: each is opened once, and one that refuses is left alone for the rest."""
+"""The stores of one pass: each is opened once, and skipped after it has refused."""
 
 from __future__ import annotations
 

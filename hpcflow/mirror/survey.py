@@ -1,4 +1,4 @@
-"""What of a run is in the store, and what is still to be sent: by its files, not by the store."""
+"""Find out what of a run is still to be uploaded, by its files, without asking the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files -> objects: many at once, large ones in parts, checksums while they are read.
+"""Upload files: in parallel, large ones in parts, checksums computed while they are read.
 
 Every byte is read once, and hashed before the object that it belongs to appears: a file that is not
 what its manifest says never becomes an object. What is in memory is bounded, whatever the sizes.

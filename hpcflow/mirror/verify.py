@@ -1,4 +1,4 @@
-"""Whether the store still has what was sent."""
+"""Verify that the store still has what was uploaded."""
 
 from __future__ import annotations
 

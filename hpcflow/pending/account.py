@@ -1,4 +1,4 @@
-"""The accounts of a user, by what their fair share adds to the priority of a job. Pure."""
+"""Rank the accounts of a user by the priority that their fair share gives a job. Pure."""
 
 from __future__ import annotations
 

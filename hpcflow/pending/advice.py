@@ -1,4 +1,4 @@
-"""What to try so that a waiting job starts earlier, or at all. Pure.
+"""Suggest what to change so that a pending job starts earlier, or at all. Pure.
 
 What is said in general of a reason is in :mod:`hpcflow.schedulers.slurm.reasons`; here is what can
 be said of this very job. What it could ask for instead is tried before it is said, in

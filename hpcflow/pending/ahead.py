@@ -1,4 +1,4 @@
-"""Reservations that a job would run into: on its partition's nodes, before it would end. Pure."""
+"""Find reservations on a partition's nodes that a job would run into. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which limits bind a job: of its association, of its QOS, and of its partition. Pure."""
+"""Find the limits that bind a job: of its association, its QOS and its partition. Pure."""
 
 from __future__ import annotations
 

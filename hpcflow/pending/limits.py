@@ -1,4 +1,4 @@
-"""What a user may have of a cluster, line by line, as `hpcflow limits` shows it. Pure."""
+"""List what a user may use of a cluster, as `hpcflow limits` shows it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fair share means for an account, in words. Pure."""
+"""Describe the fair share of an account. Pure."""
 
 from __future__ import annotations
 

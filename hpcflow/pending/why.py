@@ -1,4 +1,4 @@
-"""Why a job waits: all that is known of it put together, and what to try next. Pure."""
+"""Explain why a job is pending, and what to try next. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the mirror back to scratch: runs, their history and their checkpoints.
+"""Restore runs from the mirror to scratch: their history and their checkpoints.
 
 A run directory is made in a hidden folder and appears all at once; where parts of one are
 left, what is missing is put there, and nothing that is newer is touched. :mod:`.objects` says what

@@ -1,4 +1,4 @@
-"""What the journal of a restored run has to say. Pure.
+"""Merge the journals of a restored run. Pure.
 
 There may be three who know of a run: what is left on scratch, the mirror, which is some minutes
 behind, and the ledger, which has read what the mirror may lack. A journal is never shortened, and

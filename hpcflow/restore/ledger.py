@@ -1,4 +1,4 @@
-"""The ledger from a store, where scratch is gone: what the small files of all runs say.
+"""Rebuild the ledger from a store, if scratch is gone: from the small files of all runs.
 
 They are read as those on scratch are, from a private folder that they are fetched into; so the rows
 are the same. No checkpoint is fetched.

@@ -1,4 +1,4 @@
-"""What is left of a run on scratch: a purge takes old files and leaves folders."""
+"""Find out what is left of a run on scratch: a purge deletes old files, and leaves directories."""
 
 from __future__ import annotations
 

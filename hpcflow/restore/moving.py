@@ -1,4 +1,4 @@
-"""Where a run goes that is restored, and what has to change about it to run there."""
+"""Decide where a restored run goes, and what has to change so that it runs there."""
 
 from __future__ import annotations
 

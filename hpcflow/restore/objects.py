@@ -1,4 +1,4 @@
-"""What of the objects of a run becomes files here, and which never does. Pure.
+"""Select the objects of a run that are fetched as files. Pure.
 
 Names in a store are anybody's to write. Only what a run directory has is taken, and of that
 nothing which could lead out of it, or which no file can be called.

@@ -1,4 +1,4 @@
-"""``hpcflow restore`` as a process beside the one that starts it."""
+"""Run ``hpcflow restore`` as a process beside the one that starts it."""
 
 from __future__ import annotations
 

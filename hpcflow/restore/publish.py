@@ -1,4 +1,4 @@
-"""From the hidden folder to the run directory: one rename where there was none, else part by part.
+"""Move what was fetched into the run directory: with one rename if it is new, else file by file.
 
 Parts are renamed into place, and only where nothing is, or what is there is known to be less.
 Killed in between, it leaves a run directory that lacks a little less than before.

@@ -1,4 +1,4 @@
-"""One run in a store: what it was, what happened to it, and which checkpoints are there.
+"""One run in a store: its frozen spec, its history and its checkpoints.
 
 Everything is data from outside: sizes are looked at before anything is read, and only JSON is.
 """

@@ -1,4 +1,4 @@
-"""From what a person types, or the daemon finds, to a run in a store and its place here."""
+"""Find the run in a store, and its place here, for a user's request or the daemon's."""
 
 from __future__ import annotations
 

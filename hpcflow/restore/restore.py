@@ -1,4 +1,4 @@
-"""Restoring one run: what is fetched, in which order, and what its journal says of it.
+"""Restore one run: fetch its files, and append to its journal.
 
 It may be killed at any moment. Until the one rename nobody sees anything; where a run directory is
 half there, each part appears by itself, and doing it again does the rest.

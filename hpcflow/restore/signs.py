@@ -1,4 +1,4 @@
-"""Whether a run in a store seems to go on somewhere else at this moment.
+"""Check whether a run in a store seems to be active elsewhere at this moment.
 
 What is known is what was mirrored, some minutes late, so this is a warning system and no lock: a
 job that waits in a queue for days, or a cluster that is cut off from the store, gives no sign.

@@ -1,4 +1,4 @@
-"""Where what is fetched waits until it is whole: a hidden folder beside the run directory.
+"""A hidden directory beside the run directory, for files until all are fetched.
 
 ::
 

@@ -1,1 +1,1 @@
-"""Run directories and what lies in them: create, append, read. No decisions, no database."""
+"""Run directories and their files: create, append, read. No decisions, no database."""

@@ -1,4 +1,4 @@
-"""Which checkpoints lie in a run directory. Writing and verifying them is the runtime's."""
+"""List the checkpoints in a run directory. The runtime writes and verifies them."""
 
 from __future__ import annotations
 

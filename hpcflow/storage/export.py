@@ -1,4 +1,4 @@
-"""A checkpoint, copied to a folder of its own and compared with its manifest on the way.
+"""Copy a checkpoint to a directory of its own, and compare it with its manifest on the way.
 
 Where it comes from is a :class:`Source`: a folder here, or whatever else can name files and read
 them. The copy is a whole checkpoint: it has the manifest, and ``verify`` takes it.

@@ -1,4 +1,4 @@
-"""Writing, appending and reading so that a crash at any line leaves nothing half done.
+"""Write, append and read files so that a crash at any line leaves nothing half done.
 
 What is written here is either wholly there, under its name, on the disk, or not at all. What the
 files mean is known elsewhere.

@@ -1,4 +1,4 @@
-"""Where everything of a run lies: the only place that knows the names of files and folders.
+"""The paths of all files of a run: the only module that knows their names.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Bytes of a growing file -> its whole lines. Pure; who reads and remembers is elsewhere.
+"""Split the bytes of a growing file into its complete lines. Pure.
 
 A line may be written while it is read, be torn by a crash, or never end. Which lines come out, and
 how many were skipped, depends only on the bytes, not on the portions in which they arrive.

@@ -1,4 +1,4 @@
-"""What Lustre alone can do: stripes for the files of a folder, and quotas. Elsewhere: nothing.
+"""What only Lustre has: stripes for the files of a directory, and quotas.
 
 Lustre is known by what the kernel says of the file system, never by a path. All of it is advice:
 where ``lfs`` is missing, old, or does not answer, nothing is set and nothing is known.

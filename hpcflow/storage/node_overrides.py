@@ -1,4 +1,4 @@
-"""Nodes that a person has spoken for: ``HPCFLOW_HOME/forgiven.jsonl``, one line each time.
+"""Nodes whose failures a user has forgiven: ``HPCFLOW_HOME/forgiven.jsonl``, one line each time.
 
 It is the truth, as journals are: the ledger knows nothing of it, and a rebuild changes nothing.
 """

@@ -1,4 +1,4 @@
-"""The lines of one rank in a log to which all ranks write.
+"""Find the lines of one rank in a log to which all ranks write.
 
 If a run has several ranks, :mod:`hpcflow.runtime.rank_process` labels each line with its rank.
 """

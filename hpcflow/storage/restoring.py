@@ -1,4 +1,4 @@
-"""``HPCFLOW_HOME/restoring/<run_id>``: who restores a run at this moment, and how it last ended.
+"""``HPCFLOW_HOME/restoring/<run_id>``: who restores a run now, and how the last restore ended.
 
 The restoring process locks the file for as long; the daemon starts nobody beside them. What it
 says is about a failure, so that the daemon waits before it tries again. It is no fact about the

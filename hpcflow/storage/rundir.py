@@ -1,4 +1,4 @@
-"""Run directories: make one, read what it froze, throw one away. Finding them: ``runs.py``."""
+"""Create, read and discard run directories. ``runs.py`` finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding runs: the symbolic links in ``HPCFLOW_HOME/runs``. Nothing here opens a run directory.
+"""Find runs by the symbolic links in ``HPCFLOW_HOME/runs``, without opening a run directory.
 
 A link is followed only if its target can be a run directory: an absolute path that ends in its
 run id, below the folders of all projects and of one project. Any other link is skipped. So is a run

@@ -1,4 +1,4 @@
-"""The copy of ``hpcflow.runtime`` in a run directory: what a job imports where hpcflow is missing.
+"""The copy of ``hpcflow.runtime`` in a run directory, for jobs without an installed hpcflow.
 
 Every run directory holds its own name for every file, but all of one version share the bytes: they
 are hard links to one read-only copy in ``<scratch>/hpcflow/.runtime/<digest>/``. A run stays whole

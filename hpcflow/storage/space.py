@@ -1,4 +1,4 @@
-"""How much can still be written somewhere: what is free, and what quotas leave."""
+"""Find out how much can still be written to a path: free space, and quotas."""
 
 from __future__ import annotations
 

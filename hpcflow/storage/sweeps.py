@@ -1,4 +1,4 @@
-"""The directories of sweeps: ``$HPCFLOW_HOME/sweeps/<sweep_id>/``. Made, found, read, appended to.
+"""The directories of sweeps: ``$HPCFLOW_HOME/sweeps/<sweep_id>/``. Create, find, read, append.
 
 ::
 

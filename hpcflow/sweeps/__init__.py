@@ -1,4 +1,4 @@
-"""Sweeps: many runs of one program with different parameters, driven from outside.
+"""Sweeps: many runs of one program with different parameters.
 
 No process lives between two rounds. A round (``tick.py``) collects what the trials have reported,
 tells the study, ends what is not worth its end, asks for as many new trials as there is room for,

@@ -1,4 +1,4 @@
-"""The best trial of a sweep as a config, and as a run of its own."""
+"""Export the best trial of a sweep as a config, and run it as a run of its own."""
 
 from __future__ import annotations
 

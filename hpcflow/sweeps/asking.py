@@ -1,4 +1,4 @@
-"""As many new trials as there is room for."""
+"""Ask the sampler for new trials, as many as there is room for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a sweep may begin another trial. Pure.
+"""Whether the budget of a sweep allows another trial. Pure.
 
 What is under way is counted with what it may come to: the longest that any trial has taken so far,
 or is taking; and at least all of its time limit, until three have come to their end. So a budget of

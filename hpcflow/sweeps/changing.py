@@ -1,4 +1,4 @@
-"""Letting a sweep go on that was stopped, halted, or had used its budget up."""
+"""Continue a sweep that was stopped or halted, or whose budget was spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending what counts already, what it took, and whether all of it fails."""
+"""Close trials whose jobs have ended: what they used, and whether all trials fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs of the trials have come to: read, put down, told."""
+"""Collect the results of trials: read them, journal them, tell the study."""
 
 from __future__ import annotations
 

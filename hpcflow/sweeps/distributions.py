@@ -1,4 +1,4 @@
-"""The space of the parameters in Optuna's words."""
+"""Convert the parameter space to Optuna's distributions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line in a crontab that makes a round of the sweeps, again and again, until none is left.
+"""The crontab entry that runs the rounds of sweeps until none is active.
 
 How such lines are written and found again is in :mod:`hpcflow.requeue.install`; what a round does,
 in ``rounds.py``.

@@ -1,4 +1,4 @@
-"""Which of the trials that run are not worth their end."""
+"""Decide which running trials to prune."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Population based training: who gives up, whose checkpoint is gone on with, and with what values.
+"""Population based training: which trial is replaced, by whose checkpoint, with which values.
 
 A population of trainings goes on side by side. Whenever one has come another `interval` further,
 it is held against the others at that point: one of the worst gives up, and a new trial goes on from

@@ -1,4 +1,4 @@
-"""The pruner that a sweep's file names."""
+"""Create the pruner that a sweep's file names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the events of a trial's runs say of its objective. Reads files; decides nothing.
+"""Read the objective of a trial from the events of its runs.
 
 Trials are compared at points: so many percent, epochs or train steps of their training. The value
 at a point is the newest one that was known when the training reached it. A program that reports

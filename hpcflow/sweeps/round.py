@@ -1,4 +1,4 @@
-"""What one round of a sweep works with, and how it puts down what was found and decided."""
+"""The context of one round of a sweep: what it reads, and how it journals."""
 
 from __future__ import annotations
 

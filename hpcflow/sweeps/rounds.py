@@ -1,4 +1,4 @@
-"""One round of every sweep of this home that is under way."""
+"""Run one round of every active sweep of this home."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampler that a sweep's file names.
+"""Create the sampler that a sweep's file names.
 
 It is created for each trial that is asked for, with a seed that follows from the sweep's and the
 number of the trial: so the same sweep asks the same, even if killed between two trials.

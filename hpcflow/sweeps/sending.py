@@ -1,4 +1,4 @@
-"""Sending what was asked for: one by one, or as arrays."""
+"""Submit new trials: one by one, or as arrays."""
 
 from __future__ import annotations
 

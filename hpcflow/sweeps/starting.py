@@ -1,4 +1,4 @@
-"""A new sweep: checked completely, then frozen. Nothing of it is sent yet."""
+"""Start a sweep: check it completely, then freeze it. Nothing is submitted yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journal of a sweep says: its trials, and where they stand. Pure; no I/O, no Optuna."""
+"""Fold the journal of a sweep into its trials and their states. Pure; no Optuna."""
 
 from __future__ import annotations
 

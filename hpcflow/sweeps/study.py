@@ -1,4 +1,4 @@
-"""The trials of a sweep as an Optuna study in memory: asks for the next, judges the running.
+"""The trials of a sweep as an Optuna study in memory: ask for the next, judge the running.
 
 The study is rebuilt in each round, from the journal; what sampler and pruner leave in it for
 later (``system_attrs``) goes into the journal's records. So a round may be killed anywhere, and a

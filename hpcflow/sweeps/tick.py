@@ -1,4 +1,4 @@
-"""One round of a sweep: collect, tell, prune, ask, send.
+"""One round of a sweep: collect, tell, prune, ask, submit.
 
 It may be killed at any moment and made again at once. What is decided stands in the sweep's journal
 before anything is done about it, and doing it is exactly once by itself: a trial's run ids are

@@ -1,4 +1,4 @@
-"""The runs of a trial: planned, made and sent exactly once, ended."""
+"""The runs of a trial: plan, create and submit exactly once, end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep as people look at it: counts, the best, what it took and saved, when it may be over."""
+"""A sweep as it is shown: counts, the best trial, what it used and saved, when it may end."""
 
 from __future__ import annotations
 
