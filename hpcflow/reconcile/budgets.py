@@ -23,7 +23,7 @@ from typing import Final
 from hpcflow.budgets.amounts import NOTHING, Amounts, billed
 from hpcflow.budgets.folder import MOST_MEMORY, BudgetFolder, budgets_of
 from hpcflow.budgets.records import entry_line
-from hpcflow.budgets.scope import Scope, scopes_of
+from hpcflow.budgets.scope import KINDS, Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, shell_word, words_for
@@ -128,14 +128,18 @@ class _Look:
         """
         try:
             yield
-        except LedgerError:
-            raise
-        except HpcflowError as error:
-            self._problems.append(f"budgets: {error.message}")
         except Exception as error:  # what others have written must not end a look
-            where = self._folder.path if scope is None else self._folder.file(scope)
-            _log.debug("budgets in %s", where, exc_info=True)
-            self._problems.append(f"budgets in {where}: {words_for(error)}")
+            self._note(scope, error)
+
+    def _note(self, scope: Scope | None, error: Exception) -> None:
+        if isinstance(error, LedgerError):
+            raise error
+        if isinstance(error, HpcflowError):
+            self._problems.append(f"budgets: {error.message}")
+            return
+        where = self._folder.path if scope is None else self._folder.file(scope)
+        _log.debug("budgets in %s", where, exc_info=error)
+        self._problems.append(f"budgets in {where}: {words_for(error)}")
 
     def _go(self, scope: Scope | None) -> None:
         there = self._folder.scopes()
@@ -143,7 +147,9 @@ class _Look:
             return
         found = self._ledger.spending_unsettled(user=self._user)
         rows = [row for row in found if self._is_here(row)]
-        own = self._own_scopes(rows).union([scope] if scope is not None else []) & set(there)
+        own = self._own_scopes(rows, there)
+        if scope is not None and scope in there:
+            own.add(scope)
         sizes: dict[Scope, int] = {}
         budgets: list[Budget] = []
         memory = 0
@@ -161,25 +167,34 @@ class _Look:
                     raise self._too_large(each)
                 memory += budget.memory
                 budgets.append(budget)
-        by_scope = {budget.scope: budget for budget in budgets}
         by_key = {(row.run_id, row.attempt): row for row in rows}
         for budget in budgets:
             entries = [each for each in budget.entries.values() if self._is_open(each)]
             unknown = {each.run_id for each in entries if (each.run_id, each.attempt) not in by_key}
             for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
                 by_key[row.run_id, row.attempt] = row
-            # Attempts that the ledger has come first: lines of a teammate do not delay them.
-            for entry in sorted(
-                entries, key=lambda each: (each.run_id, each.attempt) not in by_key
-            ):
+            if unknown:  # a teammate's lines do not delay attempts that the ledger has
+                entries.sort(key=lambda each: (each.run_id, each.attempt) not in by_key)
+            for entry in entries:
                 if len(self._lines.get(budget.scope, ())) >= _MOST_LINES:
                     break  # the next look continues
-                with self._guarded(budget.scope):
+                try:
                     self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
+                except Exception as error:
+                    self._note(budget.scope, error)
+        projects, users, sweeps, runs = (
+            {each.scope.name: each for each in budgets if each.scope.kind == kind} for kind in KINDS
+        )
         for row in rows:
-            if row.is_over:
+            of_row = (
+                projects.get(row.project),
+                users.get(row.user),
+                sweeps.get(row.sweep or ""),
+                runs.get(row.run_id),
+            )
+            concerned = [budget for budget in of_row if budget is not None]
+            if row.is_over or not concerned:
                 continue
-            concerned = [by_scope[each] for each in _scopes(row) if each in by_scope]
             self._adopt(row, row.attempt, concerned)
             # As a rule the standby has the next number, and no journal is read.
             is_known = all(each.is_committed_to(row.run_id, row.attempt + 1) for each in concerned)
@@ -194,12 +209,17 @@ class _Look:
                     if self._folder.size(where) == sizes[where]:
                         self._folder.append(where, lines)
 
-    def _own_scopes(self, rows: Sequence[SpendingRow]) -> set[Scope]:
-        """What is looked at in any case. Of sweeps and runs there may be one for each that ever
-        was."""
+    def _own_scopes(self, rows: Sequence[SpendingRow], there: Sequence[Scope]) -> set[Scope]:
+        """Return the scopes that are looked at in any case, of those that are ``there``. Of sweeps
+        and runs there may be one for each that ever was."""
         moving = [row for row in rows if not row.is_billed_for_good]
-        projects = {Scope("project", row.project) for row in rows}
-        return projects.union([Scope("user", self._user)], *map(_scopes, moving))
+        names = {
+            "project": {row.project for row in rows},
+            "user": {self._user, *(row.user for row in moving)},
+            "sweep": {row.sweep for row in moving},
+            "run": {row.run_id for row in moving},
+        }
+        return {each for each in there if each.name in names[each.kind]}
 
     def _others(self, there: Sequence[Scope], own: Collection[Scope]) -> list[Scope]:
         """The other projects, in which an attempt that is over may be committed to. Nothing of the
@@ -377,7 +397,3 @@ def _by_times(entry: Entry, row: SpendingRow) -> Amounts:
 def billed_amounts(row: SpendingRow) -> Amounts:
     """What the bill of an attempt says."""
     return billed(row.cost_usd, row.cost_su, row.gpu_hours, row.elapsed_s)
-
-
-def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
-    return scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
