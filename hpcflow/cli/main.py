@@ -70,6 +70,19 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "completion": ("hpcflow.cli.completion", "Print the shell's completion script."),
 }
 
+#: Title of a section of ``hpcflow --help`` -> its commands.
+_SECTIONS: Final = {
+    "Submit runs": ("run", "render", "plan", "estimate"),
+    "Look at runs": ("ls", "show", "why", "logs", "history", "wait", "ssh", "tensorboard"),
+    "Stop and continue runs": ("cancel", "resume", "hold", "release", "daemon", "nodes"),
+    "Keep and recover checkpoints": ("checkpoint", "mirror", "restore", "scratch"),
+    "Search hyperparameters": ("sweep",),
+    "Costs, limits and efficiency": ("cost", "budget", "limits", "efficiency"),
+    "Clusters and this installation": (
+        *("setup", "doctor", "site", "ledger", "version", "completion"),
+    ),
+}
+
 #: What other tools call a command. By its letters alone, `delete` would be near `release`.
 _ELSEWHERE: Final = {
     **dict.fromkeys(("delete", "rm", "kill", "stop", "scancel"), "cancel"),
@@ -114,8 +127,11 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        widest = max(map(len, COMMANDS))
+        for title, names in _SECTIONS.items():
+            with formatter.section(title):
+                # The names have the same width in all sections.
+                formatter.write_dl([(name.ljust(widest), COMMANDS[name][1]) for name in names])
 
 
 @click.group(

@@ -22,6 +22,21 @@ def test_a_command_is_what_the_list_says(name: str) -> None:
     assert command.get_short_help_str(limit=200) == text
 
 
+def test_help_lists_every_command_once_under_what_people_want_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--help"]) == 0
+    sections: dict[str, list[str]] = {}
+    for line in capsys.readouterr().out.splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            title = line
+        elif line.startswith("  ") and line[2] != " " and line.split()[0] in COMMANDS:
+            sections.setdefault(title, []).append(line.split()[0])
+    assert sorted(name for names in sections.values() for name in names) == sorted(COMMANDS)
+    assert sections["Submit runs:"][0] == "run"
+    assert len(sections) > 4
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_and_speaks_json(
     name: str, capsys: pytest.CaptureFixture[str]
