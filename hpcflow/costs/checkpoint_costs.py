@@ -18,7 +18,7 @@ from hpcflow.storage.runs import is_linked
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CheckpointCosts:
     """What came of it.
 
     Attributes:
@@ -31,7 +31,7 @@ class Keeping:
     problems: dict[str, str] = field(default_factory=dict)
 
 
-def keeping(
+def checkpoint_costs(
     ledger: Ledger,
     keys: Sequence[str],
     *,
@@ -41,7 +41,7 @@ def keeping(
     everyone: bool,
     find_site: Callable[[str], Site],
     home: Home,
-) -> Keeping:
+) -> CheckpointCosts:
     """What checkpoints cost between two times; nothing where no site prices them.
 
     Args:
@@ -92,7 +92,7 @@ def keeping(
         until=until,
         price_of=lambda run, place: _price(sites, run, place),
     )
-    return Keeping(found, facts, problems)
+    return CheckpointCosts(found, facts, problems)
 
 
 def _price(

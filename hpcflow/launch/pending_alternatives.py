@@ -29,7 +29,9 @@ _BY_REQUEST: Final = (
 _OF_THE_QUEUE: Final = (Kind.TURN, Kind.ROOM)
 
 
-def instead(run: Run, wait: Wait, site: Site, chooser: Chooser, now: datetime) -> list[Alternative]:
+def pending_alternatives(
+    run: Run, wait: Wait, site: Site, chooser: Chooser, now: datetime
+) -> list[Alternative]:
     """Return the changes with which a pending run would start minutes sooner, or at all; soonest
     first.
 

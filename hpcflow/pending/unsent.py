@@ -118,8 +118,8 @@ def _waits(
         advice = _CRASHED if rule == _SAME_CRASH else _FIND_CAUSE
         return f"it was stopped ({rule}): {why}", None, advice
     if rule == "delayed":
-        refusal = history.refused.reason if history.refused is not None else why
-        return f"Slurm did not accept it: {refusal}", run.next_at, _RESUME
+        why = history.refused.reason if history.refused is not None else why
+        return f"Slurm did not accept it: {why}", run.next_at, _RESUME
     if rule == "trial":
         return f"its sweep submits it ({rule}): {why}", None, _sweep(run)
     if action == WAIT:

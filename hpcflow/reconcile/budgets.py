@@ -213,10 +213,10 @@ class _Look:
         """Return the scopes that are looked at in any case, of those that are ``there``. Of sweeps
         and runs there may be one for each that ever was."""
         moving = [row for row in rows if not row.is_billed_for_good]
-        names = {
+        names: dict[str, set[str]] = {
             "project": {row.project for row in rows},
             "user": {self._user, *(row.user for row in moving)},
-            "sweep": {row.sweep for row in moving},
+            "sweep": {row.sweep for row in moving if row.sweep is not None},
             "run": {row.run_id for row in moving},
         }
         return {each for each in there if each.name in names[each.kind]}

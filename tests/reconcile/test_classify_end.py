@@ -11,6 +11,7 @@ import pytest
 
 from hpcflow.model.journal import Ended, Observed, Stall
 from hpcflow.model.state import (
+    MISSING,
     SLURM_STATES,
     AttemptState,
     Cause,
@@ -18,7 +19,7 @@ from hpcflow.model.state import (
     normalize_raw_state,
 )
 from hpcflow.model.views import AttemptView
-from hpcflow.reconcile.classify_end import LOOK_COUNTS_S, MISSING, VANISHED_AFTER_S, classify
+from hpcflow.reconcile.classify_end import LOOK_COUNTS_S, VANISHED_AFTER_S, classify
 from hpcflow.reconcile.table import ENDS, End
 from hpcflow.schedulers.base import JobInfo
 

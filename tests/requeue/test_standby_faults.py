@@ -13,7 +13,7 @@ from hpcflow.launch.run import Launched
 from hpcflow.launch.submission import seal
 from hpcflow.model.journal import Submitted
 from hpcflow.model.state import Cause, RunState
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.journal import Journal
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killed
 from tests.requeue.standbys import (
@@ -283,10 +283,10 @@ def test_whose_daemon_was_killed_before_it_knew_the_job_has_none_left_behind(
     begins(desk, launched, 1, launched.job_id)
     put_down = submission._put_down
 
-    def killed(run_dir: RunDir, intent: Any, record: Any) -> None:
+    def killed(opened: Journal, intent: Any, record: Any) -> None:
         if isinstance(record, Submitted):
             raise Killed
-        put_down(run_dir, intent, record)
+        put_down(opened, intent, record)
 
     with monkeypatch.context() as patch:
         patch.setattr(submission, "_put_down", killed)
