@@ -46,7 +46,8 @@ _log = logging.getLogger(__name__)
 _MAKING_TAKES: Final = timedelta(hours=1)
 #: Problems that are named of one folder: others can make any number of files in it.
 _MOST_NAMED: Final = 10
-#: Lines that one look adds to one budget: a teammate can commit to any number of attempts.
+#: Lines that one look adds to one budget for attempts that the ledger lacks: a teammate can commit
+#: to any number of attempts.
 _MOST_LINES: Final = 1_000
 #: Projects without runs of the caller that one look reads: a teammate can make any number of files.
 _MOST_OTHERS: Final = 1_000
@@ -175,11 +176,16 @@ class _Look:
                 by_key[row.run_id, row.attempt] = row
             if unknown:  # a teammate's lines do not delay attempts that the ledger has
                 entries.sort(key=lambda each: (each.run_id, each.attempt) not in by_key)
+            of_known = 0
             for entry in entries:
-                if len(self._lines.get(budget.scope, ())) >= _MOST_LINES:
+                row = by_key.get((entry.run_id, entry.attempt))
+                lines = len(self._lines.get(budget.scope, ()))
+                if row is not None:
+                    of_known = lines
+                elif lines - of_known > _MOST_LINES:
                     break  # the next look continues
                 try:
-                    self._follow(budget, entry, by_key.get((entry.run_id, entry.attempt)))
+                    self._follow(budget, entry, row)
                 except Exception as error:
                     self._note(budget.scope, error)
         projects, users, sweeps, runs = (

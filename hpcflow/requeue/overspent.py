@@ -12,7 +12,7 @@ A program that does not check for a notice runs until its time limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,13 +74,7 @@ class _Round:
         told: dict[str, str] = {}
         changed: list[RunDir] = []
         folders = self._folders()
-        running = self._running() if folders else []
-        folders = {
-            site: folder
-            for site, folder in folders.items()
-            if _may_want_notice(folder, [row for row in running if row.site == site])
-        }
-        for row in running:
+        for row in self._running() if folders else ():
             folder = folders.get(row.site)
             if folder is None:
                 continue
@@ -94,13 +88,18 @@ class _Round:
         return told
 
     def _folders(self) -> dict[str, BudgetFolder]:
-        """Site -> where its budgets are, where there are any."""
+        """Site -> where its budgets are, where any may ask for that."""
         around = self._around
         found = {}
-        for name in around.ledger.sites_unsettled(user=around.settings.user):
+        user = around.settings.user
+        own = {
+            Scope("user", user),
+            *(Scope("project", each) for each in around.ledger.projects(user=user)),
+        }
+        for name in around.ledger.sites_unsettled(user=user):
             with suppress(HpcflowError):  # its site file is gone, which the round has said
                 folder = budgets_of(around.find_site(name), around.settings.home)
-                if folder.is_there():
+                if folder.is_there() and _may_want_notice(folder, own):
                     found[name] = folder
         return found
 
@@ -172,13 +171,13 @@ def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
     return scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
 
 
-def _may_want_notice(folder: BudgetFolder, running: Sequence[SpendingRow]) -> bool:
-    """Whether any budget of these runs may ask for that. There may be one of each run: those are
-    not opened."""
+def _may_want_notice(folder: BudgetFolder, own: Collection[Scope]) -> bool:
+    """Whether any budget of the user's runs may ask for that. Those of a sweep or a run are not
+    opened: there may be one of each run."""
     try:
         return any(
-            scope.kind in ("sweep", "run") or _wants_notice(folder.look(scope))
-            for scope in set().union(*map(_scopes, running)).intersection(folder.scopes())
+            scope.kind in ("sweep", "run") or (scope in own and _wants_notice(folder.look(scope)))
+            for scope in folder.scopes()
         )
     except StorageError:  # of one that cannot be read; those of each run are read later
         return True
