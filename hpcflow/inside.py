@@ -34,7 +34,7 @@ from hpcflow.sites.defaults import launcher_and_ranks
 from hpcflow.sites.placement import kinds_of_nodes, partition_of_job
 from hpcflow.sites.schema import GpuDialect, Site
 from hpcflow.storage.files import write_durably
-from hpcflow.storage.journal import Journal, append
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.path_check import require_safe_path
 from hpcflow.storage.runs import list_runs
@@ -95,8 +95,8 @@ def prepare(
         host=socket.gethostname(),
         mirror=plan.run.mirror.url if plan.run.mirror is not None else None,
     )
-    append(run_dir, intent)
-    append(run_dir, Submitted(at=clock.now(), attempt=1, job_id=job_id, how="inside"))
+    Journal(run_dir).append(intent)
+    Journal(run_dir).append(Submitted(at=clock.now(), attempt=1, job_id=job_id, how="inside"))
     return attempt.script
 
 

@@ -47,7 +47,7 @@ from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings
 from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_error, write_durably
-from hpcflow.storage.journal import Journal, append
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.path_check import checked_runtime_sums
@@ -174,7 +174,7 @@ def _send(
                 reason=error.message,
                 retryable=error.retryable,
             )
-            append(run_dir, said)
+            Journal(run_dir).append(said)
         raise
     return _submitted(ref.job_id, ref.cluster, plans, run_dirs, clock, how="sbatch")
 
@@ -222,7 +222,7 @@ def _submitted(
     for index, (plan, run_dir) in enumerate(zip(plans, run_dirs, strict=True)):
         task = tasks[plan.run.run_id] = f"{job_id}_{index}"
         said = Submitted(at=clock.now(), attempt=1, job_id=task, cluster=cluster, how=how)
-        append(run_dir, said)
+        Journal(run_dir).append(said)
     return SentArray(job_id, tasks)
 
 

@@ -33,7 +33,7 @@ from hpcflow.settings import Settings
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.frozen import is_frozen_here, matches_frozen, record_frozen
-from hpcflow.storage.journal import Journal, append, is_lost
+from hpcflow.storage.journal import Journal, is_lost
 from hpcflow.storage.journal_copy import forget_copy, path_of, read_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
@@ -102,7 +102,7 @@ def note_nothing_there(run_dir: RunDir, url: str, *, settings: Settings, clock: 
             size_bytes=0,
             site=run.site,
         )
-        append(run_dir, said)
+        Journal(run_dir).append(said)
 
 
 class _Restoring:

@@ -61,7 +61,7 @@ class Journal:
         """
         if not records:
             return
-        written = _append(self.run_dir, records, begins=begins)
+        written = append_all(self.run_dir, records, begins=begins)
         self._history = self._history.plus(*records)
         self._size_bytes += written
 
@@ -86,18 +86,19 @@ def append(run_dir: RunDir, record: JournalRecord, *, begins: bool = False) -> N
     _append(run_dir, [record], begins=begins)
 
 
-def append_all(run_dir: RunDir, records: Sequence[JournalRecord]) -> None:
-    """Add ``records``, which belong together, with one write: a crash leaves the first of them.
+def append_all(run_dir: RunDir, records: Sequence[JournalRecord], *, begins: bool = False) -> int:
+    """Append ``records``, which belong together, with one write: a crash leaves the first of them.
+
+    Returns:
+        The size of their lines, in bytes.
 
     Raises:
         StorageError: they could not be written; or the journal is lost.
     """
-    if records:
-        _append(run_dir, records, begins=False)
+    return _append(run_dir, records, begins=begins) if records else 0
 
 
 def _append(run_dir: RunDir, records: Sequence[JournalRecord], *, begins: bool) -> int:
-    """Append ``records``; return the size of their lines, in bytes."""
     _require_run(run_dir)
     if not begins:
         require(run_dir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -152,15 +153,16 @@ def test_a_standby_whose_job_exists_keeps_its_share_although_that_could_not_be_w
     launched = desk.launch()
     desk.slurm.start(launched.job_id)
     begins(desk, launched, 1, launched.job_id)
-    append = journal.append
+    append_all = journal.append_all
 
-    def full(run_dir: RunDir, record: JournalRecord) -> None:
-        if isinstance(record, Standby) and isinstance(record.says, Submitted):
-            raise StorageError("No space left")
-        append(run_dir, record)
+    def full(run_dir: RunDir, records: Sequence[JournalRecord], *, begins: bool = False) -> int:
+        for record in records:
+            if isinstance(record, Standby) and isinstance(record.says, Submitted):
+                raise StorageError("No space left")
+        return append_all(run_dir, records, begins=begins)
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "append", full)
+        patch.setattr(journal, "append_all", full)
         assert "No space left" in str(desk.tick().problems)
     assert len(desk.alive()) == 2
     assert desk.usd() == ("0.00", "6.00")

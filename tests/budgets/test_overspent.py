@@ -105,7 +105,7 @@ def test_whoever_is_killed_over_a_notice_has_it_given_by_the_next(
     desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killer = Killer(monkeypatch)
-    killer.watch(journal, "append")
+    killer.watch(journal, "append_all")
     killer.watch(overspent, "write_new")
     killer.watch(standby, "discard")
     for moment in count(1):

@@ -270,7 +270,7 @@ _PHASES = (
     ("h", hpcflow.reconcile.refresh, "catch_up_home"),
     ("o", hpcflow.reconcile.attempts, "observe"),
     ("c", hpcflow.requeue.tick, "catch_up"),
-    ("d", journal, "append"),
+    ("d", journal, "append_all"),
     ("s", SlurmCommands, "submit"),
     ("r", hpcflow.requeue.tick, "resubmit"),
 )

@@ -294,7 +294,7 @@ def test_events_that_were_cut_or_lost_end_nothing(desk: Training) -> None:
 def test_what_a_full_scratch_has_swallowed_is_no_silence(
     desk: Training, monkeypatch: pytest.MonkeyPatch, had_notice: bool
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise StorageError("No space left on device")
 
     launched = desk.launch()
@@ -302,7 +302,7 @@ def test_what_a_full_scratch_has_swallowed_is_no_silence(
     if had_notice:
         assert desk.waits(30) == ["notice"]
     with monkeypatch.context() as broken:
-        broken.setattr(journal, "append", full)
+        broken.setattr(journal, "append_all", full)
         assert desk.waits(5 * 60 + 1) == []
     assert desk.waits(20) == [], "it is free again, and the job goes on"
     desk.event(launched, "progress", train_step=21, metrics={})
