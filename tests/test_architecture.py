@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,19 @@ def test_every_part_of_the_package_is_in_the_house() -> None:
     for module in pkgutil.iter_modules(hpcflow.__path__):
         name = f"{module.name}/" if module.ispkg else f"{module.name}.py"
         assert re.search(rf"(?<![\w/]){re.escape(name)}", HOUSE), name
+
+
+def test_the_import_contracts_name_every_part_of_the_package() -> None:
+    parts = {each.name for each in pkgutil.iter_modules([str(PACKAGE)], "hpcflow.")}
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+
+    def named(contract: str, key: str) -> set[str]:
+        return set(config[f"importlinter:contract:{contract}"][key].split())
+
+    assert named("runtime", "forbidden_modules") == parts - {"hpcflow.runtime"}
+    # The reference is generated from the fakes, too.
+    assert named("testing", "source_modules") == parts - {"hpcflow.testing", "hpcflow.reference"}
+    layers = config["importlinter:contract:layers"]["layers"].replace("|", " ").split()
+    apart = {"hpcflow.runtime", "hpcflow.testing", "hpcflow.reference"}
+    assert set(layers) == parts - apart
