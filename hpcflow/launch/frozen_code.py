@@ -266,8 +266,13 @@ def _shell_texts(run: Run, taken: Taken, files: Mapping[str, str]) -> Iterator[s
 
 def _name_of(path: Path, root: Path) -> str | None:
     """Return the name of ``path`` below ``root``; None if it is not there."""
-    full = Path(os.path.realpath(path.parent)) / path.name
-    return full.relative_to(root).as_posix() if full.is_relative_to(root) else None
+    # As texts: it is called several times for each of a thousand trials.
+    folder, top = os.path.realpath(path.parent), str(root)
+    full = os.path.join(folder, path.name) if path.name else folder  # noqa: PTH118
+    if full == top:
+        return "."
+    above = top if top.endswith("/") else f"{top}/"
+    return full.removeprefix(above) if full.startswith(above) else None
 
 
 def _package_roots(names: frozenset[str], folder: str, files: Iterable[str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,12 @@ class CodeSnapshot(BaseModel):
 def short_digest(digest: str) -> str:
     """Return the part of a digest that stands in file names."""
     return digest[:20]
+
+
+@lru_cache(maxsize=16)
+def _code_files(run_dir: str, digest: str) -> str:
+    """Return the folder with the files of a run's snapshot; asked often while a run is rendered."""
+    return str(code_place(Path(run_dir).parents[1], digest) / "files")
 
 
 def code_place(runs: Path, digest: str) -> Path:
@@ -144,8 +151,8 @@ class Run(BaseModel):
     def in_code(self, name: str = ".") -> str:
         """Return the path on scratch of a file or folder of the snapshot; there must be one."""
         assert self.code is not None
-        place = code_place(Path(self.run_dir).parents[1], self.code.digest)
-        return str(place / "files" / name)
+        files = _code_files(self.run_dir, self.code.digest)
+        return files if name == "." else f"{files}/{name}"
 
     @field_validator("spec", mode="before")
     @classmethod

@@ -174,20 +174,19 @@ class _Look:
             unknown = {each.run_id for each in entries if (each.run_id, each.attempt) not in by_key}
             for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
                 by_key[row.run_id, row.attempt] = row
-            if unknown:  # a teammate's lines do not delay attempts that the ledger has
-                entries.sort(key=lambda each: (each.run_id, each.attempt) not in by_key)
-            of_known = 0
+            # A teammate's lines do not delay attempts that the ledger has.
+            others: list[Entry] = []
             for entry in entries:
-                row = by_key.get((entry.run_id, entry.attempt))
-                lines = len(self._lines.get(budget.scope, ()))
-                if row is not None:
-                    of_known = lines
-                elif lines - of_known > _MOST_LINES:
+                known = by_key.get((entry.run_id, entry.attempt))
+                if known is None:
+                    others.append(entry)
+                else:
+                    self._try_to_follow(budget, entry, known)
+            most = len(self._lines.get(budget.scope, ())) + _MOST_LINES
+            for entry in others:
+                if len(self._lines.get(budget.scope, ())) >= most:
                     break  # the next look continues
-                try:
-                    self._follow(budget, entry, row)
-                except Exception as error:
-                    self._note(budget.scope, error)
+                self._try_to_follow(budget, entry, None)
         projects, users, sweeps, runs = (
             {each.scope.name: each for each in budgets if each.scope.kind == kind} for kind in KINDS
         )
@@ -278,6 +277,12 @@ class _Look:
         if entry.home not in (None, self._real_home):
             return False
         return entry.standing is Standing.COMMITTED or not entry.is_final
+
+    def _try_to_follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
+        try:
+            self._follow(budget, entry, row)
+        except Exception as error:  # as in _guarded, for each of thousands
+            self._note(budget.scope, error)
 
     def _follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
         is_committed = entry.standing is Standing.COMMITTED
