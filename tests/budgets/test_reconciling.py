@@ -483,7 +483,7 @@ def test_a_look_adds_so_many_lines_and_what_the_ledger_has_comes_first(
         sizes.append(len(desk.lines()))
     assert [later - one for one, later in pairwise(sizes)] == [21, 20, 10, 0]
     first = desk.lines()[sizes[0] : sizes[1]]
-    assert [each["record"] for each in first] == ["began"] + ["released"] * 19
+    assert [each["record"] for each in first] == ["began"] + ["released"] * 20
 
 
 @pytest.mark.parametrize("kind", ["valid", *KINDS])
