@@ -88,6 +88,7 @@ def observe(
     clock: Clock,
     home: Home,
     warnings: list[str],
+    open_journal: Callable[[RunDir], Journal] = Journal,
 ) -> list[RunDir]:
     """Journal what the schedulers say about ``live``; the runs about which anything was new.
 
@@ -101,6 +102,7 @@ def observe(
         queue: site name -> what is in its queue; asked once.
         home: remembers whose accounting was silent.
         warnings: gets a text for whatever could not be asked; it is asked again the next time.
+        open_journal: run directory -> its journal, if the caller goes on to use it.
     """
     by_site: dict[str, list[tuple[LiveRun, AttemptView]]] = defaultdict(list)
     for run, attempt in live:
@@ -123,6 +125,7 @@ def observe(
                 home,
                 site,
                 warnings,
+                open_journal,
             )
             return watch.look(
                 by_site.get(site, []),
@@ -160,6 +163,7 @@ class _Watch:
         home: Home,
         site: str,
         warnings: list[str],
+        open_journal: Callable[[RunDir], Journal],
     ) -> None:
         self._scheduler = scheduler
         self._find_site = find_site
@@ -167,6 +171,7 @@ class _Watch:
         self._home = home
         self._accounting = Accounting(scheduler, clock, home, site, warnings)
         self._warnings = warnings
+        self._open_journal = open_journal
         self._past: dict[str, list[JobInfo]] = {}
         self._settling = Settling(find_site, home, warnings)
 
@@ -223,7 +228,7 @@ class _Watch:
             if is_gone(run_dir):
                 continue
             with self._apart(run_dir):
-                journal = Journal(run_dir)
+                journal = self._open_journal(run_dir)
                 intent = journal.history.last.intent
                 is_old = intent is not None and self._clock.now() - intent.at > SENDING_TAKES
                 lock = locks.enter_context(submit_lock(run_dir, wait_s=0, must_be_free=is_old))
@@ -281,7 +286,7 @@ class _Watch:
     ) -> bool:
         """Journal what attempts of one run took; whether anything was new."""
         with self._apart(run_dir):
-            written = JournalBuffer(Journal(run_dir))
+            written = JournalBuffer(self._open_journal(run_dir))
             history = written.journal.history
             for due in bills:
                 jobs = told.get(due.attempt.job_id or "", [])
@@ -321,7 +326,7 @@ class _Watch:
         # It is being sent at this moment, or its folder is gone or closed.
         with self._apart(run_dir, quiet=_OF_FILES), submit_lock(run_dir, wait_s=0):
             mark_dirty(self._home, run_dir)
-            return adopt_restarted(Journal(run_dir), queued, self._clock) is not None
+            return adopt_restarted(self._open_journal(run_dir), queued, self._clock) is not None
         return False
 
     def _write_standby(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
@@ -329,7 +334,11 @@ class _Watch:
         with self._apart(run_dir, quiet=quiet), submit_lock(run_dir, wait_s=0) as lock:
             mark_dirty(self._home, run_dir)
             return follow_standby(
-                Journal(run_dir), queued, scheduler=self._scheduler, clock=self._clock, lock=lock
+                self._open_journal(run_dir),
+                queued,
+                scheduler=self._scheduler,
+                clock=self._clock,
+                lock=lock,
             )
         return False
 
@@ -354,7 +363,7 @@ class _Watch:
 
     def _write(self, run_dir: RunDir, some: list[tuple[AttemptView, JobInfo | None]]) -> bool:
         """Journal what is new about attempts of one run; whether anything was."""
-        written, is_news = JournalBuffer(Journal(run_dir)), False
+        written, is_news = JournalBuffer(self._open_journal(run_dir)), False
         newest = max(attempt.attempt for attempt, _ in some)
         for attempt, job in some:
             with self._apart(run_dir):

@@ -186,6 +186,7 @@ def _refresh_live(
             clock=clock,
             home=home,
             warnings=warnings,
+            open_journal=own.journal_of,
         )
         catch_up(ledger, changed)
     return warnings

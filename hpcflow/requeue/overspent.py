@@ -33,7 +33,6 @@ from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.files import size_of, storage_error, write_new
-from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.own_runs import OwnRuns
@@ -134,7 +133,7 @@ class _Round:
             return False
         with submit_lock(run_dir, wait_s=0) as lock:
             self._around.require_lease()
-            journal = Journal(run_dir)
+            journal = self._own.journal_of(run_dir)
             last = journal.history.last
             if last.number != row.attempt or not last.is_live or journal.history.is_cancelled:
                 return False

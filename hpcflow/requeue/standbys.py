@@ -156,7 +156,7 @@ class _Round:
             # what becomes of the run is decided when this one has ended.
             with suppress(BudgetError), self._run_errors.of_sending(run):
                 sent = send_standby(
-                    Journal(run_dir),
+                    self._own.journal_of(run_dir),
                     run,
                     after=max(attempt.attempt for attempt in known.attempts),
                     settings=around.settings,
@@ -186,7 +186,7 @@ class _Round:
             around.require_lease()
             if is_stale(known, run_dir):
                 return
-            journal = Journal(run_dir)
+            journal = self._own.journal_of(run_dir)
             last = journal.history.last
             if not last.has_standby:
                 return
@@ -226,7 +226,7 @@ class _Round:
 
     def _write_off(self, each: _GivenUp) -> None:
         with submit_lock(each.run_dir, wait_s=0):
-            journal = Journal(each.run_dir)
+            journal = self._own.journal_of(each.run_dir)
             last = journal.history.last
             if last.standby is not None and last.has_standby:
                 if last.standby.number != each.number:

@@ -228,7 +228,7 @@ class _Round:
         if is_gone(run_dir):
             self._say_gone(run_dir)
             return
-        journal, run = Journal(run_dir), read_run(run_dir)
+        journal, run = self._own.journal_of(run_dir), read_run(run_dir)
         site, scheduler = self._site(run.site), around.connect(run.site)
         if other_cluster(site, scheduler):
             return  # it is for a daemon over there

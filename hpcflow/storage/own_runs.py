@@ -15,11 +15,14 @@ from typing import Final
 
 from hpcflow.errors import StorageError, shell_word
 from hpcflow.model.ids import is_run_id
+from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import UntrustedPathError, invalid_link_message, link_of
 
 #: How many lost links are told one by one.
 _TOLD: Final = 3
+#: So many parsed journals stay in memory: a round may read those of ten thousand runs.
+_MOST_JOURNALS: Final = 256
 
 
 class OwnRuns:
@@ -31,6 +34,16 @@ class OwnRuns:
         self._lost: dict[str, str] = {}
         self._said: dict[str, str] = {}
         self._told: set[str] = set()
+        self._journals: dict[str, Journal] = {}
+
+    def journal_of(self, run_dir: RunDir) -> Journal:
+        """The journal of a run: what reads it first in a look has parsed it for the others."""
+        path = str(run_dir.path)
+        found = self._journals.pop(path, None) or Journal(run_dir)
+        self._journals[path] = found  # the newest
+        if len(self._journals) > _MOST_JOURNALS:
+            del self._journals[next(iter(self._journals))]
+        return found
 
     def dir_of(self, run_id: str, in_ledger: str) -> RunDir | None:
         """The run directory that the link of a run leads to; None if the run is not to be touched.
