@@ -76,7 +76,8 @@ def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
         number = said.get("attempt")
         if number is None:
             try:
-                _fold_run(fold, said)
+                if (folder := _OF_RUN.get(said["record"])) is not None:
+                    folder(fold, said)
             except ValueError:
                 skipped += 1
         else:
@@ -95,50 +96,72 @@ def _parse_record(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _fold_run(fold: RunFold, said: dict[str, Any]) -> None:
-    journal, kind = fold.journal, said["record"]
-    if kind == "cancel_requested":
-        journal["cancel_requested_at"] = said["at"]
-        journal.pop("resumed_at", None)
-        journal.pop("is_pruned", None)
-        if said.get("signal") == "pruned":
-            journal["is_pruned"] = True
-    elif kind in ("resumed", "released"):
-        last = max((n for n, each in fold.attempts.items() if not _is_void(each)), default=0)
-        # What is released while it runs has not ended yet: that end is still to be judged.
-        is_over = last == 0 or "ended" in fold.attempts[last].journal
-        if kind == "resumed":
-            _forget_cancel(journal)
-        if kind == "resumed" or (is_over and "cancel_requested_at" not in journal):
-            journal["resumed_at"] = said["at"]
-        for what in ("held_at", "decided", "delays"):
-            journal.pop(what, None)
-        journal["counted_from"] = last + 1 if is_over else last
-    elif kind == "standby":
-        _fold_standby(journal, said["says"])
-    elif kind == "held":
-        journal["held_at"] = said["at"]
-        if said.get("why"):  # of a restore: it ends earlier requests, as in history/run.py
-            _forget_cancel(journal)
-            journal.pop("decided", None)
-        if "standby" in journal:  # it was given up first, and may be in the queue still
-            journal["standby"] = {**journal["standby"], "is_given_up": True}
-    elif kind == "decided":
-        journal["decided"] = said
-    elif kind == "changed":
-        journal["changed_at"] = said["at"]
-        if "extends" in said:
-            journal["extends"] = said["extends"]
-    elif kind == "restored":
-        newest = _count(said.get("newest"))  # older journals have none
-        known = {} if newest is None else {"newest": newest}
-        journal["restored"] = {"at": said["at"], "after": said["after"], **known}
-        if said.get("journal"):  # a store does not decide what the next attempt requests
-            for number, attempt in fold.attempts.items():
-                if attempt.journal.get("intended", {}).pop("mem_mb", None) is not None:
-                    fold.changed_attempts.add(number)
-    elif kind == "checkpoint_removed":
-        _put(fold, _removed(fold.run_id, said, said["made_in"], BY_PERSON))
+def _fold_cancel_request(fold: RunFold, said: dict[str, Any]) -> None:
+    _forget_cancel(fold.journal)
+    fold.journal["cancel_requested_at"] = said["at"]
+    fold.journal.pop("resumed_at", None)
+    if said.get("signal") == "pruned":
+        fold.journal["is_pruned"] = True
+
+
+def _fold_resumed(fold: RunFold, said: dict[str, Any]) -> None:
+    _forget_cancel(fold.journal)
+    fold.journal["resumed_at"] = said["at"]
+    _count_anew(fold)
+
+
+def _fold_released(fold: RunFold, said: dict[str, Any]) -> None:
+    # An attempt that still runs has not been judged yet.
+    if _is_last_over(fold) and "cancel_requested_at" not in fold.journal:
+        fold.journal["resumed_at"] = said["at"]
+    _count_anew(fold)
+
+
+def _count_anew(fold: RunFold) -> None:
+    """Forget holds and decisions; the counts of ``retry`` begin with the next attempt to end."""
+    for what in ("held_at", "decided", "delays"):
+        fold.journal.pop(what, None)
+    last = _last_number(fold)
+    fold.journal["counted_from"] = last + 1 if _is_last_over(fold) else last
+
+
+def _last_number(fold: RunFold) -> int:
+    return max((n for n, each in fold.attempts.items() if not _is_void(each)), default=0)
+
+
+def _is_last_over(fold: RunFold) -> bool:
+    last = _last_number(fold)
+    return last == 0 or "ended" in fold.attempts[last].journal
+
+
+def _fold_held(fold: RunFold, said: dict[str, Any]) -> None:
+    journal = fold.journal
+    journal["held_at"] = said["at"]
+    if said.get("why"):  # of a restore: it ends earlier requests, as in history/run.py
+        _forget_cancel(journal)
+        journal.pop("decided", None)
+    if "standby" in journal:  # it was given up first, and may be in the queue still
+        journal["standby"] = {**journal["standby"], "is_given_up": True}
+
+
+def _fold_changed(fold: RunFold, said: dict[str, Any]) -> None:
+    fold.journal["changed_at"] = said["at"]
+    if "extends" in said:
+        fold.journal["extends"] = said["extends"]
+
+
+def _fold_restored(fold: RunFold, said: dict[str, Any]) -> None:
+    newest = _count(said.get("newest"))  # older journals have none
+    known = {} if newest is None else {"newest": newest}
+    fold.journal["restored"] = {"at": said["at"], "after": said["after"], **known}
+    if said.get("journal"):  # a store does not decide what the next attempt requests
+        for number, attempt in fold.attempts.items():
+            if attempt.journal.get("intended", {}).pop("mem_mb", None) is not None:
+                fold.changed_attempts.add(number)
+
+
+def _fold_removed_by_person(fold: RunFold, said: dict[str, Any]) -> None:
+    _put(fold, _removed(fold.run_id, said, said["made_in"], BY_PERSON))
 
 
 def _forget_cancel(journal: dict[str, Any]) -> None:
@@ -146,8 +169,9 @@ def _forget_cancel(journal: dict[str, Any]) -> None:
     journal.pop("is_pruned", None)
 
 
-def _fold_standby(journal: dict[str, Any], says: dict[str, Any]) -> None:
+def _fold_standby(fold: RunFold, said: dict[str, Any]) -> None:
     """What is known of the newest standby that is no attempt; ``delays`` as for attempts."""
+    journal, says = fold.journal, said["says"]
     kind, before = says["record"], journal.get("standby", {})
     if kind == "intended":
         standby = {"attempt": says["attempt"], "after": says.get("after")}
@@ -198,6 +222,19 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
         elif kind == "withdrawn" or (kind == "refused" and said["retryable"]):
             # How often in a row, so that each wait can be longer than the one before.
             fold.journal["delays"] = fold.journal.get("delays", 0) + 1
+
+
+_OF_RUN: Final = {
+    "cancel_requested": _fold_cancel_request,
+    "resumed": _fold_resumed,
+    "released": _fold_released,
+    "standby": _fold_standby,
+    "held": _fold_held,
+    "decided": lambda fold, said: fold.journal.update(decided=said),
+    "changed": _fold_changed,
+    "restored": _fold_restored,
+    "checkpoint_removed": _fold_removed_by_person,
+}
 
 
 def fold_mirror(fold: RunFold, lines: Iterable[bytes]) -> int:

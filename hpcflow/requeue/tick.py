@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.errors import (
     BudgetError,
@@ -55,16 +55,20 @@ from hpcflow.requeue.staleness import is_stale, no_submission_in_progress
 from hpcflow.requeue.stall_policy import Verdict
 from hpcflow.requeue.stalls import look_for_stalls
 from hpcflow.requeue.standbys import look_after_standbys
-from hpcflow.schedulers.base import JobInfo
+from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.journal import Journal, is_lost
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.restoring import is_cancelled
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged
+
+# What renders takes long to import, and most rounds send nothing.
+if TYPE_CHECKING:
+    from hpcflow.launch.run import Launched
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +106,26 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
     has_lost_lease: bool = False
+
+
+@dataclass
+class _Case:
+    """One run in a round: what is known of it, and what was decided.
+
+    Attributes:
+        queue: the jobs in the queue that may be of the run, if they are needed.
+        avoid: the nodes that its next attempt excludes.
+    """
+
+    known: Known
+    journal: Journal
+    run: Run
+    site: Site
+    scheduler: Scheduler
+    facts: Facts
+    decision: Decision
+    queue: list[JobInfo] = field(default_factory=list)
+    avoid: list[str] = field(default_factory=list)
 
 
 def tick(around: RoundContext) -> Report:
@@ -223,15 +247,36 @@ class _Round:
             catch_up(self._around.ledger, changed)
 
     def _decide(self, known: Known, run_dir: RunDir) -> None:
-        """What becomes of one run now; written down, and done."""
+        """Decide about one run; journal the decision, and act on it."""
         around = self._around
         if is_gone(run_dir):
             self._say_gone(run_dir)
             return
-        journal, run = self._own.journal_of(run_dir), read_run(run_dir)
+        case = self._case(known, run_dir)
+        if case is None or not self._is_to_be_acted_on(case):
+            return
+        is_free = no_submission_in_progress(known, around.clock.now())
+        with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
+            # Only now: a process that was stopped while the others took over stops before it
+            # writes.
+            around.require_lease()
+            self._changed.append(run_dir)
+            if is_stale(known, run_dir):
+                return
+            launched = self._act_on(case, lock)
+        if launched is not None:
+            self._budgets.was_sent(case.run, case.site)
+            self._report.decisions[case.run.run_id] = case.decision
+            self._report.sent[case.run.run_id] = launched.job_id
+
+    def _case(self, known: Known, run_dir: RunDir) -> _Case | None:
+        """What is known of a run, and the decision that follows; None if it is for another daemon,
+        or its rows are damaged."""
+        around = self._around
+        run = read_run(run_dir)
         site, scheduler = self._site(run.site), around.connect(run.site)
         if other_cluster(site, scheduler):
-            return  # it is for a daemon over there
+            return None
         partition = site.partitions.get(run.partition)
         try:
             facts = facts_of(
@@ -244,82 +289,80 @@ class _Round:
             decision = decide(facts, policy, now)
         except FOLD_ERRORS:  # hpcflow never wrote these rows; the next round decides by the files
             rebuild(around.ledger, [run_dir])
-            return
-        if decision.action is Action.NONE:
-            return
-        if decision.rule == lost_journal.RULE:
-            if is_cancelled(around.settings.home, run.run_id):
-                return
-            journal.require()  # raises: no journal is begun to say that it is lost
-        if decision.action is Action.RESUBMIT:
-            no_room = self._budgets.no_room(run, journal, site, mem_mb=decision.mem_mb)
-            facts = replace(facts, over_budget=no_room.short if no_room is not None else None)
-            decision = decide(facts, run.spec.retry, around.clock.now())
-        if decision.action is Action.RESUBMIT:
-            facts = replace(facts, only_mirrored=self._restores.only_mirrored(known, run_dir, run))
-            decision = decide(facts, run.spec.retry, around.clock.now())
-        if decision.action is Action.STOP and decision.rule in _BY_CLOCK:
+            return None
+        journal = self._own.journal_of(run_dir)
+        return _Case(known, journal, run, site, scheduler, facts, decision)
+
+    def _is_to_be_acted_on(self, case: _Case) -> bool:
+        """Whether anything is to be done now, by the facts that take time to find out as well."""
+        run, home = case.run, self._around.settings.home
+        if case.decision.action is Action.NONE:
+            return False
+        if case.decision.rule == lost_journal.RULE:
+            if is_cancelled(home, run.run_id):
+                return False
+            case.journal.require()  # raises: no journal is begun to say that it is lost
+        if case.decision.action is Action.RESUBMIT:
+            mem_mb = case.decision.mem_mb
+            no_room = self._budgets.no_room(run, case.journal, case.site, mem_mb=mem_mb)
+            self._decide_again(case, over_budget=no_room.short if no_room is not None else None)
+        if case.decision.action is Action.RESUBMIT:
+            only_mirrored = self._restores.only_mirrored(case.known, case.journal.run_dir, run)
+            self._decide_again(case, only_mirrored=only_mirrored)
+        if case.decision.action is Action.STOP and case.decision.rule in _BY_CLOCK:
             self._queue(run.site)  # Slurm refuses requests from a host whose clock is minutes off
-        queue: list[JobInfo] = []
-        avoid: list[str] = []
-        if decision.action in (Action.RESUBMIT, Action.CANCEL):
+        if case.decision.action in (Action.RESUBMIT, Action.CANCEL):
             if run.site in self._run_errors.silent_sites:
-                return
-            queue = self._jobs_of(run)
-        if decision.action is Action.RESUBMIT:
-            avoid = self._to_avoid(run, site)
-            if avoid:
-                why = f"{decision.why}; avoiding {', '.join(avoid)}"
-                decision = replace(decision, why=why)
-        is_free = no_submission_in_progress(known, around.clock.now())
-        with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
-            # Only now: a process that was stopped while the others took over stops before it
-            # writes.
-            around.require_lease()
-            self._changed.append(run_dir)
-            if is_stale(known, run_dir):
-                return
-            write_down = partial(self._write_down, journal, facts, known)
-            if decision.action is Action.CANCEL:
-                before = partial(write_down, decision)
-                complete(journal, queue, before=before, scheduler=scheduler, lock=lock)
-                return
-            write_down(decision)
-            if decision.action is not Action.RESUBMIT:
-                if decision.action is Action.RESTORE:
-                    self._restores.begin(run.run_id, decision)
-                return
-            try:
-                with self._run_errors.of_sending(run):
-                    launched = resubmit(
-                        journal,
-                        run,
-                        after=facts.last.number if facts.last else 0,
-                        mem_mb=decision.mem_mb,
-                        settings=around.settings,
-                        scheduler=scheduler,
-                        site=site,
-                        clock=around.clock,
-                        lock=lock,
-                        queue=queue,
-                        avoid=avoid,
-                        has_room=self._run_errors.has_room_for(run),
-                    )
-            except BudgetError as error:  # somebody was faster
-                self._budgets.forget()
-                facts = replace(facts, over_budget=error.short)
-                refused = decide(facts, run.spec.retry, around.clock.now())
-                self._write_down(journal, facts, known, refused, is_second=True)
-                return
-            except (InputError, SubmissionRefused) as error:
-                # The same would be said the next time, and every ten seconds from now on.
-                refused = Decision(Action.STOP, "refused", error.message)
-                write_down(refused)
-                return
-        if launched is not None:
-            self._budgets.was_sent(run, site)
-            self._report.decisions[run.run_id] = decision
-            self._report.sent[run.run_id] = launched.job_id
+                return False
+            case.queue = self._jobs_of(run)
+        if case.decision.action is Action.RESUBMIT:
+            case.avoid = self._to_avoid(run, case.site)
+            if case.avoid:
+                why = f"{case.decision.why}; avoiding {', '.join(case.avoid)}"
+                case.decision = replace(case.decision, why=why)
+        return True
+
+    def _decide_again(self, case: _Case, **facts: Any) -> None:
+        """Decide with more facts."""
+        case.facts = replace(case.facts, **facts)
+        case.decision = decide(case.facts, case.run.spec.retry, self._around.clock.now())
+
+    def _act_on(self, case: _Case, lock: HeldLock) -> Launched | None:
+        """Journal the decision, and act on it; return the attempt that was submitted."""
+        if case.decision.action is Action.CANCEL:
+            before = partial(self._write_down, case)
+            complete(case.journal, case.queue, before=before, scheduler=case.scheduler, lock=lock)
+            return None
+        self._write_down(case)
+        if case.decision.action is Action.RESTORE:
+            self._restores.begin(case.run.run_id, case.decision)
+        if case.decision.action is not Action.RESUBMIT:
+            return None
+        try:
+            with self._run_errors.of_sending(case.run):
+                return resubmit(
+                    case.journal,
+                    case.run,
+                    after=case.facts.last.number if case.facts.last else 0,
+                    mem_mb=case.decision.mem_mb,
+                    settings=self._around.settings,
+                    scheduler=case.scheduler,
+                    site=case.site,
+                    clock=self._around.clock,
+                    lock=lock,
+                    queue=case.queue,
+                    avoid=case.avoid,
+                    has_room=self._run_errors.has_room_for(case.run),
+                )
+        except BudgetError as error:  # another process was faster
+            self._budgets.forget()
+            self._decide_again(case, over_budget=error.short)
+            self._write_down(case, is_second=True)
+        except (InputError, SubmissionRefused) as error:
+            # The same would be said the next time, and every ten seconds from now on.
+            case.decision = Decision(Action.STOP, "refused", error.message)
+            self._write_down(case)
+        return None
 
     def _say_gone(self, run_dir: RunDir) -> None:
         """Nothing can be sent from a directory that is gone; from one that is away, not yet."""
@@ -364,20 +407,13 @@ class _Round:
                 self._report.warnings.append(f"{error.message}; no node is avoided for now")
         return to_avoid(self._evidence, run, site)
 
-    def _write_down(
-        self,
-        journal: Journal,
-        facts: Facts,
-        known: Known,
-        decision: Decision,
-        *,
-        is_second: bool = False,
-    ) -> None:
+    def _write_down(self, case: _Case, *, is_second: bool = False) -> None:
         """Put the decision into the journal, unless it stands there.
 
         Args:
             is_second: another one was put there in this round.
         """
+        facts, decision = case.facts, case.decision
         record = Decided(
             at=self._around.clock.now(),
             after=facts.last.number if facts.last else 0,
@@ -388,14 +424,14 @@ class _Round:
             mem_mb=decision.mem_mb,
         )
         said = record.model_dump(mode="json", exclude_none=True, exclude={"at", "record"})
-        before = known.run.journal.get("decided", {})
+        before = case.known.run.journal.get("decided", {})
         if not is_second and said == {
             name: value for name, value in before.items() if name in said
         }:
             return
         self._report.decisions[facts.run_id] = decision
-        mark_dirty(self._around.settings.home, journal.run_dir)
-        journal.append(record)
+        mark_dirty(self._around.settings.home, case.journal.run_dir)
+        case.journal.append(record)
 
 
 def _not_before(decision: Decision, facts: Facts) -> datetime | None:
