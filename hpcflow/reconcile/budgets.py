@@ -106,6 +106,7 @@ class _Look:
     _find_site: Callable[[str], Site]
     _clock: Clock
     _sites: dict[str, bool] = field(default_factory=dict)
+    _sizes: dict[Scope, int] = field(default_factory=dict)
     _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
     # By run: others can name one run in any number of lines, and a journal may be long.
     _sendings: dict[str, _Sendings] = field(default_factory=dict)
@@ -151,16 +152,25 @@ class _Look:
         own = self._own_scopes(rows, there)
         if scope is not None and scope in there:
             own.add(scope)
-        sizes: dict[Scope, int] = {}
+        budgets = self._read_budgets(own, there)
+        by_key = {(row.run_id, row.attempt): row for row in rows}
+        for budget in budgets:
+            self._follow_all(budget, by_key)
+        self._adopt_all(rows, budgets)
+        if self._lines:
+            self._append_all()
+
+    def _read_budgets(self, own: set[Scope], there: Sequence[Scope]) -> list[Budget]:
+        """Read the budgets. A teammate can fill the memory with files: the caller's own come first,
+        then small ones."""
         budgets: list[Budget] = []
         memory = 0
-        # A teammate can fill the memory with files: the caller's own come first, then small ones.
         for each in sorted(
             own.union(self._others(there, own)),
             key=lambda each: (each not in own, self._size(each), each),
         ):
             with self._guarded(each):
-                sizes[each] = self._folder.size(each)
+                self._sizes[each] = self._folder.size(each)
                 budget = self._folder.look(each)
                 if budget.terms is None:
                     continue
@@ -168,25 +178,30 @@ class _Look:
                     raise self._too_large(each)
                 memory += budget.memory
                 budgets.append(budget)
-        by_key = {(row.run_id, row.attempt): row for row in rows}
-        for budget in budgets:
-            entries = [each for each in budget.entries.values() if self._is_open(each)]
-            unknown = {each.run_id for each in entries if (each.run_id, each.attempt) not in by_key}
-            for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
-                by_key[row.run_id, row.attempt] = row
-            # A teammate's lines do not delay attempts that the ledger has.
-            others: list[Entry] = []
-            for entry in entries:
-                known = by_key.get((entry.run_id, entry.attempt))
-                if known is None:
-                    others.append(entry)
-                else:
-                    self._try_to_follow(budget, entry, known)
-            most = len(self._lines.get(budget.scope, ())) + _MOST_LINES
-            for entry in others:
-                if len(self._lines.get(budget.scope, ())) >= most:
-                    break  # the next look continues
-                self._try_to_follow(budget, entry, None)
+        return budgets
+
+    def _follow_all(self, budget: Budget, by_key: dict[tuple[str, int], SpendingRow]) -> None:
+        """Follow the open entries of one budget; ``by_key`` gets the rows that it lacks."""
+        entries = [each for each in budget.entries.values() if self._is_open(each)]
+        unknown = {each.run_id for each in entries if (each.run_id, each.attempt) not in by_key}
+        for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
+            by_key[row.run_id, row.attempt] = row
+        # A teammate's lines do not delay attempts that the ledger has.
+        others: list[Entry] = []
+        for entry in entries:
+            known = by_key.get((entry.run_id, entry.attempt))
+            if known is None:
+                others.append(entry)
+            else:
+                self._try_to_follow(budget, entry, known)
+        most = len(self._lines.get(budget.scope, ())) + _MOST_LINES
+        for entry in others:
+            if len(self._lines.get(budget.scope, ())) >= most:
+                break  # the next look continues
+            self._try_to_follow(budget, entry, None)
+
+    def _adopt_all(self, rows: Sequence[SpendingRow], budgets: Sequence[Budget]) -> None:
+        """Commit something to each active attempt without a commitment."""
         projects, users, sweeps, runs = (
             {each.scope.name: each for each in budgets if each.scope.kind == kind} for kind in KINDS
         )
@@ -205,13 +220,13 @@ class _Look:
             is_known = all(each.is_committed_to(row.run_id, row.attempt + 1) for each in concerned)
             if not is_known and (standby := standby_of(row)) is not None:
                 self._adopt(row, standby, concerned)
-        if not self._lines:
-            return
+
+    def _append_all(self) -> None:
         with self._folder.lock(self._clock, wait_s=0):
             for where, lines in self._lines.items():
                 # What has grown since says more than this knows of; there is a next look.
                 with self._guarded(where):
-                    if self._folder.size(where) == sizes[where]:
+                    if self._folder.size(where) == self._sizes[where]:
                         self._folder.append(where, lines)
 
     def _own_scopes(self, rows: Sequence[SpendingRow], there: Sequence[Scope]) -> set[Scope]:
