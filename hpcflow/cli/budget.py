@@ -1,4 +1,4 @@
-"""``hpcflow budget``: what may be spent, what is, and what is left."""
+"""``hpcflow budget``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How budgets look: for people, and for scripts."""
+"""Print budgets, for people and for scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody types to set a budget -> its terms."""
+"""Parse the terms of a budget from the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hpcflow cost``: what was spent, by whatever one asks for; and whether accounting agrees."""
+"""``hpcflow cost``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hpcflow cost audit``: whether the bills are what accounting says."""
+"""``hpcflow cost audit``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which attempts a command about costs is asked for."""
+"""Select the attempts that a cost command is about."""
 
 from __future__ import annotations
 

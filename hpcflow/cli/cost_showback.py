@@ -1,4 +1,4 @@
-"""``hpcflow cost showback``: who in a team used how much."""
+"""``hpcflow cost showback``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report of costs as a table, as CSV, as JSON."""
+"""Print a cost report as a table, as CSV or as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hpcflow cost wasted``: the runs that wasted the most, why, and what to do about it."""
+"""``hpcflow cost wasted``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hpcflow daemon``: supervise all runs; show whether a daemon does."""
+"""``hpcflow daemon``."""
 
 from __future__ import annotations
 

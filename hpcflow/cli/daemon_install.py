@@ -1,4 +1,4 @@
-"""``hpcflow daemon install`` and ``uninstall``: the daemon where nobody is logged in.
+"""``hpcflow daemon install`` and ``uninstall``.
 
 What asks, writes and takes away is here for ``sweep_install.py``, too.
 """

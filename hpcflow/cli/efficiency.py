@@ -1,4 +1,4 @@
-"""``hpcflow efficiency``: what was asked for against what was used."""
+"""``hpcflow efficiency``."""
 
 from __future__ import annotations
 

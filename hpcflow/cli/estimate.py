@@ -1,4 +1,4 @@
-"""``hpcflow estimate``: GPU memory, before anything is sent."""
+"""``hpcflow estimate``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log of a run's last attempt says about its failure, for every command that shows it."""
+"""The error of a run's last attempt, from its log, for every command that shows it."""
 
 from __future__ import annotations
 

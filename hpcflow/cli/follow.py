@@ -1,4 +1,4 @@
-"""Waiting for a run, with or without a live view of it."""
+"""Wait for a run, with or without a live view of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hpcflow``: finds the command, and turns errors into one message and an exit code.
+"""``hpcflow``: find the command, and turn errors into one message and an exit code.
 
 Commands are named here and imported only when they are called, so that ``hpcflow --help`` costs
 little more than importing click.

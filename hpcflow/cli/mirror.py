@@ -1,4 +1,4 @@
-"""``hpcflow mirror``: copy checkpoints and small files to the object store; see how far it is."""
+"""``hpcflow mirror``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes next of a run, in words."""
+"""The next action of a run, in words."""
 
 from __future__ import annotations
 

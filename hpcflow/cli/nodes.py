@@ -1,4 +1,4 @@
-"""``hpcflow nodes``: which nodes have failed runs, which are excluded for that; and an amnesty."""
+"""``hpcflow nodes``."""
 
 from __future__ import annotations
 

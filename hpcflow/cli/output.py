@@ -1,4 +1,4 @@
-"""How values look: JSON for scripts, words and colours for people."""
+"""Print values: JSON for scripts, texts and colours for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every command needs: who calls, where their runs and ledger are, what the schedulers say."""
+"""The context of a command: the user, the home, the ledger, the sites and schedulers."""
 
 from __future__ import annotations
 

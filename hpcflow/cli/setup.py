@@ -1,4 +1,4 @@
-"""``hpcflow setup``: all that a new user does once, in one command."""
+"""``hpcflow setup``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site in words, as ``hpcflow site show`` prints it: everything that its file says."""
+"""Print a site as ``hpcflow site show`` does: every value of its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hpcflow ssh``: a shell inside the allocation of a run."""
+"""``hpcflow ssh``."""
 
 from __future__ import annotations
 

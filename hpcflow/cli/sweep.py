@@ -1,4 +1,4 @@
-"""``hpcflow sweep``: start one, make a round, stop it, let it go on."""
+"""``hpcflow sweep``: start, tick, stop, resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SWEEP, as commands take it."""
+"""The argument SWEEP of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hpcflow sweep export``: all trials, for other programs and other sweeps."""
+"""``hpcflow sweep export``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hpcflow sweep status --follow``: a sweep as it goes on."""
+"""``hpcflow sweep status --follow``."""
 
 from __future__ import annotations
 

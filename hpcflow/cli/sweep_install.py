@@ -1,4 +1,4 @@
-"""``hpcflow sweep install`` and ``uninstall``: cron, or Slurm's own, makes the rounds."""
+"""``hpcflow sweep install`` and ``uninstall``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hpcflow sweep ls | status | trials | best``: looking at sweeps."""
+"""``hpcflow sweep ls``, ``status``, ``trials`` and ``best``."""
 
 from __future__ import annotations
 

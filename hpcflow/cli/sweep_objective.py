@@ -1,4 +1,4 @@
-"""``hpcflow sweep start FILE.py:FUNCTION``: the options that stand for a sweep's file."""
+"""``hpcflow sweep start FILE.py:FUNCTION``: the options that replace a sweep's file."""
 
 from __future__ import annotations
 

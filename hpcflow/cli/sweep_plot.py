@@ -1,4 +1,4 @@
-"""``hpcflow sweep plot``: figures of a sweep."""
+"""``hpcflow sweep plot``."""
 
 from __future__ import annotations
 

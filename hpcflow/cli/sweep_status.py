@@ -1,4 +1,4 @@
-"""A sweep as it stands, in words."""
+"""Print the status of a sweep."""
 
 from __future__ import annotations
 

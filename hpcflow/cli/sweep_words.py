@@ -1,4 +1,4 @@
-"""What a round of a sweep did, in words."""
+"""Print what a round of a sweep did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hpcflow tensorboard``: TensorBoard of some runs, behind a socket of their user alone."""
+"""``hpcflow tensorboard``: TensorBoard behind a socket that only its user can open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to type instead of arguments that a command does not accept."""
+"""Suggest what to type instead of arguments that a command does not accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that waits in words, line by line, as ``hpcflow why`` prints them."""
+"""Print why a job is pending, line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a run's YAML to a :class:`~hpcflow.model.spec.RunSpec`: files, overrides, paths, checks.
+"""Read a run's YAML into a :class:`~hpcflow.model.spec.RunSpec`: files, overrides, paths, checks.
 
 What the keys mean is described in :mod:`hpcflow.model.spec`; whether they fit a site is checked by
 :mod:`hpcflow.sites.placement`.

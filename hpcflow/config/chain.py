@@ -1,4 +1,4 @@
-"""``extends``: a file that takes over another one."""
+"""``extends``: a file that inherits from another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a spec names: whether they are there, and whether they are safe."""
+"""Check that the files that a spec names exist and are safe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep whose program is a Python function: what a sweep's file and its base run would say.
+"""A sweep over a Python function: the sweep file and base run that correspond to it.
 
 What the function takes is in :mod:`hpcflow.config.signature`; it is called by
 :mod:`hpcflow.runtime.calling`.

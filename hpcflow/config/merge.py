@@ -1,4 +1,4 @@
-"""One document over another: what the upper one says wins, key by key."""
+"""Merge one document over another, key by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes over a config: ``--set a.b=c`` of the command line, and what a running job has."""
+"""Override keys of a config: ``--set a.b=c``, and the resources of a running job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths in a spec are relative to the file that they are written in; here they become absolute."""
+"""Make the paths of a spec absolute; each is relative to the file that it is written in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Python function takes, read without executing anything, and whether a space has it all.
+"""Read the parameters of a Python function without executing it, and check the space against them.
 
 How the function is called with it stands in :mod:`hpcflow.runtime.calling`.
 """

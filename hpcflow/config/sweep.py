@@ -1,4 +1,4 @@
-"""From a sweep's YAML to what is frozen of it: the sweep, and the run that its trials are."""
+"""Read a sweep's YAML into the frozen sweep and the base run of its trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as YAML that :mod:`~hpcflow.documents.reader` reads back as the same values."""
+"""Write values as YAML that :mod:`~hpcflow.documents.reader` reads back unchanged."""
 
 from __future__ import annotations
 

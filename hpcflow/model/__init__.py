@@ -1,4 +1,4 @@
-"""Pure values: what a run is, what states and causes there are, what the files hold.
+"""Pure values: runs, states, causes, and the contents of files.
 
 Nothing here reads a file, a clock, an environment variable or a database.
 """

@@ -1,4 +1,4 @@
-"""Checkpoints that an unmodified program writes: what a config says of how they look.
+"""Checkpoints of an unmodified program: how a config describes them.
 
 The job gets what is said here as JSON (:meth:`Adopt.rule`), and acts on it in
 :mod:`hpcflow.runtime.adoption`.

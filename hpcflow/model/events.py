@@ -1,4 +1,4 @@
-"""The lines of an attempt's ``events.jsonl``: what the job itself has to say.
+"""The lines of an attempt's ``events.jsonl``: what the job reports.
 
 Written inside the job, by the job script and by ``hpcflow.runtime``, which may not import this
 file; read on the login side. One JSON object on a line with ``at`` (UTC, RFC 3339), ``event`` (its

@@ -1,4 +1,4 @@
-"""What a run is executed with: resources of the cluster, launcher, container, environment.
+"""How a run is executed: resources, launcher, container, environment.
 
 Sections of a run's YAML; the whole of it is in :mod:`hpcflow.model.spec`.
 """

@@ -1,4 +1,4 @@
-"""The names that hpcflow gives: run ids and job names, and what may stand in a name at all."""
+"""Run ids and job names, and the characters that names may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of value that stand in a run's file and in a site's file.
+"""The kinds of values in a run's file and in a site's file.
 
 Each knows what it accepts, what it says when it refuses, how an editor can check it (JSON Schema),
 and what it is called in the reference (:class:`Kind`).

@@ -1,4 +1,4 @@
-"""What an attempt was seen to use, beside what it had: the event ``usage``, as values.
+"""What an attempt was measured to use, beside what it requested: the event ``usage``.
 
 Written by :mod:`hpcflow.runtime.sampling`, which says how each number comes about. Each event is
 about the whole attempt so far; the last one counts. What could not be seen is None.

@@ -1,4 +1,4 @@
-"""A time in a file that others may have written."""
+"""A time in a file that other users may have written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes next of a run: the values of the column ``next_action``. Pure."""
+"""The next action of a run: the values of the column ``next_action``. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of number that stand in a sweep's file; beside those of every file, in kinds.py."""
+"""The kinds of numbers in a sweep's file; kinds.py has those of every file."""
 
 from __future__ import annotations
 

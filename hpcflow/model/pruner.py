@@ -1,4 +1,4 @@
-"""Which trials of a sweep are ended early: a section of a sweep's YAML."""
+"""Which trials of a sweep are pruned: a section of a sweep's YAML."""
 
 from __future__ import annotations
 

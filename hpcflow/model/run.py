@@ -1,4 +1,4 @@
-"""A run as it is frozen into ``run.json``: who asked for what, when, from which code."""
+"""A run as it is frozen into ``run.json``: the request, its time, and its code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run may take in all: a section of a run's YAML."""
+"""The most that a run may cost: a section of a run's YAML."""
 
 from __future__ import annotations
 

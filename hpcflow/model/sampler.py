@@ -1,4 +1,4 @@
-"""Who chooses the values of a sweep's trials: a section of a sweep's YAML."""
+"""The sampler of a sweep: a section of a sweep's YAML."""
 
 from __future__ import annotations
 

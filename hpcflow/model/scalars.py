@@ -1,4 +1,4 @@
-"""Single values of a YAML file: what a plain word means, and how a value is shown to people.
+"""Single values of a YAML file: how a plain word is parsed, and how a value is shown.
 
 The words mean what YAML 1.2 says: ``no`` and ``1:30:00`` are text, ``1e-3`` is a number. Two
 readings that differ from version to version stay text as well: ``0755`` and ``1_000``.

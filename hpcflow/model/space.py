@@ -1,4 +1,4 @@
-"""What the parameters of a sweep may be: values that vary, and when they are there.
+"""The space of a sweep's parameters: values that vary, and their conditions.
 
 A parameter is a choice among values, or a range of numbers, or one value for all trials. It may be
 there only ``when`` others have certain values. How they are written in a sweep's YAML is in

@@ -1,4 +1,4 @@
-"""What a user asks for: the schema of a run's YAML.
+"""The schema of a run's YAML.
 
 This is the one description of it. The reference page in docs/ and the JSON Schema for editors are
 made from the fields, their descriptions and examples; :mod:`hpcflow.config` reads files into it.

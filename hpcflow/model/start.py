@@ -1,4 +1,4 @@
-"""What a new run starts from: a checkpoint of another run, as a config names it. Pure."""
+"""The checkpoint of another run that a new run starts from, as a config names it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep is asked for: the schema of a sweep's YAML.
+"""The schema of a sweep's YAML.
 
 The section ``space`` is in :mod:`hpcflow.model.space_section`; the run that every trial is, in
 :mod:`hpcflow.model.spec`. :mod:`hpcflow.config.sweep` reads files into this.

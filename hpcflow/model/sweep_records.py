@@ -1,4 +1,4 @@
-"""What is kept of a sweep: ``sweep.json``, frozen at its start, and the lines of its journal.
+"""The files of a sweep: ``sweep.json``, frozen at its start, and the lines of its journal.
 
 The journal is the truth about the trials: which values each was given, what it has reported, what
 was decided, how it ended. The Optuna study in a database is made from it, and never read.

@@ -1,4 +1,4 @@
-"""Human units: ``4h`` and ``200G`` to the integers that stand in the code, and back.
+"""Convert human units, ``4h`` and ``200G``, to integers, and back.
 
 Time limits are whole minutes, because that is what Slurm counts them in; memory is mebibytes,
 because that is what ``--mem`` counts in.

@@ -1,4 +1,4 @@
-"""What a job was given for its time: the quantities that a bill counts."""
+"""What a job was allocated, and for how long: the quantities of a bill."""
 
 from __future__ import annotations
 

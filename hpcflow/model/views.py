@@ -1,4 +1,4 @@
-"""What the ledger answers: runs, attempts and checkpoints as the CLI and the API show them."""
+"""The answers of the ledger: runs, attempts and checkpoints as the CLI and the API show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From files to ledger: reads what is new in run directories and writes what follows from it.
+"""Project files to the ledger: read what is new in run directories, and write the rows.
 
 This is the only place that knows both. It decides nothing: what lines mean is in
 :mod:`hpcflow.ledger.fold`, what a run is, in :mod:`hpcflow.ledger.derive`. It may be killed

@@ -1,4 +1,4 @@
-"""Whether the ledger says what the files say; the proof that it can be thrown away."""
+"""Check that the ledger says what the files say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose directory is gone: what the ledger makes of them, as no file will say any more."""
+"""End the runs whose directory is gone, in the ledger."""
 
 from __future__ import annotations
 

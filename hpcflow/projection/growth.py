@@ -1,4 +1,4 @@
-"""Which runs have anything new: two looks at each, and none of their rows.
+"""Find runs with new data: two stats for each, without reading their rows.
 
 Of ten thousand runs that are under way, most have written nothing since they were last read.
 """

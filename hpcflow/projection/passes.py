@@ -1,4 +1,4 @@
-"""Passes over many runs: catch up with what is new, or read everything again."""
+"""Passes over many runs: read what is new, or read everything again."""
 
 from __future__ import annotations
 

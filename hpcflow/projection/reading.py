@@ -1,4 +1,4 @@
-"""What is new in the files of one run, as a change of its rows. Reads; writes nothing."""
+"""Read what is new in the files of one run, as a change of its rows. Writes nothing."""
 
 from __future__ import annotations
 

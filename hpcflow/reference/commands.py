@@ -1,4 +1,4 @@
-"""The page about the commands, made from the commands themselves."""
+"""Generate the page about the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a field of a model is, in words for people: its type, its default, an example."""
+"""Describe a field of a model: its type, its default, an example."""
 
 from __future__ import annotations
 

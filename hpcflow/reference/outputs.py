@@ -1,4 +1,4 @@
-"""JSON Schemas of what the commands print with ``--json``, made from the types that they name.
+"""Generate the JSON Schemas of ``--json`` output from the types that the commands name.
 
 The schema of a type says what :func:`hpcflow.cli.output.jsonable` makes of a value of it. No key is
 allowed that the type does not name.

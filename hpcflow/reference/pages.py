@@ -1,4 +1,4 @@
-"""The reference pages of a run's file and of a site's file."""
+"""Generate the reference pages of a run's file and of a site's file."""
 
 from __future__ import annotations
 

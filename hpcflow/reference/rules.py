@@ -1,4 +1,4 @@
-"""What follows from an end and from a rule, as tables in docs/states.md."""
+"""Generate the tables of ends and rules in docs/states.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of the files of a run, a site and a sweep, for editors (draft 2020-12)."""
+"""Generate JSON Schemas of run, site and sweep files, for editors (draft 2020-12)."""
 
 from __future__ import annotations
 

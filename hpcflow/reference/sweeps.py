@@ -1,4 +1,4 @@
-"""The reference page of a sweep's file."""
+"""Generate the reference page of a sweep's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model as Markdown tables, one for each section, in the order of the fields."""
+"""Write a model as Markdown tables, one for each section, in the order of the fields."""
 
 from __future__ import annotations
 

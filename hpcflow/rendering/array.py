@@ -1,4 +1,4 @@
-"""The script of an array: runs that ask for the same, sent with one sbatch."""
+"""Render the script of an array: runs with equal requests, submitted with one sbatch."""
 
 from __future__ import annotations
 

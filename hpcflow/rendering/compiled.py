@@ -1,4 +1,4 @@
-"""A user's templates, compiled, in one file of their home: compiling takes longer than the rest.
+"""Keep a user's compiled templates in one file of the home; compiling takes longer than the rest.
 
 The file begins with the checksum of the rest: Python executes damaged bytecode, and crashes.
 

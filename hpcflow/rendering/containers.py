@@ -1,4 +1,4 @@
-"""A run's container: what is mounted, and what cannot be."""
+"""The container of a run: what is mounted, and what cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that a template may know about a job, beside the run, the site and the placement."""
+"""What a template knows about a job, beside the run, the site and the placement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job script of an attempt."""
+"""Render the job script of an attempt."""
 
 from __future__ import annotations
 

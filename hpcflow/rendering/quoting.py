@@ -1,4 +1,4 @@
-"""How a value gets into a script: through :func:`sh` or :func:`directive`, or not at all.
+"""Quote a value for a script: through :func:`sh` or :func:`directive`, or not at all.
 
 Templates are rendered with :func:`only_quoted` as Jinja's ``finalize``. It lets whole numbers and
 what came out of one of the two filters pass; any other value is an error, so that nobody can

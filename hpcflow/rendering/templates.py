@@ -1,4 +1,4 @@
-"""Finding template files and rendering them; what is wrong in one becomes an error with its line.
+"""Find and render template files; an error in one names its line.
 
 A user's own file of the same name goes before the shipped one. The templates see no more than they
 are given: Jinja's sandbox, no extensions, an undefined name is an error, an unquoted value too.

@@ -1,4 +1,4 @@
-"""What to ask for instead, in words and numbers; or why nothing is advised. Pure.
+"""Recommend what to request instead, or say why there is no advice. Pure.
 
 Each piece of advice needs evidence: attempts that were watched long enough, or to their end. The
 margins are here, and in docs/efficiency.md. Nothing is advised that would save less than a quarter.

@@ -1,4 +1,4 @@
-"""Whether an attempt has shown what it needs, and whether it was watched to its end. Pure."""
+"""Whether an attempt has shown what it needs, and was measured to its end. Pure."""
 
 from __future__ import annotations
 

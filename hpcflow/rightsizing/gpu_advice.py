@@ -1,4 +1,4 @@
-"""Advice about GPUs: how many, of which memory, and what keeps them waiting. Pure."""
+"""Recommend the number and memory of GPUs, and say what keeps them idle. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory of a GPU a training takes, before it was ever run. Pure.
+"""Estimate the GPU memory of a training before its first run. Pure.
 
 **Model states**, for Ψ parameters on N GPUs that share them, are those of ZeRO (Rajbhandari et al.,
 "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020, arXiv:1910.02054,

@@ -1,4 +1,4 @@
-"""Sums over attempts: hours asked for against hours used, by whatever people ask for. Pure."""
+"""Sum the hours requested and used by attempts, by the requested keys. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers as people ask for them: rounded up, never down. Pure."""
+"""Round requests up to usual numbers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row of the ledger -> what one attempt had and used. Pure."""
+"""Read what one attempt requested and used from its row in the ledger. Pure."""
 
 from __future__ import annotations
 

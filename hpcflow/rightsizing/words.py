@@ -1,4 +1,4 @@
-"""What advice is made of."""
+"""The sentences that advice is made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that were sent together as one Slurm array, shown as the jobs that they are.
+"""Show the tasks of an array as the jobs of the runs that were submitted together.
 
 Slurm knows an array by one name, and those of its tasks that wait by one row. Here each task is a
 job of its own, ``123_4``, under the name of its own attempt; so nobody else needs to know that

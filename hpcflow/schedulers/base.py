@@ -1,4 +1,4 @@
-"""The contract between hpcflow and whatever runs jobs.
+"""The contract between hpcflow and a scheduler.
 
 Implementations: :mod:`hpcflow.schedulers.slurm` (commands, or pyslurm for queries),
 :mod:`hpcflow.schedulers.local` (submitit) and the shipped fake,

@@ -1,4 +1,4 @@
-"""The jobs of this machine as files: what a job is, and where it stands. Starts and ends nothing.
+"""The jobs of this machine as files: their description and state. Starts and ends nothing.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The processes of a local job, found by a mark that they all carry in their environment.
+"""Find the processes of a local job by a mark in their environment.
 
 From the process that submits a job to the last child of its script, whichever of them is killed or
 moves to another session keeps the mark. Process ids are used again, and prove nothing.

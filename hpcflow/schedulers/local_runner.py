@@ -1,4 +1,4 @@
-"""What submitit starts: a supervisor that runs a job's script to its end, as slurmstepd would.
+"""Run a job's script to its end, as slurmstepd would: the process that submitit starts.
 
 :func:`run_script` is pickled by its name and runs in a process of its own. It starts the script,
 gives notice before the time limit, ends all that the job has started, and writes down how it ended.

@@ -1,4 +1,4 @@
-"""``python -m hpcflow.schedulers.local_submit``: hand one job to submitit, print its id, and end.
+"""``python -m hpcflow.schedulers.local_submit``: submit one job through submitit, and print its id.
 
 It runs in a session of its own, so that neither Ctrl-C nor the end of the terminal reaches the job;
 it holds the caller's submit lock while a job may still come of it; and it carries the job's mark,

@@ -1,4 +1,4 @@
-"""Which scheduler serves a site. The only place that knows all of them; imports just the one."""
+"""Create the scheduler of a site. Only this module knows all of them; it imports one."""
 
 from __future__ import annotations
 

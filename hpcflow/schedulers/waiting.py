@@ -1,4 +1,4 @@
-"""What a scheduler knows of jobs that wait or run, and of one that is not sent. Plain values."""
+"""What a scheduler reports about pending, running and planned jobs. Plain values."""
 
 from __future__ import annotations
 

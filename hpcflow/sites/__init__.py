@@ -1,1 +1,1 @@
-"""Clusters as files: what a site file may say, reading one, comparing it with the live cluster."""
+"""Site files: their schema, how they are read, and how they compare with the live cluster."""

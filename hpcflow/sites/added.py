@@ -1,4 +1,4 @@
-"""The options of sbatch that are not hpcflow's own."""
+"""Options of sbatch that hpcflow has no key for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was allocated, for how long, at which price -> the lines of a bill. Pure, and exact.
+"""Compute the lines of a bill: what was allocated, for how long, at which price. Pure, and exact.
 
 Each line is ``count × seconds / 3600 × rate``, in decimal numbers, rounded half to even to eight
 places: a millionth of a cent. Nothing is rounded to cents before it is shown.

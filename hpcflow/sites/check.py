@@ -1,4 +1,4 @@
-"""Holds a site file against the live cluster. Pure: two values in, findings out.
+"""Compare a site file with the live cluster. Pure.
 
 An error is something that makes jobs fail or be refused; a warning, something to look at.
 """

@@ -1,4 +1,4 @@
-"""Why a run cannot go to a site or a partition: what the checks of a placement raise."""
+"""Why a run does not fit a site or a partition: what the checks of a placement raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run gets that it did not ask for: launcher, ranks, CPU cores, time limit, constraint."""
+"""Fill in what a run did not request: launcher, ranks, CPU cores, time limit, constraint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the site file of a live cluster, as far as the cluster knows itself.
+"""Write the site file of a live cluster, as far as the cluster can be queried.
 
 What it cannot know (prices, fabric, purge) is left as comments to be filled in by hand. The text
 loads as it is, and :func:`hpcflow.sites.check.check` finds no error in it.

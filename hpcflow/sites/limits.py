@@ -1,4 +1,4 @@
-"""Whether a run fits into one partition, and says what this site's sbatch must and may be told."""
+"""Check whether a run fits a partition, and which options this site's sbatch needs."""
 
 from __future__ import annotations
 

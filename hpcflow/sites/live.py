@@ -1,4 +1,4 @@
-"""What a live cluster says about itself, as plain values.
+"""What a live cluster reports about itself, as plain values.
 
 Schedulers fill these in; :mod:`hpcflow.sites.detect` and :mod:`hpcflow.sites.check` read them.
 Nothing here asks a cluster anything.

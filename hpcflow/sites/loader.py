@@ -1,4 +1,4 @@
-"""Finds and reads site files."""
+"""Find and read site files."""
 
 from __future__ import annotations
 

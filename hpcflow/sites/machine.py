@@ -1,4 +1,4 @@
-"""What this machine has, for a site file that says ``machine`` instead of a number.
+"""The resources of this machine, for a site file with ``machine`` instead of a number.
 
 That word stands in the shipped ``local`` site, which must fit a laptop and a GPU server alike.
 """

@@ -1,4 +1,4 @@
-"""Where the copies of a run go: the site's ``mirror``, or the config's, variables filled in."""
+"""The URL of a run's mirror: the site's ``mirror`` or the config's, with variables filled in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The right name for a wrong one, for error messages."""
+"""Suggest the right name for a wrong one, in error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where and how a run goes on a site: the run checked against it, every default filled in.
+"""Place a run on a site: check it, and fill in every default.
 
 One partition's own limits are in :mod:`hpcflow.sites.limits`, the defaults in
 :mod:`hpcflow.sites.defaults`. Nothing here asks the live cluster.

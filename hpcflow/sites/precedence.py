@@ -1,4 +1,4 @@
-"""Which limits count where several are set. Pure.
+"""Which limit applies if several are set. Pure.
 
 Which are enforced at all, and which goes before which, is Slurm's: see "Hierarchy" in
 https://slurm.schedmd.com/resource_limits.html. A limit of the partition's QOS goes before the same

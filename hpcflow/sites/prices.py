@@ -1,4 +1,4 @@
-"""What an hour costs on a partition, now and before: the section ``price`` of a site file."""
+"""The price of an hour on a partition, now and earlier: the section ``price`` of a site file."""
 
 from __future__ import annotations
 

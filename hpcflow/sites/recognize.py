@@ -1,4 +1,4 @@
-"""Which site is this machine? By Slurm's ClusterName, else by the host's name, else local.
+"""Find the site of this machine: by Slurm's ClusterName, else by the host's name, else local.
 
 :func:`match` decides; :func:`recognize` looks around and asks it. A site that the user named is
 loaded by :func:`hpcflow.sites.loader.load_site`; nothing is guessed then.

@@ -1,4 +1,4 @@
-"""What a site file may say about one cluster.
+"""The schema of a site file.
 
 Files are read by :mod:`hpcflow.sites.loader`. The reference in docs/site_reference.md is made from
 the descriptions here.

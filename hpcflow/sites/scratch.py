@@ -1,4 +1,4 @@
-"""Where the run directories of a user go on a site: the variables in ``scratch.path`` filled in."""
+"""The directory of a user's runs on a site: ``scratch.path`` with its variables filled in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What slurm.conf says without anybody being asked: the name of the cluster."""
+"""Read the name of the cluster from slurm.conf, without a query."""
 
 from __future__ import annotations
 

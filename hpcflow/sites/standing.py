@@ -1,4 +1,4 @@
-"""What a user may use of a cluster, what of it is in use, and what is reserved; as plain values.
+"""What a user may use of a cluster, what is in use, and what is reserved; as plain values.
 
 Schedulers fill these in. Names of limits are Slurm's own, as ``sacctmgr`` shows them, with the long
 ending: ``MaxJobs``, ``MaxWall``, ``GrpTRES``, ``MaxTRESPerUser``, ``MaxSubmitJobsPerAccount`` ….

@@ -1,4 +1,4 @@
-"""What it costs to keep checkpoints, and to fetch them: ``price`` of a site's mirror and scratch.
+"""The price of storing and fetching checkpoints: ``price`` of a site's mirror and scratch.
 
 A GB is 10⁹ bytes, a month is 730 hours: as clouds count it, and every month alike. So a GB-month is
 10⁹ bytes × 730 h, whichever way bytes and hours make it up.

@@ -1,4 +1,4 @@
-"""What counts when `partition: auto` chooses: the section ``weights`` of a site file."""
+"""The weights of `partition: auto`: the section ``weights`` of a site file."""
 
 from __future__ import annotations
 

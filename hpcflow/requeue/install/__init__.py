@@ -1,4 +1,4 @@
-"""Ways to keep the daemon at work where nobody is logged in, and to take them away again.
+"""Install and uninstall the daemon, so that it runs without a login.
 
 - :mod:`.place`: of which daemon we speak: its names, its command, its log
 - :mod:`.environment`: the variables that it needs where there are none

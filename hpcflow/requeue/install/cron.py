@@ -1,4 +1,4 @@
-"""A line in the user's crontab: every minute one round."""
+"""An entry in the user's crontab: one round every minute."""
 
 from __future__ import annotations
 

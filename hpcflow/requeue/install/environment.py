@@ -1,4 +1,4 @@
-"""The variables that the daemon needs where there are none: cron, a service manager, a job.
+"""The environment variables of a daemon that is started by cron, a service manager or a job.
 
 As few as possible: a line of cron holds a thousand characters, and what is not needed can only be
 wrong one day.

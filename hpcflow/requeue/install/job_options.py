@@ -1,4 +1,4 @@
-"""Options of sbatch on a line of their own, after ``#SBATCH`` or ``#SCRON``."""
+"""Parse options of sbatch from a line of their own, after ``#SBATCH`` or ``#SCRON``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the ledger may be opened on a compute node, by a daemon that is a job.
+"""Whether a daemon that is a job may open the ledger on its compute node.
 
 Trainings never open it there. A daemon that is a job has to, and is the one exception: it is one
 process, and Postgres serves it wherever it is. SQLite does not: on a file system that several

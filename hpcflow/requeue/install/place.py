@@ -1,4 +1,4 @@
-"""Of which daemon or sweeps we speak: those of one user, one cluster and one HPCFLOW_HOME."""
+"""What a daemon is installed for: one user, one cluster and one HPCFLOW_HOME."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An entry in Slurm's own crontab: every five minutes a short job that is one round.
+"""An entry in Slurm's scrontab: every five minutes a short job that is one round.
 
 Slurm runs it on a compute node, hence the ledger must be one that may be opened there. It gives the
 job the user's login environment or none, so the line brings its own, as that of cron does; ``%``

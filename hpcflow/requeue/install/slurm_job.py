@@ -1,4 +1,4 @@
-"""A small job that is the daemon: ``sbatch/daemon.sbatch``, filled in for this user and sent."""
+"""Submit the daemon as a small job: ``sbatch/daemon.sbatch``, filled in for this user."""
 
 from __future__ import annotations
 

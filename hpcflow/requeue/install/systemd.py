@@ -1,4 +1,4 @@
-"""A unit of the user's own systemd: the loop, started again whenever it ends."""
+"""A unit of the user's systemd: the loop, restarted whenever it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a crontab with a block of ours in it. Pure: text in, text out.
+"""Edit hpcflow's block in the text of a crontab. Pure.
 
 The block stands at the beginning, and what others wrote after it, byte for byte: a setting of
 theirs (``SHELL=``, ``PATH=``) holds for the lines below it only, so neither does theirs reach our

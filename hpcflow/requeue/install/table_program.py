@@ -1,4 +1,4 @@
-"""A user's crontab, or Slurm's, through the program that keeps it: ``-l``, ``-``, ``-r``."""
+"""Read and write a crontab or scrontab through its program: ``-l``, ``-``, ``-r``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every way to keep the daemon at work can do."""
+"""The interface of every way to keep the daemon running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four ways by name, and which of them are installed."""
+"""The four ways by name, and which are installed."""
 
 from __future__ import annotations
 

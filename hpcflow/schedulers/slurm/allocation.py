@@ -1,4 +1,4 @@
-"""What a batch job can find out about itself: what Slurm has granted it, and that it is one."""
+"""What a batch job can find out about its own allocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm by its commands: the scheduler that works wherever sbatch does.
+"""Slurm through its commands: the scheduler for every site with sbatch.
 
 What their answers mean is in submit.py, parse_jobs.py and parse_cluster.py; here is only which
 question to ask whom, and when an answer is proof. What is asked about a user's standing and about

@@ -1,4 +1,4 @@
-"""Slurm's notation for many nodes: ``n[1-4,07-10],login1`` -> the names, in order.
+"""Expand Slurm's host lists: ``n[1-4,07-10],login1`` -> the names, in order.
 
 Compute nodes and containers may have no ``scontrol show hostnames``, and a process for every row
 of squeue would be slow.

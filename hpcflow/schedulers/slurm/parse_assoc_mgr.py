@@ -1,4 +1,4 @@
-"""What ``scontrol show assoc_mgr`` prints: every limit, and what counts against it now. Pure.
+"""Parse ``scontrol show assoc_mgr``: every limit, and its present use. Pure.
 
 It is slurmctld's own book, by which it lets jobs start, and the only place where Slurm tells how
 far a limit is used. A limit stands there as ``12(4)``: allowed, used; ``N(4)`` is none; one that

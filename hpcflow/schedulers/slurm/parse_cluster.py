@@ -1,4 +1,4 @@
-"""What scontrol, sinfo and sacctmgr print about the cluster -> :class:`ClusterInfo`. Pure."""
+"""Parse scontrol, sinfo and sacctmgr into :class:`ClusterInfo`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What squeue and sacct print -> :class:`JobInfo`. Pure; and the formats that make them print it.
+"""Parse squeue and sacct into :class:`JobInfo`; has the formats that both are asked for. Pure.
 
 Formats are explicit, fields end with a control character that no name holds, and free text stands
 last: job names and reasons of other jobs may hold blanks, bars and newlines. ``--json`` would be

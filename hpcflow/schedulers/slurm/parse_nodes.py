@@ -1,4 +1,4 @@
-"""What ``scontrol show node --oneliner`` prints: what is idle on each node. Pure.
+"""Parse ``scontrol show node --oneliner``: what is idle on each node. Pure.
 
 ``CfgTRES`` is what a node has, ``AllocTRES`` what its jobs have. A type of GPUs stands there only
 where the site counts it by itself.

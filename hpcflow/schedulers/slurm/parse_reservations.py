@@ -1,4 +1,4 @@
-"""What ``scontrol show reservation --oneliner`` prints. Pure."""
+"""Parse ``scontrol show reservation --oneliner``. Pure."""
 
 from __future__ import annotations
 

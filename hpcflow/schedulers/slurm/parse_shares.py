@@ -1,4 +1,4 @@
-"""What sshare prints -> :class:`FairShare`. Pure.
+"""Parse sshare into :class:`FairShare`. Pure.
 
 The columns are the same in Slurm 20.11 to 25.11. Without Fair Tree ``LevelFS`` says nothing.
 """

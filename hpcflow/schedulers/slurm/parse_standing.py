@@ -1,4 +1,4 @@
-"""What sacctmgr, sshare and ``scontrol show assoc_mgr`` print of a user -> :class:`Standing`. Pure.
+"""Parse sacctmgr, sshare and ``scontrol show assoc_mgr`` into :class:`Standing`. Pure.
 
 Each of them may be silent, and the rest still says something: sacctmgr alone knows which QOS an
 association allows, slurmctld alone how far a limit is used and what the accounts above it may.

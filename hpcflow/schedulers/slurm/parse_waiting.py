@@ -1,4 +1,4 @@
-"""What squeue and sprio print of jobs that wait, and ``sbatch --test-only`` of one that does not.
+"""Parse squeue and sprio for pending jobs, and ``sbatch --test-only`` for a planned one.
 
 Pure. The columns are the same in Slurm 20.11 to 25.11; ``%n`` and ``%o`` of sprio came with 23.02.
 """

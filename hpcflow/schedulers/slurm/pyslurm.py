@@ -1,4 +1,4 @@
-"""Slurm with queries and cancel through the pyslurm library, where it works.
+"""Slurm with queries and cancel through the pyslurm library, where it can be imported.
 
 Kept as thin as possible, since a library of C inside this process can end it:
 

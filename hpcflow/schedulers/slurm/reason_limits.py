@@ -1,4 +1,4 @@
-"""Slurm's reasons that name a limit: ``AssocGrpGRES``, ``QOSMaxCpuPerUserLimit``. Pure.
+"""Parse Slurm's reasons that name a limit: ``AssocGrpGRES``, ``QOSMaxCpuPerUserLimit``. Pure.
 
 They follow a pattern, so they are read and not listed: whose limit, for whom, of what, over which
 time. How Slurm spells them has changed little from 20.11 to 25.11 and is not consistent in itself;

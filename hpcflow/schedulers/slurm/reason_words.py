@@ -1,4 +1,4 @@
-"""Slurm's reasons for a waiting job, as a table: what sort, in plain words, what to try next.
+"""A table of Slurm's pending reasons: their kind, a plain text, and what to try next.
 
 The codes are those of ``enum job_state_reason``, Slurm 20.11 to 25.11, without those that name a
 limit, which are read in reason_limits.py. In an advice ``{run}``, ``{job}`` and ``{partition}``

@@ -1,4 +1,4 @@
-"""Why a job waits: every reason of slurm.h in plain words, with the next thing to try. Pure.
+"""Explain why a job is pending: every reason of slurm.h, with the next thing to try. Pure.
 
 Codes are spelt as squeue prints them (job_reason_string in slurm_protocol_defs.c, later in
 job_state_reason.c). The table is in reason_words.py; reasons that name a limit are read in

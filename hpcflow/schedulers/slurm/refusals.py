@@ -1,4 +1,4 @@
-"""Slurm's messages about a submission, as a table: which spec key, what to do, whether it passes.
+"""A table of Slurm's refusals: the spec key, what to do, and whether to retry.
 
 The texts are those of slurm_errno.c, Slurm 20.11 to 25.11; where a version words one differently,
 the common part stands here. What a message means for the question "does a job exist?" is decided in

@@ -1,4 +1,4 @@
-"""The only place that starts one of Slurm's programs: a clean environment, a time limit, no shell.
+"""Run one of Slurm's programs: with a clean environment, a time limit and no shell.
 
 What the answers mean is known elsewhere: queries in parse_jobs.py and parse_cluster.py, submissions
 in submit.py. Only what is the same for all is translated here: no such program, no answer.

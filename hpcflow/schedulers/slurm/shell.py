@@ -1,4 +1,4 @@
-"""A shell inside a running job: the srun command that opens it."""
+"""The srun command that opens a shell inside a running job."""
 
 from __future__ import annotations
 

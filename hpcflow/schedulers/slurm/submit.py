@@ -1,4 +1,4 @@
-"""What sbatch's answer means: the job exists, it does not, or nobody knows. Pure.
+"""Interpret sbatch's answer: the job exists, it does not, or it is unknown. Pure.
 
 The order matters. A word of doubt outweighs everything else that sbatch says, for sending a job
 twice is the one mistake that cannot be undone. Messages are in refusals.py.

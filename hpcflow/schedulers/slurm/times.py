@@ -1,4 +1,4 @@
-"""How Slurm writes moments and lengths of time."""
+"""Parse and format times and durations as Slurm writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm's trackable resources, ``cpu=8,gres/gpu:a100=4,mem=2000M,node=1``, as a :class:`Usage`."""
+"""Parse trackable resources, ``cpu=8,gres/gpu:a100=4,mem=2000M,node=1``, into a :class:`Usage`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of a sweep, drawn by Optuna, as pictures (PNG) and as pages (HTML).
+"""Draw the figures of a sweep with Optuna, as pictures (PNG) and as pages (HTML).
 
 ================  ==================================================================================
 figures.py        which figures a sweep has, of which study; which it has not, and why

@@ -1,4 +1,4 @@
-"""What the trials of a sweep had reported on their way, as a study that can be drawn.
+"""The intermediate values of the trials of a sweep, as a study that can be drawn.
 
 All of it, also of trials that still run, and of those that no pruner has looked at: the study of
 the sweep itself has only what its pruner has seen.

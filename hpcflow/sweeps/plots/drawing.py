@@ -1,4 +1,4 @@
-"""One figure as the bytes of a picture, and of a page that needs no network.
+"""Draw one figure, as a picture and as a page that needs no network.
 
 Colours are those of Okabe and Ito, which colour-blind people tell apart. A page has no background
 of its own, and text that can be read in a light and in a dark scheme. Pruned trials are grey or

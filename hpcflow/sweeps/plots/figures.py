@@ -1,4 +1,4 @@
-"""Which figures a sweep has, and which it has not, and why. Draws nothing.
+"""Select the figures that a sweep has, and say why it lacks the others. Draws nothing.
 
 With several objectives each has its own history, slices and so on, drawn as if it were the only
 one: so Optuna knows which way it should go, and draws its best value. Only the Pareto front is

@@ -1,4 +1,4 @@
-"""All figures of a sweep, in a folder: each a PNG file and an HTML file; and the pages' script."""
+"""Write all figures of a sweep into a folder: each as PNG and HTML, and the pages' script."""
 
 from __future__ import annotations
 

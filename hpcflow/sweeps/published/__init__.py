@@ -1,4 +1,4 @@
-"""The study of a sweep in a database, for people who look at it with Optuna's own tools.
+"""Publish the study of a sweep in a database, for Optuna's own tools.
 
 ===========  =======================================================================================
 publish.py   bringing it up to date, after each round

@@ -1,4 +1,4 @@
-"""The database of the studies: made, opened through Optuna, brought up to date.
+"""Create, open and update the database of the studies, through Optuna.
 
 Importing this takes a second, for it imports Optuna and SQLAlchemy.
 """

@@ -1,4 +1,4 @@
-"""Why a study could not be published, for people, and what they can type. Never a password."""
+"""Explain why a study could not be published, and what to type. Never shows a password."""
 
 from __future__ import annotations
 

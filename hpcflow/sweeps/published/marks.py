@@ -1,4 +1,4 @@
-"""What of a sweep has been published: a mark for each trial, and what is remembered of all.
+"""Remember what of a sweep has been published: a mark for each trial.
 
 A mark is a short text that changes whenever something of the trial does that is published. It
 stands in the study's database beside the trial, and is what counts. ``published.json`` in the

@@ -1,4 +1,4 @@
-"""Where the studies of all sweeps lie: beside the ledger, as a URL for Optuna and its dashboard.
+"""The URL of the database of all studies, beside the ledger, for Optuna and its dashboard.
 
 For a ledger in a file that is ``studies.sqlite`` in the same folder; in Postgres each user has a
 schema in the same database, because Optuna's tables do not record who wrote a row. Imports neither

@@ -1,4 +1,4 @@
-"""The study of a sweep in a database, for people who look at it with Optuna's own tools.
+"""Publish the study of a sweep in a database, for Optuna's own tools.
 
 The journal is the truth: the study is written from it after each round that changed something, and
 never read. So a database that is locked, lost or of another Optuna is worth a warning, and holds up

@@ -1,4 +1,4 @@
-"""Trials as rows of Optuna's own tables, in a transaction that somebody else begins and ends.
+"""Write trials as rows of Optuna's own tables, within the caller's transaction.
 
 Optuna's storage has methods for all of this, too. They look at two rows before they write one, so
 a thousand trials with a hundred values each take minutes; they commit each value; and a trial that
