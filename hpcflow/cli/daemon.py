@@ -113,7 +113,7 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     if once and interval_s is not None:
         raise InputError(
             "--once makes one round: there is no --interval between two",
-            next_action="leave one of them out; how often cron comes stands in the crontab",
+            next_action="name only one of them; the crontab says how often cron runs",
         )
     from hpcflow.requeue.daemon import INTERVAL_S, Daemon, Told
     from hpcflow.requeue.mirroring import Mirroring

@@ -155,4 +155,4 @@ def _end_standby(session: Session, journal: Journal, lock: HeldLock) -> None:
             why = "the run is held"
             discard(journal, scheduler=scheduler, clock=session.clock, lock=lock, why=why)
     except HpcflowError as error:
-        warn(f"{run_dir.path.name}: {error.message}; its standby leaves when it starts")
+        warn(f"{run_dir.path.name}: {error.message}; its standby exits when it starts")

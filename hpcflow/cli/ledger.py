@@ -106,7 +106,7 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
     echo(f"{counted(len(found.runs), 'run')}, {counted(found.lines, 'line')}")
     for ids, what in (
         (found.ahead, "of which the ledger has read more than the store has: they were kept"),
-        (found.others, "of other people: they were left out"),
+        (found.others, "of other users: they were skipped"),
     ):
         if ids:
             echo(f"{counted(len(ids), 'run')} {what}")

@@ -312,7 +312,7 @@ def _rounds(session: Session, only: SweepDir | None) -> list[TickReport]:
     for message in warnings:
         warn(message)
     if only is not None and not reports:
-        busy = "another process is making a round of it right now; what was asked for stands"
+        busy = "another process runs a round of this sweep now; your request is recorded"
         reports = [TickReport(only.sweep_id, said=[busy])]
     return reports
 

@@ -297,7 +297,7 @@ def follow_standby(
     is_elsewhere = submission.another_cluster(standby.intent, scheduler) is not None
     if standby.is_open or is_elsewhere or is_in_queue(standby, queue):
         return False
-    why = "it left without executing anything"
+    why = "its job exited without executing anything"
     discard(journal, queue, scheduler=scheduler, clock=clock, lock=lock, why=why)
     return True
 

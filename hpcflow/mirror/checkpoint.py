@@ -241,7 +241,7 @@ class _Sending:
             if self.folder + name not in there:
                 raise MirrorError(
                     f"{self._remote.url_of(self.folder + name)} was there, and is gone",
-                    next_action="it is sent again by itself; if that repeats, see what deletes "
+                    next_action="hpcflow uploads it again; if that repeats, see what deletes "
                     "objects there: a lifecycle rule of the bucket, or a user",
                 )
 

@@ -58,7 +58,8 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
     raise MirrorError(
         f"{remote.url_of(run_id)} is mirrored from another place now: {where}",
         next_action=f"two clusters must not train it at once: hpcflow hold {shell_word(run_id)}; "
-        f"to go on with what is there: hpcflow restore --from {shell_word(remote.url_of(run_id))}",
+        "to continue with what is there: hpcflow restore --from "
+        f"{shell_word(remote.url_of(run_id))}",
     )
 
 

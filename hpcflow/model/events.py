@@ -24,7 +24,7 @@ metrics        now, with what was logged for its train step since it was begun
 checkpoint_    train_step, path, size_bytes; written when nobody sees the checkpoint any more, maybe
 removed        twice
 checkpoint_    train_step, why: there is no checkpoint of it, for the disk is full, for instance;
-failed         the training goes on, except on notice and at its end
+failed         the training continues, except on notice and at its end
 notice         signal: TERM, USR2 or flag
 finished       train_step, metrics (final, such as accuracy), model (path, optional)
 usage          what the attempt has used so far, seen from beside: seconds, samples, nodes, asked

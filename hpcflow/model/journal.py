@@ -337,7 +337,7 @@ class Stall(_Record):
     record: Literal["stall"] = "stall"
     attempt: AttemptNumber
     action: Literal["notice", "cancel", "withdraw"] = Field(
-        description="It is told to save and leave; its job is cancelled; it goes on after all."
+        description="Its program gets the notice; its job is cancelled; the notice is withdrawn."
     )
     rule: str = Field(description="Which rule said so.")
     why: str = Field(description="The facts that it went by, for people.")

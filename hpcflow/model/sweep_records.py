@@ -143,7 +143,7 @@ class Asked(_Record):
     replaces: _Trial | None = Field(
         None, description="The trial that gave up, whose place it takes."
     )
-    source: _Trial | None = Field(None, description="The trial whose checkpoint it goes on from.")
+    source: _Trial | None = Field(None, description="The trial whose checkpoint it starts from.")
     source_run: str | None = Field(None, description="The run of that trial.")
     start: _Trial | None = Field(None, description="Which of `start_from` it is, from 0.")
 

@@ -94,7 +94,7 @@ def _explained(
     if run.state is RunState.COMPLETED:
         return "it is completed", None, "see its results: hpcflow show {run}"
     if run.state is RunState.CANCELLED:
-        return "it was cancelled", None, "continue it all the same: hpcflow resume {run}"
+        return "it was cancelled", None, "continue it anyway: hpcflow resume {run}"
     if waits_for_budget(run):
         if no_room is None:
             return "it waited for a budget, which allows it now", None, _DAEMON

@@ -148,7 +148,7 @@ def _refine(
     elif stall is not None and stall.action == "cancel" and ended.cause in _HIDE_STALL["cancel"]:
         cause, why = Cause.STALLED, stall.why  # with a TERM that was ours
     elif ended.cause is Cause.CHECKPOINTED and first_notice == "TERM":
-        cause, why = Cause.PREEMPTED, "it saved and left on a TERM that hpcflow did not send"
+        cause, why = Cause.PREEMPTED, "it saved and exited on a TERM that hpcflow did not send"
     elif stall is not None and ended.cause in _HIDE_STALL.get(stall.action, ()):
         cause, why = Cause.STALLED, stall.why
     elif ended.cause is Cause.FAILED and memory_when_killed is not None:

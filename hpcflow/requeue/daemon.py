@@ -264,11 +264,11 @@ class Daemon:
             if lease is not None:
                 release(self._around.ledger, lease, now=self._around.clock.now())
         except LedgerError as error:
-            self._say(f"{error.message}; the lease ends by itself")
+            self._say(f"{error.message}; the lease expires by itself")
         try:
             self._home_lease.give_back()
         except HpcflowError as error:
-            self._say(f"{error.message}; the lease ends by itself")
+            self._say(f"{error.message}; the lease expires by itself")
 
     def _say(self, text: str) -> None:
         """Once, however often it is so."""

@@ -74,7 +74,7 @@ def where_it_was(
         raise InputError(
             f"run {run.run_id} is not of this place any more: {url} has it in {run.run_dir}, on "
             f"site {run.site}",
-            next_action=f"go on with it there; or take it back: hpcflow restore --from "
+            next_action=f"continue it there; or take it back: hpcflow restore --from "
             f"{shell_word(url)}",
         )
     if here is None:

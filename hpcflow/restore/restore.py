@@ -173,8 +173,8 @@ class _Restoring:
             raise StorageError(
                 f"the journal of run {self._remote.run_id} here and in {other} say "
                 f"different things from line {error.line} on, so nothing was changed",
-                next_action="it may go on in two places: see both, and move away the one that is "
-                f"wrong: {self._run_dir.journal}",
+                next_action="it may be active in two places: compare both, and move away the one "
+                f"that is wrong: {self._run_dir.journal}",
             ) from None
 
     def _new_records(self, history: RunHistory, here: RunHistory) -> list[JournalRecord]:

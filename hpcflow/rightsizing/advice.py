@@ -125,7 +125,7 @@ def _time_limit(uses: Sequence[Use], notice_s: int | None) -> Advice | Nothing:
         return Nothing(what, "none was asked for")
     if not any(use.cause == Cause.COMPLETED.value for use in uses):
         if any(use.cause == Cause.TIMEOUT.value for use in uses):
-            return Nothing(what, "it was reached, and the run goes on from its checkpoint")
+            return Nothing(what, "it was reached, and the run continued from its checkpoint")
         return Nothing(what, "the run has not completed")
     # An attempt that was interrupted has done a part of it: alone, the last would be too short.
     known_s = [use.elapsed_s for use in uses if use.elapsed_s is not None]

@@ -26,7 +26,7 @@ buckets.py             going on with the same bits on many ranks
 saving.py              what all ranks do to save
 program_state.py,      what the program gave to restore(); how each kind of object is
 objects.py             written
-background.py          the thread that writes, while the training goes on
+background.py          the thread that writes, while the training continues
 host_copy.py           what it writes from: the state as it was
 tensor_tree.py,        sharded state: its tensors, their names, which rank writes which,
 named_state.py,        how they lie on the disk, how others find their parts in it

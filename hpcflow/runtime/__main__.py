@@ -234,7 +234,7 @@ def _parser() -> argparse.ArgumentParser:
         "resume-path",
         help="print the newest whole checkpoint; exit 3: none; 4: it cannot be read",
     )
-    commands.add_parser("noticed", help="exit 0 once the job was told to save and leave")
+    commands.add_parser("noticed", help="exit 0 once the job has the notice to save and exit")
     adopt = commands.add_parser("adopt", help="for the job script: checkpoints of other programs")
     whats = adopt.add_subparsers(dest="what", required=True)
     whats.add_parser("begin", help="adopt what is left, and print the newest; exit 3: none")

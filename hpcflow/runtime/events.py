@@ -47,7 +47,7 @@ class EventLog:
                 self._write(line)
         except (OSError, ValueError) as error:  # the latter: a whole number of 5000 digits
             if not self.lost:
-                warn(f"{self._path}: {error}; events are lost, the training goes on")
+                warn(f"{self._path}: {error}; events are lost, the training continues")
             self.lost += 1
 
     def _write(self, line: bytes) -> None:

@@ -1,7 +1,7 @@
 """A copy of state dicts in host memory, as they are between two train steps.
 
-While the copy is written, the training goes on and changes the tensors. What is no tensor is copied
-by pickling it. The memory behind the tensors is copied once, however many of them share it: tied
+While the copy is written, the training continues and changes the tensors. Other values are copied
+by pickling them. The memory behind the tensors is copied once, however many of them share it: tied
 weights are as tied in the file as in the model. From GPUs all copies go into pinned memory, are
 started one after the other, and waited for once. On the CPU several threads copy, for one does not
 make use of all of the memory's speed, and by the C library's memmove, which writes large pieces

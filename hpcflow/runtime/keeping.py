@@ -207,7 +207,7 @@ class Keeper:
         try:
             self._tidy(job.keep, job.checkpoint_dir, train_step, is_over=is_over)
         except OSError as error:
-            self._say_once(f"old checkpoints could not be removed, the training goes on: {error}")
+            self._say_once(f"old checkpoints could not be removed, the training continues: {error}")
 
     def say(self) -> None:
         """Print the warnings there are since the last time."""

@@ -90,7 +90,7 @@ def _require_read(unread: list[str], ranks: Ranks) -> None:
     was trained."""
     if ranks.max(int(bool(unread))):
         why = unread[0] if unread else "another rank could not read one"
-        raise CheckpointError(f"no checkpoint to go on from, but there may be: {why}")
+        raise CheckpointError(f"no checkpoint to continue from, but there may be one: {why}")
 
 
 def read_rank_state(folder: Path, rank: int) -> dict[str, Any] | None:

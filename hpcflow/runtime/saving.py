@@ -2,7 +2,7 @@
 
 Between two train steps every rank captures what it has to save: rank 0 the program's objects, each
 rank its shards of them, its random number generators and place in the data. A thread of its own
-then writes this part of the checkpoint, while the training goes on. Threads never talk to other
+then writes this part of the checkpoint, while the training continues. Threads never talk to other
 ranks. The training does, in the integer that the ranks exchange at the end of every train step
 anyway: is my part written? When all are, rank 0 publishes, again on its thread; when any failed,
 nothing becomes visible.

@@ -12,7 +12,7 @@ _MOST_TEXTS: Final = 100
 
 
 def warn(text: str) -> None:
-    """Say ``text``; where even stderr is gone, nobody can be told, and the training goes on."""
+    """Say ``text``; where even stderr is gone, nobody can be told, and the training continues."""
     try:
         print(f"hpcflow: {safe_lines(text)}", file=sys.stderr, flush=True)
     except (OSError, ValueError):

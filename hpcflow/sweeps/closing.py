@@ -96,6 +96,6 @@ def halt_if_all_fail(this: Round) -> None:
     run_id = last.current_runs[0]
     this.halt(
         f"{len(failed)} trials in a row have failed, the last one: {last.told.why}",
-        f"see why: hpcflow logs {run_id}; then go on: hpcflow sweep resume "
+        f"see why: hpcflow logs {run_id}; then continue: hpcflow sweep resume "
         f"{this.sweep_dir.sweep_id}",
     )

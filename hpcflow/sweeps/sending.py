@@ -98,7 +98,7 @@ def send(this: Round, trial: Trial) -> bool:
         source = trial.source_run or this.progress.trials[trial.source].current_runs[0]
         if not this.runs.has_checkpoint(source):
             # As if it had never been asked for: another one goes on from who is best by then.
-            why = f"run {source} has no checkpoint any more to go on from"
+            why = f"run {source} has no checkpoint any more to continue from"
             this.tell(trial, "failed", why=why, stopped=True)
             return True
 

@@ -242,7 +242,7 @@ class TrialRuns:
         run_dir = run_dir_of(self._settings.home, source)
         newest = newest_complete(run_dir)
         if newest is None:
-            raise StorageError(f"run {source} has no checkpoint any more to go on from")
+            raise StorageError(f"run {source} has no checkpoint any more to continue from")
         return run_dir.path / newest
 
     def has_checkpoint(self, run_id: str) -> bool:

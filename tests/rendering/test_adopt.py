@@ -140,7 +140,7 @@ def test_a_job_whose_last_checkpoint_has_no_room_has_not_failed(runtime: Bench, 
         save = f"echo weights > step-1; exit {code}"
         written(runtime, "sh", "-c", save, checkpoint={"adopt": {"pattern": "step-*"}})
         assert runtime.execute() == code, runtime.log()
-    assert "'step-1' is not adopted, the training goes on" in runtime.log()
+    assert "'step-1' is not adopted, the training continues" in runtime.log()
     assert kinds(runtime)[-2:] == ["checkpoint_failed", "exited"]
 
 

@@ -121,7 +121,7 @@ def test_a_run_that_fits_is_left_alone_and_told_why() -> None:
         (
             [replace(USE, cause="timeout")],
             "time limit",
-            "it was reached, and the run goes on from its checkpoint",
+            "it was reached, and the run continued from its checkpoint",
         ),
         ([seen(seconds=200.0)], "GPUs", "no attempt has run for five minutes"),
         (

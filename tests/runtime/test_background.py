@@ -1,4 +1,4 @@
-"""A checkpoint is written while the training goes on, and is the state that it was begun with."""
+"""A checkpoint is written while the training continues, and is the state that it was begun with."""
 
 from __future__ import annotations
 

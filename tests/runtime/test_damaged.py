@@ -186,7 +186,7 @@ def test_a_disk_that_cannot_be_read_does_not_make_a_training_begin_anew(
     training = start(folder, world_size, PROGRAM=script, BROKEN=world_size - 1)
 
     assert training.exit_codes_by_themselves() == [1] * world_size
-    assert "no checkpoint to go on from, but there may be: " in training.log()
+    assert "no checkpoint to continue from, but there may be one: " in training.log()
     assert "Input/output error" in training.log()
     assert folder.complete() == saved
 

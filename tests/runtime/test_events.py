@@ -176,7 +176,7 @@ def test_an_event_file_that_cannot_be_written_ends_nothing(
         log.append("progress", train_step=train_step, metrics={})
 
     assert log.lost == 3
-    assert capfd.readouterr().err.count("events are lost, the training goes on") == 1
+    assert capfd.readouterr().err.count("events are lost, the training continues") == 1
 
 
 def test_a_line_that_the_disk_tore_spoils_no_other(path: Path) -> None:

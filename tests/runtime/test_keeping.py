@@ -264,7 +264,7 @@ def test_a_folder_that_is_gone_is_said_once_and_ends_nothing(
     keeper.tidy(200)
     assert capfd.readouterr().err == "", "said by the thread that saves"
     keeper.say()
-    assert capfd.readouterr().err.count("the training goes on") == 1
+    assert capfd.readouterr().err.count("the training continues") == 1
 
 
 def tell_mirror(folder: Path, what: str, train_step: int) -> None:

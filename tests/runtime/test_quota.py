@@ -1,4 +1,4 @@
-"""A quota of Lustre that has no room for a checkpoint: it is not written, and the training goes on.
+"""A quota of Lustre without room for a checkpoint: it is not written, and the training continues.
 
 There is no Lustre here: a program prints what ``lfs`` would; see tests/storage/test_lustre.py.
 """

@@ -1,4 +1,4 @@
-"""A save that has no room is not begun; the old checkpoint stays, and the training goes on."""
+"""A save that has no room is not begun; the old checkpoint stays, and the training continues."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Adopter:
                 if is_complete:
                     self._adopt(foreign, train_step)
         except OSError as error:  # a file system that does not answer now
-            self._say(f"cannot look for checkpoints, the training goes on: {error}")
+            self._say(f"cannot look for checkpoints, the training continues: {error}")
         self._maker.say()
 
     def end(self, *, is_well: bool) -> None:

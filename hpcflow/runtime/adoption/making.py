@@ -146,6 +146,6 @@ class Maker:
         if isinstance(error, FileNotFoundError) and not foreign.path.exists():
             return  # the program has removed it
         self._not_before[foreign.name] = self._monotonic() + _PAUSE_S
-        is_new = self._say(f"{foreign.name!r} is not adopted, the training goes on: {error}")
+        is_new = self._say(f"{foreign.name!r} is not adopted, the training continues: {error}")
         if is_new and number is not None:
             self._events.append("checkpoint_failed", train_step=number, why=str(error))

@@ -48,7 +48,7 @@ USED_UP: Final = (
 _BURST: Final = "see what the burst buffer does: scontrol show burstbuffer"
 
 CODES: Final[dict[str, tuple[Kind, str, str]]] = {
-    "None": (Kind.SYSTEM, "Slurm has not looked at it yet", "look again in a minute"),
+    "None": (Kind.SYSTEM, "Slurm has not evaluated it yet", "look again in a minute"),
     "Priority": (Kind.TURN, "jobs of higher priority are before it", _WAIT),
     "Resources": (
         Kind.ROOM,
@@ -57,7 +57,7 @@ CODES: Final[dict[str, tuple[Kind, str, str]]] = {
     ),
     "SchedDefer": (
         Kind.SYSTEM,
-        "it asked to start at once or not at all, and there was no time to look at it",
+        "it requested to start at once or not at all, and Slurm had no time to schedule it",
         "send it without --immediate",
     ),
     "Dependency": (

@@ -54,7 +54,7 @@ def test_a_full_disk_leaves_the_one_before_and_the_training_goes_on(
         for _ in range(4):
             bench.pass_by(adopter, 10)
         said = capsys.readouterr().err
-        assert said.count("'step-2' is not adopted, the training goes on:") == 1, said
+        assert said.count("'step-2' is not adopted, the training continues:") == 1, said
         assert "a checkpoint takes" in said
         (failed,) = bench.folder.events("checkpoint_failed")
         assert failed["train_step"] == 2, "this is what `hpcflow show` warns of"
