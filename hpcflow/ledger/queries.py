@@ -179,10 +179,10 @@ def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, in
     return [(run_dir, number) for run_dir, number in connection.rows(sql, [user, *states, limit])]
 
 
-#: The order in which runs have their turn: who was turned away, and put off, comes behind those
-#: that have waited since before.
 #: Neither held nor stopped.
 _GOES_ON: Final = "(next_action IS NULL OR next_action NOT IN (?, ?))"
+#: The order in which runs have their turn: who was turned away, and put off, comes behind those
+#: that have waited since before.
 _OLDEST_WAIT: Final = "COALESCE(next_at, journal_at, created_at), run_id"
 
 

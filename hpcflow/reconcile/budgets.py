@@ -49,6 +49,8 @@ _MOST_NAMED: Final = 10
 #: Lines that one look adds to one budget for attempts that the ledger lacks: a teammate can commit
 #: to any number of attempts.
 _MOST_LINES: Final = 1_000
+#: Journals that one look reads: a teammate can name each of the caller's attempts.
+_MOST_JOURNALS: Final = 2_000
 #: Projects without runs of the caller that one look reads: a teammate can make any number of files.
 _MOST_OTHERS: Final = 1_000
 
@@ -327,6 +329,8 @@ class _Look:
     ) -> None:
         now = self._clock.now()
         ended_at = row.ended_at or now
+        if row.run_id not in self._own and len(self._own) >= _MOST_JOURNALS:
+            return  # the next look continues
         if not self._is_own(row):
             # Its end and its bill are in the ledger alone, or from a store: others write there.
             if entry.standing is not Standing.COMMITTED:

@@ -29,7 +29,7 @@ _NO_CLUSTER: Final = "Could not establish a configuration source"
 
 
 @dataclass(frozen=True)
-class RoundContext:
+class MachineFacts:
     """What can be seen from here.
 
     Attributes:
@@ -63,7 +63,7 @@ def recognize(search: Sequence[Path], *, environ: Mapping[str, str] = os.environ
         ) from None
 
 
-def match(sites: Sequence[Site], around: RoundContext) -> Site:
+def match(sites: Sequence[Site], around: MachineFacts) -> Site:
     """The one of ``sites`` that fits; Slurm's word counts more than the host's name.
 
     Raises:
@@ -83,7 +83,7 @@ def match(sites: Sequence[Site], around: RoundContext) -> Site:
     raise _undecided(found or named, around)
 
 
-def look_around(environ: Mapping[str, str] = os.environ) -> RoundContext:
+def look_around(environ: Mapping[str, str] = os.environ) -> MachineFacts:
     """This machine, as far as it matters here. Slurm is asked at most once."""
     path = environ.get("PATH")
     has_slurm = shutil.which("sbatch", path=path) is not None
@@ -95,7 +95,7 @@ def look_around(environ: Mapping[str, str] = os.environ) -> RoundContext:
         name = cluster_name(config)
         if has_slurm and config is None:  # while slurmctld is down, its configuration still tells
             name = configured_name(environ)
-    return RoundContext(has_slurm, name, _host_name(has_slurm))
+    return MachineFacts(has_slurm, name, _host_name(has_slurm))
 
 
 def _host_name(has_slurm: bool) -> str:
@@ -135,7 +135,7 @@ def _has_host(site: Site, host: str) -> bool:
     return any(fnmatchcase(host.lower(), pattern.lower()) for pattern in site.hosts)
 
 
-def _undecided(found: Sequence[Site], around: RoundContext) -> SiteError:
+def _undecided(found: Sequence[Site], around: MachineFacts) -> SiteError:
     here = f"host {around.host}"
     if around.cluster_name:
         here += f" of the cluster {around.cluster_name}"

@@ -14,7 +14,7 @@ from hpcflow.errors import StorageError, shell_word
 from hpcflow.history import RunHistory
 from hpcflow.model import lost_journal
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
-from hpcflow.runtime.reading import read_lines
+from hpcflow.runtime.reading import open_regular, read_lines
 from hpcflow.storage.files import append_line_durably, size_of, storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone, require_no_link
@@ -23,8 +23,8 @@ from hpcflow.storage.runs import is_gone, require_no_link
 class Journal:
     """The journal of one run, as long as a command or a round works on the run.
 
-    It is parsed once, and again only if another process has appended to it. What this process
-    appends is added to the history.
+    It is parsed once, and again only if the file has grown by other means than :meth:`append`. What
+    is appended is added to the history.
     """
 
     def __init__(self, run_dir: RunDir) -> None:
@@ -39,16 +39,38 @@ class Journal:
 
     @property
     def history(self) -> RunHistory:
-        """What the journal says now; empty if it is lost.
+        """What the journal says now; empty if it is lost. Each use looks at the file again.
 
         Raises:
             StorageError: it cannot be read.
         """
-        size_bytes = size_of(self.run_dir.journal) or 0
+        size_bytes = self._size_now()
         if size_bytes != self._size_bytes:
             self._history = RunHistory.of(read(self.run_dir))
             self._size_bytes = size_bytes
         return self._history
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of what is in memory, as lines; at most 0 before the first read."""
+        return self._size_bytes
+
+    def _size_now(self) -> int:
+        """The size of the file, 0 if it is lost.
+
+        The file is opened: NFS then asks the server. For a stat alone, it may answer from a cache
+        that is a minute old, and what another node appended would not be seen.
+        """
+        try:
+            descriptor = open_regular(self.run_dir.journal)
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        except OSError as error:
+            raise storage_error("read", self.run_dir.journal, error) from error
+        try:
+            return os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
 
     def append(self, *records: JournalRecord, begins: bool = False) -> None:
         """Append ``records`` with one write; they are on the disk when this returns.

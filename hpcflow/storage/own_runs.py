@@ -21,8 +21,10 @@ from hpcflow.storage.runs import UntrustedPathError, invalid_link_message, link_
 
 #: How many lost links are told one by one.
 _TOLD: Final = 3
-#: So many parsed journals stay in memory: a round may read those of ten thousand runs.
+#: So many parsed journals stay in memory, none of more bytes than that: a round may read those of
+#: ten thousand runs, and one from a store can have any length.
 _MOST_JOURNALS: Final = 256
+_LARGEST_JOURNAL: Final = 256 << 10
 
 
 class OwnRuns:
@@ -40,9 +42,12 @@ class OwnRuns:
         """The journal of a run: what reads it first in a look has parsed it for the others."""
         path = str(run_dir.path)
         found = self._journals.pop(path, None) or Journal(run_dir)
-        self._journals[path] = found  # the newest
-        if len(self._journals) > _MOST_JOURNALS:
+        newest = next(reversed(self._journals), None)
+        if newest is not None and self._journals[newest].size_bytes > _LARGEST_JOURNAL:
+            del self._journals[newest]
+        if len(self._journals) >= _MOST_JOURNALS:
             del self._journals[next(iter(self._journals))]
+        self._journals[path] = found
         return found
 
     def dir_of(self, run_id: str, in_ledger: str) -> RunDir | None:

@@ -248,8 +248,8 @@ DECIDED = {"decided": {"action": "wait", "rule": "backoff", "why": "1 failure"}}
         ("wait: backoff", "[]", ("wait", "backoff", None)),
         ("wait: backoff", "torn {", ("wait", "backoff", None)),
         ("wait: backoff", {"decided": 7}, ("wait", "backoff", None)),
-        ("wait: backoff", {"decided": {**DECIDED["decided"], "why": "a\0"}},
-         ("wait", "backoff", None)),
+        ("wait: backoff", {"decided": {**DECIDED["decided"], "why": "a\0\nb"}},
+         ("wait", "backoff", "a\N{REPLACEMENT CHARACTER}\nb")),
     ],
 )  # fmt: skip
 def test_what_came_next_before_has_its_rule_and_its_reason(
@@ -265,6 +265,19 @@ def test_what_came_next_before_has_its_rule_and_its_reason(
     with closing(sqlite3.connect(path)) as raw:
         told = raw.execute("SELECT next_action, next_rule, next_why FROM run").fetchall()
     assert told == [parts]
+
+
+def test_what_came_next_of_a_stalled_run_has_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with closing(sqlite3.connect(path)) as raw:
+        raw.executescript((SAVED[0].parent / "0007.sql").read_text())
+        raw.execute("UPDATE run SET next_action = 'notice: stalled'")
+        raw.execute("UPDATE attempt SET journal = ?", [json.dumps({"stall": {"why": "silent"}})])
+        raw.commit()
+    upgrade(parse_url(str(path)))
+    with closing(sqlite3.connect(path)) as raw:
+        told = raw.execute("SELECT next_action, next_rule, next_why FROM run").fetchall()
+    assert told == [("notice", "stalled", "silent")]
 
 
 @pytest.mark.parametrize("saved", SAVED, ids=[path.stem for path in SAVED])

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from hpcflow.model.journal import JournalRecord
-from hpcflow.storage import journal
+from hpcflow.storage import journal, own_runs
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.own_runs import OwnRuns
 from tests.requeue.watched import Watched
 
 
@@ -46,3 +47,19 @@ def test_a_round_in_which_nothing_happened_parses_no_journal(
     read.clear()
     desk.tick()
     assert read == []
+
+
+@pytest.mark.parametrize("limit", ["_LARGEST_JOURNAL", "_MOST_JOURNALS"])
+def test_of_long_journals_and_of_many_few_stay_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    desk = Watched(tmp_path)
+    first, second = RunDir(desk.launch().run_dir), RunDir(desk.launch().run_dir)
+    own = OwnRuns(desk.settings.home)
+    opened = own.journal_of(first)
+    assert opened.history.has_job
+    assert own.journal_of(second).history.has_job
+    assert own.journal_of(first) is opened
+    monkeypatch.setattr(own_runs, limit, 1)
+    own.journal_of(second)
+    assert own.journal_of(first) is not opened

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import SiteError
-from hpcflow.sites.recognize import RoundContext, cluster_name, look_around, match, recognize
+from hpcflow.sites.recognize import MachineFacts, cluster_name, look_around, match, recognize
 from hpcflow.sites.schema import Site
 from tests.sites.build import minimal, site, write_site
 
@@ -20,9 +20,9 @@ def cluster(name: str, *, slurm: str | None = None, hosts: str = "[]") -> Site:
     return site(minimal(name, f"{line}hosts: {hosts}\n"))
 
 
-def here(slurm: str | None = None, host: str = "vm", *, has_slurm: bool = True) -> RoundContext:
+def here(slurm: str | None = None, host: str = "vm", *, has_slurm: bool = True) -> MachineFacts:
     """What can be seen from here."""
-    return RoundContext(has_slurm, slurm, host)
+    return MachineFacts(has_slurm, slurm, host)
 
 
 def test_slurms_cluster_name_decides() -> None:

@@ -33,20 +33,23 @@ def upgrade() -> None:
     connection = op.get_bind()
     is_postgres = connection.dialect.name == "postgresql"
     if is_postgres:  # so that the owner of the table reaches the rows of all roles
-        op.execute("ALTER TABLE run NO FORCE ROW LEVEL SECURITY")
+        for name in ("run", "attempt"):
+            op.execute(f"ALTER TABLE {name} NO FORCE ROW LEVEL SECURITY")
     names = ("run_id", "journal", "next_action", "next_rule", "next_why", "owner")
     table = sa.table("run", *map(sa.column, names))
     owner = table.c.owner if is_postgres else sa.literal("")
-    journal = sa.cast(table.c.journal, sa.Text)
     rows = connection.execute(
-        sa.select(table.c.run_id, owner, table.c.next_action, journal).where(
-            table.c.next_action.is_not(None), sa.func.length(journal) <= _MAX_CHARACTERS
+        sa.select(table.c.run_id, owner, table.c.next_action, _short(table.c.journal)).where(
+            table.c.next_action.is_not(None)
         )
     )
     found = [
-        {"of_run": run_id, "of_owner": role, **_parts(text, said)}
+        {"of_run": run_id, "of_owner": role, **_parts(text, said or "")}
         for run_id, role, text, said in rows
     ]
+    for each in found:
+        if each["rule"] == "stalled":
+            each["why"] = _why_stalled(connection, each["of_run"], each["of_owner"])
     if found:
         update = (
             sa.update(table)
@@ -59,7 +62,8 @@ def upgrade() -> None:
         )
         connection.execute(update, found)
     if is_postgres:
-        op.execute("ALTER TABLE run FORCE ROW LEVEL SECURITY")
+        for name in ("run", "attempt"):
+            op.execute(f"ALTER TABLE {name} FORCE ROW LEVEL SECURITY")
 
 
 def _parts(text: str, journal: str) -> dict[str, str | None]:
@@ -75,17 +79,50 @@ def _parts(text: str, journal: str) -> dict[str, str | None]:
     return {"action": action, "rule": rule or None, "why": _why(journal, action, rule)}
 
 
+def _short(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """Return JSON as text; NULL where it is longer than hpcflow writes."""
+    text = sa.cast(column, sa.Text)
+    return sa.case((sa.func.length(text) <= _MAX_CHARACTERS, text), else_=None)
+
+
 def _why(journal: str, action: str, rule: str) -> str | None:
     """Return the reason of the daemon's decision, if it is the one that the text is about."""
+    decided = _object(journal).get("decided")
+    if not isinstance(decided, dict):
+        return None
+    is_it = (decided.get("action"), decided.get("rule")) == (action, rule)
+    return _text(decided.get("why")) if is_it else None
+
+
+def _why_stalled(connection: sa.Connection, run_id: str | None, role: str | None) -> str | None:
+    """Return the reason in the record of the newest attempt's stall."""
+    names = ("run_id", "attempt", "state", "journal", "owner")
+    table = sa.table("attempt", *map(sa.column, names))
+    is_postgres = connection.dialect.name == "postgresql"
+    query = sa.select(_short(table.c.journal)).where(
+        table.c.run_id == run_id, table.c.state != "withdrawn"
+    )
+    if is_postgres:
+        query = query.where(table.c.owner == role)
+    journal = connection.execute(query.order_by(table.c.attempt.desc()).limit(1)).scalar()
+    stall = _object(journal or "").get("stall")
+    return _text(stall.get("why")) if isinstance(stall, dict) else None
+
+
+def _object(text: str) -> dict[str, Any]:
     try:
-        decided: Any = parse_object(journal).get("decided")
+        return parse_object(text)
     except JsonError:
+        return {}
+
+
+def _text(value: object) -> str | None:
+    """Return a text as every database stores it: as ``clean()`` in ``hpcflow/ledger/fold.py``."""
+    if not isinstance(value, str):
         return None
-    if not isinstance(decided, dict) or (decided.get("action"), decided.get("rule")) != (
-        action,
-        rule,
-    ):
-        return None
-    why = decided.get("why")
-    # Postgres cannot store NUL or surrogates.
-    return why if isinstance(why, str) and why.isprintable() else None
+    return (
+        value[:10_000]
+        .replace("\0", "\N{REPLACEMENT CHARACTER}")
+        .encode("utf-8", "replace")
+        .decode()
+    )
