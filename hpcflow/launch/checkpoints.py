@@ -23,7 +23,7 @@ from hpcflow.model.checkpointing import KeepBest, Mode
 from hpcflow.model.journal import CheckpointRemoved
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.projection.reading import FOLD_ERRORS, RunReader
-from hpcflow.runtime import keeping
+from hpcflow.runtime import retention
 from hpcflow.runtime.files import names_in, remove_tree
 from hpcflow.runtime.manifest import CheckpointError, read_manifest, verify
 from hpcflow.runtime.mirrored import MirrorState, read_mirror
@@ -51,7 +51,7 @@ BEING_WRITTEN: Final = "being written"
 LEFT_BEHIND: Final = "left behind"
 SET_ASIDE: Final = "set aside"
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
-#: What the runtime leaves under hidden names: see hpcflow/runtime/store.py and keeping.py.
+#: What the runtime leaves under hidden names: see hpcflow/runtime/store.py and retention.py.
 _HIDDEN: Final = re.compile(r"\.(\d{1,18})\.[0-9a-f]+\.(tmp|old|broken|removed)", re.ASCII)
 _WHY_HIDDEN: Final = {
     "tmp": "its save did not end",
@@ -201,7 +201,7 @@ def survey(run_dir: RunDir) -> Survey:
     found: list[Found] = []
     hidden: list[Hidden] = []
     try:
-        found = keeping.find(run_dir.checkpoints, run_id)
+        found = retention.find(run_dir.checkpoints, run_id)
         hidden = _hidden(run_dir.checkpoints, run_id, is_live=bool(live))
     except FileNotFoundError:  # there was never one
         pass
@@ -217,7 +217,7 @@ def survey(run_dir: RunDir) -> Survey:
         found,
         hidden,
         held,
-        keeping.mirror_of(run_dir.path, has_mirror=run.mirror is not None),
+        retention.mirror_of(run_dir.path, has_mirror=run.mirror is not None),
         removed,
         max((row.attempt for row in attempts), default=0),
     )
@@ -301,12 +301,12 @@ def prune(
             journal.append(run_dir, removed)
 
         try:
-            keeping.finish_removals(run_dir.checkpoints, record)
+            retention.finish_removals(run_dir.checkpoints, record)
             gone = [
                 each
                 for each in pruned.gone
                 if each.train_step not in read_mirror(run_dir.path).under_way
-                and keeping.remove(each, record)
+                and retention.remove(each, record)
             ]
             for leftover in pruned.leftovers:
                 _remove(leftover)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import HpcflowError, StorageError, words_for
-from hpcflow.runtime import keeping
+from hpcflow.runtime import retention
 from hpcflow.runtime.mirrored import mirrored
 from hpcflow.runtime.rule import COMPLETE, Found
 from hpcflow.settings import Settings
@@ -128,7 +128,7 @@ def _look(run_dir: RunDir, site_of: Callable[[str], Site]) -> OnScratch:
         purge_days = site_of(run.site).scratch.purge_days
     whole: list[Found] = []
     with suppress(OSError):
-        found = keeping.find(run_dir.checkpoints, run_id)
+        found = retention.find(run_dir.checkpoints, run_id)
         whole = [each for each in found if each.state == COMPLETE]
     there = [each.train_step for each in whole]
     has = mirrored(run_dir.path)

@@ -16,7 +16,7 @@ from hpcflow.restore.objects import CLAIM, EVENTS, OF_ATTEMPT
 from hpcflow.restore.outcome import Outcome
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging
-from hpcflow.runtime.keeping import look
+from hpcflow.runtime.retention import look
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.runtime.successor import SEAL
 from hpcflow.storage.layout import RunDir

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from hpcflow.model.run import Run
-from hpcflow.runtime.keeping import look, named
 from hpcflow.runtime.manifest import CheckpointError, verify
 from hpcflow.runtime.reading import open_file, read_file
+from hpcflow.runtime.retention import look, named
 from hpcflow.runtime.rule import COMPLETE, Found
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir

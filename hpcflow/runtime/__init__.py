@@ -36,7 +36,7 @@ stored.py
 restoring.py           which checkpoint all ranks go on from
 store.py, manifest.py  how a checkpoint appears all at once; what proves it is whole
 late_metrics.py        what is logged for it after it was saved
-rule.py, keeping.py    which checkpoints stay; how the others go
+rule.py, retention.py    which checkpoints stay; how the others go
 schedule.py,           when to save; how often, if nobody has said it
 interval.py
 room.py, quota.py      whether the disk has room for it

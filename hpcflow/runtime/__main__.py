@@ -99,7 +99,7 @@ def _resume_path(job: Job) -> int:
     try:
         newest = store.newest()
         if newest is not None and store.damaged and job.rank == 0:
-            from hpcflow.runtime.keeping import set_aside
+            from hpcflow.runtime.retention import set_aside
 
             set_aside(store.folder, store.damaged, job)
         if newest is None and job.resume_from is not None:
@@ -160,7 +160,7 @@ def _checkpoint(
 
 
 def _tidy(job: Job, events: EventLog, train_step: int, *, is_over: bool = False) -> None:
-    from hpcflow.runtime.keeping import Keeper
+    from hpcflow.runtime.retention import Keeper
 
     keeper = Keeper(job, events)
     keeper.tidy(train_step, is_over=is_over)

@@ -1,6 +1,6 @@
 """Which checkpoints stay and which go. Pure: the same rule in the job and on a login node.
 
-What there is to judge comes from :mod:`hpcflow.runtime.keeping`, which also acts.
+What there is to judge comes from :mod:`hpcflow.runtime.retention`, which also acts.
 """
 
 from __future__ import annotations

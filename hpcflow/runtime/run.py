@@ -11,16 +11,16 @@ from typing import Any
 from hpcflow.runtime.buckets import settle_buckets
 from hpcflow.runtime.data_order import DataOrder
 from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.exit_codes import exit_on_notice
 from hpcflow.runtime.interval import AutoInterval
 from hpcflow.runtime.job import Job
-from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.late_metrics import add_metrics
-from hpcflow.runtime.leaving import leave
 from hpcflow.runtime.manifest import CheckpointError, finite
 from hpcflow.runtime.metrics import Metrics, held, number
 from hpcflow.runtime.notice import FLAG, NAMES, NOTHING, SAVE, Notice
 from hpcflow.runtime.parameters import Params
 from hpcflow.runtime.ranks import Ranks
+from hpcflow.runtime.retention import Keeper
 from hpcflow.runtime.saving import Made, Saving
 from hpcflow.runtime.schedule import Schedule
 from hpcflow.runtime.successor import successor
@@ -308,7 +308,7 @@ class Run:
         if not self._ranks.max(int(self._notice.is_pruned())):
             self._save_or_leave_it()
         self._metrics.close()
-        leave(self._job, self._ranks)
+        exit_on_notice(self._job, self._ranks)
 
     def _try(self, save: Callable[[], None]) -> None:
         """A checkpoint that fails now is no reason to end a training that has older ones.

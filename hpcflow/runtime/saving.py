@@ -38,7 +38,6 @@ from hpcflow.runtime.background import Background, processors
 from hpcflow.runtime.files import NewFile, Written, random_bits, remove_tree, write_new
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.job import Job
-from hpcflow.runtime.keeping import set_aside
 from hpcflow.runtime.manifest import (
     Checkpoint,
     CheckpointError,
@@ -52,6 +51,7 @@ from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.reading import JsonError, read_object
 from hpcflow.runtime.restoring import Restored, choose, rank_file, read_rank_state
+from hpcflow.runtime.retention import set_aside
 from hpcflow.runtime.rule import name_of
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor

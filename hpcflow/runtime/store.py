@@ -5,7 +5,7 @@
     checkpoints/
       000000400/  manifest.json  model.pt …      complete
       .000000500.7f3a….tmp/                      being written, or left behind by a kill
-      .000000400.19bc….broken/                   found damaged: see keeping.set_aside
+      .000000400.19bc….broken/                   found damaged: see retention.set_aside
 
 A checkpoint is written and synced to disk under a hidden name, described by its manifest, and
 renamed: a look shows all of it or nothing. One process, rank 0, calls what is here; what the

@@ -9,8 +9,8 @@ from typing import Any
 
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.job import Job
-from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.manifest import manifest_bytes
+from hpcflow.runtime.retention import Keeper
 from hpcflow.runtime.rule import Rule
 from tests.runtime.published import publish
 

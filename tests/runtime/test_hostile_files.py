@@ -10,9 +10,9 @@ import pytest
 
 from hpcflow.runtime.adoption.memory import read_memory
 from hpcflow.runtime.files import create_marker
-from hpcflow.runtime.keeping import find
 from hpcflow.runtime.manifest import verify
 from hpcflow.runtime.notice import Notice
+from hpcflow.runtime.retention import find
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import successor

@@ -10,9 +10,9 @@ import pytest
 
 from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.late_metrics import add_metrics
 from hpcflow.runtime.manifest import read_manifest, verify
+from hpcflow.runtime.retention import Keeper
 from hpcflow.runtime.rule import Rule
 from hpcflow.runtime.store import CheckpointStore
 from tests.runtime.another_language import in_another_language

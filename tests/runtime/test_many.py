@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from hpcflow.runtime.files import Written
-from hpcflow.runtime.keeping import find
 from hpcflow.runtime.manifest import CheckpointError, read_manifest, write_manifest
 from hpcflow.runtime.reading import MAX_JSON_BYTES
+from hpcflow.runtime.retention import find
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.layout import RunDir

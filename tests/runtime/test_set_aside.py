@@ -11,8 +11,8 @@ import pytest
 from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.manifest import verify
+from hpcflow.runtime.retention import Keeper
 from hpcflow.runtime.rule import Rule
 from tests.runtime.harness import RunFolder, run, start
 from tests.runtime.kept import (

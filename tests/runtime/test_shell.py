@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hpcflow.runtime.__main__ import main
-from hpcflow.runtime.keeping import Keeper
 from hpcflow.runtime.manifest import verify
+from hpcflow.runtime.retention import Keeper
 from tests.runtime.harness import RunFolder
 
 

@@ -31,10 +31,10 @@ from hpcflow.runtime.adoption.signs import (
 )
 from hpcflow.runtime.adoption.whole import Completeness
 from hpcflow.runtime.job import Job
-from hpcflow.runtime.keeping import find as find_checkpoints
-from hpcflow.runtime.keeping import set_aside
 from hpcflow.runtime.manifest import CheckpointError, read_manifest
 from hpcflow.runtime.reading import require_no_strange_link
+from hpcflow.runtime.retention import find as find_checkpoints
+from hpcflow.runtime.retention import set_aside
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor

@@ -14,8 +14,8 @@ from hpcflow.runtime.adoption.rule import AdoptRule
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import Written, names_in, random_bits, remove_tree
 from hpcflow.runtime.job import Job
-from hpcflow.runtime.keeping import Keeper, named
 from hpcflow.runtime.manifest import CheckpointError, read_manifest
+from hpcflow.runtime.retention import Keeper, named
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import WarnOnce

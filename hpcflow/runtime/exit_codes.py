@@ -1,4 +1,4 @@
-"""How a program leaves on notice: the word "send me again", and the exit code."""
+"""Exit on notice: the marker "resubmit me", and the exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.warn import warn
 
 
-def leave(job: Job, ranks: Ranks) -> None:
+def exit_on_notice(job: Job, ranks: Ranks) -> None:
     """End this process, on all ranks together, after everything was saved.
 
     The file ``resubmit`` carries the word, since torchrun makes a 1 of every rank's exit code.

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from hpcflow.runtime import keeping
+from hpcflow.runtime import retention
 from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.events import EventLog, now_text
 from hpcflow.runtime.job import job_from
-from hpcflow.runtime.keeping import Keeper, find, half_removed
 from hpcflow.runtime.manifest import verify
+from hpcflow.runtime.retention import Keeper, find, half_removed
 from hpcflow.runtime.rule import Rule
 from hpcflow.runtime.rule import judge as rule_judge
 from tests.runtime.another_language import in_another_language
@@ -295,7 +295,7 @@ def test_the_mirror_may_begin_with_one_while_it_is_judged(
 
     job = job_in(tmp_path)
     save_and_tidy(job, 10)
-    monkeypatch.setattr(keeping, "judge", judge)
+    monkeypatch.setattr(retention, "judge", judge)
     save_and_tidy(job, 20)
     assert there(tmp_path) == [10, 20]
 
