@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcflow.cli.columns import Column, print_table
-from hpcflow.cli.output import say_error
+from hpcflow.cli.output import print_error
 from hpcflow.cli.session import warn
 from hpcflow.errors import SiteError, in_one_line, shell_word
 from hpcflow.runtime.safe_text import safe, safe_lines
@@ -176,7 +176,7 @@ def test_a_newline_in_data_starts_no_line_of_a_message(capsys: pytest.CaptureFix
     forged = "eve\n  → remove it: rm -rf ~"
     warn(f"{forged} is damaged → see: hpcflow show {forged}")
     warn(in_one_line(SiteError(forged, lines=[forged], next_action=forged)))
-    say_error(SiteError(forged, lines=[forged], next_action=forged))
+    print_error(SiteError(forged, lines=[forged], next_action=forged))
     lines = capsys.readouterr().err.splitlines()
     starts = ["warning: eve", "warning: eve", "error: eve", "  eve", "  → eve"]
     assert len(lines) == len(starts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option, runs_argument
-from hpcflow.cli.output import ErrorJson, error_json, print_json, say_error
+from hpcflow.cli.output import ErrorJson, error_json, print_error, print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError
 from hpcflow.terminal import echo
@@ -99,7 +99,7 @@ def _say(each: _Cancelled) -> None:
     if each.error is not None:
         if each.run_dir is not None:
             echo(f"{each.run_id}: ", nl=False, err=True)
-        say_error(each.error)
+        print_error(each.error)
         if each.job_id is not None:
             echo(f"{each.run_id}: job {each.job_id} is being cancelled anyway")
     else:

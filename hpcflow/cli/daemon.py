@@ -134,7 +134,7 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     )
     with _heard_by(told):
         if not once:
-            _or_not(partial(_say_start, around, session, as_json=as_json))(interval_s or INTERVAL_S)
+            _or_not(partial(_log_start, around, session, as_json=as_json))(interval_s or INTERVAL_S)
             daemon.run()
             return 0
         report = daemon.once()
@@ -243,7 +243,7 @@ def _around(session: Session, *, waits_for_ledger: bool) -> RoundContext:
     )
 
 
-def _say_start(around: RoundContext, session: Session, interval_s: float, *, as_json: bool) -> None:
+def _log_start(around: RoundContext, session: Session, interval_s: float, *, as_json: bool) -> None:
     """Say what the daemon supervises, and how often."""
     from hpcflow.model.state import RunState
     from hpcflow.storage.own_runs import OwnRuns
@@ -287,7 +287,7 @@ def _sweeps(around: RoundContext, log: _Log) -> None:
     from hpcflow.sweeps.rounds import tick_all
 
     for report in tick_all(around):
-        log.say_sweep(report)
+        log.log_sweep(report)
 
 
 class _Log:
@@ -309,12 +309,12 @@ class _Log:
             warn(f"{run_id}: {problem}")
         self._warnings, self._problems = report.warnings, report.problems
         if not self._as_json:
-            self._say_decisions(report)
+            self._log_decisions(report)
         elif _has_news(report) or problems:
             now = self._session.clock.now()
             print_json(DaemonRound(at=now, round=report), indent=None)
 
-    def say_sweep(self, report: TickReport) -> None:
+    def log_sweep(self, report: TickReport) -> None:
         """The same of a round of a sweep."""
         said = self._of_sweeps.get(report.sweep_id, [])
         problems = [*report.problems, *report.warnings]
@@ -330,7 +330,7 @@ class _Log:
         for line in () if self._as_json else report_lines(report, now):
             echo_message(line)
 
-    def _say_decisions(self, report: Report) -> None:
+    def _log_decisions(self, report: Report) -> None:
         now = self._session.clock.now()
         for run_id, job_id in report.lifted.items():
             echo(

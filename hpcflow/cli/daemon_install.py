@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option, more_in
-from hpcflow.cli.output import ErrorJson, error_json, print_json, say_error
+from hpcflow.cli.output import ErrorJson, error_json, print_error, print_json
 from hpcflow.cli.session import warn
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import Settings, load_settings
@@ -144,7 +144,7 @@ def uninstall_command(as_json: bool, **chosen: bool) -> int:
         lambda name: installed_way(name, settings),
         is_named=bool(named),
         as_json=as_json,
-        on_nothing=lambda: say_others(others_installed(settings), settings.home.path),
+        on_nothing=lambda: warn_about_others(others_installed(settings), settings.home.path),
     )
 
 
@@ -194,7 +194,7 @@ def take_away(
             echo(f"removed: {what}")
         for each in errors.values():
             if each in failed:
-                say_error(each)
+                print_error(each)
             else:
                 warn(each.message)
         if not removed and not errors:
@@ -202,7 +202,7 @@ def take_away(
     return max((error.exit_code for error in failed), default=0)
 
 
-def say_others(others: list[str], home: Path) -> None:
+def warn_about_others(others: list[str], home: Path) -> None:
     """That nothing of this cluster and home is installed, but maybe of others."""
     if not others:
         echo("nothing is installed")

@@ -48,7 +48,7 @@ def _in_own_folder(place: str, run: Run | None) -> str:
     return run.code.root + place.removeprefix(run.in_code())
 
 
-def say_failure(detail: RunDetail) -> None:
+def print_failure(detail: RunDetail) -> None:
     """Print the error of the last attempt and the last lines of its log, if it failed."""
     from hpcflow.cli.shown_run import frozen_run
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from hpcflow.cli.failure import say_failure
+from hpcflow.cli.failure import print_failure
 from hpcflow.cli.output import metric_text, print_json, state_text, values_of
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.shown_run import ShownRun, shown_run
@@ -95,7 +95,7 @@ def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
         try:
             detail = _look(session, run_dir, ask=is_time)
         except LedgerError as error:
-            session.go_on_without_ledger(error)
+            session.continue_without_ledger(error)
             next_ask = 0.0
             continue
         if is_time:
@@ -147,7 +147,7 @@ def _say(detail: RunDetail, *, can_go_on: bool) -> None:
     colour = "green" if run.state is RunState.COMPLETED else "red"
     echo(f"{run.run_id}: {state_text(run)}", fg=colour, nl=False)
     echo(f"  {metric_text(run.metrics)}" if run.metrics else "")
-    say_failure(detail)
+    print_failure(detail)
     if run.state is not RunState.COMPLETED and can_go_on:
         echo(f"  what it printed  hpcflow logs {run.run_id}")
         echo(f"  go on            hpcflow resume {run.run_id}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from hpcflow.cli.output import ErrorJson, error_json, print_json, say_error
+from hpcflow.cli.output import ErrorJson, error_json, print_error, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, StorageError
 from hpcflow.terminal import echo
@@ -49,7 +49,7 @@ def append_requests(
             codes.add(error.exit_code)
             said.append({"run_id": run_id, "request": None, "error": error_json(error)})
             if not as_json:
-                say_error(error)
+                print_error(error)
         else:
             codes.add(0)
             run_dirs.append(run_dir)

@@ -49,7 +49,7 @@ def command(site: str | None, as_json: bool) -> int:
     scheduler = session.connect(the_site)
     standing = scheduler.standing(session.settings.user)
     if standing is None:
-        return _say_nothing(the_site.name, session.settings.user, as_json=as_json)
+        return _print_nothing(the_site.name, session.settings.user, as_json=as_json)
     for each in standing.missing:
         warn(f"not known: {each}")
     partitions = _partitions(standing, scheduler)
@@ -70,7 +70,7 @@ def _partitions(standing: Standing, scheduler: Scheduler) -> Sequence[PartitionL
         return None
 
 
-def _say_nothing(site: str, user: str, *, as_json: bool) -> int:
+def _print_nothing(site: str, user: str, *, as_json: bool) -> int:
     if as_json:
         nothing: Limits = {
             "site": site,

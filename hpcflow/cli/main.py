@@ -210,11 +210,11 @@ def _replace_closed_streams() -> None:
 
 
 def _report(error: HpcflowError, *, as_json: bool) -> None:
-    from hpcflow.cli.output import say_error
+    from hpcflow.cli.output import print_error
 
     if as_json:
         _print_json(error)
-    say_error(error)
+    print_error(error)
 
 
 def _print_json(error: HpcflowError) -> None:

@@ -14,7 +14,7 @@ import click
 
 from hpcflow.cli.arguments import complete_run, json_option
 from hpcflow.cli.columns import Column, print_table
-from hpcflow.cli.output import ErrorJson, error_json, print_json, say_error
+from hpcflow.cli.output import ErrorJson, error_json, print_error, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, NotFoundError
 from hpcflow.model.units import format_bytes, format_duration
@@ -98,14 +98,14 @@ def command(ctx: click.Context, once: bool, as_json: bool) -> int:
     session = Session()
     with _ends_with_daemon(session), Stores(session.clock) as stores:
         home = session.settings.home
-        say = partial(_say_done, as_json=as_json)
+        say = partial(_print_done, as_json=as_json)
         skipped: set[str] = set()
         report = Pass(home, session.clock, stores, on_done=say).run(
             lambda: list_runs(home, skipped.add)
         )
     for text in sorted(skipped):
         warn(text)
-    _say_report(report, as_json=as_json)
+    _print_report(report, as_json=as_json)
     return 1 if report.problems else 0
 
 
@@ -129,7 +129,7 @@ def status_command(run: str | None, as_json: bool) -> int:
         try:
             status = status_of(run_dir, session.clock.now(), problems)
         except HpcflowError as error:
-            say_error(error)
+            print_error(error)
             status, exit_code = unknown_status(run_dir, error.message), 1
         if status is not None:
             found.append(status)
@@ -200,7 +200,7 @@ def _require_there(run_dir: RunDir) -> RunDir:
     )
 
 
-def _say_done(done: Done, *, as_json: bool) -> None:
+def _print_done(done: Done, *, as_json: bool) -> None:
     if as_json:
         return
     rate = format_bytes(round(done.size_bytes / max(done.took_s, 1e-3)))
@@ -210,7 +210,7 @@ def _say_done(done: Done, *, as_json: bool) -> None:
     )
 
 
-def _say_report(report: Report, *, as_json: bool) -> None:
+def _print_report(report: Report, *, as_json: bool) -> None:
     if as_json:
         said: MirrorPass = {
             "mirrored": report.mirrored,
@@ -225,7 +225,7 @@ def _say_report(report: Report, *, as_json: bool) -> None:
             echo(f"{run_id}  train step {step}: removed from the store, by its retention")
     for what, error in sorted(report.problems.items()):
         echo(f"{what}: ", nl=False, err=True)
-        say_error(error)
+        print_error(error)
 
 
 def _print_status(found: list[Status]) -> None:

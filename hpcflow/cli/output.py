@@ -175,7 +175,7 @@ def error_json(error: HpcflowError) -> ErrorJson:
     return cast("ErrorJson", {**told, **error.details})
 
 
-def say_error(error: HpcflowError) -> None:
+def print_error(error: HpcflowError) -> None:
     """An error as people get it, on stderr."""
     from hpcflow.model.secret import redact
 

@@ -131,7 +131,7 @@ def command(
         try:
             found = _find(session, folder, run_id, changes)
         except NotFoundError:
-            if unattended and _goes_on_without(session, run_id):
+            if unattended and _continues_without(session, run_id):
                 return 0
             raise
         for warning in found.warnings:
@@ -190,7 +190,7 @@ def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -
     return of_this_home(run_dir, mirror, clock, home=settings.home, site=site_name, own=own)
 
 
-def _goes_on_without(session: Session, run_id: str) -> bool:
+def _continues_without(session: Session, run_id: str) -> bool:
     """Whether a run that its store does not have is on scratch; then its journal says so now."""
     from hpcflow.restore.request import mirror_of_gone
     from hpcflow.restore.restore import note_nothing_there

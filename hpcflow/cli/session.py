@@ -250,7 +250,7 @@ class Session:
                 self._said.add(message)
                 warn(message)
 
-    def go_on_without_ledger(self, error: LedgerError) -> None:
+    def continue_without_ledger(self, error: LedgerError) -> None:
         """Use a ledger of this process alone from now on: the files have everything."""
         from hpcflow.ledger.store import open_ledger
 

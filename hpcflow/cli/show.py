@@ -16,7 +16,7 @@ import click
 
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.columns import Column, print_table
-from hpcflow.cli.failure import next_text, say_failure
+from hpcflow.cli.failure import next_text, print_failure
 from hpcflow.cli.next_words import next_words
 from hpcflow.cli.output import (
     STATE_COLOURS,
@@ -182,7 +182,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True)
         if value:
             echo(f"  {key:<14} {value}")
     if is_here:
-        say_failure(detail)
+        print_failure(detail)
     if run.save_error is not None:
         warn(_unsaved(run, detail.checkpoints))
     if detail.attempts:

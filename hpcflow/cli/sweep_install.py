@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from hpcflow.cli.arguments import json_option
-from hpcflow.cli.daemon_install import Installed, Uninstalled, say_others, show_and_write, take_away
+from hpcflow.cli.daemon_install import (
+    Installed,
+    Uninstalled,
+    show_and_write,
+    take_away,
+    warn_about_others,
+)
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.settings import load_settings
@@ -68,7 +74,7 @@ def uninstall_command(as_json: bool) -> int:
         lambda name: installed_way(name, settings),
         is_named=False,
         as_json=as_json,
-        on_nothing=lambda: say_others(lines_installed(SWEEPS), settings.home.path),
+        on_nothing=lambda: warn_about_others(lines_installed(SWEEPS), settings.home.path),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.failure import failure_of, say_failure
+from hpcflow.cli.failure import failure_of, print_failure
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.model.next_action import CANCEL_JOBS, HELD
@@ -303,7 +303,7 @@ def _print(
         assert unsent is not None
         until = f", not before {unsent.until:%Y-%m-%d %H:%M:%S} UTC" if unsent.until else ""
         echo(f"  {unsent.words}{until}")
-        say_failure(detail)
+        print_failure(detail)
         to_try = unsent.to_try
     for number, text in enumerate(to_try):
         echo(f"  {'next' if not number else 'or':<12} {text}")

@@ -24,7 +24,7 @@ from hpcflow.launch.places import trust_on
 from hpcflow.launch.plan import Plan
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
-from hpcflow.launch.standby import discard, go_on_with_standby, without_standby
+from hpcflow.launch.standby import continue_with_standby, discard, without_standby
 from hpcflow.launch.standby_share import give_back_standby, require_room_instead
 from hpcflow.model.journal import Changed, Resumed, Submitted
 from hpcflow.model.run import Run
@@ -114,7 +114,7 @@ def resume(
             why = "what the run asks for was changed"
             waited = discard(journal, scheduler=scheduler, clock=clock, lock=lock, why=why)
         else:
-            waited = go_on_with_standby(
+            waited = continue_with_standby(
                 journal, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
             )
         give_back_standby(run, last, journal, site=site, home=home, clock=clock)

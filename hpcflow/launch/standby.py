@@ -95,7 +95,7 @@ def send_standby(
     return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
 
 
-def go_on_with_standby(
+def continue_with_standby(
     journal: Journal,
     *,
     scheduler: Scheduler,

@@ -301,7 +301,7 @@ def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:
     return _ids(connection, where, [AttemptState.QUEUED.value, reason, user])
 
 
-def kept_out(connection: Connection, user: str) -> list[str]:
+def pending_for_nodes(connection: Connection, user: str) -> list[str]:
     """Ids of some of a user's runs of which an attempt waits for nodes, and not for any."""
     of_attempt = (
         "SELECT run_id FROM attempt WHERE state = ? "

@@ -348,9 +348,9 @@ class Ledger:
         """Ids of the user's runs of which an attempt waits in the queue for this reason."""
         return queries.waiting_for(self.connection(), reason, user)
 
-    def kept_out(self, *, user: str) -> list[str]:
+    def pending_for_nodes(self, *, user: str) -> list[str]:
         """Ids of some of the user's runs of which an attempt waits for nodes, and not for any."""
-        return queries.kept_out(self.connection(), user)
+        return queries.pending_for_nodes(self.connection(), user)
 
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
         """What the ledger holds of these runs, at one moment; unknown ones are missing, and those

@@ -190,10 +190,10 @@ class Pass:
         try:
             seen = survey(run.run_dir)
         except HpcflowError as error:
-            self._say_problem(run.run_dir, None, error)
+            self._report_problem(run.run_dir, None, error)
             return None
         except Exception as error:  # a run's files may have come from anywhere
-            self._say_unexpected(run, error)
+            self._report_unexpected(run, error)
             return None
         return None if seen is None else run.urgency(seen)
 
@@ -211,12 +211,12 @@ class Pass:
         except HpcflowError as error:
             if isinstance(error, MirrorError) and not isinstance(error, DamagedError):
                 run.refusals += 1
-            self._say_problem(run.run_dir, seen, error)
+            self._report_problem(run.run_dir, seen, error)
         except OSError as error:  # a purge takes one file after the other
             if run.run_dir.run_json.exists():
                 self._report.problems[run.run_dir.path.name] = HpcflowError(str(error))
         except Exception as error:  # as above
-            self._say_unexpected(run, error)
+            self._report_unexpected(run, error)
             return None
         return None if seen is None else run.urgency(seen)
 
@@ -261,7 +261,7 @@ class Pass:
 
     def _finish(self, seen: Survey) -> None:
         """The small files, and what goes from the store."""
-        self._say_broken(seen)
+        self._report_broken(seen)
         now = self._clock.now()
         gone = self._to_remove(seen, now)
         files = due_files(seen.run_dir, seen.mirror.url.rstrip("/"), now.timestamp())
@@ -312,7 +312,7 @@ class Pass:
                 record(seen.run_dir, self._clock, DUE, url=url, train_step=step)
         return [step for step in gone if is_confirmed(seen.records, step, now)]
 
-    def _say_broken(self, seen: Survey) -> None:
+    def _report_broken(self, seen: Survey) -> None:
         """A manifest that is not valid: once, as it is with all that is damaged."""
         for step, broken in seen.broken.items():
             if seen.is_told(step):
@@ -342,12 +342,12 @@ class Pass:
                 ids.add(run.run_dir.path.name)
         return ids
 
-    def _say_unexpected(self, run: _Run, error: Exception) -> None:
+    def _report_unexpected(self, run: _Run, error: Exception) -> None:
         """A run's files may have come from anywhere: whatever they do, other runs are mirrored."""
         said = f"the mirror cannot work on it: {type(error).__name__}: {error}"
         self._report.problems[run.run_dir.path.name] = HpcflowError(said)
 
-    def _say_problem(self, run_dir: RunDir, seen: Survey | None, error: HpcflowError) -> None:
+    def _report_problem(self, run_dir: RunDir, seen: Survey | None, error: HpcflowError) -> None:
         if isinstance(error, MirrorError) and seen is not None:
             self._stores.judge(seen.mirror, error)
             if seen.mirror.url in self._stores.refused:

@@ -165,7 +165,7 @@ class Uploader:
         tell: Callable[[int], object],
         stopped: threading.Event,
     ) -> bool:
-        upload, there = self._go_on_or_begin(out, store)
+        upload, there = self._resume_or_begin(out, store)
         try:
             try:
                 parts = self._read_and_send(out, file, store, upload, there, tell, stopped)
@@ -243,7 +243,7 @@ class Uploader:
         _compare(out, checksum.text())
         return parts
 
-    def _go_on_or_begin(self, out: Outgoing, store: Parts) -> tuple[Upload, dict[int, Part]]:
+    def _resume_or_begin(self, out: Outgoing, store: Parts) -> tuple[Upload, dict[int, Part]]:
         """Where parts were begun for these very bytes, the store may still have them."""
         known = out.known
         if (

@@ -9,7 +9,7 @@ then once.
 from __future__ import annotations
 
 from hpcflow.projection.checking import check, unlinked
-from hpcflow.projection.gone import end_purged, forget_unsent, record_damaged, say_purged
+from hpcflow.projection.gone import end_purged, forget_unsent, purged_warning, record_damaged
 from hpcflow.projection.passes import Summary, catch_up, catch_up_home, rebuild
 
 __all__ = [
@@ -19,8 +19,8 @@ __all__ = [
     "check",
     "end_purged",
     "forget_unsent",
+    "purged_warning",
     "rebuild",
     "record_damaged",
-    "say_purged",
     "unlinked",
 ]

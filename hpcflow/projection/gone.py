@@ -131,7 +131,7 @@ def _written(ledger: Ledger, changes: list[Change]) -> list[str]:
     ]
 
 
-def say_purged(run_id: str) -> str:
+def purged_warning(run_id: str) -> str:
     """What people are told of a run that :func:`end_purged` has ended."""
     return (
         f"{run_id}: its run directory is gone; hpcflow submits no job until it is restored; "

@@ -15,7 +15,7 @@ from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.next_action import SETTLE_STANDBY
 from hpcflow.ownership import temporary_folder
-from hpcflow.projection import catch_up, catch_up_home, say_purged
+from hpcflow.projection import catch_up, catch_up_home, purged_warning
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.own_runs import OwnRuns, require_own
 from hpcflow.storage.restoring import cancelled_runs
@@ -61,7 +61,7 @@ def refresh(
     """
     kept = _record_kept_cancels(home, user, clock)
     summary = catch_up_home(ledger, home, user=user, now=clock.now())
-    said = kept + summary.problems + [say_purged(run_id) for run_id in summary.purged]
+    said = kept + summary.problems + [purged_warning(run_id) for run_id in summary.purged]
     own = own or OwnRuns(home)
     find_site = cache(find_site)  # each file is read once, and not for each of many runs
     said += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)

@@ -169,7 +169,7 @@ class Daemon:
         try:
             self._is_spare = not self._take()
             if self._is_spare:
-                self._say_who()
+                self._log_owner()
                 return
             report = tick(self._around)
         except LedgerError as error:
@@ -243,7 +243,7 @@ class Daemon:
         )
         return self._lease is not None
 
-    def _say_who(self) -> None:
+    def _log_owner(self) -> None:
         now, other = self._around.clock.now(), look_at_home(self._around.settings)
         if other is None or not other.is_alive(now):
             other = look(self._around.ledger, self._name)

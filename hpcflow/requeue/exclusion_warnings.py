@@ -15,12 +15,12 @@ from hpcflow.storage.own_runs import OwnRuns
 
 def warn_of_exclusions(around: RoundContext, own: OwnRuns) -> list[str]:
     """A run that waits for nodes that it was told to keep away from: its owner may change that."""
-    known = around.ledger.known(around.ledger.kept_out(user=around.settings.user)).values()
+    known = around.ledger.known(around.ledger.pending_for_nodes(user=around.settings.user)).values()
     mine = (each for each in known if own.dir_of(each.run.run_id, each.run.run_dir) is not None)
-    return [said for each in mine if (said := kept_out(each)) is not None]
+    return [said for each in mine if (said := exclusion_warning(each)) is not None]
 
 
-def kept_out(known: Known) -> str | None:
+def exclusion_warning(known: Known) -> str | None:
     """What to tell the owner of a run of which a job waits for nodes; None where it may have all.
     Pure.
 

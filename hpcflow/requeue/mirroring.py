@@ -83,7 +83,7 @@ class Mirroring:
                 self._start()
         except (HpcflowError, OSError) as error:
             self._next_s = self._clock.monotonic() + _JOB_EVERY_S
-            self._say_once(f"the mirror cannot be started: {error}")
+            self._warn_once(f"the mirror cannot be started: {error}")
 
     def close(self) -> None:
         """End the process, if there is one: any moment is as good as another."""
@@ -146,7 +146,7 @@ class Mirroring:
         if self._complaints is not None:
             with self._complaints as file:
                 file.seek(0)
-                self._say_once(file.read(_SAID_BYTES).decode(errors="replace").strip())
+                self._warn_once(file.read(_SAID_BYTES).decode(errors="replace").strip())
         return True
 
     def _tend_job(self, partition: str, account: str | None) -> None:
@@ -172,7 +172,7 @@ class Mirroring:
             if answer.exit_code != 0:
                 raise SchedulerUnavailable(f"sbatch: {answer.complaint}")
 
-    def _say_once(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         if text and text != self._said:
             self._say(f"mirror: {text}")
         self._said = text

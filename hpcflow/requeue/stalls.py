@@ -269,7 +269,7 @@ class _Look:
             _take_notice_back(suspect.files)
             self._write_down(suspect, suspect.verdict)
         else:
-            self._say_cancel(suspect, suspect.verdict)
+            self._record_cancel(suspect, suspect.verdict)
             self._to_cancel[suspect.row.site][suspect.row.run_id] = job_id
 
     def _running_job(self, suspect: Suspect) -> str | None:
@@ -285,7 +285,7 @@ class _Look:
         history, scheduler = suspect.journal.history, self._around.connect(row.site)
         return next(iter(alive_jobs(row.run_id, scheduler, history, queue=running)), None)
 
-    def _say_cancel(self, suspect: Suspect, verdict: Verdict) -> None:
+    def _record_cancel(self, suspect: Suspect, verdict: Verdict) -> None:
         """Unless that was just done: a cancel that is tried much later may end the job, too, and
         has to be known for what did."""
         said = suspect.attempt.journal.get("stall", {})

@@ -34,7 +34,7 @@ from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Decided
 from hpcflow.model.next_action import CANCEL_JOBS
 from hpcflow.model.run import Run
-from hpcflow.projection import catch_up, end_purged, rebuild, say_purged
+from hpcflow.projection import catch_up, end_purged, purged_warning, rebuild
 from hpcflow.projection.reading import FOLD_ERRORS
 from hpcflow.reconcile.refresh import refresh
 from hpcflow.requeue.begin_time import lift_begin_times
@@ -250,7 +250,7 @@ class _Round:
         """Decide about one run; journal the decision, and act on it."""
         around = self._around
         if is_gone(run_dir):
-            self._say_gone(run_dir)
+            self._warn_gone(run_dir)
             return
         case = self._case(known, run_dir)
         if case is None or not self._is_to_be_acted_on(case):
@@ -364,11 +364,11 @@ class _Round:
             self._write_down(case)
         return None
 
-    def _say_gone(self, run_dir: RunDir) -> None:
+    def _warn_gone(self, run_dir: RunDir) -> None:
         """Nothing can be sent from a directory that is gone; from one that is away, not yet."""
         if is_purged(run_dir):
             purged = end_purged(self._around.ledger, [run_dir])
-            self._report.warnings += [say_purged(run_id) for run_id in purged]
+            self._report.warnings += [purged_warning(run_id) for run_id in purged]
         else:
             self._report.problems[run_dir.path.name] = (
                 f"{run_dir.path.parents[1]} is not there, and with it the run directory"

@@ -207,7 +207,9 @@ class Keeper:
         try:
             self._tidy(job.keep, job.checkpoint_dir, train_step, is_over=is_over)
         except OSError as error:
-            self._say_once(f"old checkpoints could not be removed, the training continues: {error}")
+            self._warn_once(
+                f"old checkpoints could not be removed, the training continues: {error}"
+            )
 
     def say(self) -> None:
         """Print the warnings there are since the last time."""
@@ -224,7 +226,7 @@ class Keeper:
         if train_step not in (each.train_step for each in whole):
             return  # the one that was known to be good is not there any more
         if rule.best and len(whole) > rule.last and not best(whole, rule):
-            self._say_once(
+            self._warn_once(
                 f"no checkpoint is removed: none has the metric {rule.metric!r} that "
                 f"checkpoint.keep_best is to judge by; they have {_metric_names(whole)}"
             )
@@ -274,7 +276,7 @@ class Keeper:
             size_bytes=found.size_bytes,
         )
 
-    def _say_once(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
             self._unsaid.append(text)

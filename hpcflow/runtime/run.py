@@ -320,7 +320,7 @@ class Run:
             save()
         except CheckpointError as error:
             if self._has_successor():
-                self._tell_failed(self.train_step, str(error))
+                self._append_failed(self.train_step, str(error))
                 raise
             self._report_failed(self.train_step, str(error))
             self._schedule.restart()
@@ -334,7 +334,7 @@ class Run:
         try:
             self._save()
         except CheckpointError as error:
-            self._tell_failed(self.train_step, str(error))
+            self._append_failed(self.train_step, str(error))
             if self._has_successor():
                 raise
             if self.rank == 0:
@@ -349,11 +349,11 @@ class Run:
         try:
             self._save()
         except CheckpointError as error:
-            self._tell_failed(self.train_step, str(error))
+            self._append_failed(self.train_step, str(error))
             raise
 
     def _begin_to_save(self) -> None:
-        """Hold the train loop until the state is copied; it is written while training goes on."""
+        """Hold the train loop until the state is copied; it is written while training continues."""
         if self._saving is not None:
             self._saving.begin(self.train_step, self._order.state(), self._facts)
             self._schedule.restart()
@@ -395,10 +395,10 @@ class Run:
     def _report_failed(self, train_step: int, why: str) -> None:
         """There will be no checkpoint of ``train_step``. Called by the thread that trains."""
         if self.rank == 0:
-            warn(f"no checkpoint at train step {train_step}, training goes on: {why}")
-        self._tell_failed(train_step, why)
+            warn(f"no checkpoint at train step {train_step}, training continues: {why}")
+        self._append_failed(train_step, why)
 
-    def _tell_failed(self, train_step: int, why: str) -> None:
+    def _append_failed(self, train_step: int, why: str) -> None:
         self._events.append("checkpoint_failed", train_step=train_step, why=why)
 
     def _model(self) -> str | None:

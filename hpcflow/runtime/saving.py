@@ -137,7 +137,7 @@ class Saving:
         self._ranks = ranks
         self._announce = announce
         self._add_metrics = add_metrics
-        self._tell_failed = tell_failed
+        self._report_failed = tell_failed
         self._store = CheckpointStore(folder)
         self._state = ProgramState({}, ranks)
         self._copies = HostCopies()
@@ -199,7 +199,7 @@ class Saving:
                 flight.work = Background(lambda: self._publish(flight))
 
     def begin(self, train_step: int, rank_state: dict[str, Any], facts: _Facts) -> None:
-        """Capture the state after ``train_step``, and let it be written while training goes on.
+        """Capture the state after ``train_step``, and let it be written while training continues.
 
         A checkpoint under way is waited for. All ranks call it together.
 
@@ -423,7 +423,7 @@ class Saving:
         self._remove(flight)
         if self._ranks.rank == 0:
             reason = reason or (flight.work.error if flight.work else None) or _ANOTHER
-            self._tell_failed(flight.train_step, reason)
+            self._report_failed(flight.train_step, reason)
 
     def _remove(self, flight: _Flight) -> None:
         if self._ranks.rank == 0:

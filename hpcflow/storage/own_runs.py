@@ -105,7 +105,7 @@ class OwnRuns:
                 self._lost[run_id] = in_ledger
             return None
         if _owner(link) not in (None, self._user):
-            self._said[run_id] = f"{_say_others(run_id)}; nothing is done about it"
+            self._said[run_id] = f"{_others_warning(run_id)}; nothing is done about it"
             return None
         return link
 
@@ -127,14 +127,14 @@ def require_own(run_dir: RunDir) -> RunDir:
     """
     if is_others(run_dir):
         raise StorageError(
-            _say_others(run_dir.path.name),
+            _others_warning(run_dir.path.name),
             next_action=f"see whose: ls -ld {shell_word(run_dir.path)}; jobs of yours that "
             "still run: squeue --me",
         )
     return run_dir
 
 
-def _say_others(run_id: str) -> str:
+def _others_warning(run_id: str) -> str:
     return f"{run_id}: its run directory belongs to another user now"
 
 

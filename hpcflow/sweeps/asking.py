@@ -14,7 +14,7 @@ def ask(this: Round) -> None:
     """Send what waits, ask for as many as there is room for, and send these."""
     progress = this.progress
     if this.is_doubtful:
-        _say_late(this)
+        _warn_late(this)
         return
     if this.is_cancelled or not send_all(this):
         return
@@ -91,7 +91,7 @@ def _ask_population(this: Round) -> Asked | None:
     return None  # nobody that is still trained is better than those that gave up
 
 
-def _say_late(this: Round) -> None:
+def _warn_late(this: Round) -> None:
     """For a round an hour later, unless that is known; what a clock that was ahead said is not."""
     now, since = this.around.clock.now(), this.progress.late_at
     if since is None or since > now:

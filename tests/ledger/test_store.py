@@ -191,8 +191,8 @@ def test_who_waits_for_nodes_and_not_for_any_is_found(ledger: Ledger, tmp_path: 
         lines.append(observed(1, AttemptState.QUEUED, 2, **waits))
         ledger.apply([change_of(run, lines, [])])
         ids.append(run.run_id)
-    assert ledger.kept_out(user="ada") == ids[:1]
-    assert ledger.kept_out(user="grace") == []
+    assert ledger.pending_for_nodes(user="ada") == ids[:1]
+    assert ledger.pending_for_nodes(user="grace") == []
 
 
 def test_only_one_of_two_who_read_the_same_lines_writes(ledger: Ledger, tmp_path: Path) -> None:

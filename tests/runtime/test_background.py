@@ -190,7 +190,7 @@ def test_whatever_goes_wrong_in_the_background_is_a_warning(
     assert inside.complete() == [2, 3, 4]
     assert not list(inside.checkpoints.glob(".*"))
     assert (
-        "no checkpoint at train step 1, training goes on: ZeroDivisionError: a mistake in torch"
+        "no checkpoint at train step 1, training continues: ZeroDivisionError: a mistake in torch"
         in capfd.readouterr().err
     )
 
@@ -406,5 +406,5 @@ def test_what_another_rank_left_garbled_is_never_published(
     with pytest.raises(CheckpointError, match="is not what rank 1 wrote"):
         run.finish()
 
-    assert "no checkpoint at train step 1, training goes on: " in capfd.readouterr().err
+    assert "no checkpoint at train step 1, training continues: " in capfd.readouterr().err
     assert list(inside.checkpoints.iterdir()) == []

@@ -29,7 +29,7 @@ def test_a_full_disk_does_not_end_a_training(
 
     assert training.exit_codes() == [0] * world_size, training.log()
 
-    assert training.log().count("training goes on") == 2
+    assert training.log().count("training continues") == 2
     assert folder.complete() == [10, LAST]
     assert verify(folder.checkpoint(10)).train_step == 10
     assert not list(folder.checkpoints.glob(".*")), "half checkpoints fill the disk even more"

@@ -111,7 +111,7 @@ def test_a_training_on_a_disk_that_is_full_goes_on_and_says_so(
         assert [each["train_step"] for each in failed] == [20, 30]
         for each in failed:
             assert each["why"].startswith(f"[Errno {errno.ENOSPC}] a checkpoint takes ")
-        assert second.log().count("training goes on: [Errno 28] a checkpoint takes ") == 2
+        assert second.log().count("training continues: [Errno 28] a checkpoint takes ") == 2
 
         ballast.unlink()
         small.attempt = 3
@@ -169,7 +169,7 @@ def test_an_object_that_saves_itself_on_a_full_disk_ends_no_training(
         signal.signal(number, handler)
 
     assert [each["train_step"] for each in small.events("checkpoint_failed")] == [2, 3]
-    assert capfd.readouterr().err.count("training goes on: own.save(): RuntimeError: ") == 2
+    assert capfd.readouterr().err.count("training continues: own.save(): RuntimeError: ") == 2
 
 
 def test_a_program_in_another_language_is_told_before_anything_is_copied(

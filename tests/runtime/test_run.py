@@ -110,7 +110,7 @@ def test_a_run_directory_that_is_deleted_is_not_made_anew(
             run.log(loss=1.0)
         run.finish()
 
-    assert "no checkpoint at train step 3, training goes on" in capfd.readouterr().err
+    assert "no checkpoint at train step 3, training continues" in capfd.readouterr().err
     assert not inside.path.exists()
 
 

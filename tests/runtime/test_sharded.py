@@ -312,7 +312,7 @@ def test_a_disk_that_is_full_for_one_rank_fails_the_save_on_all(folder: RunFolde
 
     assert training.exit_codes() == [0, 0], training.log()
     assert folder.complete() == [10, TRAIN_STEPS]
-    assert training.log().count("training goes on: another rank could not write") == 2
+    assert training.log().count("training continues: another rank could not write") == 2
     assert not list(folder.checkpoints.glob(".*"))
 
 
