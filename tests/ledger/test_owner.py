@@ -498,11 +498,41 @@ def _go_back_to_0005(server: SharedServer, database: str) -> None:
 
 def _go_back_to_0006(server: SharedServer, database: str) -> None:
     """The tables as they were before attempts had accounts."""
+    _go_back_to_0007(server, database)
     server.as_ada(
         database,
         "ALTER TABLE attempt DROP COLUMN account, DROP COLUMN parts",
         f"UPDATE {VERSION_TABLE} SET version_num = '0006'",
     )
+
+
+def _go_back_to_0007(server: SharedServer, database: str) -> None:
+    """The tables as they were when the next action was a text."""
+    server.as_ada(
+        database,
+        "ALTER TABLE run DROP COLUMN next_rule, DROP COLUMN next_why",
+        f"UPDATE {VERSION_TABLE} SET version_num = '0007'",
+    )
+
+
+def test_an_upgrade_takes_the_next_actions_of_all_roles_apart(
+    server: SharedServer, database: str, ada: Ledger, run_dir: RunDir
+) -> None:
+    catch_up(ada, [run_dir])
+    server.as_eve(database, copied("run"), copied("attempt"))
+    _go_back_to_0007(server, database)
+    text = "UPDATE run SET next_action = 'standby: job 4711 waits'"
+    server.as_ada(database, text)
+    server.as_eve(database, text.replace("standby: job 4711 waits", "notice: stalled"))
+    stall = 'UPDATE attempt SET journal = \'{"stall": {"why": "silent"}}\''
+    server.as_eve(database, stall)
+    upgrade(parse_url(server.url(database, server.ada)))
+    connection = ada.connection()
+    asked = "SELECT next_action, next_rule, next_why FROM run ORDER BY next_action"
+    assert connection.rows(asked) == [("await_standby", None, "job 4711")]
+    with connection.transaction(write=False, everyone=True):
+        told = connection.rows(asked)
+    assert told == [("await_standby", None, "job 4711"), ("notice", "stalled", "silent")]
 
 
 def test_an_upgrade_fills_the_accounts_of_all_roles_and_gives_none_new_rights(
