@@ -73,8 +73,7 @@ class LastAttempt:
     @property
     def next_number(self) -> int:
         """The number of the next attempt."""
-        is_free = self.is_void and not self.is_withdrawn
-        number = max(1, self.number if is_free else self.number + 1)
+        number = max(1, self.number if self.is_unsent else self.number + 1)
         return max(number, self.standby.next_number) if self.standby else number
 
 

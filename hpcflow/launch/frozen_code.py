@@ -267,11 +267,10 @@ def _shell_texts(run: Run, taken: Taken, files: Mapping[str, str]) -> Iterator[s
 def _name_of(path: Path, root: Path) -> str | None:
     """Return the name of ``path`` below ``root``; None if it is not there."""
     # As texts: it is called several times for each of a thousand trials.
-    folder, top = os.path.realpath(path.parent), str(root)
-    full = os.path.join(folder, path.name) if path.name else folder  # noqa: PTH118
-    if full == top:
+    full = f"{os.path.realpath(path.parent).rstrip('/')}/{path.name}"
+    if full == str(root):
         return "."
-    above = top if top.endswith("/") else f"{top}/"
+    above = f"{str(root).rstrip('/')}/"
     return full.removeprefix(above) if full.startswith(above) else None
 
 

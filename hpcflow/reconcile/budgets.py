@@ -298,7 +298,7 @@ class _Look:
     def _try_to_follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
         try:
             self._follow(budget, entry, row)
-        except Exception as error:  # as in _guarded, for each of thousands
+        except Exception as error:  # not by _guarded: there may be ten thousand entries
             self._note(budget.scope, error)
 
     def _follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
