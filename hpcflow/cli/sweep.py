@@ -335,7 +335,7 @@ def _say(session: Session, report: TickReport) -> None:
 
 
 def _warn(report: TickReport) -> None:
-    for problem in (*report.problems, *report.warnings):
+    for problem in report.problems:
         warn(f"{report.sweep_id}: {problem}")
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,8 @@ from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session
 from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.cli.sweep_status import Trials, view_of
+from hpcflow.errors import shell_word
+from hpcflow.model.units import counted
 from hpcflow.terminal import echo, echo_lines, escaped
 
 if TYPE_CHECKING:
@@ -25,9 +28,23 @@ if TYPE_CHECKING:
 @sweep_argument()
 @click.option("--start-from", is_flag=True, help="Print YAML for `start_from` of another sweep.")
 @click.option("--best", type=click.IntRange(min=1), help="Only the best of the complete trials.")
+@click.option(
+    "--study", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write an Optuna study to FILE, for optuna-dashboard.",
+)  # fmt: skip
 @json_option(Trials)
-def export_command(sweep: str, start_from: bool, best: int | None, as_json: bool) -> int:
-    """Print all trials of SWEEP as CSV or JSON, or their values for another sweep."""
+def export_command(
+    sweep: str, start_from: bool, best: int | None, study: Path | None, as_json: bool
+) -> int:
+    """Print all trials of SWEEP as CSV or JSON, or their values for another sweep.
+
+    With --study, write them to a new file instead, as an Optuna study that is named after SWEEP.
+    """
+    if study is not None:
+        if start_from or best is not None or as_json:
+            raise click.UsageError("--study goes with no other option; it writes all trials")
+        _export_study(sweep, study)
+        return 0
     view = view_of(Session(), sweep)
     trials = view.trials
     if best is not None:
@@ -42,6 +59,19 @@ def export_command(sweep: str, start_from: bool, best: int | None, as_json: bool
     else:
         echo_lines(_csv(view, trials), nl=False)
     return 0
+
+
+def _export_study(sweep: str, target: Path) -> None:
+    from hpcflow.storage.sweeps import find_sweep
+    from hpcflow.sweeps.exporting import export_study
+    from hpcflow.sweeps.view import look
+
+    sweep_dir = find_sweep(Session().settings.home, sweep)
+    _, progress = look(sweep_dir)
+    export_study(sweep_dir.sweep_id, progress, target.absolute())
+    trials = counted(len(progress.trials), "trial")
+    echo(f"{trials} of {sweep_dir.sweep_id}, written to {target!s}")
+    echo(f"  → optuna-dashboard --host 127.0.0.1 {shell_word(target)}")
 
 
 def _constants(view: SweepView) -> set[str]:

@@ -245,9 +245,6 @@ def connect_postgres(
     url: DatabaseUrl,
     dsn: str,
     tables: Sequence[str],
-    *,
-    schema: str | None = None,
-    **options: object,
 ) -> Any:
     """The driver's connection, with autocommit, to a database in which nothing of another role is
     executed as this user.
@@ -255,8 +252,6 @@ def connect_postgres(
     Args:
         dsn: what libpq connects to, with the schemas that are used.
         tables: the names of the tables and views that are used.
-        schema: as in :func:`refuse_other_roles`.
-        options: more for libpq.
 
     Raises:
         LedgerError: another role has put such a thing there, or the driver is not installed.
@@ -271,9 +266,9 @@ def connect_postgres(
         )
         missing.retryable = False
         raise missing from None
-    raw = driver.connect(dsn, **{**POSTGRES_OPTIONS, **options}, autocommit=True)
+    raw = driver.connect(dsn, **POSTGRES_OPTIONS, autocommit=True)
     try:
-        refuse_other_roles(url, raw, tables, schema=schema)
+        refuse_other_roles(url, raw, tables)
     except BaseException:
         raw.close()
         raise

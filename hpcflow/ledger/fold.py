@@ -294,14 +294,13 @@ def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
 
 def _fold_progress(report: dict[str, Any], event: dict[str, Any]) -> None:
     """The latest values, and when the train step was reached; by far the most frequent event."""
-    for name in ("train_step", "total_train_steps"):
-        value = _count(event.get(name))
-        if value is not None:
-            if name == "train_step" and value != report.get(name):
-                report["progress_at"] = clean(event["at"])
-            report[name] = value
-    epoch = finite(event.get("epoch"))
-    if epoch is not None:
+    train_step = _count(event.get("train_step"))
+    if train_step is not None and train_step != report.get("train_step"):
+        report["progress_at"] = clean(event["at"])
+        report["train_step"] = train_step
+    if "total_train_steps" in event and (total := _count(event["total_train_steps"])) is not None:
+        report["total_train_steps"] = total
+    if (epoch := finite(event.get("epoch"))) is not None:
         report["epoch"] = epoch
     if "data_wait_s" in event and (wait_s := finite(event["data_wait_s"])) is not None:
         report["data_wait_s"] = wait_s
@@ -477,6 +476,8 @@ _FOLDERS: Final = {
 
 def clean(text: str) -> str:
     """``text`` as every database stores it: no NUL, nothing that is not Unicode, not endless."""
+    if text.isascii() and text.isprintable() and len(text) <= _MAX_TEXT:  # as nearly all are
+        return text
     return text[:_MAX_TEXT].replace("\0", "�").encode("utf-8", "replace").decode()
 
 

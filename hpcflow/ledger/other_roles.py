@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from hpcflow.errors import LedgerError
@@ -87,9 +86,7 @@ LIMIT 1
 """
 
 
-def refuse_other_roles(
-    url: DatabaseUrl, raw: Any, tables: Sequence[str], *, schema: str | None = None
-) -> None:
+def refuse_other_roles(url: DatabaseUrl, raw: Any, tables: Sequence[str]) -> None:
     """Refuse a database in which another role could act as this user, or change all rows.
 
     Also reduce ``search_path`` to the schemas that were checked: another role could create a
@@ -98,7 +95,6 @@ def refuse_other_roles(
     Args:
         raw: the driver's connection, with autocommit.
         tables: the names of the tables and views that are used.
-        schema: the only schema of ``search_path``, as an SQL identifier; created if it is missing.
 
     Raises:
         LedgerError: there is such a thing; the error says what to do.
@@ -106,8 +102,6 @@ def refuse_other_roles(
     """
     ((schemas,),) = raw.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
     raw.execute("SET search_path TO pg_catalog")
-    if schema is not None and not schemas:
-        schemas = _created(raw, schema)
     found = raw.execute(_FOUND, {"schemas": schemas, "tables": list(tables)}).fetchone()
     if found is not None:
         raise _refusal(url, *found)
@@ -118,16 +112,6 @@ def refuse_other_roles(
     if path:
         path.append("pg_temp")
     raw.execute("SELECT pg_catalog.set_config('search_path', %s, false)", [", ".join(path)])
-
-
-def _created(raw: Any, schema: str) -> list[str]:
-    """Create a schema, and return its name as a list; somebody else's may be there."""
-    import psycopg
-
-    with suppress(psycopg.errors.UniqueViolation):  # two of this user at once
-        raw.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-    ((names,),) = raw.execute("SELECT parse_ident(%s)", [schema]).fetchall()
-    return list(names)
 
 
 def _refusal(url: DatabaseUrl, what: str, name: str, role: str) -> LedgerError:

@@ -11,11 +11,11 @@ file was read.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from hpcflow.clock import from_text
@@ -27,6 +27,10 @@ SIGNS: Final = frozenset({"train_started", "progress", "checkpoint", "notice", "
 
 #: Upper ends of the histogram's classes in seconds, from half a second to some years.
 _EDGES: Final = tuple(0.5 * 2 ** (half / 2) for half in range(60))
+
+
+#: The classes' names by :func:`bisect_left`; the last one has no upper end.
+_NAMES: Final = (*map(str, range(len(_EDGES))), str(len(_EDGES) - 1))
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,9 @@ class Rhythm:
 
 def add_sign(report: dict[str, Any], kind: str, at: str) -> None:
     """Count a sign of progress that the job wrote at ``at``; a time that is none tells no gap."""
-    kept = report.setdefault("rhythm", {})
+    kept = report.get("rhythm")
+    if kept is None:
+        kept = report["rhythm"] = {}
     kept["signs"] = kept.get("signs", 0) + 1
     moment = _seconds(at)
     if kind == "progress" and not kept.get("has_begun"):
@@ -88,10 +94,11 @@ def add_sign(report: dict[str, Any], kind: str, at: str) -> None:
     if before is None:
         return
     if (gap_s := round(moment - before, 3)) >= 0:  # a clock that was set back tells nothing
-        name = str(min(bisect_left(_EDGES, gap_s), len(_EDGES) - 1))
+        name = _NAMES[bisect_left(_EDGES, gap_s)]
         gaps = kept.setdefault("gaps", {})
         gaps[name] = gaps.get(name, 0) + 1
-        kept["longest_s"] = max(kept.get("longest_s", 0.0), gap_s)
+        if gap_s >= kept.get("longest_s", 0.0):
+            kept["longest_s"] = gap_s
 
 
 def begin(report: dict[str, Any], at: str) -> None:
@@ -129,8 +136,18 @@ def rhythm_of(reports: Iterable[Mapping[str, Any]]) -> Rhythm:
 
 
 def _seconds(at: str) -> float | None:
+    """Return the seconds since 1970; None if ``at`` is not a time. Nearly all times are exact."""
     try:
-        moment = from_text(at).timestamp()
-    except (ValueError, OverflowError):
+        rest = at[17:19] + at[20:23]
+        is_exact = len(at) == 24 and at[16] == ":" and at[19] == "." and at[23] == "Z"
+        if is_exact and rest.isdecimal() and rest.isascii() and rest < "60":
+            return (_minute_us(at[:16]) + 1000 * int(rest)) / 1_000_000
+        return from_text(at).timestamp()
+    except ValueError:
         return None
-    return moment if math.isfinite(moment) else None
+
+
+@lru_cache(maxsize=64)
+def _minute_us(minute: str) -> int:
+    """Return the microseconds since 1970 of a minute, such as ``2026-03-01T12:00``."""
+    return 1_000_000 * round(from_text(f"{minute}:00.000Z").timestamp())

@@ -43,7 +43,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, Final
 
 EVENTS: Final = frozenset(
@@ -69,12 +70,21 @@ MAX_LINE_BYTES: Final = 1 << 20  # as in hpcflow.runtime.reading
 _MIN_LINE_BYTES: Final = 32
 _FIRST: Final = frozenset({"{", " ", "\t", b"{", b" ", b"\t"})
 
-_raw_decode: Final = json.JSONDecoder().raw_decode
-
 
 def may_be_record(line: bytes | str) -> bool:
     """Return whether a line can be an event or a record, by its length and first character."""
     return _MIN_LINE_BYTES <= len(line) <= MAX_LINE_BYTES and line[:1] in _FIRST
+
+
+@cache
+def _fast_parser() -> Callable[[bytes], Any]:
+    """Return the parser for every line of all runs: it takes a third of the time of ``json.loads``.
+
+    It is imported when there is something to parse: `hpcflow ls` imports this module.
+    """
+    from pydantic_core import from_json
+
+    return from_json
 
 
 def parse_event(line: bytes) -> dict[str, Any] | None:
@@ -82,12 +92,12 @@ def parse_event(line: bytes) -> dict[str, Any] | None:
     if not may_be_record(line):
         return None
     try:
-        text = line.decode("utf-8", "surrogatepass").strip(" \t\r\n")
-        event, end = _raw_decode(text)  # half the time of json.loads, for every line of all runs
-    except (ValueError, RecursionError):
-        return None
-    if end != len(text):
-        return None
+        event = _fast_parser()(line)
+    except ValueError:  # it also refuses lone surrogates, which Python's own parser takes
+        try:
+            event = json.loads(line.decode("utf-8", "surrogatepass"))
+        except (ValueError, RecursionError):
+            return None
     if not isinstance(event, dict) or not isinstance(event.get("at"), str):
         return None
     kind = event.get("event")

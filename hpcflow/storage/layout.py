@@ -38,7 +38,7 @@
 
     $HPCFLOW_HOME/  (~/.hpcflow)               0700
       config.yaml                              the user's settings: site, ledger
-      ledger.sqlite  studies.sqlite            the studies of sweeps, for Optuna's tools to look at
+      ledger.sqlite                            the ledger, unless it is elsewhere
       compiled_templates                       what rendering need not compile again
       runs/<run_id>                            symbolic link to the run directory: finds runs
       sweeps/<sweep_id>/                       a sweep; see sweeps.py

@@ -11,13 +11,15 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import StorageError, shell_word
 from hpcflow.model.ids import is_run_id
-from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import UntrustedPathError, invalid_link_message, link_of
+
+if TYPE_CHECKING:
+    from hpcflow.storage.journal import Journal
 
 #: How many lost links are told one by one.
 _TOLD: Final = 3
@@ -40,6 +42,9 @@ class OwnRuns:
 
     def journal_of(self, run_dir: RunDir) -> Journal:
         """The journal of a run: what reads it first in a look has parsed it for the others."""
+        # It brings pydantic, and a look at runs without news, as of `hpcflow ls`, opens no journal.
+        from hpcflow.storage.journal import Journal
+
         path = str(run_dir.path)
         found = self._journals.pop(path, None) or Journal(run_dir)
         newest = next(reversed(self._journals), None)

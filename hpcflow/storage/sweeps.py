@@ -6,7 +6,6 @@
     function.pkl       the function that its trials call, if it was given as one
     journal.jsonl      what was asked, read, decided; see hpcflow/model/sweep_records.py
     tick.lock          held by the process that makes a round of it right now
-    published.json     how much of it the study's database has been told; may be deleted
     arrays/0001.json   the job names of the attempts that the tasks of a Slurm array are
 """
 
@@ -82,10 +81,6 @@ class SweepDir:
     @property
     def lock(self) -> Path:
         return self.path / "tick.lock"
-
-    @property
-    def published(self) -> Path:
-        return self.path / "published.json"
 
     @property
     def arrays(self) -> Path:

@@ -21,6 +21,6 @@ api.py            ``hpcflow.sweep()``: a function instead of a program; ``call.p
 starting.py       a new sweep, checked completely
 view.py           a sweep as people look at it; ``plots/``: its figures, as pictures and pages
 install.py        the line in a crontab that makes the rounds
-published/        the study in a database, for people who look at it with Optuna's tools
+exporting.py      the study as a file that Optuna's tools open
 ================  ==================================================================================
 """

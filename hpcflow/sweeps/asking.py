@@ -101,7 +101,5 @@ def _warn_late(this: Round) -> None:
 
 def _end_if_empty(this: Round, why: str) -> None:
     if not this.progress.open:
-        # Before that is said, for afterwards nobody comes back to it.
-        this.publish(wholly=True)
         this.write(Over(at=this.around.clock.now(), why=why))
         this.report.said.append(f"over: {why}")

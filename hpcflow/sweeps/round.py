@@ -33,7 +33,6 @@ from hpcflow.storage.sweeps import (
     read_sweep,
 )
 from hpcflow.sweeps.budget import Rate, Taken, end_of, is_doubtful
-from hpcflow.sweeps.published.publish import publish
 from hpcflow.sweeps.state import SweepProgress, SweepState, Trial, apply, fold
 from hpcflow.sweeps.trials import TrialRuns, is_lost, is_over, trial_name
 
@@ -51,7 +50,6 @@ class TickReport:
         sent: run id -> job id.
         said: what people should know, once.
         problems: what went wrong and is tried again.
-        warnings: what concerns only the study that people look at.
     """
 
     sweep_id: str
@@ -62,7 +60,6 @@ class TickReport:
     sent: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
     @property
     def has_news(self) -> bool:
@@ -280,18 +277,6 @@ class Round:
         costs = [self.runs.cost(self.known.get(run_id)) for run_id in run_ids]
         usd = sum((each.cost_usd for each in costs if each.cost_usd is not None), Decimal(0))
         return Rate(sum(each.gpu_hours for each in costs), usd)
-
-    def publish(self, *, wholly: bool = False) -> None:
-        """Show it to people, in a database; that holds nothing up.
-
-        Args:
-            wholly: however long it takes.
-        """
-        settings = self.around.settings
-        sweep_id = self.sweep.sweep_id
-        warning = publish(self.sweep_dir, sweep_id, self.progress, settings, wholly=wholly)
-        if warning is not None and warning not in self.report.warnings:
-            self.report.warnings.append(warning)
 
     def is_at_rest(self, run_id: str) -> bool:
         """Whether nothing of a run is under way, or will be."""

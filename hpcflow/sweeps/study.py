@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -160,8 +161,15 @@ def _key(params: Mapping[str, Any]) -> str:
     return json.dumps(params, sort_keys=True)
 
 
-def frozen_trial(progress: SweepProgress, trial: Trial) -> FrozenTrial:
-    """A trial as Optuna has it."""
+def frozen_trial(
+    progress: SweepProgress, trial: Trial, points: Mapping[int, float | None] | None = None
+) -> FrozenTrial:
+    """Return a trial as Optuna has it; its times are local, without a time zone.
+
+    Args:
+        points: its intermediate values. Default: those that other trials are compared with, which
+            are all of a complete trial, and of another the points that the pruner has seen.
+    """
     state = STATES[trial.state]
     values = None
     if trial.told is not None and trial.told.values and state in (State.COMPLETE, State.PRUNED):
@@ -171,17 +179,22 @@ def frozen_trial(progress: SweepProgress, trial: Trial) -> FrozenTrial:
         state=state,
         value=None,
         values=values,
-        datetime_start=trial.asked_at.replace(tzinfo=None),
-        datetime_complete=trial.told.at.replace(tzinfo=None) if trial.told else None,
+        datetime_start=_local(trial.asked_at),
+        datetime_complete=_local(trial.told.at) if trial.told else None,
         params=dict(trial.params),
         distributions=distributions_of(progress.spec.space, trial.params),
         user_attrs={"runs": trial.current_runs},
         system_attrs=dict(trial.attrs),
         intermediate_values={
-            point: math.nan if value is None else value for point, value in _seen(trial).items()
+            point: math.nan if value is None else value
+            for point, value in (_seen(trial) if points is None else points).items()
         },
         trial_id=trial.number,
     )
+
+
+def _local(time: datetime) -> datetime:
+    return datetime.fromtimestamp(time.timestamp())
 
 
 def _seen(trial: Trial) -> dict[int, float | None]:

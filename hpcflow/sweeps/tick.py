@@ -60,10 +60,6 @@ def _go(this: Round) -> TickReport:
             close(this)
             halt_if_all_fail(this)
             ask(this)
-    this.publish()
-    if this.report.warnings and this.progress.is_at_rest:
-        later = f"hpcflow sweep tick {this.sweep.sweep_id}"
-        this.report.warnings.append(f"no further round follows; when this is mended, type: {later}")
     this.report.state = this.progress.state
     return this.report
 

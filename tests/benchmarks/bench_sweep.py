@@ -101,7 +101,7 @@ def _thousand(folder: Path) -> list[Row]:
             Closed(at=now, trial=trial, seconds=100, gpu_hours=1.0),
         ]
     append(desk.sweep_dir, records)
-    desk.round()  # asks for the first, and publishes all of the study
+    desk.round()  # asks for the first
     taken: dict[str, float] = {}
     for name in ("nothing", "judges", "asks"):
         if name == "judges":

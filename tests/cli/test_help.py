@@ -92,6 +92,17 @@ def test_help_imports_no_command() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.usefixtures("home")
+def test_ls_without_news_imports_no_models() -> None:
+    code = (
+        "import sys; from hpcflow.cli.main import main; main(['ls']);"
+        "print([m for m in ('sqlalchemy', 'pydantic', 'jinja2', 'rich') if m in sys.modules])"
+    )
+    main(["ls"])  # it makes the ledger's tables
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def completed(words: str, home: Path) -> list[str]:
     """What bash would offer after ``words``."""
     done = subprocess.run(

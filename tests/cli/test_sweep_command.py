@@ -129,6 +129,14 @@ def test_its_trials_can_be_taken_elsewhere(desk: Desk, sweep: Path) -> None:
     assert float(rows[0]["values.score"]) == 0.0
     best = desk.say("sweep", "export", "quick", "--start-from", "--best", "2")
     assert yaml.safe_load(best)[0] == {"lr": 0.3}
+    study = desk.folder / "study.log"
+    said = desk.say("sweep", "export", "quick", "--study", str(study))
+    assert said.startswith("5 trials of quick-")
+    assert shlex.split(said.splitlines()[1])[-1] == str(study)
+    assert study.is_file()
+    assert "goes with no other" in desk.error(
+        "sweep", "export", "quick", "--study", "x", "--best=1"
+    )
     other = yaml.safe_load(SWEEP) | {"name": "other", "start_from": yaml.safe_load(best)}
     sweep.write_text(yaml.safe_dump(other))
     desk.say("sweep", "start", str(sweep))

@@ -6,7 +6,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import optuna
 import pytest
 
 from hpcflow.errors import StorageError
@@ -17,14 +16,11 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.sweeps import append, read_sweep
 from hpcflow.sweeps import closing
-from hpcflow.sweeps import round as round_of_a_sweep
-from hpcflow.sweeps.published.place import database_of, study_url
-from hpcflow.sweeps.rounds import tick_all, under_way
+from hpcflow.sweeps.rounds import tick_all
 from hpcflow.sweeps.state import SweepState
 from hpcflow.sweeps.trials import TrialRuns
 from hpcflow.sweeps.view import look
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
-from tests.requeue.killing import Killed
 from tests.sweeps.searched import Searched
 
 NO_RETRY = "retry: {failures: 0}\n"
@@ -278,41 +274,6 @@ def test_what_was_asked_for_and_not_sent_is_not_begun_after_the_deadline(desk: S
     assert desk.round().state is SweepState.OVER
     assert desk.alive() == []
     assert desk.trial(0).is_void
-
-
-def test_a_last_round_that_is_killed_over_the_study_is_made_once_more(
-    desk: Searched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    desk.begin("budget: {trials: 1}")
-    desk.round()
-    desk.completes(0, 0.5)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(round_of_a_sweep, "publish", killed)
-        desk.round()
-    assert under_way(desk.settings.home) == [desk.sweep_dir]
-    assert desk.round().state is SweepState.OVER
-    study = optuna.load_study(study_name=desk.sweep_dir.sweep_id, storage=study_url(desk.settings))
-    assert study.best_value == 0.5
-    assert under_way(desk.settings.home) == []
-
-
-def killed(*_: object, **__: object) -> None:
-    raise Killed
-
-
-def test_who_sees_a_study_that_nobody_comes_back_to_is_told_what_to_type(desk: Searched) -> None:
-    desk.begin("budget: {trials: 1}")
-    desk.round()
-    desk.completes(0, 0.5)
-    database = database_of(desk.settings).path
-    database.unlink()
-    database.mkdir()
-    assert any(
-        f"hpcflow sweep tick {desk.sweep_dir.sweep_id}" in each for each in desk.round().warnings
-    )
-    database.rmdir()
-    assert desk.round().warnings == []
-    assert database.is_file()
 
 
 def test_what_waits_when_the_sweep_is_halted_is_not_begun_and_it_comes_to_rest(
