@@ -22,20 +22,20 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns
 
-#: What Slurm calls it when a job waits for a time.
+#: Slurm's reason of a job that is pending until its begin time.
 REASON: Final = "BeginTime"
 
-#: Not worth a call; and how far the times of a restart, in whole seconds, may be apart.
+#: A wait too short for a call; and the tolerance of Slurm's times, which are in whole seconds.
 _SOON: Final = timedelta(seconds=2)
 
 
 @dataclass
 class Lifted:
-    """What was done.
+    """The result of lifting begin times.
 
     Attributes:
-        jobs: run id -> job id, of those that need not wait any more.
-        warnings: what Slurm did not do, for people.
+        jobs: run id -> job id, for each job that may start now.
+        warnings: what Slurm refused.
     """
 
     jobs: dict[str, str] = field(default_factory=dict)
@@ -43,10 +43,10 @@ class Lifted:
 
 
 def lift_begin_times(around: RoundContext, own: OwnRuns, run_errors: RunErrors) -> Lifted:
-    """Let the jobs that Slurm has restarted start now. Killed on the way, it is done again.
+    """Let jobs that Slurm has restarted start now. The next round repeats what was interrupted.
 
     Args:
-        own: the runs that may be touched.
+        own: the runs of this home.
 
     Raises:
         LedgerError: the database does not answer.
@@ -91,7 +91,7 @@ def _lift(
     refused = scheduler.start_now([row.job_id or "" for row, _ in waiting]) if waiting else {}
     for row, run_dir in waiting:
         if not around.may_act():
-            break  # scontrol may have taken long; another process does the rest again
+            break  # scontrol may have taken long; another process repeats the rest
         job_id = row.job_id or ""
         why = refused.get(job_id)
         with run_errors.of(row.run_id, site):
@@ -109,8 +109,7 @@ def _lift(
 
 
 def to_be_lifted(known: Known, now: datetime) -> AttemptRow | None:
-    """Return the attempt of a run whose job was restarted and waits for its begin time; asked once.
-    Pure.
+    """Return the attempt whose job was restarted and waits for its begin time, once. Pure.
 
     A job that was not restarted waits for the time that its owner chose.
     """
@@ -127,7 +126,6 @@ def to_be_lifted(known: Known, now: datetime) -> AttemptRow | None:
 
 
 def _waits_s(row: AttemptRow) -> float:
-    """Return for how long a restarted job has to wait; longer than Slurm sets if a user moved its
-    begin time."""
+    """Return how long a restarted job has to wait; longer than Slurm's delay if a user moved it."""
     begins_at = from_text(row.journal["observed"]["begins_at"])
     return (begins_at - (row.submitted_at or begins_at)).total_seconds()

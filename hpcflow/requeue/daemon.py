@@ -32,36 +32,36 @@ from hpcflow.storage.own_runs import OwnRuns
 if TYPE_CHECKING:
     from hpcflow.requeue.mirroring import Mirroring
 
-#: A process that has not renewed for so long is taken for dead. Longer than any one act of a tick:
-#: sbatch may take three minutes, and the lease is looked at before every act.
+#: A lease that was not renewed for this long is free. Longer than any one action of a tick: sbatch
+#: may take three minutes, and the lease is checked before each action.
 TTL_S: Final = 300.0
 #: Between two ticks. Slurm's manual pages ask for "some seconds".
 INTERVAL_S: Final = 10.0
-#: Where a job has said that it is about to leave; never closer together than this.
+#: The shortest time between two ticks, if a job reports that it is about to exit.
 SOON_S: Final = 2.0
 _LISTEN_S: Final = 0.5
 _PIECE_S: Final = 0.2
-#: So many rounds in a row fail for a reason that nobody foresaw: then a fresh process is better.
-#: It waits twice as long after each, five minutes in all: in tmux nobody starts a fresh one.
+#: After so many unexpected failures in a row the process exits, so that a new one is started. The
+#: pause doubles after each, five minutes in all, because in tmux nothing starts a new one.
 _MOST_FAILED: Final = 6
 _log = logging.getLogger(__name__)
 
 
 def lease_name(settings: Settings) -> str:
-    """Of each user, cluster and home one.
+    """Return the lease's name: there is one for each user, cluster and HPCFLOW_HOME.
 
-    A daemon reaches the run directories of its own user only, and one cluster, and acts on the runs
-    of its own home; people have the same home on several clusters, and some have several homes.
+    A daemon supervises the runs of one of each. Clusters may share a home directory, and a user may
+    have several HPCFLOW_HOMEs.
     """
     cluster = configured_name(settings.environ)
     return f"requeue/{settings.user}" + (f"@{cluster}" if cluster else "") + settings.mark
 
 
 class Told:
-    """Whether somebody wants the daemon to end; it sleeps in small pieces, to hear of it soon.
+    """Whether the daemon shall exit, and a sleep that ends soon after that is set.
 
     Attributes:
-        wakes: asked now and then in its sleep: whether there is something to do already.
+        wakes: called during a sleep; True ends it early.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -70,7 +70,7 @@ class Told:
         self._clock = clock
 
     def sleep(self, seconds: float) -> None:
-        """Return after ``seconds``, soon after it was told to end, or when something wakes it."""
+        """Return after ``seconds``, or soon after ``is_over`` or ``wakes()`` is true."""
         begin = self._clock.monotonic()
         ask_at = begin + SOON_S
         while not self.is_over and (left := begin + seconds - self._clock.monotonic()) > 0:
@@ -85,12 +85,12 @@ class Daemon:
     """One process that supervises runs.
 
     Args:
-        around: what a tick works with; its ``may_act`` is replaced.
-        told: ends the loop; the tick that is under way ends at its next act.
-        on_report: gets what every tick did; ``on_text`` whatever else there is to say.
-        mirroring: tended after each round, unless another process makes them; None where there is
-            one round only.
-        also: done after each round of ours, whose ledger is up to date: the sweeps.
+        around: the context of each tick; its ``may_act`` is replaced.
+        told: ends the loop; the current tick ends before its next action.
+        on_report: receives the report of each tick.
+        on_text: receives all other messages.
+        mirroring: tended after each round while this daemon has the lease; None for single rounds.
+        also: called after each round, when the ledger is up to date: the sweeps.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Daemon:
         self._said = ""
 
     def once(self) -> Report | None:
-        """One tick, if nobody else is at it; None, without a word, if somebody is.
+        """Run one tick; return None, silently, if another process has a lease.
 
         Raises:
             LedgerError: the database does not answer.
@@ -137,10 +137,10 @@ class Daemon:
             self._give_back()
 
     def run(self) -> None:
-        """Tick after tick, until it is told to end.
+        """Run ticks until told to exit.
 
         Raises:
-            HpcflowError: it makes no round any more, and does not know why.
+            HpcflowError: :data:`_MOST_FAILED` rounds in a row failed unexpectedly.
         """
         failed = 0
         try:
@@ -150,14 +150,14 @@ class Daemon:
                     self._round()
                     self._tend_mirror()
                     failed = 0
-                except Exception as error:  # a bug, or rows that nobody foresaw: runs wait for us
+                except Exception as error:  # a bug must not end supervision at once
                     _log.debug("round", exc_info=True)
                     failed += 1
                     if failed == _MOST_FAILED:
                         raise _unforeseen(error) from error
                     self._say(f"{type(error).__name__}: {error}; trying again")
-                    self._give_back()  # it may be ours alone: another process may do better
-                    self._departures.listen_to([])  # nothing shall wake it earlier
+                    self._give_back()  # another process may not have this error
+                    self._departures.listen_to([])  # so that nothing ends the pause early
                     pause_s = max(pause_s, INTERVAL_S * 2 ** (failed - 1))
                 self._told.sleep(pause_s)
         finally:
@@ -174,15 +174,14 @@ class Daemon:
             report = tick(self._around)
         except LedgerError as error:
             self._lease = None
-            self._give_back()  # a process that reaches its ledger may do better
-            # Where waiting alone mends nothing, the reader must know what does.
+            self._give_back()  # another process may reach its ledger
             again = "; trying again" if error.retryable else ""
             self._say(f"{error.message}{again}{next_step(error)}")
             return
         except HpcflowError as error:
             self._say(f"{error.message}; trying again{next_step(error)}")
             return
-        except OSError as error:  # the home is away, for one
+        except OSError as error:  # such as an unmounted home
             self._say(f"{error}; trying again")
             return
         self._said = ""
@@ -192,11 +191,11 @@ class Daemon:
             self._say("another process has taken over")
         self._on_report(report)
         self._do_also(report)
-        with suppress(LedgerError):  # the next round says so; until then it is as it was
+        with suppress(LedgerError):  # the next round reports it
             self._departures.listen_to(self._at_work())
 
     def _do_also(self, report: Report) -> None:
-        """What else is done in a round; what is wrong with it holds up no run."""
+        """Call ``also``; its error delays no run."""
         if report.has_lost_lease or self._told.is_over:
             return
         try:
@@ -205,18 +204,18 @@ class Daemon:
             self._say(f"{error.message}; trying again{next_step(error)}")
 
     def _tend_mirror(self) -> None:
-        """Also while the ledger is down, which the mirror does not need."""
+        """Tend the mirror, even while the ledger is down: the mirror does not need it."""
         if self._mirroring is not None and not self._is_spare and not self._told.is_over:
             self._mirroring.tend()
 
     def _at_work(self) -> list[tuple[str, int]]:
-        """Run directory and number of the attempts that run; of our own runs only."""
+        """Return run directory and attempt number of the running attempts of this home."""
         settings, own = self._around.settings, OwnRuns(self._around.settings.home)
         found = self._around.ledger.at_work(user=settings.user, limit=MOST + 1)
         return [each for each in found if own.has(Path(each[0]).name, each[0])]
 
     def _take(self) -> bool:
-        """Whether both leases are ours, for :data:`TTL_S` from now."""
+        """Take or renew both leases for :data:`TTL_S`; return whether this process has them."""
         if not self._home_lease.take():
             return False
         try:
@@ -271,7 +270,7 @@ class Daemon:
             self._say(f"{error.message}; the lease expires by itself")
 
     def _say(self, text: str) -> None:
-        """Once, however often it is so."""
+        """Report ``text`` unless it was the last message."""
         if text != self._said:
             self._said = text
             self._on_text(text)
@@ -280,6 +279,6 @@ class Daemon:
 def _unforeseen(error: Exception) -> HpcflowError:
     return HpcflowError(
         f"the last {_MOST_FAILED} rounds failed: {type(error).__name__}: {error}",
-        next_action="start it again; if that does not help, report it with what this says: "
+        next_action="start it again; if that does not help, report it with the output of: "
         "HPCFLOW_DEBUG=1 hpcflow daemon --once",
     )

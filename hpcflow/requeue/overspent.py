@@ -38,7 +38,7 @@ from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 
-#: What the notice says, so that people find out why.
+#: Content of the notice file, for people.
 NOTICE_WORD: Final = "budget"
 
 
@@ -48,14 +48,14 @@ def end_overspent(
     own: OwnRuns,
     run_errors: RunErrors,
 ) -> dict[str, str]:
-    """Give the notice to what runs although a budget is reached; run id -> why, of those told now.
+    """Give the notice to running attempts whose budget is reached; return run id -> reason.
 
     Args:
-        queue: site name -> what is in its queue; asked only for a run that has a standby.
+        queue: site name -> its queue; queried only for a run that has a standby.
 
     Raises:
         LedgerError: the database does not answer.
-        LeaseLostError: another process has taken over.
+        LeaseLostError: another process has taken the lease.
     """
     return _Round(around, queue, own, run_errors).go()
 
@@ -87,7 +87,7 @@ class _Round:
         return told
 
     def _folders(self) -> dict[str, BudgetFolder]:
-        """Site -> where its budgets are, where any may ask for that."""
+        """Return site -> budget folder, for sites where a budget may ask for the notice."""
         around = self._around
         found = {}
         user = around.settings.user
@@ -96,7 +96,7 @@ class _Round:
             *(Scope("project", each) for each in around.ledger.projects(user=user)),
         }
         for name in around.ledger.sites_unsettled(user=user):
-            with suppress(HpcflowError):  # its site file is gone, which the round has said
+            with suppress(HpcflowError):  # the round has reported the missing site file
                 folder = budgets_of(around.find_site(name), around.settings.home)
                 if folder.is_there() and _may_want_notice(folder, own):
                     found[name] = folder
@@ -111,7 +111,7 @@ class _Round:
         ]
 
     def _reached(self, row: SpendingRow, folder: BudgetFolder) -> tuple[Scope, str] | None:
-        """The budget that is reached and wants this attempt to end, and in which words."""
+        """Return the scope and the message of a reached budget that asks for the notice."""
         for scope in _scopes(row):
             key = (folder.path, scope)
             if key not in self._read:
@@ -127,7 +127,7 @@ class _Round:
         return reached(budget, self._around.clock.now()) if _wants_notice(budget) else None
 
     def _tell(self, row: SpendingRow, run_dir: RunDir, scope: Scope, why: str) -> bool:
-        """Give the notice to one attempt, if that was not done; whether it was done now."""
+        """Give the notice to one attempt; return whether this was done now."""
         notice = run_dir.attempt(row.attempt).notice
         if size_of(notice) is not None:
             return False
@@ -140,7 +140,7 @@ class _Round:
             run = read_run(run_dir)
             if run.site != row.site:
                 return False
-            if last.has_standby:  # it would go on
+            if last.has_standby:  # it would continue the run
                 discard(
                     journal,
                     self._queue(row.site),
@@ -155,7 +155,7 @@ class _Round:
             journal.append(record)
             try:
                 write_new(notice, f"{NOTICE_WORD}\n".encode())
-            except FileExistsError:  # it has just been told something else
+            except FileExistsError:  # it just got another notice
                 pass
             except OSError as error:
                 raise storage_error("write", notice, error) from error
@@ -171,12 +171,12 @@ def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
 
 
 def _may_want_notice(folder: BudgetFolder, own: Collection[Scope]) -> bool:
-    """Whether any budget of the user's runs may ask for that. Those of a sweep or a run are not
-    opened: there may be one of each run."""
+    """Return whether a budget of the user's runs may ask for the notice. Budgets of sweeps and runs
+    are not opened: there may be one for each run."""
     try:
         return any(
             scope.kind in ("sweep", "run") or (scope in own and _wants_notice(folder.look(scope)))
             for scope in folder.scopes()
         )
-    except StorageError:  # of one that cannot be read; those of each run are read later
+    except StorageError:  # the budgets of each running attempt are read later
         return True

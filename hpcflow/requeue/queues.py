@@ -28,7 +28,7 @@ class _Silence:
 
 
 class Queues:
-    """The queues of all sites.
+    """Query the queues of all sites, with a backoff each.
 
     Args:
         connect: site name -> scheduler.
@@ -39,10 +39,10 @@ class Queues:
         self._silences: dict[str, _Silence] = {}
 
     def ask(self, site: str) -> list[JobInfo]:
-        """What is in the queue of a site now.
+        """Return the jobs in a site's queue.
 
         Raises:
-            SchedulerUnavailable: it does not say; or it did not say a moment ago.
+            SchedulerUnavailable: the site does not answer, or its backoff has not ended.
         """
         silence = self._silences.get(site)
         if silence is not None and self.is_silent(site):
@@ -58,6 +58,6 @@ class Queues:
         return list(jobs)
 
     def is_silent(self, site: str) -> bool:
-        """Whether it did not answer a moment ago, and is not asked again yet."""
+        """Return whether the site's backoff has not ended."""
         silence = self._silences.get(site)
         return silence is not None and self._clock.monotonic() < silence.ends_at

@@ -44,12 +44,12 @@ MOST_AT_ONCE: Final = 2
 
 @dataclass
 class Restores:
-    """The restoring of one round.
+    """The restores of one round.
 
     Attributes:
-        find_site: site name -> site, read once in a round.
-        begun: run id -> why it is restored, of those for which a process was started.
-        at_work: how many are under way.
+        find_site: site name -> site, read once a round.
+        begun: run id -> decision, for each process that was started.
+        at_work: number of restores in progress.
     """
 
     around: RoundContext
@@ -69,11 +69,11 @@ class Restores:
         self.at_work = sum(self._is_at_work(name) for name in names if is_run_id(name))
 
     def look_for_purged(self) -> None:
-        """Restore the runs that were to go on and whose directory is gone, if they were mirrored.
+        """Restore unfinished, mirrored runs whose directory was purged.
 
         Raises:
             LedgerError: the database does not answer.
-            LeaseLostError: another process has taken over.
+            LeaseLostError: another process has taken the lease.
         """
         around = self.around
         now = around.clock.now()
@@ -86,9 +86,9 @@ class Restores:
                 self._look_at_purged(known, run_dir)
 
     def only_mirrored(self, known: Known, run_dir: RunDir, run: Run) -> int | None:
-        """The train step of the newest checkpoint of a run that is to be sent, where it is gone
-        from scratch and may be in its mirror; None where it is there, or the mirror was searched
-        and has nothing newer than what is there.
+        """Return the train step of the newest checkpoint, if only the mirror may have it.
+
+        None if scratch has it, or the mirror was searched and has no newer one than scratch.
 
         Raises:
             LedgerError: the database does not answer.
@@ -110,10 +110,10 @@ class Restores:
         return newest
 
     def begin(self, run_id: str, decision: Decision) -> None:
-        """Start a process for a run, unless one is at it, or failed a moment ago.
+        """Start to restore a run, unless that is in progress or failed a moment ago.
 
         Raises:
-            LeaseLostError: another process has taken over.
+            LeaseLostError: another process has taken the lease.
         """
         around = self.around
         home, now = around.settings.home, around.clock.now()
@@ -134,7 +134,7 @@ class Restores:
         self.at_work += 1
 
     def _is_at_work(self, run_id: str) -> bool:
-        """Whether a run is being restored; also by a process that has only just begun."""
+        """Return whether a run is being restored, or its process was just started."""
         home = self.around.settings.home
         mark = read_mark(home, run_id)
         if mark is not None and mark.outcome == STARTED:
@@ -152,13 +152,13 @@ class Restores:
         site = self.find_site(known.run.site)
         if other_cluster(site, around.connect(known.run.site)):
             return
-        from hpcflow.restore.request import mirror_of_gone  # imports much, and is seldom needed
+        from hpcflow.restore.request import mirror_of_gone  # slow to import, rarely needed
 
         try:
             mirror_of_gone(around.ledger, run_dir, site, around.settings)
-        except InputError:  # it has none, so there is nothing to be said
+        except InputError:  # it has no mirror
             return
-        # Its config is gone with it; what it says of retries is asked when it is back.
+        # The config is gone too; its `retry` applies once it is restored.
         decision = decide(facts_of(known, is_purged=True), Retry(), now)
         if decision.action is Action.RESTORE:
             self.begin(run_id, decision)

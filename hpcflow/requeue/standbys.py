@@ -36,7 +36,7 @@ from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone
 
-#: How many standbys a round sends: the ends of attempts are not to wait for them.
+#: How many standbys a round submits, so that they do not delay resubmissions.
 MOST_SENT: Final = 100
 _BATCH: Final = 200
 
@@ -50,25 +50,25 @@ def look_after_standbys(
     *,
     sent: dict[str, str],
 ) -> None:
-    """Send those that are wanted, and end those that are not any more.
+    """Submit standbys that are wanted, and end those that no longer are.
 
     Args:
-        queue: site name -> what is in its queue; asked only before a job is cancelled.
-        to_avoid: the nodes that the next attempt of a run had better not get.
-        own: the runs that may be touched.
-        run_errors: receives the errors; where Slurm has just not answered, it is not asked again.
-        sent: gets run id -> job id of what was sent.
+        queue: site name -> its queue; queried only before a job is cancelled.
+        to_avoid: returns the nodes that the next attempt of a run excludes.
+        own: the runs of this home.
+        run_errors: receives the errors; sites that did not answer are skipped.
+        sent: receives run id -> job id of each submitted standby.
 
     Raises:
         LedgerError: the database does not answer.
-        LeaseLostError: another process has taken over.
+        LeaseLostError: another process has taken the lease.
     """
     _Round(around, queue, to_avoid, own, run_errors, sent).go()
 
 
 @dataclass(frozen=True)
 class _GivenUp:
-    """A standby that will never execute anything, and whose job is still to be cancelled."""
+    """A standby that will execute nothing, and whose job is still to be cancelled."""
 
     run_dir: RunDir
     number: int
@@ -95,7 +95,7 @@ class _Round:
         self._each(SUBMIT_STANDBY, self._send)
 
     def _each(self, action: str, act: Callable[[Known, RunDir], None]) -> None:
-        """``act`` for every run whose next action this is; an error of one affects no other."""
+        """Call ``act`` for every run whose next action this is; isolate errors."""
         around = self._around
         run_ids = around.ledger.due(action, around.clock.now(), user=around.settings.user)
         for begin in range(0, len(run_ids), _BATCH):
@@ -152,8 +152,8 @@ class _Round:
             if is_stale(known, run_dir):
                 return
             self._tries += 1
-            # Without room in a budget for another attempt beside this one there is no standby, and
-            # what becomes of the run is decided when this one has ended.
+            # If a budget has no room for a second attempt, there is no standby; what follows is
+            # decided when this attempt has ended.
             with suppress(BudgetError), self._run_errors.of_sending(run):
                 sent = send_standby(
                     self._own.journal_of(run_dir),
@@ -170,9 +170,9 @@ class _Round:
             self._sent[run.run_id] = sent.job_id
 
     def _give_up(self, known: Known, run_dir: RunDir) -> None:
-        """From now on the standby executes nothing; or, if it does already, it is an attempt.
+        """Prevent the standby from executing anything; if it already does, adopt it as an attempt.
 
-        That takes a file alone, and so it is done also where Slurm is silent.
+        This needs only a file, so it works even if Slurm does not answer.
         """
         around, run = self._around, read_run(run_dir)
         site = around.find_site(run.site)
@@ -180,7 +180,7 @@ class _Round:
             return
         decision = self._decided(known, run_dir, run, site, is_over=True)
         if decision.action is Action.RESUBMIT:
-            return  # it is what the run goes on with
+            return  # the standby is the next attempt
         is_free = no_submission_in_progress(known, around.clock.now())
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             around.require_lease()
@@ -203,7 +203,7 @@ class _Round:
             )
 
     def _settled(self, journal: Journal, site: str, lock: HeldLock) -> LastAttempt | None:
-        """The standby with its job, if it has one; None when there never was a job of it."""
+        """Settle whether the standby's job exists; return None if there never was one."""
         last = journal.history.last
         if last.standby is not None and last.standby.is_open:
             mark_dirty(self._around.settings.home, journal.run_dir)
@@ -213,7 +213,7 @@ class _Round:
         return last.standby if last.has_standby else None
 
     def _end(self, site: str, doomed: Sequence[_GivenUp]) -> None:
-        """One scancel for all. Who cannot be cancelled now is told the next time, or leaves."""
+        """Cancel all with one scancel. If it fails, the next round retries."""
         is_told = False
         with self._run_errors.of(doomed[0].run_dir.path.name, site):
             jobs = {each.job_id: (each.run_dir.path.name, each.number) for each in doomed}

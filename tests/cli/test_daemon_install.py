@@ -172,7 +172,7 @@ def test_a_lock_that_somebody_else_has_put_there_holds_nobody_up(
     words = ["daemon", "install", "--cron", "--yes"]
     with (tmp_path / f"hpcflow-crontab-{os.getuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "another hpcflow has been at crontab" in desk.error(*words, code=1)
+        assert "another hpcflow process has used crontab" in desk.error(*words, code=1)
         theirs = os.geteuid() + 1
         monkeypatch.setattr("hpcflow.requeue.install.table_program.os.geteuid", lambda: theirs)
         CRONTAB_PROGRAM.change(lambda _: "* * * * * mine\n")
@@ -218,7 +218,7 @@ def test_where_a_site_offers_no_cron_the_rest_is_taken_away(desk: Desk, machine:
         "daemon", "uninstall", code=0
     )
     assert desk.say("daemon", "uninstall", "--scrontab") == "nothing is installed\n"
-    assert "take another way" in desk.error("daemon", "install", "--scrontab", "--yes")
+    assert "use another way" in desk.error("daemon", "install", "--scrontab", "--yes")
 
 
 def test_what_is_elsewhere_is_named_where_a_table_is_switched_off(
@@ -332,7 +332,7 @@ def test_without_flags_everything_is_taken_away(desk: Desk, machine: Machine) ->
     [
         (["--cron", "--systemd"], "several ways are given"),
         (["--cron", "--yes", "--", "--partition=gpu"], "takes no options of sbatch"),
-        (["--scrontab", "--yes", "--", "gpu"], "not an option of sbatch"),
+        (["--scrontab", "--yes", "--", "gpu"], "not an sbatch option"),
     ],
 )
 @pytest.mark.usefixtures("machine")

@@ -258,7 +258,7 @@ def test_a_run_that_was_made_while_our_name_was_not_known_is_named_with_what_to_
     desk.end(launched.job_id, "PREEMPTED")
     (said,) = desk.tick().warnings
     assert f"{launched.run_id}: " in said
-    assert f"of user '1000' and not of {ada.user!r}" in said
+    assert f"names user '1000' and not {ada.user!r}" in said
     assert desk.alive() == []
     frozen = launched.run_dir / "run.json"
     frozen.write_text(json.dumps({**json.loads(frozen.read_text()), "user": ada.user}))
