@@ -117,7 +117,7 @@ def end_jobs(
     the journal cannot be written; that error is raised afterwards.
 
     Args:
-        cluster: where its last job was sent to, as the ledger knows it.
+        cluster: of its last job, by the ledger.
 
     Raises:
         SchedulerError: Slurm did not answer, the run is on another cluster, or a submission is

@@ -132,7 +132,7 @@ def test_nothing_is_asked_where_there_is_nothing_to_choose(cluster: Cluster) -> 
 def test_a_run_without_gpus_leaves_them_to_others_whatever_that_costs(cluster: Cluster) -> None:
     refused = cluster.chooser.survey(asked(gpus_per_node=0)).refused
 
-    assert refused["spot", None] == "its GPUs are left to those who take some"
+    assert refused["spot", None] == "it has GPUs, and the run requests none"
 
 
 def test_a_partition_that_the_cluster_refuses_is_not_chosen(cluster: Cluster) -> None:
