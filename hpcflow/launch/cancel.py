@@ -223,6 +223,6 @@ def _require_cluster(run_dir: RunDir, scheduler: Scheduler, cluster: str | None)
     here = scheduler.cluster()
     if here and cluster and here.lower() != cluster.lower():
         raise SchedulerUnavailable(
-            f"its job is on cluster {cluster}, and this is {here}",
+            f"its job is on cluster {cluster}, but this is {here}",
             next_action=f"run it there: hpcflow cancel {run_dir.path.name}",
         )

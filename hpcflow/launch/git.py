@@ -173,9 +173,9 @@ class Listing:
 
 
 def list_files(top: Path, repository: Repository | None) -> Listing:
-    """Return what lies in the folder ``top``: the work tree of ``repository``, or of none.
+    """List the folder ``top``, the work tree of ``repository``, or of none.
 
-    Without a repository, the files ``.gitignore`` hold all the same, if git is installed.
+    Without a repository, ``.gitignore`` files apply all the same, if git is installed.
 
     Raises:
         TooManyFilesError: there are too many files.

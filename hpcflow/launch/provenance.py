@@ -18,7 +18,7 @@ from hpcflow.launch.redaction import without_secrets
 from hpcflow.model.run import Provenance
 from hpcflow.model.secret import redact
 
-#: A larger difference is data that somebody forgot to ignore; the commit is recorded all the same.
+#: A larger diff is usually data that git should ignore; the commit is recorded all the same.
 MAX_DIFF_BYTES = 1 << 20
 #: The file with the difference in the run directory's ``code/``.
 DIFF_FILE: Final = "uncommitted.diff"
@@ -30,7 +30,7 @@ _REPOSITORY: Final = re.compile("repository at '([^\n]+)'\n")
 
 @dataclass(frozen=True)
 class CodeState:
-    """What git says about a folder; all empty outside a work tree.
+    """The git state of a folder; empty outside a work tree.
 
     Attributes:
         diff: the diff, with secrets redacted.
@@ -45,10 +45,9 @@ class CodeState:
 
 @lru_cache(maxsize=64)
 def code_state(folder: Path, _digest: str | None = None) -> CodeState:
-    """The commit checked out in ``folder``, and the difference of tracked files from it.
+    """Return the commit of ``folder``, and the diff of tracked files.
 
-    Asked once a process, folder and digest of its code: a thousand runs sent by one program are of
-    one state.
+    Cached by folder and digest of its code: a program may submit a thousand runs.
     """
     try:
         repository = find_repository(folder)
@@ -82,7 +81,7 @@ def why_no_git(folder: Path, error: GitError) -> str:
 
 
 def provenance(config: Path | None, overrides: Sequence[str], state: CodeState) -> Provenance:
-    """Everything that run.json keeps about where a run came from."""
+    """Return the provenance for run.json."""
     return Provenance(
         hpcflow_version=__version__,
         python_version=".".join(map(str, sys.version_info[:3])),

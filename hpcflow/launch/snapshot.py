@@ -1,8 +1,8 @@
-"""The code of a new run, as it is now: what git does not ignore, and links to what it ignores.
+"""Take a snapshot of a run's code: files that git does not ignore, and links to what it ignores.
 
-A program may need what git ignores: data and compiled extensions beside its files. So the snapshot
-has a symbolic link where an ignored file or folder is. A file whose name is that of secrets is a
-link, too: hpcflow does not copy it.
+A program may need ignored files, such as data and compiled extensions beside its code. So the
+snapshot has symbolic links to them. A file with the name of a secret file is a link too: hpcflow
+does not copy it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Taken:
     """A snapshot that was taken, and not stored yet.
 
     Attributes:
-        root: the folder that it is a copy of; all names are relative to it.
-        state: what git said of it; None if git was not asked.
+        root: the copied folder; all names are relative to it.
+        state: its git state; None if git was not queried.
     """
 
     tree: CodeTree
@@ -61,15 +61,19 @@ class Taken:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of what is a copy: no link leads out of the snapshot."""
+        """Return the names of all files and inner links; not of links out of the snapshot."""
         inner = (name for name, target in self.tree.links.items() if not target.startswith("/"))
         return frozenset((*self.tree.files, *inner))
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What belongs to a snapshot: name -> status, name of a link -> target, and how many links to
-    ignored files were left out.
+    """What belongs to a snapshot.
+
+    Attributes:
+        files: name -> status.
+        links: name -> target.
+        left_out: number of links to ignored files that were left out.
     """
 
     files: dict[str, os.stat_result]
@@ -81,8 +85,8 @@ def take(folder: Path, *, excluded: Sequence[Path] = (), is_mirrored: bool) -> T
     """Read the code in the work tree that holds ``folder``, or, without one, in ``folder``.
 
     Args:
-        excluded: folders that are no code, such as the home of hpcflow.
-        is_mirrored: whether it is to be searched for secrets, so that a mirror may have it.
+        excluded: folders without code, such as HPCFLOW_HOME.
+        is_mirrored: whether to search it for secrets, so that the mirror may have it.
 
     Raises:
         SpecError: it is too large.
@@ -104,7 +108,7 @@ def take(folder: Path, *, excluded: Sequence[Path] = (), is_mirrored: bool) -> T
     return _read(root, found, key.hexdigest(), is_mirrored=is_mirrored)
 
 
-#: The newest one: a program that submits a thousand runs reads its code once.
+#: The newest snapshot: a program that submits a thousand runs reads its code once.
 _newest: dict[str, Taken] = {}
 
 

@@ -1,6 +1,6 @@
-"""Asking one site's accounting, in one look, about jobs that the queue does not know.
+"""Query one site's accounting about jobs that the queue does not know.
 
-By id, and by name for submissions whose id is not known: slurmdbd can refuse the second.
+Jobs are queried by id, and by name if the id is not known; slurmdbd can refuse queries by name.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hpcflow.reconcile.accounting_outages import Silence
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.storage.layout import Home
 
-#: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
-#: of submission is compared exactly afterwards.
+#: sacct is queried from a day before the oldest job, because clocks differ; the submission time is
+#: compared exactly afterwards.
 _MARGIN: Final = timedelta(days=1)
 
 
@@ -47,19 +47,19 @@ class _Wanted:
 
 
 class Accounting:
-    """The accounting of one site, in one look."""
+    """The accounting of one site, during one look."""
 
     def __init__(
         self, scheduler: Scheduler, clock: Clock, home: Home, site: str, warnings: list[str]
     ) -> None:
-        """``warnings`` gets a text for whatever could not be asked; it is asked again later."""
+        """``warnings`` receives what could not be queried; it is queried again later."""
         self._scheduler, self._clock = scheduler, clock
         self._silence, self._silence_of_old = Silence(home, site), Silence(home, f"{site} old")
         self._warnings = warnings
         self._unanswered: set[str] = set()
 
     def answered(self, job: str | None) -> bool:
-        """Whether it answered about a job, by its id or by its name, or was not asked about it."""
+        """Return whether accounting answered about a job, given by id or name, or was not asked."""
         return job not in self._unanswered
 
     def ask(
@@ -68,8 +68,7 @@ class Accounting:
         unknown: list[Intended],
         bills: list[DueBill],
     ) -> list[JobInfo]:
-        """What accounting says of jobs that the queue does not know, and of those whose bill is
-        due."""
+        """Return the records of jobs that the queue does not know, and of those with a due bill."""
         now = self._clock.now()
         wanted = _Wanted(
             [(each.job_id or "", each.submitted_at or run.created_at) for run, each in forgotten]
@@ -102,7 +101,7 @@ class Accounting:
             silence.remember(now)
             self._warnings.append(f"{error.message}; ends may show late")
             return []
-        # slurmdbd can refuse a question by name, and answer one by id: these have an answer then.
+        # Separate, because slurmdbd can refuse a query by name and answer one by id.
         try:
             if wanted.names:
                 since = min(at for _, at in wanted.names) - _MARGIN

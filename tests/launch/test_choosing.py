@@ -254,7 +254,7 @@ def test_the_answers_of_another_cluster_are_not_taken_for_the_sites(tmp_path: Pa
 
     assert chooser.choose(asked())[1].partition == "spot"
     assert chooser.forecast.unknown == [
-        "what the cluster says: Slurm on this machine is that of fake"
+        "what the cluster says: Slurm on this machine is of fake"
     ]
 
 
@@ -285,7 +285,7 @@ def test_slurm_is_not_waited_for_without_end(cluster: Cluster) -> None:
     chooser.survey(asked())
 
     assert len(questions(cluster)) == 1
-    assert any("not asked any more" in each for each in chooser.forecast.unknown)
+    assert any("not queried" in each for each in chooser.forecast.unknown)
 
 
 def test_advice_can_be_typed(cluster: Cluster) -> None:

@@ -205,8 +205,8 @@ def test_what_another_cluster_does_not_know_has_not_vanished(desk: Desk) -> None
     here, desk.slurm = desk.slurm, FakeScheduler(desk.clock, cluster_name="othercluster")
     for _ in range(3):
         said = "\n".join(desk.look())
-        assert "is on cluster devcluster, and this is othercluster" in said
-        assert "sent to cluster devcluster" in said
+        assert "is on cluster devcluster, but this is othercluster" in said
+        assert "submitted to cluster devcluster" in said
         desk.clock.advance(VANISHED_AFTER_S + 60)
     desk.slurm = here
     assert desk.state(launched.run_id)[0] is RunState.RUNNING

@@ -352,7 +352,7 @@ def test_a_queue_that_is_silent_is_asked_ever_more_rarely_until_it_answers(
     assert {tuple(report.warnings) for report in process.reports} == {
         (
             "devcluster: Unable to contact slurm controller (connect failure); "
-            "showing what was known before",
+            "showing the last known state",
         )
     }
     desk.slurm.is_controller_down = False
