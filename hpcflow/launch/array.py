@@ -169,13 +169,13 @@ def _send(
         if (job_id := _found(name, intents[0], scheduler, error)) is not None:
             return _submitted(job_id, None, plans, run_dirs, clock, how="found")
         for intent, run_dir in zip(intents, run_dirs, strict=True):
-            said = Refused(
+            record = Refused(
                 at=clock.now(),
                 attempt=intent.attempt,
                 reason=error.message,
                 retryable=error.retryable,
             )
-            Journal(run_dir).append(said)
+            Journal(run_dir).append(record)
         raise
     return _submitted(ref.job_id, ref.cluster, plans, run_dirs, clock, how="sbatch")
 
@@ -222,8 +222,8 @@ def _submitted(
     tasks: dict[str, str] = {}
     for index, (plan, run_dir) in enumerate(zip(plans, run_dirs, strict=True)):
         task = tasks[plan.run.run_id] = f"{job_id}_{index}"
-        said = Submitted(at=clock.now(), attempt=1, job_id=task, cluster=cluster, how=how)
-        Journal(run_dir).append(said)
+        record = Submitted(at=clock.now(), attempt=1, job_id=task, cluster=cluster, how=how)
+        Journal(run_dir).append(record)
     return SentArray(job_id, tasks)
 
 

@@ -204,12 +204,12 @@ def _try_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:
 def _unwritten(what: str, error: StorageError, run_id: str) -> StorageError:
     """Return ``error`` with its consequence and the next action."""
     advice = (error.next_action or "").replace("; then repeat the command", "")
-    said = StorageError(
+    explained = StorageError(
         f"{what}: {error.message}",
         next_action=f"{advice}; then: hpcflow cancel {shell_word(run_id)}",
     )
-    said.retryable = error.retryable
-    return said
+    explained.retryable = error.retryable
+    return explained
 
 
 def _cluster_of(last: LastAttempt) -> str | None:

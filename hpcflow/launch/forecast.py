@@ -328,9 +328,9 @@ class Forecast:
         """Return whether the time for queries is used up; note it in ``unknown``."""
         if self._spent_s < PATIENCE_S:
             return False
-        said = f"{what}: not queried, because Slurm takes too long"
+        note = f"{what}: not queried, because Slurm takes too long"
         if not any(each.startswith(f"{what}:") for each in self.unknown):
-            self.unknown.append(said)
+            self.unknown.append(note)
         return True
 
 

@@ -372,6 +372,6 @@ def _git(
             raise GitError(f"git {_NO_ANSWER} within {_TIMEOUT_S:.0f} s")
         if status != 0:
             errors.seek(0)
-            said = errors.read(_MAX_ANSWER_BYTES).decode("utf-8", "replace").strip()
-            raise GitError(f"git {_TOO_LARGE}" if "Out of memory" in said else said)
+            message = errors.read(_MAX_ANSWER_BYTES).decode("utf-8", "replace").strip()
+            raise GitError(f"git {_TOO_LARGE}" if "Out of memory" in message else message)
         return answer

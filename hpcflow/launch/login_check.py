@@ -87,10 +87,10 @@ def check_on_login_node(plan: Plan, settings: Settings, clock: Clock) -> list[st
     if not wrong:
         return [f"{plan.document.where(each.key)}: {_in_full(each)}" for each in findings]
     if len(wrong) == 1:
-        told = [(plan.document.where(wrong[0].key), wrong[0].message)]
-        raise as_one_error(told, 1, plan.document, SpecError, wrong[0].next_action)
-    told = [(plan.document.where(each.key), _in_full(each)) for each in wrong]
-    raise as_one_error(told, len(told), plan.document, SpecError, None)
+        errors = [(plan.document.where(wrong[0].key), wrong[0].message)]
+        raise as_one_error(errors, 1, plan.document, SpecError, wrong[0].next_action)
+    errors = [(plan.document.where(each.key), _in_full(each)) for each in wrong]
+    raise as_one_error(errors, len(errors), plan.document, SpecError, None)
 
 
 def _in_full(finding: Finding) -> str:
@@ -139,9 +139,7 @@ def _paths(plan: Plan, program: _Program) -> Iterator[Finding]:
     for name, value in environment.variables.items():
         if re.search(rf"\$(?:{name}\b|{{{name}}})", value):
             move = f"move it to environment.setup: ['export {name}={value}']"
-            yield Finding(
-                ("environment", "variables", name), f"${name} is not expanded here", move
-            )
+            yield Finding(("environment", "variables", name), f"${name} is not expanded here", move)
     if environment.venv is not None:
         yield from _venv(plan, Path(working_dir, environment.venv))
     if environment.conda is not None and "/" in environment.conda:

@@ -166,8 +166,8 @@ def _ask(question: Question, environ: Mapping[str, str]) -> Answer | None:
     except OSError:
         return None
     # A script named by BASH_ENV may print too.
-    _, _, said = done.stdout.rpartition(f"{_BEGIN}\n")
-    lines = said.splitlines()
+    _, _, output = done.stdout.rpartition(f"{_BEGIN}\n")
+    lines = output.splitlines()
     return _answer(lines) if lines and lines[-1] == "done" else None
 
 
@@ -217,20 +217,20 @@ def _answer(lines: list[str]) -> Answer:
     modules: dict[int, bool] = {}
     found: dict[str, Any] = {}
     for line in lines:
-        what, _, said = line.partition(" ")
+        what, _, value = line.partition(" ")
         if what == "module":
-            index, _, state = said.partition(" ")
+            index, _, state = value.partition(" ")
             modules[int(index)] = state == "exists"
         elif what == "modules":
             found["has_module"] = False
         elif what == "conda":
-            found["conda"] = said
+            found["conda"] = value
         elif what == "program":
             found["has_program"] = False
         elif what == "python":
             found["has_python"] = False
         elif what == "exited":
-            found["exit_code"] = int(said)
+            found["exit_code"] = int(value)
         elif line.startswith("{"):
             found |= _told(line)
     return Answer(modules=modules, **found)
@@ -239,13 +239,13 @@ def _answer(lines: list[str]) -> Answer:
 def _told(line: str) -> dict[str, Any]:
     """Parse Python's answer; empty if it is invalid."""
     try:
-        told = parse_object(line)
-        wrong = told.get("wrong")
+        answer = parse_object(line)
+        wrong = answer.get("wrong")
         return {
-            "executable": str(told["python"]),
-            "has_own_packages": bool(told["own_packages"]),
-            "has_torch": bool(told["torch"]),
-            "missing": tuple((int(n), str(name)) for n, name in told["missing"][:_MOST_IMPORTS]),
+            "executable": str(answer["python"]),
+            "has_own_packages": bool(answer["own_packages"]),
+            "has_torch": bool(answer["torch"]),
+            "missing": tuple((int(n), str(name)) for n, name in answer["missing"][:_MOST_IMPORTS]),
             "wrong": (wrong[0], str(wrong[1])[:_MOST_CHARS]) if wrong else None,
         }
     except (JsonError, KeyError, TypeError, ValueError):

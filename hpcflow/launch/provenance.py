@@ -52,15 +52,15 @@ def code_state(folder: Path, _digest: str | None = None) -> CodeState:
     try:
         repository = find_repository(folder)
     except GitError as error:
-        told = f"the git commit of {folder} is not recorded: {why_no_git(folder, error)}"
-        return CodeState(warnings=(told,))
+        warning = f"the git commit of {folder} is not recorded: {why_no_git(folder, error)}"
+        return CodeState(warnings=(warning,))
     if repository is None:
         return CodeState()
     try:
         diff = difference(repository, folder, MAX_DIFF_BYTES)
     except GitError as error:
-        told = f"uncommitted changes in {folder} are not recorded: {error}"
-        return CodeState(repository.commit, warnings=(told,))
+        warning = f"uncommitted changes in {folder} are not recorded: {error}"
+        return CodeState(repository.commit, warnings=(warning,))
     if len(diff) > MAX_DIFF_BYTES:
         return CodeState(repository.commit, is_dirty=True)
     recorded = without_secrets(diff)

@@ -32,9 +32,7 @@ _SECTION: Final = r"(?m)^diff --git .*$"
 _NEW_NAME: Final = r'diff --git .* "?b/(.*?)"?'
 _MARK: Final = r"(?m)^[+-]"
 _HUNK: Final = r"@@ -[0-9,]+ \+([0-9]+)(?:,[0-9]+)? @@"
-_LEFT_OUT: Final = (
-    "# hpcflow omits the changes of this file: its name is that of a secret file\n"
-)
+_LEFT_OUT: Final = "# hpcflow omits the changes of this file: its name is that of a secret file\n"
 _MAX_NAMED: Final = 5
 
 

@@ -122,12 +122,12 @@ def resume(
             return _launched(run, run_dir, waited)
         queue, history = without_standby(before, queue), journal.history
         queue = cancel_held_jobs(run.run_id, scheduler, history, queue)
-        if strays := alive_jobs(run.run_id, scheduler, history, queue=queue):
+        if unmatched := alive_jobs(run.run_id, scheduler, history, queue=queue):
             restarted = adopt_restarted(journal, queue, clock)
             if restarted is not None:
                 return _launched(run, run_dir, restarted)
             raise InputError(
-                f"job {strays[0]} of run {run.run_id} is pending or running, but is not in the "
+                f"job {unmatched[0]} of run {run.run_id} is pending or running, but is not in the "
                 "run's journal",
                 next_action=f"cancel it: hpcflow cancel {run.run_id}; or wait for its end",
             )

@@ -214,21 +214,21 @@ def _target(root: Path, path: Path) -> str:
 def _require_size(root: Path, found: _Found) -> None:
     sizes = {name: status.st_size for name, status in found.files.items()}
     number = len(found.files) + len(found.links)
-    said = f"{counted(number, 'file')} with {format_bytes(sum(sizes.values()))}"
+    size = f"{counted(number, 'file')} with {format_bytes(sum(sizes.values()))}"
     if number > MAX_FILES:
         below = Counter(name.partition("/")[0] for name in (*sizes, *found.links) if "/" in name)
         most = ", ".join(f"{name} ({count})" for name, count in below.most_common(_NAMED))
-        raise _too_large(root, f"{said}. Most are in: {most or root}")
+        raise _too_large(root, f"{size}. Most are in: {most or root}")
     if sum(sizes.values()) > MAX_BYTES:
         largest = sorted(sizes, key=lambda name: -sizes[name])[:_NAMED]
         named = ", ".join(f"{name} ({format_bytes(sizes[name])})" for name in largest)
-        raise _too_large(root, f"{said}. The largest: {named}")
+        raise _too_large(root, f"{size}. The largest: {named}")
 
 
-def _too_large(root: Path, said: str) -> SpecError:
+def _too_large(root: Path, size: str) -> SpecError:
     return SpecError(
         f"the code in {root} is too large for a snapshot, which has at most {MAX_FILES} files and "
-        f"{format_bytes(MAX_BYTES)}: {said}",
+        f"{format_bytes(MAX_BYTES)}: {size}",
         where=Where(key="code"),
         next_action=f"name what is not code in {shell_word(root / '.gitignore')} (files that git "
         "tracks also need `git rm --cached`); or write `code: live`: each attempt then reads the "
@@ -238,9 +238,9 @@ def _too_large(root: Path, said: str) -> SpecError:
 
 def _secret_warnings(files: dict[str, CodeFile]) -> Iterator[str]:
     """Yield a warning if the snapshot is not mirrored, and why."""
-    told = "the snapshot of the code is not mirrored: "
+    warning = "the snapshot of the code is not mirrored: "
     if sum(len(file.data) for file in files.values()) > _MAX_SEARCHED_BYTES:
-        yield f"{told}it has more than {format_bytes(_MAX_SEARCHED_BYTES)} to search for secrets"
+        yield f"{warning}it has more than {format_bytes(_MAX_SEARCHED_BYTES)} to search for secrets"
         return
     places = []
     for name, file in files.items():
@@ -251,6 +251,6 @@ def _secret_warnings(files: dict[str, CodeFile]) -> Iterator[str]:
     if places:
         more = f" and {len(places) - _NAMED} more files" if len(places) > _NAMED else ""
         yield (
-            f"{told}there are secrets in {', '.join(places[:_NAMED])}{more}; the program should "
+            f"{warning}there are secrets in {', '.join(places[:_NAMED])}{more}; the program should "
             "read them from environment.secrets"
         )

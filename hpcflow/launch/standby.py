@@ -228,21 +228,21 @@ def end_jobs(
     shown = {job.job_id: job.job_name.strip() for job in queue}
     if unseen := [job_id for job_id in jobs if job_id not in shown]:
         shown |= {job.job_id: job.job_name.strip() for job in scheduler.queue(unseen)}
-    ours = [
+    own = [
         job_id
         for job_id, attempt in jobs.items()
         if parse_job_name(shown.get(job_id, "")) == attempt
     ]
     numbers = {_number(job_id) for job_id in shown}
     unseen = [job_id for job_id in jobs if _number(job_id) not in numbers]
-    for job_ids in (ours, unseen):
+    for job_ids in (own, unseen):
         try:
             if job_ids:
                 scheduler.cancel(job_ids)
         except SchedulerUnavailable as error:  # noqa: PERF203 - two at most
             raise SchedulerError(error.message, next_action=error.next_action) from error
         except SchedulerError as error:
-            if job_ids is ours:
+            if job_ids is own:
                 raise
             _log.debug("%s", error.message)  # the ids may be of other users' jobs by now
 

@@ -78,8 +78,8 @@ class Accounting:
         recent = wanted.where(lambda at: now - at <= _RECENT)
         old = wanted.where(lambda at: now - at > _RECENT)
         is_needed = bool(forgotten or unknown)  # bills can wait
-        told = self._ask(recent, now, self._silence, is_needed=is_needed)
-        return told + self._ask(old, now, self._silence_of_old, is_needed=is_needed)
+        found = self._ask(recent, now, self._silence, is_needed=is_needed)
+        return found + self._ask(old, now, self._silence_of_old, is_needed=is_needed)
 
     def _ask(
         self, wanted: _Wanted, now: datetime, silence: Silence, *, is_needed: bool
@@ -91,11 +91,11 @@ class Accounting:
             if is_needed:
                 self._warnings.append("accounting did not answer a moment ago; ends may show late")
             return []
-        told: list[JobInfo] = []
+        found: list[JobInfo] = []
         try:
             if wanted.ids:
                 since = min(at for _, at in wanted.ids) - _MARGIN
-                told = self._scheduler.accounting([job_id for job_id, _ in wanted.ids], since)
+                found = self._scheduler.accounting([job_id for job_id, _ in wanted.ids], since)
         except SchedulerUnavailable as error:
             self._unanswered.update(job for job, _ in (*wanted.ids, *wanted.names))
             silence.remember(now)
@@ -106,10 +106,10 @@ class Accounting:
             if wanted.names:
                 since = min(at for _, at in wanted.names) - _MARGIN
                 names = [name for name, _ in wanted.names]
-                told = told + self._scheduler.accounting([], since, job_names=names)
+                found = found + self._scheduler.accounting([], since, job_names=names)
         except SchedulerUnavailable as error:
             self._unanswered.update(name for name, _ in wanted.names)
             if not wanted.ids:  # perhaps it does not answer at all
                 silence.remember(now)
             self._warnings.append(f"{error.message}; a submission stays in doubt")
-        return told
+        return found

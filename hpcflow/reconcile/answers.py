@@ -63,12 +63,12 @@ def newest_answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobI
     earlier starts of the job, and are no answer either. Such a job vanishes much later, see
     :func:`is_listed`.
     """
-    said = known.get(attempt.job_id or "")
-    if not said:
+    answers = known.get(attempt.job_id or "")
+    if not answers:
         return None
-    if said[-1].source != "accounting" and said[-1].job_name == attempt.job_name:
-        return said[-1]  # the usual case, kept fast for ten thousand jobs
-    job = _newest_about(attempt, said)
+    if answers[-1].source != "accounting" and answers[-1].job_name == attempt.job_name:
+        return answers[-1]  # the usual case, kept fast for ten thousand jobs
+    job = _newest_about(attempt, answers)
     if job is None or job.source != "accounting":
         return job
     return job if is_end(job) else None
@@ -84,11 +84,11 @@ def is_listed(attempt: AttemptView, past: Sequence[JobInfo]) -> bool:
     return job is not None and job.state not in (AttemptState.ENDED, AttemptState.UNKNOWN)
 
 
-def _newest_about(attempt: AttemptView, said: Sequence[JobInfo]) -> JobInfo | None:
+def _newest_about(attempt: AttemptView, answers: Sequence[JobInfo]) -> JobInfo | None:
     return next(
         (
             job
-            for job in reversed(said)
+            for job in reversed(answers)
             if _is_named_like(job, attempt)
             or (job.submitted_at is not None and job.submitted_at == attempt.submitted_at)
             or (

@@ -134,8 +134,8 @@ def observe(
                 is_asked=site in at_rest,
             )
         except HpcflowError as error:
-            told = f"{site}: {error.message}; showing the last known state"
-            warnings.append(f"{told}{next_step(error)}")
+            warning = f"{site}: {error.message}; showing the last known state"
+            warnings.append(f"{warning}{next_step(error)}")
             return []
 
     sites = dict.fromkeys([*by_site, *standing, *ended, *at_rest])
@@ -197,22 +197,24 @@ class _Watch:
                 return self._bill(bills, self._accounting.ask([], [], bills))
             queued = list(ask())
             known, names = by_job_id(queued), {job.job_name for job in queued}
-            told = self._accounting.ask(
+            accounted = self._accounting.ask(
                 [pair for pair in sent if needs_accounting(*pair, newest_answer(pair[1], known))],
                 [each.intent for each in unsettled if each.intent.job_name not in names],
                 bills,
             )
             changed = [
-                each.journal.run_dir for each in unsettled if self._settle(each, [*told, *queued])
+                each.journal.run_dir
+                for each in unsettled
+                if self._settle(each, [*accounted, *queued])
             ]
         changed += [each for each in standing if self._write_standby(each, queued)]
-        lives = {job_id: lives_of(some) for job_id, some in by_job_id(told).items()}
+        lives = {job_id: lives_of(some) for job_id, some in by_job_id(accounted).items()}
         self._past = by_job_id(
             job for some in lives.values() for job in some if job.source == "accounting"
         )
         for job_id, past in lives.items():
             known[job_id] = [*past, *known.get(job_id, ())]
-        changed += self._bill(bills, told)
+        changed += self._bill(bills, accounted)
         return changed + self._adopt(sent, queued) + self._journal(sent, known)
 
     def _lock_open(
@@ -263,13 +265,13 @@ class _Watch:
         if alive:
             self._scheduler.cancel(alive)
 
-    def _bill(self, bills: list[DueBill], told: list[JobInfo]) -> list[RunDir]:
+    def _bill(self, bills: list[DueBill], accounted: list[JobInfo]) -> list[RunDir]:
         """Journal the bills of ended attempts; return the runs with new records."""
         bills = [each for each in bills if self._accounting.answered(each.attempt.job_id)]
         if not bills:
             return []
         by_id: dict[str, list[JobInfo]] = defaultdict(list)
-        for job in told:  # with the components of heterogeneous jobs
+        for job in accounted:  # with the components of heterogeneous jobs
             by_id[job.job_id.partition("+")[0]].append(job)
         by_run: dict[str, list[DueBill]] = defaultdict(list)
         for each in bills:
@@ -281,14 +283,14 @@ class _Watch:
         ]
 
     def _write_bills(
-        self, run_dir: RunDir, bills: list[DueBill], told: dict[str, list[JobInfo]]
+        self, run_dir: RunDir, bills: list[DueBill], accounted: dict[str, list[JobInfo]]
     ) -> bool:
         """Journal the bills of one run; return whether there was a new one."""
         with self._apart(run_dir):
             written = JournalBuffer(self._open_journal(run_dir))
             history = written.journal.history
             for due in bills:
-                jobs = told.get(due.attempt.job_id or "", [])
+                jobs = accounted.get(due.attempt.job_id or "", [])
                 attempt = history.attempt(due.attempt.attempt)
                 with self._apart(run_dir):
                     bill = self._bill_of(due, run_dir, attempt, jobs)
@@ -302,22 +304,24 @@ class _Watch:
         return False
 
     def _bill_of(
-        self, due: DueBill, run_dir: RunDir, history: AttemptHistory, told: list[JobInfo]
+        self, due: DueBill, run_dir: RunDir, history: AttemptHistory, accounted: list[JobInfo]
     ) -> Accounted | None:
-        return bill_of_attempt(due, run_dir, history, told, self._find_site(), self._clock.now())
+        return bill_of_attempt(
+            due, run_dir, history, accounted, self._find_site(), self._clock.now()
+        )
 
     def _adopt(
         self, sent: list[tuple[LiveRun, AttemptView]], queued: list[JobInfo]
     ) -> list[RunDir]:
         """Adopt jobs that were restarted after their attempts had ended, as the next attempts."""
         watched = {attempt.job_id for _, attempt in sent}
-        strays = [
+        restarted = [
             named[0]
             for job in queued
             if job.restarts and job.state is not AttemptState.ENDED and job.job_id not in watched
             if (named := parse_job_name(job.job_name.strip())) is not None
         ]
-        own = [each for each in linked(self._home, strays) if not is_others(each)]
+        own = [each for each in linked(self._home, restarted) if not is_others(each)]
         return [each for each in own if self._adopt_one(each, queued)]
 
     def _adopt_one(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
@@ -428,15 +432,15 @@ class _Watch:
             return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
         missed: list[Observed] = []
         last_word = None
-        history, said = RunHistory(), AttemptHistory()
+        history, of_attempt = RunHistory(), AttemptHistory()
         stall, ended = None, None
         has_failed = launch_failed(run_dir, attempt, job, past)
         if job is None or is_end(job):
             history = journal.history
-            said = history.attempt(attempt.attempt)
-            if job is not None and is_older(job, said):
+            of_attempt = history.attempt(attempt.attempt)
+            if job is not None and is_older(job, of_attempt):
                 job = None
-            stall, ended = attribute_stall(run_dir, history, attempt, job), said.seen_ended
+            stall, ended = attribute_stall(run_dir, history, attempt, job), of_attempt.seen_ended
             answered = self._accounting.answered(attempt.job_id)
             if (
                 (has_failed is None or (job is None and ended is not None))
@@ -451,8 +455,8 @@ class _Watch:
                 same = replace(job, submitted_at=attempt.submitted_at)
                 return [observed(attempt.attempt, same, now)]
         if job is None:
-            self._require_its_cluster(attempt, said)
-            missed = said.missed
+            self._require_its_cluster(attempt, of_attempt)
+            missed = of_attempt.missed
             last_word = last_sign(run_dir, attempt.attempt)
         return classify(
             attempt,

@@ -29,7 +29,7 @@ def bill_of_attempt(
     due: DueBill,
     run_dir: RunDir,
     history: AttemptHistory,
-    told: Sequence[JobInfo],
+    records: Sequence[JobInfo],
     site: Site,
     now: datetime,
 ) -> Accounted | None:
@@ -37,7 +37,7 @@ def bill_of_attempt(
 
     Args:
         history: the attempt's history from the journal.
-        told: accounting's records with its job's id.
+        records: accounting's records with its job's id.
 
     Raises:
         StorageError: the run's files cannot be read.
@@ -48,10 +48,10 @@ def bill_of_attempt(
     if is_elsewhere(due, site):
         return estimated(due, read_run(run_dir), site, now, is_final=True, is_here=False)
     # Job id and times may be from a store: they must not select another job or set a price.
-    is_own, job = history.is_own, record_of(due, told)
+    is_own, job = history.is_own, record_of(due, records)
     name = (run_dir.path.name, number)
     if job is not None and (is_own or parse_job_name(job.job_name.strip()) == name):
-        return accounted(due, job, site, now, others_of(job, told))
+        return accounted(due, job, site, now, others_of(job, records))
     is_final = not site.has_accounting
     return estimated(due, read_run(run_dir), site, now, is_final=is_final, is_here=is_own)
 
@@ -66,7 +66,7 @@ def is_elsewhere(due: DueBill, site: Site) -> bool:
     return bool(sent_to and cluster and sent_to.lower() != cluster.lower())
 
 
-def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
+def record_of(due: DueBill, records: Iterable[JobInfo]) -> JobInfo | None:
     """Return the accounting record of an attempt, or the first of a resized job.
 
     None if there is none, if it or another part of the job is not closed yet, or if several match.
@@ -75,7 +75,7 @@ def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
     record. Else the submission time must agree, because a user may rename a job; or the name, if
     the attempt's submission time is not known.
     """
-    everything, attempt = list(told), due.attempt
+    everything, attempt = list(records), due.attempt
     sluid = sluid_number(attempt.report.get("sluid"))
     same = [
         job
@@ -129,10 +129,10 @@ def _agree(one: datetime | None, other: datetime | None) -> bool:
     return one is not None and other is not None and one == other.replace(microsecond=0)
 
 
-def others_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
+def others_of(job: JobInfo, records: Iterable[JobInfo]) -> list[JobInfo]:
     """Return a job's other records: components of a heterogeneous job, and parts of a resized
     one."""
-    everything = list(told)
+    everything = list(records)
     return rest_of(job, everything) + [
         each
         for each in everything

@@ -361,13 +361,13 @@ class _Look:
         is_old = self._clock.now() - entry.at > _MAKING_TAKES
         if entry.run_id not in self._sendings:
             self._sendings[entry.run_id] = self._read_sendings(entry.run_id)
-        said = self._sendings[entry.run_id]
-        if not said.is_linked:  # its creation was killed, or it belongs to another home
+        sendings = self._sendings[entry.run_id]
+        if not sendings.is_linked:  # its creation was killed, or it belongs to another home
             is_known = is_old and entry.home is not None
             return is_known and not is_path_untrusted(self._home, entry.run_id)
-        if said.last is None:
+        if sendings.last is None:
             return False
-        last = said.last.get(entry.attempt)
+        last = sendings.last.get(entry.attempt)
         if isinstance(last, Submitted):  # perhaps long before the commitment
             return False
         # A refused number is reused: a refusal before the commitment is of an earlier submission.

@@ -60,17 +60,17 @@ def refresh(
     """
     kept = _record_kept_cancels(home, user, clock)
     summary = catch_up_home(ledger, home, user=user, now=clock.now())
-    said = kept + summary.problems + [purged_warning(run_id) for run_id in summary.purged]
+    warnings = kept + summary.problems + [purged_warning(run_id) for run_id in summary.purged]
     own = own or OwnRuns(home)
     find_site = cache(find_site)  # each site file is read once
-    said += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
-    said += _reconcile(ledger, home, user, find_site, clock)
-    return list(dict.fromkeys(said))
+    warnings += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
+    warnings += _reconcile(ledger, home, user, find_site, clock)
+    return list(dict.fromkeys(warnings))
 
 
 def _record_kept_cancels(home: Home, user: str, clock: Clock) -> list[str]:
     """Record the cancel requests that the home stores; return warnings."""
-    ids, said = cancelled_runs(home), []
+    ids, warnings = cancelled_runs(home), []
     if ids:
         from hpcflow.launch.cancel import record_kept
 
@@ -79,8 +79,10 @@ def _record_kept_cancels(home: Home, user: str, clock: Clock) -> list[str]:
                 record_kept(home, require_own(run_dir), user=user, clock=clock)
             except StorageError as error:  # noqa: PERF203 - a few runs
                 if not error.retryable:
-                    said.append(f"{run_dir.path.name}: its cancel is not recorded: {error.message}")
-    return said
+                    warnings.append(
+                        f"{run_dir.path.name}: its cancel is not recorded: {error.message}"
+                    )
+    return warnings
 
 
 def _reconcile(
@@ -97,20 +99,20 @@ def _reconcile(
         with suppress(HpcflowError):  # reported by the query
             folder = budgets_of(find_site(name), home)
             folders[folder.path] = folder
-    there, said = [], marked
+    there, warnings = [], marked
     for folder in folders.values():
         try:
             if folder.is_there():
                 there.append(folder)
         except StorageError as error:  # noqa: PERF203 - a few folders
-            said.append(f"budgets: {error.message}")
+            warnings.append(f"budgets: {error.message}")
     if there:
         from hpcflow.reconcile.budgets import reconcile_budgets
 
-        said += reconcile_budgets(
+        warnings += reconcile_budgets(
             ledger, home=home, user=user, folders=there, find_site=find_site, clock=clock
         )
-    return said
+    return warnings
 
 
 def refresh_without_ledger(

@@ -18,12 +18,12 @@ def is_resized(job: JobInfo) -> bool:
     return normalize_raw_state(job.raw_state) == "RESIZING"
 
 
-def rest_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
+def rest_of(job: JobInfo, records: Iterable[JobInfo]) -> list[JobInfo]:
     """Return the later records of a resized ``job``, in order. The last is resized itself if its
-    successor is not in ``told``."""
+    successor is not in ``records``."""
     by_begin = {
         each.submitted_at: each
-        for each in told
+        for each in records
         if each.source == "accounting" and each.job_id == job.job_id
     }
     found: list[JobInfo] = []

@@ -116,9 +116,9 @@ def to_be_lifted(known: Known, now: datetime) -> AttemptRow | None:
     last = max(known.attempts, key=lambda row: row.attempt, default=None)
     if last is None or last.state != AttemptState.QUEUED.value or last.job_id is None:
         return None
-    said = last.journal
-    observed = said.get("observed", {})
-    if not said.get("intended", {}).get("restarts") or "begin_lifted" in said:
+    records = last.journal
+    observed = records.get("observed", {})
+    if not records.get("intended", {}).get("restarts") or "begin_lifted" in records:
         return None
     if observed.get("reason") != REASON or "begins_at" not in observed:
         return None

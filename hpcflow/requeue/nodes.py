@@ -107,14 +107,14 @@ class Standing:
     def why(self) -> str:
         """Return the verdict and its reason as text."""
         causes = ", ".join(cause.value for cause in self.causes)
-        said = f"{counted(self.failures, 'failure')} of {counted(len(self.runs), 'run')} ({causes})"
+        text = f"{counted(self.failures, 'failure')} of {counted(len(self.runs), 'run')} ({causes})"
         if self.ran_well:
-            said += f", {counted(self.ran_well, 'attempt')} ran well since"
+            text += f", {counted(self.ran_well, 'attempt')} ran well since"
         if self.is_bad:
-            return said
+            return text
         if len(self.runs) < RUNS_AGAINST:
-            return f"{said}; a single run may fail by itself"
-        return f"{said}; too few or too old to exclude it"
+            return f"{text}; a single run may fail by itself"
+        return f"{text}; too few or too old to exclude it"
 
 
 @dataclass(frozen=True)
@@ -285,14 +285,14 @@ def _standing(
     partitions: frozenset[str],
     now: datetime,
 ) -> Standing:
-    said: dict[str, list[float]] = defaultdict(list)
+    weights_of: dict[str, list[float]] = defaultdict(list)
     well = sorted(well)
     for failure in failures:
         age = max(0.0, (now - failure.ended_at) / HALF_LIFE)
         since = len(well) - bisect_right(well, failure.ended_at)
-        said[failure.run_id].append(failure.weight * 0.5 ** (age + since))
+        weights_of[failure.run_id].append(failure.weight * 0.5 ** (age + since))
     # fsum makes the result independent of the order of the ends.
-    runs = {run_id: min(1.0, math.fsum(weights)) for run_id, weights in said.items()}
+    runs = {run_id: min(1.0, math.fsum(weights)) for run_id, weights in weights_of.items()}
     by_user: dict[str, dict[str, float]] = defaultdict(dict)
     for failure in failures:
         by_user[failure.user][failure.run_id] = runs[failure.run_id]
@@ -301,7 +301,7 @@ def _standing(
     return Standing(
         node=node,
         score=math.fsum(min(1.0, math.fsum(of_user.values())) for of_user in by_user.values()),
-        runs=tuple(sorted(said)),
+        runs=tuple(sorted(weights_of)),
         heard=sum(weight >= SPEAKS_FROM for weight in runs.values()),
         failures=len(failures),
         causes=tuple(sorted(causes, key=lambda cause: (-causes[cause], cause.value))),

@@ -70,7 +70,7 @@ class _Round:
 
     def go(self) -> dict[str, str]:
         around = self._around
-        told: dict[str, str] = {}
+        noticed: dict[str, str] = {}
         changed: list[RunDir] = []
         folders = self._folders()
         for row in self._running() if folders else ():
@@ -81,10 +81,10 @@ class _Round:
             with self._run_errors.of(row.run_id, row.site):
                 found = self._reached(row, folder)
                 if found is not None and self._tell(row, run_dir, *found):
-                    told[row.run_id] = found[1]
+                    noticed[row.run_id] = found[1]
                     changed.append(run_dir)
         catch_up(around.ledger, changed)
-        return told
+        return noticed
 
     def _folders(self) -> dict[str, BudgetFolder]:
         """Return site -> budget folder, for sites where a budget may ask for the notice."""

@@ -22,7 +22,7 @@ def warn_of_owner_mismatch(around: RoundContext) -> list[str]:
     if not of_others:  # as in every ledger of one user
         return []
     mine = [run_id for run_id in run_ids(home) if run_id in of_others]
-    said = [
+    warnings = [
         f"{run_id}: the run is in your {home.runs}, but its run.json names user "
         f"{of_others[run_id]!r} and not {user!r}, so hpcflow does not supervise it; to change "
         f"this, set `user` to {user!r} in {home.runs / run_id}/run.json, then: "
@@ -30,5 +30,5 @@ def warn_of_owner_mismatch(around: RoundContext) -> list[str]:
         for run_id in mine[:_TOLD]
     ]
     if len(mine) > _TOLD:
-        said.append(f"{len(mine) - _TOLD} more runs of yours name another user")
-    return said
+        warnings.append(f"{len(mine) - _TOLD} more runs of yours name another user")
+    return warnings

@@ -21,7 +21,7 @@ _MOST_S: Final = 60.0
 
 @dataclass(frozen=True)
 class _Silence:
-    said: str
+    message: str
     next_action: str | None
     pause_s: float
     ends_at: float
@@ -46,7 +46,7 @@ class Queues:
         """
         silence = self._silences.get(site)
         if silence is not None and self.is_silent(site):
-            raise SchedulerUnavailable(silence.said, next_action=silence.next_action)
+            raise SchedulerUnavailable(silence.message, next_action=silence.next_action)
         try:
             jobs = self._connect(site).queue()
         except SchedulerUnavailable as error:

@@ -134,9 +134,7 @@ def judge(watched: Watched, terms: Terms) -> Verdict | None:
         return None
     done = "began to exit" if watched.is_leaving else "did not exit"
     silent = format_duration(watched.silent_s)
-    return Verdict(
-        Act.CANCEL, "silent", f"no progress for {silent}; it got the notice and {done}"
-    )
+    return Verdict(Act.CANCEL, "silent", f"no progress for {silent}; it got the notice and {done}")
 
 
 def patience(watched: Watched, terms: Terms) -> Patience | None:

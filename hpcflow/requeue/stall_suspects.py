@@ -136,10 +136,12 @@ def _watched(row: RunningRow, entry: Entry) -> Watched:
 
 def _given(attempt: AttemptRow) -> Given | None:
     """Return the last act about its silence, unless that was withdrawn."""
-    said = attempt.journal.get("stall")
-    if said is None or said["action"] == Act.WITHDRAW.value:
+    record = attempt.journal.get("stall")
+    if record is None or record["action"] == Act.WITHDRAW.value:
         return None
-    return Given(Act(said["action"]), float(said["silent_s"]), float(said.get("longest_s", 0)))
+    return Given(
+        Act(record["action"]), float(record["silent_s"]), float(record.get("longest_s", 0))
+    )
 
 
 def _heard_late(row: RunningRow, attempt: AttemptRow) -> Given | None:
@@ -148,14 +150,14 @@ def _heard_late(row: RunningRow, attempt: AttemptRow) -> Given | None:
     The withdrawn notice file is deleted. A notice of the job script is a file that stays, and one
     that Slurm sends to the program is a signal.
     """
-    said = attempt.journal.get("stall")
-    if said is None or said["action"] != Act.WITHDRAW.value or not is_leaving(row):
+    record = attempt.journal.get("stall")
+    if record is None or record["action"] != Act.WITHDRAW.value or not is_leaving(row):
         return None
     if size_of(_files(row).notice) is not None:
         return None
     if first_notice(RunDir(Path(row.run_dir)), row.attempt) in ("TERM", "USR2"):
         return None
-    return Given(Act.NOTICE, 0.0, float(said.get("longest_s", 0)))
+    return Given(Act.NOTICE, 0.0, float(record.get("longest_s", 0)))
 
 
 def is_leaving(row: RunningRow) -> bool:
@@ -181,8 +183,8 @@ def _unless_untold(row: RunningRow, entry: Entry, given: Given, turn: Turn) -> E
 
 def _has_moved(attempt: AttemptRow, entry: Entry) -> bool:
     """Return whether there was a sign of progress since the last act in the journal."""
-    said = attempt.journal.get("stall", {})
-    then = said.get("signs", entry.signs), said.get("log_bytes", entry.log_bytes)
+    record = attempt.journal.get("stall", {})
+    then = record.get("signs", entry.signs), record.get("log_bytes", entry.log_bytes)
     return bool(then != (entry.signs, entry.log_bytes))
 
 

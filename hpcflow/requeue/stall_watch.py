@@ -235,17 +235,17 @@ class WatchFile:
 def _thin(entry: Entry) -> dict[str, Any]:
     """Return an entry without its default values: ten thousand may be written at a time."""
     terms = entry.terms
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "attempt": entry.attempt,
         "signs": entry.signs,
         "terms": [terms.after_s, terms.factor, terms.log, terms.notice_s],
     }
     for name, usual in _USUAL.items():
         if (value := getattr(entry, name)) != usual:
-            said[name] = value
+            values[name] = value
     if entry.before != Rhythm():
-        said["before"] = asdict(entry.before)
-    return said
+        values["before"] = asdict(entry.before)
+    return values
 
 
 #: Field -> default.
@@ -270,32 +270,32 @@ def _decode(head: dict[str, Any], entries: dict[str, Any]) -> Watch:
     )
 
 
-def _entry(said: dict[str, Any]) -> Entry:
+def _entry(values: dict[str, Any]) -> Entry:
     """Parse an entry; raises ValueError, TypeError or KeyError if it is damaged."""
-    after_s, factor, log, notice_s = said["terms"]
-    log_bytes, before = said.get("log_bytes"), said.get("before")
+    after_s, factor, log, notice_s = values["terms"]
+    log_bytes, before = values.get("log_bytes"), values.get("before")
     return Entry(
-        attempt=int(said["attempt"]),
-        signs=int(said["signs"]),
+        attempt=int(values["attempt"]),
+        signs=int(values["signs"]),
         terms=Terms(after_s and int(after_s), int(factor), bool(log), int(notice_s)),
         log_bytes=None if log_bytes is None else int(log_bytes),
-        silent_s=float(said.get("silent_s", 0)),
-        log_gap_s=float(said.get("log_gap_s", 0)),
-        log_grew=bool(said.get("log_grew")),
+        silent_s=float(values.get("silent_s", 0)),
+        log_gap_s=float(values.get("log_gap_s", 0)),
+        log_grew=bool(values.get("log_grew")),
         before=_rhythm(before) if before else Rhythm(),
-        stalls=int(said.get("stalls", 0)),
-        is_suspected=bool(said.get("is_suspected")),
-        was_told=bool(said.get("was_told")),
-        cancelled_s=float(said.get("cancelled_s", 0)),
-        since=int(said.get("since", 0)),
+        stalls=int(values.get("stalls", 0)),
+        is_suspected=bool(values.get("is_suspected")),
+        was_told=bool(values.get("was_told")),
+        cancelled_s=float(values.get("cancelled_s", 0)),
+        since=int(values.get("since", 0)),
     )
 
 
-def _rhythm(said: dict[str, Any]) -> Rhythm:
+def _rhythm(values: dict[str, Any]) -> Rhythm:
     return Rhythm(
-        int(said["signs"]),
-        {int(index): int(count) for index, count in said["gaps"].items()},
-        float(said["longest_s"]),
-        int(said["starts"]),
-        float(said["start_up_s"]),
+        int(values["signs"]),
+        {int(index): int(count) for index, count in values["gaps"].items()},
+        float(values["longest_s"]),
+        int(values["starts"]),
+        float(values["start_up_s"]),
     )

@@ -285,11 +285,11 @@ class _Look:
     def _record_cancel(self, suspect: Suspect, verdict: Verdict) -> None:
         """Journal a cancel, unless that was just done. A much later retry gets a record of its own,
         so that the job's end is attributed to it."""
-        said = suspect.attempt.journal.get("stall", {})
-        if said.get("action") == Act.CANCEL.value:
-            if abs(self._around.clock.now() - from_text(said["at"])) < CANCEL_TAKES / 2:
+        last = suspect.attempt.journal.get("stall", {})
+        if last.get("action") == Act.CANCEL.value:
+            if abs(self._around.clock.now() - from_text(last["at"])) < CANCEL_TAKES / 2:
                 return
-            verdict = replace(verdict, why=said["why"])
+            verdict = replace(verdict, why=last["why"])
         self._write_down(suspect, verdict)
 
     def _write_down(self, suspect: Suspect, verdict: Verdict) -> None:

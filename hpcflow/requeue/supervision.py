@@ -148,10 +148,10 @@ def warning(settings: Settings) -> str:
     lease = look(settings)
     since = f"since {lease.renewed_at:%Y-%m-%d %H:%M} UTC" if lease is not None else "yet"
     log = place_of(settings).log
-    said = f"tail {shell_word(log)}; " if log.exists() else ""
+    see_log = f"tail {shell_word(log)}; " if log.exists() else ""
     return (
         f"the daemon is installed ({', '.join(installed)}) and has run no round {since}, "
-        f"{_NOBODY_RESUBMITS} → see why: {said}hpcflow daemon status"
+        f"{_NOBODY_RESUBMITS} → see why: {see_log}hpcflow daemon status"
     )
 
 

@@ -171,8 +171,8 @@ class _Round:
         finally:
             self._report.problems.update(self._run_errors.of_runs)
             self._report.restores = self._restores.begun
-            said = [*self._report.warnings, *self._own.warnings(), *self._budgets.warnings()]
-            self._report.warnings = list(dict.fromkeys(said))
+            warnings = [*self._report.warnings, *self._own.warnings(), *self._budgets.warnings()]
+            self._report.warnings = list(dict.fromkeys(warnings))
         return self._report
 
     def _act(self) -> None:
@@ -420,10 +420,10 @@ class _Round:
             not_before=_not_before(decision, facts),
             mem_mb=decision.mem_mb,
         )
-        said = record.model_dump(mode="json", exclude_none=True, exclude={"at", "record"})
+        values = record.model_dump(mode="json", exclude_none=True, exclude={"at", "record"})
         before = case.known.run.journal.get("decided", {})
-        if not is_second and said == {
-            name: value for name, value in before.items() if name in said
+        if not is_second and values == {
+            name: value for name, value in before.items() if name in values
         }:
             return
         self._report.decisions[facts.run_id] = decision

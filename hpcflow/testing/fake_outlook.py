@@ -1,11 +1,11 @@
 """The fake's associations, reservations, pending jobs and expected starts, as a test sets them::
 
-    fake.standings["ada"] = Standing("ada", (Association("physics"),))
-    fake.reserved.append(Reservation("maint", start, end, flags=("MAINT",)))
-    fake.tell_waiting(job_id, priority=5000, time_limit_min=60)
-    fake.starts["gpu"] = start      # of a job that is not submitted yet; None: unknown
-    fake.others = ClusterQueue(waiting, running)      # jobs of other users
-    fake.idle.append(IdleNode("n2", ("gpu",), {"cpu": 8}, True))
+fake.standings["ada"] = Standing("ada", (Association("physics"),))
+fake.reserved.append(Reservation("maint", start, end, flags=("MAINT",)))
+fake.tell_waiting(job_id, priority=5000, time_limit_min=60)
+fake.starts["gpu"] = start      # of a job that is not submitted yet; None: unknown
+fake.others = ClusterQueue(waiting, running)      # jobs of other users
+fake.idle.append(IdleNode("n2", ("gpu",), {"cpu": 8}, True))
 """
 
 from __future__ import annotations

@@ -253,9 +253,7 @@ def test_the_answers_of_another_cluster_are_not_taken_for_the_sites(tmp_path: Pa
     chooser = cluster.chooser
 
     assert chooser.choose(asked())[1].partition == "spot"
-    assert chooser.forecast.unknown == [
-        "what the cluster says: Slurm on this machine is of fake"
-    ]
+    assert chooser.forecast.unknown == ["what the cluster says: Slurm on this machine is of fake"]
 
 
 def test_a_name_that_no_config_could_hold_is_charged_by_nobody(cluster: Cluster) -> None:

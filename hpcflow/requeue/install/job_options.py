@@ -36,7 +36,7 @@ def checked_options(options: Sequence[str]) -> list[str]:
             raise InputError(
                 f"{name} cannot be set: with another {ours} its jobs would not follow each "
                 "other, or not be found again",
-                next_action="leave it out; allowed are partition, account, qos, time, mem and the like",
+                next_action="leave it out; allowed: partition, account, qos, time, mem and others",
             )
     return list(options)
 

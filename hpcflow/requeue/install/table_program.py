@@ -68,9 +68,9 @@ class TableProgram:
         """
         done = self._call("-l", timeout_s=timeout_s)
         if done.returncode != 0:
-            said = done.stderr + done.stdout
-            is_disabled = _DISABLED.search(said) is not None
-            if _EMPTY.search(said) or (is_disabled and not must_be_enabled):
+            output = done.stderr + done.stdout
+            is_disabled = _DISABLED.search(output) is not None
+            if _EMPTY.search(output) or (is_disabled and not must_be_enabled):
                 return ""
             raise self._refused("read", done)
         return _HEADER.sub("", done.stdout)
@@ -174,12 +174,12 @@ class TableProgram:
         return subprocess.CompletedProcess(done.args, done.returncode, out, err)
 
     def _refused(self, doing: str, done: subprocess.CompletedProcess[str]) -> HpcflowError:
-        said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
-        said = "; ".join(line.strip() for line in said.splitlines() if line.strip())
-        message = f"cannot {doing} your table with {self.name}: {said[:500]}"
-        if _FORBIDDEN.search(said):
+        output = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+        output = "; ".join(line.strip() for line in output.splitlines() if line.strip())
+        message = f"cannot {doing} your table with {self.name}: {output[:500]}"
+        if _FORBIDDEN.search(output):
             return NotAllowedError(message, next_action=self.otherwise)
-        if _DISABLED.search(said):
+        if _DISABLED.search(output):
             return InputError(message, next_action=self.otherwise)
         return HpcflowError(message, next_action=f"see the error: {self.name} -l")
 
