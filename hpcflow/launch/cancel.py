@@ -47,12 +47,12 @@ def request_cancel(
     why: str | None = None,
     prune: bool = False,
 ) -> None:
-    """Record durably, before Slurm is asked, that the run is cancelled.
+    """Record durably, before Slurm is called, that the run is cancelled.
 
     A job of this run that starts later, because its submission was in doubt, reads the request and
     exits at once. If the run has no journal, the home stores the request, and
-    :func:`record_kept` records it once the journal is restored. A new journal would hide from the
-    ledger and from a restore what the lost one said. The home stores it also during a restore,
+    :func:`record_kept` records it once the journal is restored. A new journal would hide the lost
+    one's records from the ledger and from a restore. The home stores it also during a restore,
     which may replace the journal.
 
     Args:

@@ -105,7 +105,7 @@ def find_repository(folder: Path) -> Repository | None:
         GitError: git refuses it, as it does with a repository of another user, or hangs.
     """
     here = folder.resolve()
-    # Starting git takes longer than looking for what it would look for.
+    # This is faster than starting git.
     if not any(os.path.lexists(f"{each}/.git") for each in _up(here)):
         return None
     try:

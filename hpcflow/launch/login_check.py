@@ -292,7 +292,7 @@ def _found(plan: Plan, program: _Program, question: Question, answer: Answer) ->
 
 
 def _question(plan: Plan, program: _Program, settings: Settings) -> Question | None:
-    """What to ask; None for nothing."""
+    """Return the question for the shell; None if it has nothing to check."""
     environment, site = plan.run.spec.environment, plan.site
     modules = (*site.modules.load, *environment.modules)
     venv = environment.venv and str(Path(plan.run.working_dir, environment.venv))

@@ -1,4 +1,4 @@
-"""Resubmit a run because a rule says so; no request changes."""
+"""Resubmit a run by the decision of a rule; its request does not change."""
 
 from __future__ import annotations
 

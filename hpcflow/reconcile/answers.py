@@ -23,7 +23,7 @@ def is_end(job: JobInfo) -> bool:
 
 
 def needs_accounting(run: LiveRun, attempt: AttemptView, job: JobInfo | None) -> bool:
-    """Return whether accounting must be asked about a job.
+    """Return whether accounting must be queried about a job.
 
     It must in three cases:
 

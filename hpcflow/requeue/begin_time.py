@@ -1,4 +1,4 @@
-"""Start a job that Slurm has restarted at once, without the wait that Slurm sets for it."""
+"""Let a job that Slurm has restarted start at once, without the wait that Slurm sets."""
 
 from __future__ import annotations
 

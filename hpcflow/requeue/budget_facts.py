@@ -1,4 +1,4 @@
-"""Which budgets have room in a round, as a fact for the policy."""
+"""Check which budgets have room in a round, as a fact for the policy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The loop around :func:`~hpcflow.requeue.tick.tick`: one process at a time, until told to exit.
+"""Run :func:`~hpcflow.requeue.tick.tick` in a loop, in one process at a time, until told to exit.
 
-Here are only the two leases and the interval. The lease of the home holds whatever ledger a process
-has; the other lease is in the ledger. If the database does not answer, the tick is repeated. A
-process that finds a lease taken waits for it, so a second daemon is a spare.
+A process needs two leases: one in HPCFLOW_HOME, which daemons with other ledgers see too, and one
+in the ledger. If a lease is taken, it waits, so a second daemon is a spare. If the database does
+not answer, the tick is repeated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The newest checkpoint on scratch, as a fact for the policy."""
+"""Read the newest checkpoint on scratch, as a fact for the policy."""
 
 from __future__ import annotations
 

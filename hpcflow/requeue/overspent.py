@@ -1,6 +1,6 @@
 """Give running attempts the notice if a hard budget is reached and its terms ask for that.
 
-As a rule running jobs cannot exceed a budget, because their whole time limit is committed. But a
+Usually running jobs cannot exceed a budget, because their whole time limit is committed. But a
 user may lower the budget, or set one while jobs run; Slurm may restart a job; a bill may be higher
 than committed. By default running attempts may finish. With ``on_exceeded: save_and_stop`` they get
 the notice: first the record is journaled, then the notice file is written. A process that is killed

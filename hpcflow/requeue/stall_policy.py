@@ -128,7 +128,7 @@ def judge(watched: Watched, terms: Terms) -> Verdict | None:
         return Verdict(Act.WITHDRAW, "moved", "it shows progress again")
     if given.act is Act.CANCEL and not watched.has_moved:
         return Verdict(Act.CANCEL, "silent", "its job still runs after the cancel")
-    # After progress, its silence counts anew.
+    # If the watch file was lost since, silent_s began at 0 again, and it is watched for as long.
     since_s = watched.silent_s if watched.has_moved else watched.silent_s - given.silent_s
     if since_s < (_leaving_s(given, terms) if watched.is_leaving else terms.notice_s):
         return None

@@ -1,4 +1,4 @@
-"""Read the signs of progress of one running attempt, what was done about it, and its verdict.
+"""Read the signs of progress of one running attempt and the acts about it; return its verdict.
 
 This reads the attempt's files and writes nothing; :mod:`.stalls` acts.
 """

@@ -1,6 +1,6 @@
 """Keep one standby for each run that wants it while an attempt runs, and no other.
 
-:mod:`hpcflow.launch.standby` says what a standby is, and why it may be given up at any moment.
+:mod:`hpcflow.launch.standby` explains standbys, and why one can be given up at any moment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether a daemon supervises the runs of this home, which runs need one, and what to type.
+"""Check whether a daemon supervises the runs of this home, and which runs need one.
 
-Every command that shows runs asks here, and so does `hpcflow daemon status`.
+Commands that show runs use this, and `hpcflow daemon status`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rules of :func:`hpcflow.requeue.policy.decide` by example.
 
-docs/states.md shows these rows, and the tests hold ``decide()`` against them. All happen at
-:data:`NOW`; attempts ended a minute before it, unless a row says otherwise.
+docs/states.md shows these rows, and the tests compare ``decide()`` with them. The time is
+:data:`NOW`; attempts ended a minute before, unless a row says otherwise.
 """
 
 from __future__ import annotations
