@@ -218,7 +218,6 @@ def _submitted(
     *,
     how: Literal["sbatch", "found"],
 ) -> SentArray:
-    """Journal in each run its task."""
     tasks: dict[str, str] = {}
     for index, (plan, run_dir) in enumerate(zip(plans, run_dirs, strict=True)):
         task = tasks[plan.run.run_id] = f"{job_id}_{index}"
@@ -242,7 +241,6 @@ def _made(plan: Plan, settings: Settings) -> RunDir:
 
 
 def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> Intended:
-    """Write the script and journal the intent of one run."""
     run = plan.run
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S):
         journal = Journal(run_dir)

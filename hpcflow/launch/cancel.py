@@ -202,7 +202,6 @@ def _try_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:
 
 
 def _unwritten(what: str, error: StorageError, run_id: str) -> StorageError:
-    """Return ``error`` with its consequence and the next action."""
     advice = (error.next_action or "").replace("; then repeat the command", "")
     explained = StorageError(
         f"{what}: {error.message}",

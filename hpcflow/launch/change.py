@@ -107,7 +107,6 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
 
 
 def _brings_code(run: Run, new: Run) -> bool:
-    """Return whether ``new`` has code for a snapshot, and ``run`` had none."""
     return code_folder(run) is None and code_folder(new) is not None
 
 

@@ -225,7 +225,6 @@ def survey(run_dir: RunDir) -> Survey:
 def _read_files(
     run_dir: RunDir,
 ) -> tuple[list[AttemptRow], dict[int, CheckpointRow], RunRow]:
-    """Return the attempts, the removed checkpoints and the run, from the run's files."""
     try:
         change = RunReader(run_dir, None, is_lenient=True, without_training=True).read()
     except FOLD_ERRORS as error:
@@ -435,7 +434,6 @@ def _hidden(folder: Path, run_id: str, *, is_live: bool) -> list[Hidden]:
 
 
 def _is_of(path: Path, run_id: str) -> bool:
-    """Return whether a folder that was set aside was a checkpoint of this run."""
     try:
         return read_manifest(path).get("run_id") == run_id
     except CheckpointError:

@@ -76,7 +76,6 @@ class Chooser:
 
     @cached_property
     def forecast(self) -> Forecast:
-        """The answers of the live cluster."""
         from hpcflow.launch.forecast import Forecast
 
         return Forecast(
@@ -113,7 +112,6 @@ class Chooser:
         return spec, place(spec, self._site, document)
 
     def partitions(self, spec: RunSpec) -> list[str]:
-        """Return all partitions where the run fits by the site file."""
         resources = spec.resources.model_copy(update={"partition": AUTO})
         try:
             found, _ = self._fitting(spec.model_copy(update={"resources": resources}), None)
@@ -229,6 +227,5 @@ class Chooser:
 
 
 def charged_to(spec: RunSpec, account: str | None) -> RunSpec:
-    """Return ``spec`` with this account."""
     resources = spec.resources.model_copy(update={"account": account})
     return spec.model_copy(update={"resources": resources})

@@ -114,7 +114,6 @@ def commitment_of(
     home: Home,
     clock: Clock,
 ) -> Commitment:
-    """Return the commitment for an attempt that is submitted now."""
     folder, overrun_s = budgets_of(site, home), site.time_limit_overrun_s
     limit_s = None
     if placement.time_limit_min is not None:
@@ -136,7 +135,6 @@ def commitment_of(
 
 
 def settlement_of(record: Accounted, run: Run) -> Settlement:
-    """Return the settlement for a bill in the journal of ``run``."""
     return Settlement(
         run.run_id,
         record.attempt,

@@ -88,14 +88,12 @@ class Forecast:
         return [name for name in names if name not in strange]
 
     def account(self, placement: Placement) -> str | None:
-        """Return the account that a job there is charged to; None if unknown."""
         if placement.account is not None or self.standing is None:
             return placement.account
         default = self.standing.association(None, placement.slurm_partition)
         return default.account if default else None
 
     def fair_share(self, placement: Placement) -> float | None:
-        """Return the user's fair-share factor in the account of a job there, from 0 to 1."""
         account = self.account(placement)
         if account is None or self.standing is None:
             return None
@@ -103,7 +101,6 @@ class Forecast:
         return share.factor if share else None
 
     def other_qos(self, placement: Placement) -> Sequence[str]:
-        """Return the QOSes that a job there may use instead of its own."""
         if self.standing is None:
             return ()
         own = as_job(placement, self.standing).qos
@@ -160,7 +157,6 @@ class Forecast:
         return start
 
     def _limits(self, placement: Placement) -> Sequence[Limit]:
-        """Return the limits of a job there; none if unknown."""
         cluster, standing, name = self.cluster, self.standing, placement.slurm_partition
         if cluster is None or standing is None or not are_enforced(cluster.settings):
             return ()
@@ -192,7 +188,6 @@ class Forecast:
         return found
 
     def _probe(self, spec: RunSpec, placement: Placement) -> Run:
-        """Return a run like the one that would be submitted."""
         now = self._clock.now()
         return Run(
             run_id=make_run_id(spec.name, now, os.urandom(8)),
@@ -301,13 +296,11 @@ class Forecast:
 
     @cached_property
     def reservations(self) -> Sequence[Reservation]:
-        """Return the reservations; none if unknown."""
         scheduler = self._scheduler
         return (scheduler and self._told("reservations", scheduler.reservations)) or ()
 
     @cached_property
     def cluster(self) -> ClusterInfo | None:
-        """Return the cluster's partitions and settings; None if unknown."""
         scheduler = self._scheduler
         return None if scheduler is None else self._told("partitions", scheduler.cluster_info)
 

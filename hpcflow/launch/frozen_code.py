@@ -217,7 +217,6 @@ def _module_files(module: str) -> tuple[str, str]:
 
 
 def _python_path(run: Run, taken: Taken) -> Iterator[str]:
-    """Yield the folders of the snapshot that the config names in PYTHONPATH."""
     folders = taken.tree.folders()
     return (name for _, name in _on_python_path(run, taken) if name in folders)
 

@@ -220,7 +220,6 @@ def _walk(top: Path) -> Iterator[str]:
 
 
 def _empty_repository(top: Path) -> Repository:
-    """Return an empty repository for a folder that is in none."""
     return Repository("0" * 40, top / ".git", top, top, {})
 
 
@@ -233,7 +232,6 @@ def _exclude_files(repository: Repository | None) -> Iterator[Path]:
 
 @lru_cache(maxsize=4)
 def _own_exclude_file(_home: str | None, settings: str | None) -> Path:
-    """Return the file with the patterns of this user."""
     try:
         answer = _git(
             Path("/"),

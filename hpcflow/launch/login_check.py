@@ -133,7 +133,6 @@ class _Program:
 
 
 def _paths(plan: Plan, program: _Program) -> Iterator[Finding]:
-    """Yield the missing files and directories that the config names."""
     environment, working_dir = plan.run.spec.environment, plan.run.working_dir
     container = environment.container
     for name, value in environment.variables.items():
@@ -292,7 +291,6 @@ def _found(plan: Plan, program: _Program, question: Question, answer: Answer) ->
 
 
 def _question(plan: Plan, program: _Program, settings: Settings) -> Question | None:
-    """Return the question for the shell; None if it has nothing to check."""
     environment, site = plan.run.spec.environment, plan.site
     modules = (*site.modules.load, *environment.modules)
     venv = environment.venv and str(Path(plan.run.working_dir, environment.venv))

@@ -133,7 +133,6 @@ class Answer:
 
     @property
     def is_good(self) -> bool:
-        """Return whether nothing is missing."""
         return replace(self, executable=None, has_own_packages=False) == Answer()
 
 

@@ -80,7 +80,6 @@ class Plan:
     trust: Trust = NO_TRUST
 
     def create_run(self, home: Home) -> RunDir:
-        """Create the run directory: :func:`hpcflow.storage.rundir.create_run`."""
         return create_run(
             self.run,
             home,
@@ -275,7 +274,6 @@ def _start(
 
 
 def _possible_secrets(document: Document) -> Iterator[str]:
-    """Yield a warning for each value that looks random, and so may be a secret."""
     for path in random_keys(document.data):
         yield (
             f"{document.where(path)}: looks like a random key and is recorded; if it is a secret, "

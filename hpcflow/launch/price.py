@@ -28,7 +28,6 @@ def usage_of(placement: Placement) -> Usage:
 
 
 def estimate(placement: Placement, begin: datetime, took: timedelta) -> Bill:
-    """Return the bill of an attempt that begins at ``begin`` and takes ``took``."""
     elapsed_s = Decimal(str(took.total_seconds()))
     price = placement.options.price
     return bill_of(usage_of(placement), price, begin=begin, end=begin + took, elapsed_s=elapsed_s)

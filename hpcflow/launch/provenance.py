@@ -81,7 +81,6 @@ def why_no_git(folder: Path, error: GitError) -> str:
 
 
 def provenance(config: Path | None, overrides: Sequence[str], state: CodeState) -> Provenance:
-    """Return the provenance for run.json."""
     return Provenance(
         hpcflow_version=__version__,
         python_version=".".join(map(str, sys.version_info[:3])),

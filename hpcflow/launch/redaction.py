@@ -54,7 +54,6 @@ class Redacted:
 
     @property
     def warning(self) -> str | None:
-        """Return the warning for the user."""
         if not self.places:
             return None
         named = ", ".join(self.places[:_MAX_NAMED])

@@ -64,7 +64,6 @@ def is_free(run_dir: RunDir, number: int, job_id: str) -> bool:
 
 
 def claims_after(run_dir: RunDir, number: int, job_id: str) -> int:
-    """Return how many attempts after ``number`` a job has claimed, one for each restart."""
     count = 0
     while read_claim(run_dir, number + count + 1) == job_id:
         count += 1

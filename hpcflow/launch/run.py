@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launched:
-    """A submitted job."""
-
     run_id: str
     attempt: int
     job_id: str

@@ -271,7 +271,6 @@ def is_own_name(run_dir: RunDir, intent: Intended) -> bool:
 
 
 def _look_up(intent: Intended, scheduler: Scheduler) -> Lookup:
-    """Return the jobs with the intent's name in queue and accounting."""
     try:
         return scheduler.find(intent.job_name, since=intent.at - CLOCK_SKEW)
     except SchedulerUnavailable as error:

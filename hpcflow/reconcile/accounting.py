@@ -47,8 +47,6 @@ class _Wanted:
 
 
 class Accounting:
-    """The accounting of one site, during one look."""
-
     def __init__(
         self, scheduler: Scheduler, clock: Clock, home: Home, site: str, warnings: list[str]
     ) -> None:

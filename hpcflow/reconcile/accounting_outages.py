@@ -20,14 +20,11 @@ LASTS: Final = timedelta(minutes=2)
 
 
 class Silence:
-    """The last failure of one site's accounting."""
-
     def __init__(self, home: Home, site: str) -> None:
         """``site``: a name, or the path of a site file."""
         self._mark = home.silent / hashlib.sha256(site.encode()).hexdigest()[:16]
 
     def is_fresh(self, now: datetime) -> bool:
-        """Return whether accounting failed shortly before ``now``."""
         try:
             age_s = now.timestamp() - self._mark.stat().st_mtime
         except OSError:

@@ -45,7 +45,6 @@ def needs_accounting(run: LiveRun, attempt: AttemptView, job: JobInfo | None) ->
 
 
 def by_job_id(jobs: Iterable[JobInfo]) -> dict[str, list[JobInfo]]:
-    """Return job id -> the answers about jobs with that id, oldest first."""
     found: dict[str, list[JobInfo]] = defaultdict(list)
     for job in jobs:
         found[job.job_id].append(job)

@@ -60,7 +60,6 @@ def _written_at(status: os.stat_result) -> datetime:
 
 
 def first_notice(run_dir: RunDir, number: int) -> str | None:
-    """Return the signal of the first notice that the job reported."""
     lines = _lines(run_dir.attempt(number).events)
     events = (parse_event(line) for line in lines if b'"notice"' in line)
     notices = (event for event in events if event and event["event"] == "notice")
@@ -105,7 +104,6 @@ def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:
 
 
 def last_event_at(run_dir: RunDir, number: int) -> datetime | None:
-    """Return the time of the job's last event; None without one."""
     for event in map(parse_event, _lines_from_end(run_dir.attempt(number).events)):
         if event is not None:
             with suppress(ValueError):

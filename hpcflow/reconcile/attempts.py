@@ -144,16 +144,12 @@ def observe(
 
 @dataclass(frozen=True)
 class _Unsettled:
-    """An open intent, with the lock of its run."""
-
     journal: Journal
     intent: Intended
     lock: HeldLock
 
 
 class _Watch:
-    """One look at the jobs of one site."""
-
     def __init__(
         self,
         scheduler: Scheduler,
@@ -242,7 +238,6 @@ class _Watch:
         return Isolated(run_dir, self._warnings, quiet)
 
     def _settle(self, each: _Unsettled, jobs: list[JobInfo]) -> bool:
-        """Settle an intent; return whether it is settled now."""
         own = tuple(job for job in jobs if job.job_name == each.intent.job_name)
         journal = each.journal
         with self._apart(journal.run_dir):
@@ -266,7 +261,6 @@ class _Watch:
             self._scheduler.cancel(alive)
 
     def _bill(self, bills: list[DueBill], accounted: list[JobInfo]) -> list[RunDir]:
-        """Journal the bills of ended attempts; return the runs with new records."""
         bills = [each for each in bills if self._accounting.answered(each.attempt.job_id)]
         if not bills:
             return []
@@ -285,7 +279,6 @@ class _Watch:
     def _write_bills(
         self, run_dir: RunDir, bills: list[DueBill], accounted: dict[str, list[JobInfo]]
     ) -> bool:
-        """Journal the bills of one run; return whether there was a new one."""
         with self._apart(run_dir):
             written = JournalBuffer(self._open_journal(run_dir))
             history = written.journal.history
@@ -364,7 +357,6 @@ class _Watch:
         ]
 
     def _write(self, run_dir: RunDir, some: list[tuple[AttemptView, JobInfo | None]]) -> bool:
-        """Journal what is new about attempts of one run; return whether anything was."""
         written, is_news = JournalBuffer(self._open_journal(run_dir)), False
         newest = max(attempt.attempt for attempt, _ in some)
         for attempt, job in some:

@@ -113,7 +113,6 @@ def _is_whole(job: JobInfo) -> bool:
 
 
 def _was_over_before(job: JobInfo, started_at: datetime | None) -> bool:
-    """Return whether the record ended before the attempt started."""
     if started_at is None or job.ended_at is None:
         return False
     return job.ended_at < started_at.replace(microsecond=0)  # Slurm has whole seconds
@@ -228,7 +227,6 @@ def _asked_for(run: Run, site: Site) -> Usage:
 
 
 def _said(run: Run) -> Usage:
-    """Return the usage that the run's config requests."""
     resources = run.spec.resources
     gpus = resources.nodes * resources.gpus_per_node
     return Usage(nodes=resources.nodes, gpus={run.gpu_type or "": gpus} if gpus else {})

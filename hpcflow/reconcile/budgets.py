@@ -98,8 +98,6 @@ class _Sendings:
 
 @dataclass
 class _Look:
-    """One look at the budgets of one folder."""
-
     _ledger: Ledger
     _folder: BudgetFolder
     _home: Home
@@ -277,7 +275,6 @@ class _Look:
         return os.path.realpath(self._home.path)
 
     def _is_here(self, row: SpendingRow) -> bool:
-        """Return whether the run's site has its budgets in this folder."""
         if row.site not in self._sites:
             try:
                 folder = budgets_of(self._find_site(row.site), self._home)
@@ -423,5 +420,4 @@ def _by_times(entry: Entry, row: SpendingRow) -> Amounts:
 
 
 def billed_amounts(row: SpendingRow) -> Amounts:
-    """Return the amounts of an attempt's bill."""
     return billed(row.cost_usd, row.cost_su, row.gpu_hours, row.elapsed_s)

@@ -283,7 +283,6 @@ def _ended_unseen(attempt: AttemptView, now: datetime, rule: str) -> Ended:
 
 
 def observed(number: int, job: JobInfo, now: datetime) -> Observed:
-    """Return the record of what the scheduler shows of attempt ``number``."""
     return Observed(
         at=now,
         attempt=number,
@@ -316,7 +315,6 @@ def is_as_known(attempt: AttemptView, job: JobInfo) -> bool:
 
 
 def _is_news(attempt: AttemptView, seen: JobInfo) -> bool:
-    """Return whether an answer would change the ledger."""
     return (
         seen.raw_state != attempt.raw_state
         or (seen.state is AttemptState.QUEUED and _why(seen.reason) != _why(attempt.reason))

@@ -15,8 +15,6 @@ from hpcflow.storage.journal import Journal
 
 @dataclass
 class JournalBuffer:
-    """A journal, and the records that one pass adds to it."""
-
     journal: Journal
     _added: list[JournalRecord] = field(default_factory=list)
 

@@ -88,7 +88,6 @@ def _record_kept_cancels(home: Home, user: str, clock: Clock) -> list[str]:
 def _reconcile(
     ledger: Ledger, home: Home, user: str, find_site: Callable[[str], Site], clock: Clock
 ) -> list[str]:
-    """Reconcile the budgets; return warnings."""
     marked = []
     if home.unsettled.is_dir():  # imported then only: see below
         from hpcflow.reconcile.settling import settle_marked

@@ -14,7 +14,6 @@ from hpcflow.storage.own_runs import OwnRuns
 
 
 def warn_of_exclusions(around: RoundContext, own: OwnRuns) -> list[str]:
-    """Return a warning for each run whose job is pending because of its excluded nodes."""
     known = around.ledger.known(around.ledger.pending_for_nodes(user=around.settings.user)).values()
     mine = (each for each in known if own.dir_of(each.run.run_id, each.run.run_dir) is not None)
     return [warning for each in mine if (warning := exclusion_warning(each)) is not None]

@@ -57,7 +57,6 @@ class ExpectedExits:
         return any(now - at < _NEAR_S for at in self._announced_at.values())
 
     def _announces(self, path: Path) -> bool:
-        """Return whether the text since the last look announces an exit."""
         with suppress(OSError, StorageError):
             size = path.stat().st_size
             heard, self._heard_bytes[path] = self._heard_bytes[path], size

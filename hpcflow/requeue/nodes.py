@@ -105,7 +105,6 @@ class Standing:
 
     @property
     def why(self) -> str:
-        """Return the verdict and its reason as text."""
         causes = ", ".join(cause.value for cause in self.causes)
         text = f"{counted(self.failures, 'failure')} of {counted(len(self.runs), 'run')} ({causes})"
         if self.ran_well:

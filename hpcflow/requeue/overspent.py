@@ -87,7 +87,6 @@ class _Round:
         return noticed
 
     def _folders(self) -> dict[str, BudgetFolder]:
-        """Return site -> budget folder, for sites where a budget may ask for the notice."""
         around = self._around
         found = {}
         user = around.settings.user

@@ -36,8 +36,6 @@ MEMORY_FACTOR: Final = 1.5
 
 
 class Action(str, Enum):
-    """What to do with a run."""
-
     NONE = "none"  # an attempt is not over, or the run is
     WAIT = "wait"  # until ``not_before``, or for an event
     RESTORE = "restore"  # fetch what only its mirror has
@@ -132,7 +130,6 @@ class Facts:
 
     @property
     def last(self) -> AttemptFacts | None:
-        """Return the last attempt that became a job."""
         return self.executed[-1] if self.executed else None
 
     @property

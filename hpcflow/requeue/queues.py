@@ -58,6 +58,5 @@ class Queues:
         return list(jobs)
 
     def is_silent(self, site: str) -> bool:
-        """Return whether the site's backoff has not ended."""
         silence = self._silences.get(site)
         return silence is not None and self._clock.monotonic() < silence.ends_at

@@ -32,8 +32,6 @@ CANCEL_TAKES_S: Final = 120.0
 
 
 class Act(str, Enum):
-    """What to do about a watched attempt."""
-
     NONE = "none"
     NOTICE = "notice"
     CANCEL = "cancel"
@@ -100,8 +98,6 @@ class Watched:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do, by which rule, and why."""
-
     act: Act
     rule: str
     why: str
@@ -109,8 +105,6 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long an attempt may be silent, and by which rule."""
-
     seconds: float
     rule: str
     why: str

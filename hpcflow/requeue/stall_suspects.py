@@ -79,7 +79,6 @@ def suspect_of(
 
 
 def looked_at(entry: Entry, row: RunningRow, turn: Turn) -> Entry:
-    """Return the entry after one more look."""
     try:
         log_bytes = _log_bytes(row) if entry.terms.log else entry.log_bytes
     except StorageError:

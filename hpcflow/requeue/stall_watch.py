@@ -92,7 +92,6 @@ class Entry:
     since: int = 0
 
     def looked_at(self, signs: int, log_bytes: int | None, turn: Turn) -> Entry:
-        """Return the entry after another look."""
         log_grew = log_bytes is not None and log_bytes != self.log_bytes
         is_silent = signs == self.signs and not log_grew
         if self.terms.after_s is None and is_silent:
@@ -147,12 +146,10 @@ class Watch:
     looks: dict[str, Look] = field(default_factory=dict)
 
     def is_fresh(self, host: str, now: datetime) -> bool:
-        """Return whether it is too early for another look."""
         look = self.looks.get(host)
         return look is not None and 0 <= (now - look.at).total_seconds() < self.pause_s
 
     def turn(self, host: str, now: datetime) -> Turn:
-        """Return the look that begins now."""
         number = max((look.number for look in self.looks.values()), default=0) + 1
         look = self.looks.get(host)
         if look is None:
@@ -162,7 +159,6 @@ class Watch:
         return Turn(elapsed_s, number, look.number)
 
     def looks_after(self, turn: Turn, host: str, now: datetime) -> dict[str, Look]:
-        """Return the looks with this one."""
         look = Look(now, self._watched_s + turn.elapsed_s, turn.number)
         others = {name: each for name, each in self.looks.items() if name != host}
         return dict([*others.items(), (host, look)][-_MOST_HOSTS:])

@@ -270,7 +270,6 @@ class _Look:
             self._to_cancel[suspect.row.site][suspect.row.run_id] = job_id
 
     def _running_job(self, suspect: Suspect) -> str | None:
-        """Return the attempt's job, if the queue shows it as running."""
         row = suspect.row
         running = [
             job

@@ -51,7 +51,6 @@ def _ended(*causes: Cause, checkpoints: bool = True, **changes: Any) -> tuple[At
 
 
 def _made(*checkpoints: int | None, causes: Sequence[Cause]) -> tuple[AttemptFacts, ...]:
-    """Return attempts that ended by ``causes``, with these checkpoints."""
     pairs = zip(_ended(*causes), checkpoints, strict=True)
     return tuple(replace(attempt, checkpoint=made) for attempt, made in pairs)
 

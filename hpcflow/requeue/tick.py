@@ -246,7 +246,6 @@ class _Round:
             catch_up(self._around.ledger, changed)
 
     def _decide(self, known: Known, run_dir: RunDir) -> None:
-        """Decide about one run, journal the decision and act on it."""
         around = self._around
         if is_gone(run_dir):
             self._warn_gone(run_dir)
@@ -384,7 +383,6 @@ class _Round:
         return self._queues[site]
 
     def _jobs_of(self, run: Run) -> list[JobInfo]:
-        """Return the queued jobs that may belong to this run."""
         if run.site not in self._by_run:
             self._by_run[run.site] = _ByRun(self._queue(run.site))
         return self._by_run[run.site].of(run.run_id)
@@ -439,8 +437,6 @@ def _not_before(decision: Decision, facts: Facts) -> datetime | None:
 
 
 class _ByRun:
-    """The jobs of a queue by the run id in the job name."""
-
     def __init__(self, jobs: Iterable[JobInfo]) -> None:
         self._named: dict[str | None, list[JobInfo]] = defaultdict(list)
         for job in jobs:

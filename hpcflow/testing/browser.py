@@ -39,7 +39,6 @@ class Browser:
         self._program = require_chromium()
 
     def look(self, page: Path) -> Seen:
-        """Open a page and run its scripts."""
         done = self._run(page, "--dump-dom")
         lines = done.stderr.splitlines()
         return Seen(done.stdout, [line for line in lines if ":CONSOLE" in line])
@@ -51,7 +50,6 @@ class Browser:
         return to
 
     def printed(self, page: Path, to: Path) -> Path:
-        """Write the page as PDF."""
         self._run(page, f"--print-to-pdf={to}", "--no-pdf-header-footer")
         return to
 

@@ -22,6 +22,5 @@ class FakeClock:
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let ``seconds`` pass at once."""
         self._now += timedelta(seconds=seconds)
         self._elapsed_s += seconds

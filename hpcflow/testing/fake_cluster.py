@@ -31,8 +31,6 @@ _HINT = re.compile(r"^# fake: (.*)$", re.MULTILINE)
 
 @dataclass
 class _Plan:
-    """What a script does."""
-
     duration_s: float | None = None
     exit_code: int = 0
     signal: int | None = None
@@ -68,7 +66,6 @@ class FakeCluster:
         self.next_id: str | None = None  # a reused id, as after a crash of slurmctld
 
     def start(self, job_id: str, nodes: Sequence[str] = ("n1",)) -> None:
-        """Start a pending job."""
         self._change(job_id, "RUNNING", nodes=tuple(nodes), started_at=self._clock.now())
 
     def wait_for(self, job_id: str, reason: str) -> None:
@@ -330,7 +327,6 @@ class FakeCluster:
     def add_component(
         self, job_id: str, partition: str, usage: Usage, account: str = "physics"
     ) -> None:
-        """Add a component to a heterogeneous job."""
         self._components.setdefault(job_id, []).append((partition, account, usage))
 
     def rename_record(self, job_id: str, name: str) -> None:

@@ -33,8 +33,6 @@ _PRIORITY = 1000
 
 
 class FakeOutlook(FakeCluster):
-    """A cluster with a queue that can be queried."""
-
     def __init__(
         self, clock: Clock, *, min_job_age_s: float = 300, starts_at_once: bool = True
     ) -> None:

@@ -40,8 +40,6 @@ from hpcflow.testing.fake_outlook import FakeOutlook
 
 
 class Fault(Enum):
-    """A fault of one submission."""
-
     LOST_ANSWER = "the job exists, but the answer is lost"
     CONTROLLER_DIES = "the job exists, the answer is lost, and nobody can be asked"
     STILLBORN = "refused, and yet there is a record of it"
@@ -248,7 +246,6 @@ class FakeScheduler(FakeOutlook):
             )
 
     def _partition(self, script: str, *, refuses: bool = False) -> str:
-        """Return the partition of a script, or the default one."""
         wanted = re.search(r"^#SBATCH --partition[= ](\S+)", script, re.MULTILINE)
         if refuses or (wanted and wanted[1] not in self.partitions):
             raise SubmissionRefused(

@@ -53,7 +53,6 @@ class SchedulerContract:
         return f"#SBATCH --dependency=afterany:{job_id}"
 
     def let_pass(self, seconds: float) -> None:
-        """Let time pass for the scheduler."""
         time.sleep(seconds)
 
     def now(self) -> datetime:
@@ -78,7 +77,6 @@ class SchedulerContract:
     def until(
         self, scheduler: Scheduler, job_id: str, condition: Callable[[JobInfo], bool]
     ) -> JobInfo:
-        """Return the queue's answer about a job once ``condition`` is true."""
         seen: list[JobInfo] = []
         waited_s = 0.0
         while waited_s < self.patience_s:

@@ -97,7 +97,6 @@ class StandIn:
         }
 
     def set(self, **settings: float) -> None:
-        """Change the settings of sbatch."""
         with self._open() as raw:
             raw.executemany("INSERT OR REPLACE INTO setting VALUES (?, ?)", settings.items())
 
@@ -141,7 +140,6 @@ class StandIn:
         return True
 
     def say(self, job: Job, home: Home, event: str, **said: object) -> None:
-        """Append an event of the job."""
         line = json.dumps({"at": to_text(SystemClock().now()), "event": event, **said})
         with _run_dir(job, home).attempt(job.attempt).events.open("a") as file:
             file.write(line + "\n")

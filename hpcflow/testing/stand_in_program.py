@@ -73,7 +73,6 @@ def sacct(raw: sqlite3.Connection, _: dict[str, float], args: tuple[str, ...]) -
 
 
 def fields(job: tuple[str, ...]) -> dict[str, str]:
-    """Return the fields of a job by their names in squeue and sacct."""
     job_id, name, state, code, submitted, started, ended = job
     said = {
         **dict.fromkeys(("JobArrayID", "JobID"), str(job_id)),

@@ -26,8 +26,6 @@ _LOOK_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True)
 class Cron:
-    """The line, in a block of its own."""
-
     place: Place
     variables: Mapping[str, str]
     user: str

@@ -75,7 +75,6 @@ class Place:
 
     @property
     def block(self) -> str:
-        """Return the name of its block in a table."""
         return f"{self.rounds.what} {self.name}"
 
     @property
@@ -90,7 +89,6 @@ class Place:
 
     @property
     def log(self) -> Path:
-        """Return the path of the log."""
         return self.folder / f"{self.name}{self.rounds.log_suffix}.log"
 
     def make_folder(self) -> None:

@@ -44,8 +44,6 @@ class NobodyKnowsError(SchedulerUnavailable):
 
 @dataclass(frozen=True)
 class DaemonJob:
-    """A running or pending daemon job of this user."""
-
     job_id: str
     state: str
 
@@ -72,7 +70,6 @@ class SlurmJob:
 
     @property
     def script(self) -> Path:
-        """Return the path of the submitted script."""
         return self.place.folder / f"{self.place.name}.sbatch"
 
     @property

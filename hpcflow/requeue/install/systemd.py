@@ -21,8 +21,6 @@ _LINGERING: Final = Path("/var/lib/systemd/linger")
 
 @dataclass(frozen=True)
 class Systemd:
-    """The unit below ``~/.config``."""
-
     place: Place
     variables: Mapping[str, str]
     environ: Mapping[str, str]
@@ -114,7 +112,6 @@ class Systemd:
 
 
 def unit_text(place: Place, variables: Mapping[str, str]) -> str:
-    """Return the text of the unit."""
     command = " ".join(quote_word(word, expands=True) for word in (*place.command, "daemon"))
     lines = [
         "# Written by: hpcflow daemon install --systemd",

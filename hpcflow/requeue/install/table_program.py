@@ -55,7 +55,6 @@ class TableProgram:
 
     @property
     def is_here(self) -> bool:
-        """Return whether the program is on PATH."""
         return shutil.which(self.name) is not None
 
     def read(self, *, timeout_s: float = TIMEOUT_S, must_be_enabled: bool = False) -> str:

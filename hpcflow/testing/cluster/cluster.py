@@ -125,22 +125,18 @@ class Cluster:
 
     @property
     def mariadb(self) -> Daemon:
-        """slurmdbd's database server."""
         return self._parts.mariadb
 
     @property
     def slurmdbd(self) -> Daemon:
-        """The accounting daemon."""
         return self._parts.slurmdbd
 
     @property
     def slurmctld(self) -> Daemon:
-        """The controller."""
         return self._parts.slurmctld
 
     @property
     def slurmd(self) -> dict[str, Daemon]:
-        """Node name -> its daemon."""
         return self._parts.slurmd
 
     def daemons(self) -> dict[str, Daemon]:
@@ -171,7 +167,6 @@ class Cluster:
     # --- asking it -------------------------------------------------------------------------
 
     def env(self) -> dict[str, str]:
-        """Return the variables to export to use the cluster from a shell."""
         found, path = slurm.environment(self.directory), os.environ.get("PATH", os.defpath)
         with_own = slurm.path_of(self.directory, path)
         return found if with_own == path else {**found, "PATH": with_own}

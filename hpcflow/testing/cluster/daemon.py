@@ -59,7 +59,6 @@ class Daemon:
 
     @property
     def pid(self) -> int | None:
-        """Return the pid of the running daemon, if it runs."""
         identity = self._identity()
         return identity.pid if identity else None
 
@@ -68,7 +67,6 @@ class Daemon:
         return self._identity() is not None
 
     def is_ready(self) -> bool:
-        """Return whether the process exists and answers."""
         return self.is_running() and self._ready()
 
     def start(self) -> Daemon:
@@ -94,7 +92,6 @@ class Daemon:
         self._end(signal.SIGKILL, 10)
 
     def restart(self, deadline_s: float = 30) -> Daemon:
-        """Stop, start, wait."""
         self.stop()
         return self.start().wait_ready(deadline_s)
 

@@ -39,7 +39,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a record that only its owner can read."""
     write_atomic(path, json.dumps(value, indent=1) + "\n", 0o600)
 
 
@@ -53,7 +52,6 @@ def make_directory(path: Path, mode: int = 0o755, owner: tuple[int, int] | None 
 
 
 def last_lines(path: Path, count: int = 12) -> str:
-    """Return the end of a log, for an error message."""
     try:
         text = path.read_text(errors="replace")
     except OSError as error:

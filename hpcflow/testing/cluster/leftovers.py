@@ -43,7 +43,6 @@ def kill_everything(folder: Path) -> list[Identity]:
 
 
 def find(folder: Path) -> list[str]:
-    """Return the processes of this folder's cluster, as ``pid program``."""
     found = _family(folder, _SLURM | _SERVERS)
     return sorted(f"{pid} {processes.program(pid)}" for pid in found if Identity.of(pid))
 

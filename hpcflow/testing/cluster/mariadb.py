@@ -19,7 +19,6 @@ _USER = "mysql"
 
 
 def mariadb(folder: Path, settings: Settings) -> Daemon:
-    """Return the MariaDB daemon of this folder."""
     argv = [find_program("mariadbd") or "mariadbd", f"--defaults-file={folder}/mariadb/my.cnf"]
     port = settings.ports.mariadb
     return Daemon(folder, "mariadb", argv, ready=lambda: answers(port), user=_owner())

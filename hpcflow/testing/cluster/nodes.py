@@ -22,7 +22,6 @@ def states(folder: Path) -> dict[str, str]:
 
 
 def usable(folder: Path) -> set[str]:
-    """Return the nodes that take or run jobs now."""
     return {name for name, state in states(folder).items() if state in _USABLE}
 
 
@@ -43,7 +42,6 @@ def wait_usable(
 
 
 def resume(folder: Path, names: Sequence[str]) -> None:
-    """Resume drained and down nodes."""
     if names:
         slurm.run(folder, "scontrol", "update", f"nodename={','.join(names)}", "state=resume",
                   check=False)  # fmt: skip

@@ -59,7 +59,6 @@ def postgres_binaries() -> Path | None:
 
 
 def missing() -> list[str]:
-    """Return the missing packages."""
     lacking = [package for program, package in _PROGRAMS.items() if not find_program(program)]
     root = Path("/")
     lacking += [package for glob, package in _FILES.items() if not any(root.glob(glob[1:]))]
@@ -67,7 +66,6 @@ def missing() -> list[str]:
 
 
 def install_command(packages: list[str]) -> list[str]:
-    """Return the command that installs packages, as root."""
     return ["apt-get", "install", "-y", "--no-install-recommends", *packages]
 
 

@@ -24,22 +24,18 @@ class Parts:
 
     @property
     def mariadb(self) -> Daemon:
-        """slurmdbd's database server."""
         return mariadb.mariadb(self.folder, self.settings)
 
     @property
     def slurmdbd(self) -> Daemon:
-        """The accounting daemon."""
         return slurm.slurmdbd(self.folder, self.settings)
 
     @property
     def slurmctld(self) -> Daemon:
-        """The controller."""
         return slurm.slurmctld(self.folder)
 
     @property
     def slurmd(self) -> dict[str, Daemon]:
-        """Node name -> its daemon."""
         names = self.settings.node_names
         return {name: slurm.slurmd(self.folder, self.settings, name) for name in names}
 

@@ -71,7 +71,6 @@ class Postgres:
         self.daemon.stop()
 
     def url(self, database: str = "postgres") -> str:
-        """Return the URL for SQLAlchemy."""
         saved = self._settings()
         login = f"{_ROLE}:{saved['password']}"
         return f"postgresql+psycopg://{login}@127.0.0.1:{saved['port']}/{database}"

@@ -33,7 +33,6 @@ class Identity:
         return cls(pid=pid, started=int(fields[19]), boot=_boot())
 
     def alive(self) -> bool:
-        """Return whether this process still runs."""
         return Identity.of(self.pid) == self
 
     def send(self, number: signal.Signals) -> bool:
@@ -70,7 +69,6 @@ def _boot() -> str:
 
 
 def pids() -> Iterator[int]:
-    """Yield the pid of every process of the machine."""
     return (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
 
 
@@ -140,7 +138,6 @@ def with_descendants(roots: Iterable[int]) -> set[int]:
 
 
 def marked(value: str) -> set[int]:
-    """Return the processes with this marker."""
     return {pid for pid in pids() if environment(pid).get(MARKER) == value}
 
 

@@ -15,7 +15,6 @@ class Progress:
         self._stream = stream
 
     def say(self, text: str) -> None:
-        """Print one line."""
         if self._stream is not None:
             print(text, file=self._stream, flush=True)
 

@@ -59,7 +59,6 @@ class S3:
         return f"http://127.0.0.1:{read_json(self._saved)['port']}"
 
     def env(self) -> dict[str, str]:
-        """Return the environment variables for AWS clients."""
         saved = read_json(self._saved)
         return {
             "AWS_ACCESS_KEY_ID": saved["access_key"],

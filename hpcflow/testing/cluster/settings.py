@@ -85,7 +85,6 @@ class Ports:
 
     @classmethod
     def choose(cls, nodes: int) -> Ports:
-        """Choose a block of free ports."""
         first = free_block(3 + nodes)
         return cls(first, first + 1, first + 2, first + 3)
 
@@ -105,7 +104,6 @@ class Settings:
 
     @property
     def layout(self) -> Layout:
-        """Nodes and partitions."""
         return LAYOUTS[self.layout_name] if self.layout_name else development(self.size)
 
     @property
@@ -122,5 +120,4 @@ class Settings:
         return cls(size=size, ports=ports, **record)
 
     def save(self, folder: Path) -> None:
-        """Write the settings, readable only by their owner."""
         write_json(folder / "cluster.json", asdict(self))

@@ -73,7 +73,6 @@ def _make_gpus(folder: Path, layout: Layout) -> None:
 
 
 def slurmctld(folder: Path) -> Daemon:
-    """The controller."""
     argv = [program(folder, "slurmctld"), "-D"]
     return _daemon(
         folder, "slurmctld", argv, lambda: "is UP" in command(folder, "scontrol", "ping")
@@ -81,14 +80,12 @@ def slurmctld(folder: Path) -> Daemon:
 
 
 def slurmdbd(folder: Path, settings: Settings) -> Daemon:
-    """The accounting daemon."""
     argv = [program(folder, "slurmdbd"), "-D"]
     port = settings.ports.slurmdbd
     return _daemon(folder, "slurmdbd", argv, lambda: answers(port) and _accounting_answers(folder))
 
 
 def slurmd(folder: Path, settings: Settings, node: str) -> Daemon:
-    """Return one node's daemon."""
     stepd = ["-d", program(folder, "slurmstepd")] if settings.slurm else []
     argv = [program(folder, "slurmd"), "-D", "-N", node, *stepd]
     port = settings.ports.slurmd + settings.node_names.index(node)
@@ -117,7 +114,6 @@ def _clean(folder: Path) -> dict[str, str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the variables with which Slurm's commands find this cluster."""
     return {"SLURM_CONF": str(conf_path(folder))}
 
 

@@ -27,20 +27,16 @@ _SHIPPED = ("hpcflow", "templates", "site_configs", "sbatch", "docs", "examples"
 
 @dataclass(frozen=True)
 class Software:
-    """The installed software."""
-
     venv: Path
     examples: Path
     sbatch: Path
 
     @property
     def bin(self) -> Path:
-        """The folder for PATH."""
         return self.venv / "bin"
 
     @property
     def python(self) -> Path:
-        """The interpreter that has hpcflow."""
         return self.bin / "python"
 
 

@@ -20,8 +20,6 @@ _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class CommandFailed(HpcflowError):
-    """A user's command exited with a code other than 0."""
-
     def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
         super().__init__(
             f"{process.args} failed with {process.returncode}\n"
@@ -45,7 +43,6 @@ class User:
 
     @property
     def entry(self) -> pwd.struct_passwd:
-        """The entry in /etc/passwd."""
         return pwd.getpwnam(self.name)
 
     def ensure(self) -> None:
