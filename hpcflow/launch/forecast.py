@@ -226,7 +226,7 @@ class Forecast:
     def _scheduler(self) -> Scheduler | None:
         if self._site.scheduler is not SchedulerKind.SLURM:
             return None
-        found = self._told("what the cluster says", self._connect)
+        found = self._ask("what the cluster says", self._connect)
         other = other_cluster(self._site, found) if found is not None else None
         if other is not None:
             self.unknown.append(f"what the cluster says: Slurm on this machine is of {other}")
@@ -239,7 +239,7 @@ class Forecast:
         scheduler = self._scheduler
         if scheduler is None:
             return None
-        found = self._told("accounts", lambda: scheduler.standing(self._settings.user))
+        found = self._ask("accounts", lambda: scheduler.standing(self._settings.user))
         self.unknown += found.missing if found is not None else ()
         return found
 
@@ -282,7 +282,7 @@ class Forecast:
     @cached_property
     def _queue(self) -> ClusterQueue:
         scheduler = self._scheduler
-        found = None if scheduler is None else self._told("other jobs", scheduler.cluster_queue)
+        found = None if scheduler is None else self._ask("other jobs", scheduler.cluster_queue)
         if found is None:
             return ClusterQueue()
         if self.cluster is not None and self.cluster.hides_jobs:
@@ -292,19 +292,19 @@ class Forecast:
     @cached_property
     def _nodes(self) -> Sequence[IdleNode]:
         scheduler = self._scheduler
-        return (scheduler and self._told("idle nodes", scheduler.idle_nodes)) or ()
+        return (scheduler and self._ask("idle nodes", scheduler.idle_nodes)) or ()
 
     @cached_property
     def reservations(self) -> Sequence[Reservation]:
         scheduler = self._scheduler
-        return (scheduler and self._told("reservations", scheduler.reservations)) or ()
+        return (scheduler and self._ask("reservations", scheduler.reservations)) or ()
 
     @cached_property
     def cluster(self) -> ClusterInfo | None:
         scheduler = self._scheduler
-        return None if scheduler is None else self._told("partitions", scheduler.cluster_info)
+        return None if scheduler is None else self._ask("partitions", scheduler.cluster_info)
 
-    def _told(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
+    def _ask(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
         """Return the answer; None if there is none, which is noted in ``unknown``."""
         if self._is_silent(what):
             return None

@@ -231,11 +231,11 @@ def _answer(lines: list[str]) -> Answer:
         elif what == "exited":
             found["exit_code"] = int(value)
         elif line.startswith("{"):
-            found |= _told(line)
+            found |= _python_answer(line)
     return Answer(modules=modules, **found)
 
 
-def _told(line: str) -> dict[str, Any]:
+def _python_answer(line: str) -> dict[str, Any]:
     """Parse Python's answer; empty if it is invalid."""
     try:
         answer = parse_object(line)

@@ -10,7 +10,7 @@ from hpcflow.launch import submission
 from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import alive_jobs, cancel_held_jobs, require_journal
 from hpcflow.launch.restarts import adopt_restarted
-from hpcflow.launch.standby import continue_with_standby, judges_by_itself, without_standby
+from hpcflow.launch.standby import continue_with_standby, is_deciding, without_standby
 from hpcflow.launch.standby_share import give_back_standby
 from hpcflow.model.run import Run
 from hpcflow.schedulers.base import JobInfo, Scheduler
@@ -71,7 +71,7 @@ def resubmit(
     if cancel_requested(journal, user=settings.user, clock=clock):
         return None
     run_dir = journal.run_dir
-    if judges_by_itself(run_dir, before.last, queue, clock.now()):
+    if is_deciding(run_dir, before.last, queue, clock.now()):
         return None
     waited = continue_with_standby(
         journal, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb

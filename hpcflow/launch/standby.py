@@ -41,10 +41,10 @@ _log = logging.getLogger(__name__)
 
 #: After these causes a standby continues the run by itself. After others it exits, unless the
 #: journal has it as the next attempt when it starts.
-_GOES_ON: Final = (Cause.PREEMPTED, Cause.TIMEOUT, Cause.CHECKPOINTED)
+_CONTINUES_AFTER: Final = (Cause.PREEMPTED, Cause.TIMEOUT, Cause.CHECKPOINTED)
 
 #: From its start in Slurm to its claim, or its end: prologs of the nodes, and a slow scontrol.
-_JUDGES_WITHIN: Final = timedelta(minutes=3)
+_DECIDES_WITHIN: Final = timedelta(minutes=3)
 
 
 def send_standby(
@@ -132,7 +132,7 @@ def continue_with_standby(
     return discard(journal, queue, scheduler=scheduler, clock=clock, lock=lock, why=why)
 
 
-def judges_by_itself(
+def is_deciding(
     run_dir: RunDir, last: LastAttempt, queue: Sequence[JobInfo], now: datetime
 ) -> bool:
     """Return whether the standby has just started, and decides by itself whether it continues.
@@ -140,14 +140,14 @@ def judges_by_itself(
     To give it up now would lose its time in the queue.
     """
     standby = last.standby
-    if standby is None or last.cause not in _GOES_ON:
+    if standby is None or last.cause not in _CONTINUES_AFTER:
         return False
     if run_dir.attempt(standby.number).claim.exists():
         return False
     return any(
         job.state is AttemptState.RUNNING
         and job.started_at is not None
-        and abs(now - job.started_at) < _JUDGES_WITHIN
+        and abs(now - job.started_at) < _DECIDES_WITHIN
         for job in _jobs(standby, queue)
     )
 

@@ -198,7 +198,7 @@ def estimated(
     begin, end = due.attempt.started_at, due.attempt.ended_at
     usage, elapsed_s = Usage(), Decimal(0)
     if begin is not None and end is not None and end > begin:
-        usage = _asked_for(run, site) if is_here else _said(run)
+        usage = _placed(run, site) if is_here else _requested(run)
         elapsed_s = Decimal(str((end - begin).total_seconds()))
     at = end or now
     key = _sent_to(due) if is_here else None
@@ -219,14 +219,14 @@ def _sent_to(due: DueBill) -> str:
     return due.attempt.partition or due.partition
 
 
-def _asked_for(run: Run, site: Site) -> Usage:
+def _placed(run: Run, site: Site) -> Usage:
     try:
         return usage_of(place(run.spec, site, prefer=run.partition, is_granted=True))
     except HpcflowError:  # the site file has changed since
-        return _said(run)
+        return _requested(run)
 
 
-def _said(run: Run) -> Usage:
+def _requested(run: Run) -> Usage:
     resources = run.spec.resources
     gpus = resources.nodes * resources.gpus_per_node
     return Usage(nodes=resources.nodes, gpus={run.gpu_type or "": gpus} if gpus else {})

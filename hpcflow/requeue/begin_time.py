@@ -42,7 +42,7 @@ class Lifted:
     warnings: list[str] = field(default_factory=list)
 
 
-def lift_begin_times(around: RoundContext, own: OwnRuns, run_errors: RunErrors) -> Lifted:
+def lift_begin_times(context: RoundContext, own: OwnRuns, run_errors: RunErrors) -> Lifted:
     """Let jobs that Slurm has restarted start now. The next round repeats what was interrupted.
 
     Args:
@@ -51,24 +51,24 @@ def lift_begin_times(around: RoundContext, own: OwnRuns, run_errors: RunErrors) 
     Raises:
         LedgerError: the database does not answer.
     """
-    run_ids = around.ledger.waiting_for(REASON, user=around.settings.user)
+    run_ids = context.ledger.waiting_for(REASON, user=context.settings.user)
     by_site: dict[str, list[tuple[AttemptRow, RunDir]]] = defaultdict(list)
-    for each in around.ledger.known(run_ids).values():
+    for each in context.ledger.known(run_ids).values():
         run_dir = own.dir_of(each.run.run_id, each.run.run_dir)
         if run_dir is None:
             continue
         with run_errors.of(each.run.run_id, each.run.site):
-            attempt = to_be_lifted(each, around.clock.now())
+            attempt = to_be_lifted(each, context.clock.now())
             if attempt is not None:
                 by_site[each.run.site].append((attempt, run_dir))
     lifted = Lifted()
     for site, waiting in by_site.items():
-        if not around.may_act():
+        if not context.may_act():
             break
-        if around.queues.is_silent(site):
+        if context.queues.is_silent(site):
             continue
         try:
-            _lift(around, site, waiting, lifted, run_errors)
+            _lift(context, site, waiting, lifted, run_errors)
         except LedgerError:
             raise
         except HpcflowError as error:
@@ -77,25 +77,25 @@ def lift_begin_times(around: RoundContext, own: OwnRuns, run_errors: RunErrors) 
 
 
 def _lift(
-    around: RoundContext,
+    context: RoundContext,
     site: str,
     waiting: Sequence[tuple[AttemptRow, RunDir]],
     lifted: Lifted,
     run_errors: RunErrors,
 ) -> None:
-    scheduler = around.connect(site)
-    if other_cluster(around.find_site(site), scheduler):
+    scheduler = context.connect(site)
+    if other_cluster(context.find_site(site), scheduler):
         return
     delay_s = scheduler.restart_delay_s()
     waiting = [each for each in waiting if _waits_s(each[0]) <= delay_s + _SOON.total_seconds()]
     refused = scheduler.start_now([row.job_id or "" for row, _ in waiting]) if waiting else {}
     for row, run_dir in waiting:
-        if not around.may_act():
+        if not context.may_act():
             break  # scontrol may have taken long; another process repeats the rest
         job_id = row.job_id or ""
         why = refused.get(job_id)
         with run_errors.of(row.run_id, site):
-            now = around.clock.now()
+            now = context.clock.now()
             record = BeginLifted(at=now, attempt=row.attempt, job_id=job_id, refused=why)
             journal.append(run_dir, record)
         if why is None:
@@ -105,7 +105,7 @@ def _lift(
                 f"{row.run_id}: job {job_id} was restarted and starts after "
                 f"{format_duration(_waits_s(row))}: Slurm refused an earlier begin time: {why}"
             )
-    catch_up(around.ledger, [run_dir for _, run_dir in waiting])
+    catch_up(context.ledger, [run_dir for _, run_dir in waiting])
 
 
 def to_be_lifted(known: Known, now: datetime) -> AttemptRow | None:

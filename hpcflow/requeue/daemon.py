@@ -57,8 +57,8 @@ def lease_name(settings: Settings) -> str:
     return f"requeue/{settings.user}" + (f"@{cluster}" if cluster else "") + settings.mark
 
 
-class Told:
-    """Whether the daemon shall exit, and a sleep that ends soon after that is set.
+class ExitRequest:
+    """A request that the daemon exits, and sleeps that end soon after it.
 
     Attributes:
         wakes: called during a sleep; True ends it early.
@@ -85,8 +85,8 @@ class Daemon:
     """One process that supervises runs.
 
     Args:
-        around: the context of each tick; its ``may_act`` is replaced.
-        told: ends the loop; the current tick ends before its next action.
+        context: the context of each tick; its ``may_act`` is replaced.
+        exit_request: ends the loop; the current tick ends before its next action.
         on_report: receives the report of each tick.
         on_text: receives all other messages.
         mirroring: tended after each round while this daemon has the lease; None for single rounds.
@@ -95,8 +95,8 @@ class Daemon:
 
     def __init__(
         self,
-        around: RoundContext,
-        told: Told,
+        context: RoundContext,
+        exit_request: ExitRequest,
         *,
         on_report: Callable[[Report], None],
         on_text: Callable[[str], None],
@@ -105,21 +105,21 @@ class Daemon:
         also: Callable[[], None] = lambda: None,
     ) -> None:
         self._also = also
-        self._around = replace(around, may_act=self._may_act)
-        self._told = told
+        self._context = replace(context, may_act=self._may_act)
+        self._exit_request = exit_request
         self._on_report, self._on_text = on_report, on_text
         self._interval_s = interval_s
         self._mirroring = mirroring
         self._is_spare = False
-        self._departures = ExpectedExits(around.clock)
-        told.wakes = self._departures.is_near
-        self._name = lease_name(around.settings)
+        self._departures = ExpectedExits(context.clock)
+        exit_request.wakes = self._departures.is_near
+        self._name = lease_name(context.settings)
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
         self._lease: Lease | None = None
         self._home_lease = HomeLease(
-            around.settings, around.clock, self._holder, socket.gethostname(), os.getpid(), TTL_S
+            context.settings, context.clock, self._holder, socket.gethostname(), os.getpid(), TTL_S
         )
-        self._said = ""
+        self._last_text = ""
 
     def once(self) -> Report | None:
         """Run one tick; return None, silently, if another process has a lease.
@@ -130,7 +130,7 @@ class Daemon:
         if not self._take():
             return None
         try:
-            report = tick(self._around)
+            report = tick(self._context)
             self._do_also(report)
             return report
         finally:
@@ -144,7 +144,7 @@ class Daemon:
         """
         failed = 0
         try:
-            while not self._told.is_over:
+            while not self._exit_request.is_over:
                 pause_s = self._interval_s
                 try:
                     self._round()
@@ -154,12 +154,12 @@ class Daemon:
                     _log.debug("round", exc_info=True)
                     failed += 1
                     if failed == _MOST_FAILED:
-                        raise _unforeseen(error) from error
+                        raise _unexpected(error) from error
                     self._say(f"{type(error).__name__}: {error}; trying again")
                     self._give_back()  # another process may not have this error
                     self._departures.listen_to([])  # so that nothing ends the pause early
                     pause_s = max(pause_s, INTERVAL_S * 2 ** (failed - 1))
-                self._told.sleep(pause_s)
+                self._exit_request.sleep(pause_s)
         finally:
             if self._mirroring is not None:
                 self._mirroring.close()
@@ -171,7 +171,7 @@ class Daemon:
             if self._is_spare:
                 self._log_owner()
                 return
-            report = tick(self._around)
+            report = tick(self._context)
         except LedgerError as error:
             self._lease = None
             self._give_back()  # another process may reach its ledger
@@ -184,8 +184,8 @@ class Daemon:
         except OSError as error:  # such as an unmounted home
             self._say(f"{error}; trying again")
             return
-        self._said = ""
-        if report.has_lost_lease and not self._told.is_over:
+        self._last_text = ""
+        if report.has_lost_lease and not self._exit_request.is_over:
             self._is_spare = True
             self._give_back()
             self._say("another process has taken over")
@@ -196,7 +196,7 @@ class Daemon:
 
     def _do_also(self, report: Report) -> None:
         """Call ``also``; its error delays no run."""
-        if report.has_lost_lease or self._told.is_over:
+        if report.has_lost_lease or self._exit_request.is_over:
             return
         try:
             self._also()
@@ -205,13 +205,13 @@ class Daemon:
 
     def _tend_mirror(self) -> None:
         """Tend the mirror, even while the ledger is down: the mirror does not need it."""
-        if self._mirroring is not None and not self._is_spare and not self._told.is_over:
+        if self._mirroring is not None and not self._is_spare and not self._exit_request.is_over:
             self._mirroring.tend()
 
     def _at_work(self) -> list[tuple[str, int]]:
         """Return run directory and attempt number of the running attempts of this home."""
-        settings, own = self._around.settings, OwnRuns(self._around.settings.home)
-        found = self._around.ledger.at_work(user=settings.user, limit=MOST + 1)
+        settings, own = self._context.settings, OwnRuns(self._context.settings.home)
+        found = self._context.ledger.at_work(user=settings.user, limit=MOST + 1)
         return [each for each in found if own.has(Path(each[0]).name, each[0])]
 
     def _take(self) -> bool:
@@ -228,7 +228,7 @@ class Daemon:
         return is_taken
 
     def _take_of_ledger(self) -> bool:
-        ledger, now = self._around.ledger, self._around.clock.now()
+        ledger, now = self._context.ledger, self._context.clock.now()
         if self._lease is not None and renew(ledger, self._lease, ttl_s=TTL_S, now=now):
             return True
         self._lease = acquire(
@@ -243,25 +243,25 @@ class Daemon:
         return self._lease is not None
 
     def _log_owner(self) -> None:
-        now, other = self._around.clock.now(), look_at_home(self._around.settings)
+        now, other = self._context.clock.now(), look_at_home(self._context.settings)
         if other is None or not other.is_alive(now):
-            other = look(self._around.ledger, self._name)
+            other = look(self._context.ledger, self._name)
         if other is not None:
             self._say(f"process {other.pid} on {other.host} is the active daemon; waiting")
 
     def _may_act(self) -> bool:
         return (
-            not self._told.is_over
+            not self._exit_request.is_over
             and self._home_lease.holds()
             and self._lease is not None
-            and holds(self._around.ledger, self._lease)
+            and holds(self._context.ledger, self._lease)
         )
 
     def _give_back(self) -> None:
         lease, self._lease = self._lease, None
         try:
             if lease is not None:
-                release(self._around.ledger, lease, now=self._around.clock.now())
+                release(self._context.ledger, lease, now=self._context.clock.now())
         except LedgerError as error:
             self._say(f"{error.message}; the lease expires by itself")
         try:
@@ -271,12 +271,12 @@ class Daemon:
 
     def _say(self, text: str) -> None:
         """Report ``text`` unless it was the last message."""
-        if text != self._said:
-            self._said = text
+        if text != self._last_text:
+            self._last_text = text
             self._on_text(text)
 
 
-def _unforeseen(error: Exception) -> HpcflowError:
+def _unexpected(error: Exception) -> HpcflowError:
     return HpcflowError(
         f"the last {_MOST_FAILED} rounds failed: {type(error).__name__}: {error}",
         next_action="start it again; if that does not help, report it with the output of: "

@@ -13,8 +13,10 @@ from hpcflow.requeue.round_context import RoundContext
 from hpcflow.storage.own_runs import OwnRuns
 
 
-def warn_of_exclusions(around: RoundContext, own: OwnRuns) -> list[str]:
-    known = around.ledger.known(around.ledger.pending_for_nodes(user=around.settings.user)).values()
+def warn_of_exclusions(context: RoundContext, own: OwnRuns) -> list[str]:
+    known = context.ledger.known(
+        context.ledger.pending_for_nodes(user=context.settings.user)
+    ).values()
     mine = (each for each in known if own.dir_of(each.run.run_id, each.run.run_dir) is not None)
     return [warning for each in mine if (warning := exclusion_warning(each)) is not None]
 

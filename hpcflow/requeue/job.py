@@ -90,7 +90,7 @@ def successor_command(script: Path, allocation: Allocation, job_name: str) -> li
 
 
 @dataclass(frozen=True)
-class Looked:
+class SuccessorCheck:
     """The result of one look for the successor.
 
     Attributes:
@@ -119,13 +119,13 @@ def keep_successor(
     """
     job_name = environ.get("SLURM_JOB_NAME") or "hpcflow-daemon"
     delay_s = _FIRST_DELAY_S
-    before: Looked | None = None
+    before: SuccessorCheck | None = None
     while is_needed():
-        looked = _look(script, environ, job_name)
-        if before is None or (before.job_id, before.kind) != (looked.job_id, looked.kind):
-            say(looked.text)
-        before = looked
-        if looked.job_id is not None:
+        check = _look(script, environ, job_name)
+        if before is None or (before.job_id, before.kind) != (check.job_id, check.kind):
+            say(check.text)
+        before = check
+        if check.job_id is not None:
             delay_s = _FIRST_DELAY_S
             clock.sleep(_LOOK_AGAIN_S)
         else:
@@ -133,13 +133,13 @@ def keep_successor(
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
 
-def _look(script: Path, environ: Mapping[str, str], job_name: str) -> Looked:
+def _look(script: Path, environ: Mapping[str, str], job_name: str) -> SuccessorCheck:
     """Look for the successor; submit it if none is pending."""
     try:
         waiting = [job for job in daemon_jobs([job_name]) if job.state == "PENDING"]
         if waiting:
             job_id = waiting[0].job_id
-            return Looked(job_id, "", f"job {job_id} is pending until this one ends")
+            return SuccessorCheck(job_id, "", f"job {job_id} is pending until this one ends")
         answer = run_submission(
             successor_command(script, read_allocation(environ), job_name),
             cwd=_folder(),
@@ -151,8 +151,8 @@ def _look(script: Path, environ: Mapping[str, str], job_name: str) -> Looked:
         # Slurm does not answer, a limit is full, an answer was lost, the node has no process left;
         # or Slurm refuses the job, which a site may change.
         why = error.message if isinstance(error, HpcflowError) else error
-        return Looked(None, type(error).__name__, f"no successor yet: {why}; trying again")
-    return Looked(job_id, "", f"job {job_id} follows this one")
+        return SuccessorCheck(None, type(error).__name__, f"no successor yet: {why}; trying again")
+    return SuccessorCheck(job_id, "", f"job {job_id} follows this one")
 
 
 def _folder() -> Path:

@@ -38,7 +38,7 @@ _PAUSE_S: Final = 10.0
 _JOB_EVERY_S: Final = 600.0
 #: How many new runs are checked in one round.
 _NEW_RUNS: Final = 200
-_SAID_BYTES: Final = 4000
+_ERROR_BYTES: Final = 4000
 _END_S: Final = 5.0
 #: No round waits longer. A job that was created all the same is found by its name.
 _SLURM_TIMEOUT_S: Final = 20.0
@@ -65,9 +65,9 @@ class Mirroring:
         self._have_none: set[str] = set()
         self._mirrored: RunDir | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._complaints: IO[bytes] | None = None
+        self._errors: IO[bytes] | None = None
         self._began_s = self._next_s = clock.monotonic()
-        self._said = ""
+        self._last_text = ""
 
     def tend(self) -> None:
         """Start or check the mirror, after each round. This is fast."""
@@ -96,8 +96,8 @@ class Mirroring:
                 self._process.kill()
                 self._process.wait()
             self._process = None
-        if self._complaints is not None:
-            self._complaints.close()
+        if self._errors is not None:
+            self._errors.close()
 
     def _is_wanted(self) -> bool:
         """Return whether any run has a mirror; runs without one are not read again."""
@@ -127,13 +127,13 @@ class Mirroring:
         return None
 
     def _start(self) -> None:
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
         self._process = subprocess.Popen(
             own_python("hpcflow.cli.main", "mirror", "--once"),
             env={**self._settings.environ, OF_DAEMON: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=self._complaints,
+            stderr=self._errors,
             start_new_session=True,  # Ctrl-C reaches only the daemon, which ends this process
         )
         self._began_s = self._clock.monotonic()
@@ -143,10 +143,10 @@ class Mirroring:
             return False
         self._next_s = max(self._began_s + _EVERY_S, self._clock.monotonic() + _PAUSE_S)
         self._process = None
-        if self._complaints is not None:
-            with self._complaints as file:
+        if self._errors is not None:
+            with self._errors as file:
                 file.seek(0)
-                self._warn_once(file.read(_SAID_BYTES).decode(errors="replace").strip())
+                self._warn_once(file.read(_ERROR_BYTES).decode(errors="replace").strip())
         return True
 
     def _tend_job(self, partition: str, account: str | None) -> None:
@@ -173,6 +173,6 @@ class Mirroring:
                 raise SchedulerUnavailable(f"sbatch: {answer.complaint}")
 
     def _warn_once(self, text: str) -> None:
-        if text and text != self._said:
+        if text and text != self._last_text:
             self._say(f"mirror: {text}")
-        self._said = text
+        self._last_text = text

@@ -43,7 +43,7 @@ NOTICE_WORD: Final = "budget"
 
 
 def end_overspent(
-    around: RoundContext,
+    context: RoundContext,
     queue: Callable[[str], Sequence[JobInfo]],
     own: OwnRuns,
     run_errors: RunErrors,
@@ -57,19 +57,19 @@ def end_overspent(
         LedgerError: the database does not answer.
         LeaseLostError: another process has taken the lease.
     """
-    return _Round(around, queue, own, run_errors).go()
+    return _Round(context, queue, own, run_errors).go()
 
 
 @dataclass
 class _Round:
-    _around: RoundContext
+    _context: RoundContext
     _queue: Callable[[str], Sequence[JobInfo]]
     _own: OwnRuns
     _run_errors: RunErrors
     _read: dict[tuple[Path, Scope], str | None] = field(default_factory=dict)
 
     def go(self) -> dict[str, str]:
-        around = self._around
+        context = self._context
         noticed: dict[str, str] = {}
         changed: list[RunDir] = []
         folders = self._folders()
@@ -83,26 +83,26 @@ class _Round:
                 if found is not None and self._tell(row, run_dir, *found):
                     noticed[row.run_id] = found[1]
                     changed.append(run_dir)
-        catch_up(around.ledger, changed)
+        catch_up(context.ledger, changed)
         return noticed
 
     def _folders(self) -> dict[str, BudgetFolder]:
-        around = self._around
+        context = self._context
         found = {}
-        user = around.settings.user
+        user = context.settings.user
         own = {
             Scope("user", user),
-            *(Scope("project", each) for each in around.ledger.projects(user=user)),
+            *(Scope("project", each) for each in context.ledger.projects(user=user)),
         }
-        for name in around.ledger.sites_unsettled(user=user):
+        for name in context.ledger.sites_unsettled(user=user):
             with suppress(HpcflowError):  # the round has reported the missing site file
-                folder = budgets_of(around.find_site(name), around.settings.home)
+                folder = budgets_of(context.find_site(name), context.settings.home)
                 if folder.is_there() and _may_want_notice(folder, own):
                     found[name] = folder
         return found
 
     def _running(self) -> list[SpendingRow]:
-        rows = self._around.ledger.spending_unsettled(user=self._around.settings.user)
+        rows = self._context.ledger.spending_unsettled(user=self._context.settings.user)
         return [
             row
             for row in rows
@@ -123,7 +123,7 @@ class _Round:
         if not folder.has(scope):
             return None
         budget = folder.look(scope)
-        return reached(budget, self._around.clock.now()) if _wants_notice(budget) else None
+        return reached(budget, self._context.clock.now()) if _wants_notice(budget) else None
 
     def _tell(self, row: SpendingRow, run_dir: RunDir, scope: Scope, why: str) -> bool:
         """Give the notice to one attempt; return whether this was done now."""
@@ -131,7 +131,7 @@ class _Round:
         if size_of(notice) is not None:
             return False
         with submit_lock(run_dir, wait_s=0) as lock:
-            self._around.require_lease()
+            self._context.require_lease()
             journal = self._own.journal_of(run_dir)
             last = journal.history.last
             if last.number != row.attempt or not last.is_live or journal.history.is_cancelled:
@@ -143,13 +143,13 @@ class _Round:
                 discard(
                     journal,
                     self._queue(row.site),
-                    scheduler=self._around.connect(row.site),
-                    clock=self._around.clock,
+                    scheduler=self._context.connect(row.site),
+                    clock=self._context.clock,
                     lock=lock,
                     why=why,
                 )
             record = Overspent(
-                at=self._around.clock.now(), attempt=row.attempt, budget=str(scope), why=why
+                at=self._context.clock.now(), attempt=row.attempt, budget=str(scope), why=why
             )
             journal.append(record)
             try:

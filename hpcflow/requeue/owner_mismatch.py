@@ -12,13 +12,13 @@ from hpcflow.requeue.round_context import RoundContext
 from hpcflow.storage.runs import run_ids
 
 #: How many get a warning each.
-_TOLD: Final = 3
+_MOST_NAMED: Final = 3
 
 
-def warn_of_owner_mismatch(around: RoundContext) -> list[str]:
+def warn_of_owner_mismatch(context: RoundContext) -> list[str]:
     """Return warnings about runs that this home links and that name another user."""
-    home, user = around.settings.home, around.settings.user
-    of_others = around.ledger.of_others(user=user)
+    home, user = context.settings.home, context.settings.user
+    of_others = context.ledger.of_others(user=user)
     if not of_others:  # as in every ledger of one user
         return []
     mine = [run_id for run_id in run_ids(home) if run_id in of_others]
@@ -27,8 +27,8 @@ def warn_of_owner_mismatch(around: RoundContext) -> list[str]:
         f"{of_others[run_id]!r} and not {user!r}, so hpcflow does not supervise it; to change "
         f"this, set `user` to {user!r} in {home.runs / run_id}/run.json, then: "
         "hpcflow ledger rebuild"
-        for run_id in mine[:_TOLD]
+        for run_id in mine[:_MOST_NAMED]
     ]
-    if len(mine) > _TOLD:
-        warnings.append(f"{len(mine) - _TOLD} more runs of yours name another user")
+    if len(mine) > _MOST_NAMED:
+        warnings.append(f"{len(mine) - _MOST_NAMED} more runs of yours name another user")
     return warnings

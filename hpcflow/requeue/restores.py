@@ -52,7 +52,7 @@ class Restores:
         at_work: number of restores in progress.
     """
 
-    around: RoundContext
+    context: RoundContext
     own: OwnRuns
     run_errors: RunErrors
     find_site: Callable[[str], Site]
@@ -61,7 +61,7 @@ class Restores:
 
     def __post_init__(self) -> None:
         reap()
-        home = self.around.settings.home
+        home = self.context.settings.home
         try:
             names = [path.name for path in home.restoring.iterdir()]
         except OSError:
@@ -75,10 +75,10 @@ class Restores:
             LedgerError: the database does not answer.
             LeaseLostError: another process has taken the lease.
         """
-        around = self.around
-        now = around.clock.now()
-        ids = around.ledger.purged(user=around.settings.user, since=now - FORGOTTEN_AFTER)
-        for run_id, known in around.ledger.known(ids).items():
+        context = self.context
+        now = context.clock.now()
+        ids = context.ledger.purged(user=context.settings.user, since=now - FORGOTTEN_AFTER)
+        for run_id, known in context.ledger.known(ids).items():
             run_dir = self.own.dir_of(run_id, known.run.run_dir)
             if run_dir is None or not is_purged(run_dir):
                 continue
@@ -96,7 +96,7 @@ class Restores:
         """
         if run.mirror is None:
             return None
-        rows = self.around.ledger.checkpoints([run.run_id])
+        rows = self.context.ledger.checkpoints([run.run_id])
         folder = f"{RunDir(Path()).checkpoints}/"
         steps = [
             row.train_step for row in rows if row.removed is None and row.path.startswith(folder)
@@ -115,8 +115,8 @@ class Restores:
         Raises:
             LeaseLostError: another process has taken the lease.
         """
-        around = self.around
-        home, now = around.settings.home, around.clock.now()
+        context = self.context
+        home, now = context.settings.home, context.clock.now()
         if run_id in self.begun or is_restored_now(home, run_id):
             return
         mark = read_mark(home, run_id)
@@ -127,35 +127,35 @@ class Restores:
             return
         if self.at_work >= MOST_AT_ONCE:
             return
-        around.require_lease()
-        keep_started(home, run_id, around.clock)
-        around.start_restore(around.settings, run_id)
+        context.require_lease()
+        keep_started(home, run_id, context.clock)
+        context.start_restore(context.settings, run_id)
         self.begun[run_id] = decision
         self.at_work += 1
 
     def _is_at_work(self, run_id: str) -> bool:
         """Return whether a run is being restored, or its process was just started."""
-        home = self.around.settings.home
+        home = self.context.settings.home
         mark = read_mark(home, run_id)
         if mark is not None and mark.outcome == STARTED:
-            return mark.waits(self.around.clock.now()) or is_restored_now(home, run_id)
+            return mark.waits(self.context.clock.now()) or is_restored_now(home, run_id)
         return is_restored_now(home, run_id)
 
     def _look_at_purged(self, known: Known, run_dir: RunDir) -> None:
-        around = self.around
-        home, run_id = around.settings.home, known.run.run_id
-        mark, now = read_mark(home, run_id), around.clock.now()
+        context = self.context
+        home, run_id = context.settings.home, known.run.run_id
+        mark, now = read_mark(home, run_id), context.clock.now()
         if is_cancelled(home, run_id):
             return
         if mark is not None and mark.outcome == NOTHING and mark.waits(now):
             return
         site = self.find_site(known.run.site)
-        if other_cluster(site, around.connect(known.run.site)):
+        if other_cluster(site, context.connect(known.run.site)):
             return
         from hpcflow.restore.request import mirror_of_gone  # slow to import, rarely needed
 
         try:
-            mirror_of_gone(around.ledger, run_dir, site, around.settings)
+            mirror_of_gone(context.ledger, run_dir, site, context.settings)
         except InputError:  # it has no mirror
             return
         # The config is gone too; its `retry` applies once it is restored.

@@ -81,7 +81,7 @@ class Seen:
 
 
 def look_for_stalls(
-    around: RoundContext,
+    context: RoundContext,
     queue: Callable[[str], Sequence[JobInfo]],
     own: OwnRuns,
     run_errors: RunErrors,
@@ -96,18 +96,18 @@ def look_for_stalls(
     Raises:
         LedgerError: the database does not answer.
     """
-    return _Look(around, queue, own, run_errors).go()
+    return _Look(context, queue, own, run_errors).go()
 
 
 class _Look:
     def __init__(
         self,
-        around: RoundContext,
+        context: RoundContext,
         queue: Callable[[str], Sequence[JobInfo]],
         own: OwnRuns,
         run_errors: RunErrors,
     ) -> None:
-        self._around = around
+        self._context = context
         self._own = own
         self._seen = Seen()
         # Kept apart from the round's: the watch stores them, so that each round reports them.
@@ -121,14 +121,14 @@ class _Look:
         self._has_changed = False
 
     def go(self) -> Seen:
-        around, now = self._around, self._around.clock.now()
-        file = WatchFile(around.settings.home, around.settings.ledger_url, configured_name())
-        if (head := file.head()).is_fresh(around.host, now):
+        context, now = self._context, self._context.clock.now()
+        file = WatchFile(context.settings.home, context.settings.ledger_url, configured_name())
+        if (head := file.head()).is_fresh(context.host, now):
             self._seen.problems = head.problems
             return self._seen
         before = file.load()
         rows = self._running()
-        turn = self._turn = before.turn(around.host, now)
+        turn = self._turn = before.turn(context.host, now)
         entries = self._entries = self._look_at(rows, before)
         suspects = self._suspects(rows, entries)
         for suspect in suspects:
@@ -145,7 +145,7 @@ class _Look:
             pause_s(entries.values()),
             entries,
             dict(self._seen.problems),
-            before.looks_after(turn, around.host, now),
+            before.looks_after(turn, context.host, now),
         )
         try:
             # Before the acts, so that a process killed during them has recorded all.
@@ -155,7 +155,7 @@ class _Look:
             except LeaseLostError:
                 self._seen.has_lost_lease = True
             finally:
-                catch_up(around.ledger, self._changed)
+                catch_up(context.ledger, self._changed)
             if self._has_changed or self._seen.problems != watch.problems:
                 file.save(replace(watch, problems=self._seen.problems))
         except StorageError as error:
@@ -166,7 +166,7 @@ class _Look:
         """Return the attempts on this cluster that are running in the scheduler."""
         rows = [
             row
-            for row in self._around.ledger.running(user=self._around.settings.user)
+            for row in self._context.ledger.running(user=self._context.settings.user)
             if self._own.has(row.run_id, row.run_dir)
         ]
         is_here = {site: self._is_here(site) for site in {row.site for row in rows}}
@@ -178,7 +178,7 @@ class _Look:
 
     def _is_here(self, site: str) -> bool:
         try:
-            return not other_cluster(self._around.find_site(site), self._around.connect(site))
+            return not other_cluster(self._context.find_site(site), self._context.connect(site))
         except HpcflowError:
             return False  # reported by the round
 
@@ -199,7 +199,7 @@ class _Look:
         for row in later:
             if row.run_id in failed:
                 self._seen.problems[row.run_id] = before.problems[row.run_id]
-        known = self._around.ledger.known([row.run_id for row in new]) if new else {}
+        known = self._context.ledger.known([row.run_id for row in new]) if new else {}
         for row in new:
             if row.run_id in known:
                 with self._run_errors.of(row.run_id, row.site):
@@ -213,7 +213,7 @@ class _Look:
                 with self._run_errors.of(row.run_id, row.site):
                     if entry.is_suspected or is_leaving(row) or may_have_stalled(row, entry):
                         found.append(row)
-        known = self._around.ledger.known([row.run_id for row in found]) if found else {}
+        known = self._context.ledger.known([row.run_id for row in found]) if found else {}
         suspects = []
         for row in found:
             of_run = known.get(row.run_id)
@@ -231,13 +231,13 @@ class _Look:
                 continue
             if suspect.row.site in self._run_errors.silent_sites:
                 continue
-            self._around.require_lease()
+            self._context.require_lease()
             with self._run_errors.of(suspect.row.run_id, suspect.row.site):
                 self._unless_files_fail(suspect)
         for site, jobs in self._to_cancel.items():
-            self._around.require_lease()
+            self._context.require_lease()
             with self._run_errors.of(next(iter(jobs)), site):
-                self._around.connect(site).cancel(list(jobs.values()))
+                self._context.connect(site).cancel(list(jobs.values()))
 
     def _unless_files_fail(self, suspect: Suspect) -> None:
         try:
@@ -278,7 +278,7 @@ class _Look:
         ]
         if not running:
             return None
-        history, scheduler = suspect.journal.history, self._around.connect(row.site)
+        history, scheduler = suspect.journal.history, self._context.connect(row.site)
         return next(iter(alive_jobs(row.run_id, scheduler, history, queue=running)), None)
 
     def _record_cancel(self, suspect: Suspect, verdict: Verdict) -> None:
@@ -286,7 +286,7 @@ class _Look:
         so that the job's end is attributed to it."""
         last = suspect.attempt.journal.get("stall", {})
         if last.get("action") == Act.CANCEL.value:
-            if abs(self._around.clock.now() - from_text(last["at"])) < CANCEL_TAKES / 2:
+            if abs(self._context.clock.now() - from_text(last["at"])) < CANCEL_TAKES / 2:
                 return
             verdict = replace(verdict, why=last["why"])
         self._write_down(suspect, verdict)
@@ -294,7 +294,7 @@ class _Look:
     def _write_down(self, suspect: Suspect, verdict: Verdict) -> None:
         is_cancel = verdict.act is Act.CANCEL
         record = Stall(
-            at=self._around.clock.now(),
+            at=self._context.clock.now(),
             attempt=suspect.row.attempt,
             action=verdict.act.value,
             rule=verdict.rule,

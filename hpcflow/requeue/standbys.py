@@ -42,7 +42,7 @@ _BATCH: Final = 200
 
 
 def look_after_standbys(
-    around: RoundContext,
+    context: RoundContext,
     queue: Callable[[str], Sequence[JobInfo]],
     to_avoid: Callable[[Run, Site], Sequence[str]],
     own: OwnRuns,
@@ -63,7 +63,7 @@ def look_after_standbys(
         LedgerError: the database does not answer.
         LeaseLostError: another process has taken the lease.
     """
-    _Round(around, queue, to_avoid, own, run_errors, sent).go()
+    _Round(context, queue, to_avoid, own, run_errors, sent).go()
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class _GivenUp:
 
 @dataclass
 class _Round:
-    _around: RoundContext
+    _context: RoundContext
     _queue: Callable[[str], Sequence[JobInfo]]
     _to_avoid: Callable[[Run, Site], Sequence[str]]
     _own: OwnRuns
@@ -90,19 +90,19 @@ class _Round:
     def go(self) -> None:
         self._each(SETTLE_STANDBY, self._give_up)
         for site, doomed in self._given_up.items():
-            self._around.require_lease()
+            self._context.require_lease()
             self._end(site, doomed)
         self._each(SUBMIT_STANDBY, self._send)
 
     def _each(self, action: str, act: Callable[[Known, RunDir], None]) -> None:
         """Call ``act`` for every run whose next action this is; isolate errors."""
-        around = self._around
-        run_ids = around.ledger.due(action, around.clock.now(), user=around.settings.user)
+        context = self._context
+        run_ids = context.ledger.due(action, context.clock.now(), user=context.settings.user)
         for begin in range(0, len(run_ids), _BATCH):
             self._some(run_ids[begin : begin + _BATCH], act)
 
     def _some(self, run_ids: Sequence[str], act: Callable[[Known, RunDir], None]) -> None:
-        known = self._around.ledger.known(run_ids)
+        known = self._context.ledger.known(run_ids)
         changed = []
         try:
             for run_id in run_ids:
@@ -114,13 +114,13 @@ class _Round:
                     with self._run_errors.of(run_id, known[run_id].run.site):
                         act(known[run_id], run_dir)
         finally:
-            catch_up(self._around.ledger, changed)
+            catch_up(self._context.ledger, changed)
 
     def _is_here(self, site: Site) -> bool:
-        return not other_cluster(site, self._around.connect(site.name))
+        return not other_cluster(site, self._context.connect(site.name))
 
     def _is_silent(self, site: str) -> bool:
-        return site in self._run_errors.silent_sites or self._around.queues.is_silent(site)
+        return site in self._run_errors.silent_sites or self._context.queues.is_silent(site)
 
     def _decided(
         self, known: Known, run_dir: RunDir, run: Run, site: Site, *, is_over: bool
@@ -128,16 +128,16 @@ class _Round:
         partition = site.partitions.get(run.partition)
         facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
         rule = decide if is_over else after_preemption
-        policy, now = run.spec.retry, self._around.clock.now()
+        policy, now = run.spec.retry, self._context.clock.now()
         facts = with_progress_on_scratch(facts, run_dir, rule, policy, now)
         return rule(facts, policy, now)
 
     def _send(self, known: Known, run_dir: RunDir) -> None:
-        around = self._around
+        context = self._context
         if self._tries >= MOST_SENT or self._is_silent(known.run.site):
             return
         run = read_run(run_dir)
-        site = around.find_site(run.site)
+        site = context.find_site(run.site)
         if not self._run_errors.has_room_for(run):
             return
         if site.scheduler is not SchedulerKind.SLURM or not self._is_here(site):
@@ -145,10 +145,10 @@ class _Round:
         if self._decided(known, run_dir, run, site, is_over=False).action is not Action.RESUBMIT:
             return
         avoid = self._to_avoid(run, site)
-        is_free = no_submission_in_progress(known, around.clock.now())
+        is_free = no_submission_in_progress(known, context.clock.now())
         sent = None
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
-            self._around.require_lease()
+            self._context.require_lease()
             if is_stale(known, run_dir):
                 return
             self._tries += 1
@@ -159,10 +159,10 @@ class _Round:
                     self._own.journal_of(run_dir),
                     run,
                     after=max(attempt.attempt for attempt in known.attempts),
-                    settings=around.settings,
-                    scheduler=around.connect(run.site),
+                    settings=context.settings,
+                    scheduler=context.connect(run.site),
                     site=site,
-                    clock=around.clock,
+                    clock=context.clock,
                     lock=lock,
                     avoid=avoid,
                 )
@@ -174,16 +174,16 @@ class _Round:
 
         This needs only a file, so it works even if Slurm does not answer.
         """
-        around, run = self._around, read_run(run_dir)
-        site = around.find_site(run.site)
+        context, run = self._context, read_run(run_dir)
+        site = context.find_site(run.site)
         if not self._is_here(site):
             return
         decision = self._decided(known, run_dir, run, site, is_over=True)
         if decision.action is Action.RESUBMIT:
             return  # the standby is the next attempt
-        is_free = no_submission_in_progress(known, around.clock.now())
+        is_free = no_submission_in_progress(known, context.clock.now())
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
-            around.require_lease()
+            context.require_lease()
             if is_stale(known, run_dir):
                 return
             journal = self._own.journal_of(run_dir)
@@ -191,8 +191,8 @@ class _Round:
             if not last.has_standby:
                 return
             if (holder := give_up(run_dir, last)) is not None:
-                mark_dirty(around.settings.home, run_dir)
-                adopt(journal, holder, around.clock)
+                mark_dirty(context.settings.home, run_dir)
+                adopt(journal, holder, context.clock)
                 return
             if self._is_silent(run.site):
                 return
@@ -206,8 +206,8 @@ class _Round:
         """Settle whether the standby's job exists; return None if there never was one."""
         last = journal.history.last
         if last.standby is not None and last.standby.is_open:
-            mark_dirty(self._around.settings.home, journal.run_dir)
-            scheduler, clock = self._around.connect(site), self._around.clock
+            mark_dirty(self._context.settings.home, journal.run_dir)
+            scheduler, clock = self._context.connect(site), self._context.clock
             submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
             last = journal.history.last
         return last.standby if last.has_standby else None
@@ -217,12 +217,12 @@ class _Round:
         is_told = False
         with self._run_errors.of(doomed[0].run_dir.path.name, site):
             jobs = {each.job_id: (each.run_dir.path.name, each.number) for each in doomed}
-            end_jobs(jobs, self._queue(site), self._around.connect(site))
+            end_jobs(jobs, self._queue(site), self._context.connect(site))
             is_told = True
         for each in doomed if is_told else ():
             with self._run_errors.of(each.run_dir.path.name, site):
                 self._write_off(each)
-        catch_up(self._around.ledger, [each.run_dir for each in doomed])
+        catch_up(self._context.ledger, [each.run_dir for each in doomed])
 
     def _write_off(self, each: _GivenUp) -> None:
         with submit_lock(each.run_dir, wait_s=0):
@@ -231,5 +231,5 @@ class _Round:
             if last.standby is not None and last.has_standby:
                 if last.standby.number != each.number:
                     return
-                mark_dirty(self._around.settings.home, each.run_dir)
-                write_off(journal, self._around.clock, each.why)
+                mark_dirty(self._context.settings.home, each.run_dir)
+                write_off(journal, self._context.clock, each.why)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Cron runs a round every minute, scrontab every five minutes plus the time pending.
 ROUNDS_WITHIN: Final = timedelta(minutes=15)
-_NOBODY_RESUBMITS: Final = "so no run is resubmitted after a preemption or a failure"
+_NO_RESUBMISSION: Final = "so no run is resubmitted after a preemption or a failure"
 _TO_BE_SENT: Final = (RunState.CREATED, RunState.WAITING)
 #: Next actions of a run that needs no daemon for now.
 _NEEDS_NONE: Final = (STOP, HELD, AWAIT_STANDBY)
@@ -142,7 +142,7 @@ def warning(settings: Settings) -> str:
     installed = _installed(settings)
     if not installed:
         return (
-            f"no daemon supervises your runs, {_NOBODY_RESUBMITS}"
+            f"no daemon supervises your runs, {_NO_RESUBMISSION}"
             " → install one: hpcflow daemon install"
         )
     lease = look(settings)
@@ -151,7 +151,7 @@ def warning(settings: Settings) -> str:
     see_log = f"tail {shell_word(log)}; " if log.exists() else ""
     return (
         f"the daemon is installed ({', '.join(installed)}) and has run no round {since}, "
-        f"{_NOBODY_RESUBMITS} → see why: {see_log}hpcflow daemon status"
+        f"{_NO_RESUBMISSION} → see why: {see_log}hpcflow daemon status"
     )
 
 

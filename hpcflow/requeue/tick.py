@@ -128,19 +128,19 @@ class _Case:
     avoid: list[str] = field(default_factory=list)
 
 
-def tick(around: RoundContext) -> Report:
+def tick(context: RoundContext) -> Report:
     """Run one round.
 
     Raises:
         LedgerError: the database does not answer; nothing is lost.
     """
     with no_collection():
-        return _Round(around).go()
+        return _Round(context).go()
 
 
 class _Round:
-    def __init__(self, around: RoundContext) -> None:
-        self._around = around
+    def __init__(self, context: RoundContext) -> None:
+        self._context = context
         self._report = Report()
         self._run_errors = RunErrors()
         self._changed: list[RunDir] = []
@@ -148,21 +148,21 @@ class _Round:
         self._by_run: dict[str, _ByRun] = {}
         self._sites: dict[str, Site] = {}
         self._evidence: Evidence | None = None
-        self._own = OwnRuns(around.settings.home)
-        self._budgets = BudgetFacts(around.settings.home, around.clock)
-        self._restores = Restores(around, self._own, self._run_errors, self._site)
+        self._own = OwnRuns(context.settings.home)
+        self._budgets = BudgetFacts(context.settings.home, context.clock)
+        self._restores = Restores(context, self._own, self._run_errors, self._site)
 
     def go(self) -> Report:
-        around = self._around
+        context = self._context
         self._report.warnings = refresh(
-            around.ledger,
-            around.settings.home,
-            user=around.settings.user,
-            connect=around.connect,
-            find_site=around.find_site,
-            clock=around.clock,
+            context.ledger,
+            context.settings.home,
+            user=context.settings.user,
+            connect=context.connect,
+            find_site=context.find_site,
+            clock=context.clock,
             own=self._own,
-            queue=around.queues.ask,
+            queue=context.queues.ask,
         )
         try:
             self._act()
@@ -176,19 +176,19 @@ class _Round:
         return self._report
 
     def _act(self) -> None:
-        around = self._around
+        context = self._context
         with self._apart():
-            lifted = lift_begin_times(around, self._own, self._run_errors)
+            lifted = lift_begin_times(context, self._own, self._run_errors)
             self._report.lifted = lifted.jobs
             self._report.warnings += lifted.warnings
         with self._apart():
-            self._report.warnings += warn_of_exclusions(around, self._own)
+            self._report.warnings += warn_of_exclusions(context, self._own)
         with self._apart():
-            self._report.warnings += warn_of_owner_mismatch(around)
-        user = around.settings.user
+            self._report.warnings += warn_of_owner_mismatch(context)
+        user = context.settings.user
         due = [
-            *around.ledger.alive_due(CANCEL_JOBS, user=user),
-            *around.ledger.undecided(around.clock.now(), user=user),
+            *context.ledger.alive_due(CANCEL_JOBS, user=user),
+            *context.ledger.undecided(context.clock.now(), user=user),
         ]
         self._report.looked_at = len(due)
         for begin in range(0, len(due), _BATCH):
@@ -197,7 +197,7 @@ class _Round:
             self._restores.look_for_purged()
         with self._apart():
             look_after_standbys(
-                around,
+                context,
                 self._queue,
                 self._to_avoid,
                 self._own,
@@ -205,14 +205,16 @@ class _Round:
                 sent=self._report.standbys,
             )
         with self._apart():
-            stalls = look_for_stalls(around, self._queue, self._own, self._run_errors)
+            stalls = look_for_stalls(context, self._queue, self._own, self._run_errors)
             self._report.stalls = stalls.verdicts
             self._report.problems.update(stalls.problems)
             self._report.has_lost_lease = stalls.has_lost_lease
         if self._report.has_lost_lease:
             return
         with self._apart():
-            self._report.overspent = end_overspent(around, self._queue, self._own, self._run_errors)
+            self._report.overspent = end_overspent(
+                context, self._queue, self._own, self._run_errors
+            )
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
@@ -232,7 +234,7 @@ class _Round:
                 self._report.warnings.append(words)
 
     def _batch(self, run_ids: Sequence[str]) -> None:
-        known = self._around.ledger.known(run_ids)
+        known = self._context.ledger.known(run_ids)
         try:
             for run_id in run_ids:
                 if run_id not in known:
@@ -243,20 +245,20 @@ class _Round:
                         self._decide(known[run_id], run_dir)
         finally:
             changed, self._changed = self._changed, []
-            catch_up(self._around.ledger, changed)
+            catch_up(self._context.ledger, changed)
 
     def _decide(self, known: Known, run_dir: RunDir) -> None:
-        around = self._around
+        context = self._context
         if is_gone(run_dir):
             self._warn_gone(run_dir)
             return
         case = self._case(known, run_dir)
         if case is None or not self._is_to_be_acted_on(case):
             return
-        is_free = no_submission_in_progress(known, around.clock.now())
+        is_free = no_submission_in_progress(known, context.clock.now())
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
             # Under the lock: a process that was suspended and lost the lease must not write.
-            around.require_lease()
+            context.require_lease()
             self._changed.append(run_dir)
             if is_stale(known, run_dir):
                 return
@@ -269,9 +271,9 @@ class _Round:
     def _case(self, known: Known, run_dir: RunDir) -> _Case | None:
         """Return the facts and the decision of a run; None if it is on another cluster, or its rows
         are damaged."""
-        around = self._around
+        context = self._context
         run = read_run(run_dir)
-        site, scheduler = self._site(run.site), around.connect(run.site)
+        site, scheduler = self._site(run.site), context.connect(run.site)
         if other_cluster(site, scheduler):
             return None
         partition = site.partitions.get(run.partition)
@@ -281,18 +283,18 @@ class _Round:
                 mem_max_mb=partition.mem_per_node_mb if partition else None,
                 is_journal_lost=is_lost(run_dir),
             )
-            now, policy = around.clock.now(), run.spec.retry
+            now, policy = context.clock.now(), run.spec.retry
             facts = with_progress_on_scratch(facts, run_dir, decide, policy, now)
             decision = decide(facts, policy, now)
         except FOLD_ERRORS:  # damaged rows: the next round decides from rebuilt ones
-            rebuild(around.ledger, [run_dir])
+            rebuild(context.ledger, [run_dir])
             return None
         journal = self._own.journal_of(run_dir)
         return _Case(known, journal, run, site, scheduler, facts, decision)
 
     def _is_to_be_acted_on(self, case: _Case) -> bool:
         """Return whether to act now; this reads the facts that are expensive to get."""
-        run, home = case.run, self._around.settings.home
+        run, home = case.run, self._context.settings.home
         if case.decision.action is Action.NONE:
             return False
         if case.decision.rule == lost_journal.RULE:
@@ -321,7 +323,7 @@ class _Round:
 
     def _decide_again(self, case: _Case, **facts: Any) -> None:
         case.facts = replace(case.facts, **facts)
-        case.decision = decide(case.facts, case.run.spec.retry, self._around.clock.now())
+        case.decision = decide(case.facts, case.run.spec.retry, self._context.clock.now())
 
     def _act_on(self, case: _Case, lock: HeldLock) -> Launched | None:
         """Journal the decision and act on it; return the attempt that was submitted."""
@@ -341,10 +343,10 @@ class _Round:
                     case.run,
                     after=case.facts.last.number if case.facts.last else 0,
                     mem_mb=case.decision.mem_mb,
-                    settings=self._around.settings,
+                    settings=self._context.settings,
                     scheduler=case.scheduler,
                     site=case.site,
-                    clock=self._around.clock,
+                    clock=self._context.clock,
                     lock=lock,
                     queue=case.queue,
                     avoid=case.avoid,
@@ -363,7 +365,7 @@ class _Round:
     def _warn_gone(self, run_dir: RunDir) -> None:
         """Report a purged run directory, or one whose file system is not mounted here."""
         if is_purged(run_dir):
-            purged = end_purged(self._around.ledger, [run_dir])
+            purged = end_purged(self._context.ledger, [run_dir])
             self._report.warnings += [purged_warning(run_id) for run_id in purged]
         else:
             self._report.problems[run_dir.path.name] = (
@@ -373,13 +375,13 @@ class _Round:
     def _site(self, name: str) -> Site:
         """Return a site; read it once a round."""
         if name not in self._sites:
-            self._sites[name] = self._around.find_site(name)
+            self._sites[name] = self._context.find_site(name)
         return self._sites[name]
 
     def _queue(self, site: str) -> list[JobInfo]:
         """Return the queue of a site; query it once a round."""
         if site not in self._queues:
-            self._queues[site] = self._around.queues.ask(site)
+            self._queues[site] = self._context.queues.ask(site)
         return self._queues[site]
 
     def _jobs_of(self, run: Run) -> list[JobInfo]:
@@ -395,7 +397,7 @@ class _Round:
         if self._evidence is None:
             try:
                 self._evidence = read_evidence(
-                    self._around.ledger, self._around.settings.home, self._around.clock.now()
+                    self._context.ledger, self._context.settings.home, self._context.clock.now()
                 )
             except (LedgerError, StorageError) as error:
                 self._evidence = Evidence()
@@ -410,7 +412,7 @@ class _Round:
         """
         facts, decision = case.facts, case.decision
         record = Decided(
-            at=self._around.clock.now(),
+            at=self._context.clock.now(),
             after=facts.last.number if facts.last else 0,
             action=decision.action.value,
             rule=decision.rule,
@@ -425,7 +427,7 @@ class _Round:
         }:
             return
         self._report.decisions[facts.run_id] = decision
-        mark_dirty(self._around.settings.home, case.journal.run_dir)
+        mark_dirty(self._context.settings.home, case.journal.run_dir)
         case.journal.append(record)
 
 

@@ -233,7 +233,7 @@ class SchedulerContract:
         ids = [second.job_id, first.job_id]
         for job_id in ids:
             self.ended(scheduler, job_id)
-        jobs = self._told(scheduler, ids, since)
+        jobs = self._accounted(scheduler, ids, since)
         assert [job.job_id for job in jobs] == [first.job_id, second.job_id]
         assert [job.exit_code for job in jobs] == [3, 0]
         assert jobs[0].started_at is not None
@@ -247,7 +247,7 @@ class SchedulerContract:
         assert [job.job_id for job in so_named] == [first.job_id, second.job_id]
         assert scheduler.accounting([], since, is_named="no job is called so".__eq__) == []
 
-    def _told(self, scheduler: Scheduler, ids: list[str], since: datetime) -> list[JobInfo]:
+    def _accounted(self, scheduler: Scheduler, ids: list[str], since: datetime) -> list[JobInfo]:
         """Return accounting's records once they have the ends; accounting lags behind."""
         jobs: list[JobInfo] = []
         for _ in range(100):

@@ -38,7 +38,7 @@ _SBATCH_NEEDS: Final = ("LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_JWT")
 _PROGRAM: Final = "set -euo pipefail\n"
 
 
-class NobodyKnowsError(SchedulerUnavailable):
+class DaemonJobsUnknownError(SchedulerUnavailable):
     """Slurm does not answer, and no file shows that a daemon job was ever installed here."""
 
 
@@ -133,7 +133,7 @@ class SlurmJob:
             if not scripts and not self._jobs_without_script():
                 return None
         except SchedulerUnavailable as error:
-            raise NobodyKnowsError(error.message, next_action=error.next_action) from None
+            raise DaemonJobsUnknownError(error.message, next_action=error.next_action) from None
         ended = end_jobs(self.place.job_name, self.clock)
         try:
             for script in scripts:
