@@ -192,7 +192,7 @@ class Chooser:
         """Query the best place that was not queried yet, until the best one is certain.
 
         A place that was not queried is ranked as if it started at once, so a query can only lower
-        its rank.
+        its rank. If the start of the best one is unknown, the others are queried too.
         """
         from hpcflow.launch.choice import rank
 
