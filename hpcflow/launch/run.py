@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launched:
+    """A submitted job."""
+
     run_id: str
     attempt: int
     job_id: str

@@ -25,7 +25,7 @@ def warn_of_owner_mismatch(context: RoundContext) -> list[str]:
     warnings = [
         f"{run_id}: the run is in your {home.runs}, but its run.json names user "
         f"{of_others[run_id]!r} and not {user!r}, so hpcflow does not supervise it; to change "
-        f"this, set `user` to {user!r} in {home.runs / run_id}/run.json, then: "
+        f"this, set user to {user!r} in {home.runs / run_id}/run.json, then: "
         "hpcflow ledger rebuild"
         for run_id in mine[:_MOST_NAMED]
     ]

@@ -98,6 +98,8 @@ class Watched:
 
 @dataclass(frozen=True)
 class Verdict:
+    """What to do about a stall, by which rule, and why."""
+
     act: Act
     rule: str
     why: str
