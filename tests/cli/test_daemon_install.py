@@ -181,7 +181,7 @@ def test_a_lock_that_somebody_else_has_put_there_holds_nobody_up(
 
 def test_a_table_that_does_not_stay_is_no_success(desk: Desk, machine: Machine) -> None:
     machine.has("crontab", CRONTAB.replace("mv table.new table", "rm table.new"))
-    assert "did not stay" in desk.error("daemon", "install", "--cron", "--yes", code=1)
+    assert "did not persist" in desk.error("daemon", "install", "--cron", "--yes", code=1)
 
 
 def test_a_header_that_the_program_adds_does_not_grow(desk: Desk, machine: Machine) -> None:
@@ -269,7 +269,7 @@ def test_an_entry_that_slurm_has_switched_off_is_told_and_mended(
     for begin in (b"#SCRON", b"*/5 "):
         ours = ours.replace(b"\n" + begin, b"\n#DISABLED: " + begin)
     machine.table = ours + end + rest  # what `scrontab -l` prints after an scancel
-    assert "switched off" in desk.json("daemon", "status", code=1)["installed"]["scrontab"]
+    assert "disabled" in desk.json("daemon", "status", code=1)["installed"]["scrontab"]
     desk.say("daemon", "install", "--scrontab", "--yes", *options)
     assert machine.table == written
     desk.say("daemon", "uninstall", "--scrontab")

@@ -105,7 +105,7 @@ def test_slurms_own_cron_does_the_rounds(hpcflow: Hpcflow) -> None:
     def status() -> str:
         return str(hpcflow("daemon", "status", check=False).stdout)
 
-    poll(lambda: "switched off" in status(), 300, status)
+    poll(lambda: "disabled" in status(), 300, status)
     hpcflow("daemon", "uninstall", "--scrontab")
     assert hpcflow.user.run(["scrontab", "-l"]).stdout == foreign
     hpcflow.user.run(["scrontab", "-r"])

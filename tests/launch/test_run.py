@@ -41,12 +41,12 @@ def test_a_run_whose_journal_was_purged_is_not_sent_beside_its_job(desk: Desk) -
     run_dir = RunDir(launched.run_dir)
     run_dir.attempt(1).log.touch()
     run_dir.journal.unlink()
-    with pytest.raises(StorageError, match=r"journal of run .* is gone"):
+    with pytest.raises(StorageError, match=r"journal of run .* is missing"):
         desk.resume(run_dir)
     shutil.rmtree(run_dir.attempt(1).path)
-    with pytest.raises(StorageError, match=r"journal of run .* is gone"):
+    with pytest.raises(StorageError, match=r"journal of run .* is missing"):
         desk.resume(run_dir, known_attempts=1)
-    with pytest.raises(InputError, match=f"job {launched.job_id} .* is alive"):
+    with pytest.raises(InputError, match=f"job {launched.job_id} .* is pending or running"):
         desk.resume(run_dir)  # the ledger was deleted, too
     assert desk.alive() == [launched.job_id]
 
@@ -190,7 +190,7 @@ def test_nothing_is_sent_from_another_clusters_login_node(desk: Desk) -> None:
     with pytest.raises(InputError, match="site devcluster is cluster devcluster"):
         desk.launch()
     run_dir = RunDir(launched.run_dir)
-    with pytest.raises(InputError, match="that of othercluster"):
+    with pytest.raises(InputError, match="of cluster othercluster"):
         desk.resume(run_dir)
     with pytest.raises(SchedulerUnavailable, match="is on cluster devcluster") as caught:
         desk.cancel(run_dir)

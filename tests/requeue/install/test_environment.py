@@ -146,7 +146,7 @@ def test_sqlite_that_several_machines_share_is_not_for_jobs(
 ) -> None:
     theirs = settings(tmp_path)
     monkeypatch.setattr(ledger_for_jobs, "is_shared", lambda _path: True)
-    with pytest.raises(InputError, match="a file system of several machines") as refused:
+    with pytest.raises(InputError, match="on a shared file system") as refused:
         require_ledger_for_jobs(theirs)
     assert "install --cron" in str(refused.value)
     monkeypatch.setattr(ledger_for_jobs, "is_shared", lambda path: path == theirs.home.path)

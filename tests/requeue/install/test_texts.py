@@ -129,7 +129,7 @@ def test_what_would_break_the_chain_of_jobs_is_refused(option: str) -> None:
         lambda: scrontab_lines(place(), {}, [option]),
         lambda: job_script(shipped(), place(), {}, [option]),
     ):
-        with pytest.raises(InputError, match="cannot be chosen"):
+        with pytest.raises(InputError, match="cannot be set"):
             build()
     harmless = ["--cpus-per-task=2", "--exclude=n7", "--mail-type=END", "--comment=x", "--mem=2G"]
     assert scrontab_lines(place(), {}, harmless)
