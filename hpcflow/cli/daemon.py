@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcflow.ledger.lease import Lease
-    from hpcflow.requeue.daemon import Told
+    from hpcflow.requeue.daemon import ExitRequest
     from hpcflow.requeue.round_context import RoundContext
     from hpcflow.requeue.tick import Report
     from hpcflow.sweeps.round import TickReport
@@ -115,12 +115,12 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
             "--once makes one round: there is no --interval between two",
             next_action="name only one of them; the crontab says how often cron runs",
         )
-    from hpcflow.requeue.daemon import INTERVAL_S, Daemon, Told
+    from hpcflow.requeue.daemon import INTERVAL_S, Daemon, ExitRequest
     from hpcflow.requeue.mirroring import Mirroring
 
     session = Session()
     _require_ledger_here(session)
-    told, log = Told(session.clock), _Log(session, as_json=as_json)
+    told, log = ExitRequest(session.clock), _Log(session, as_json=as_json)
     mirroring = Mirroring(session.settings, session.clock, _or_not(warn), session.site)
     around = _around(session, waits_for_ledger=not once)
     daemon = Daemon(
@@ -186,7 +186,7 @@ def status_command(as_json: bool) -> int:
 
 
 @contextmanager
-def _heard_by(told: Told) -> Iterator[None]:
+def _heard_by(told: ExitRequest) -> Iterator[None]:
     """Signals end it between two acts: a death in one would leave the lease taken."""
 
     def end(_number: int, _frame: object) -> None:

@@ -162,7 +162,7 @@ def take_away(
         is_named: whether somebody asked for just these, and not for whatever there is.
         on_nothing: called when nothing was there.
     """
-    from hpcflow.requeue.install.slurm_job import NobodyKnowsError
+    from hpcflow.requeue.install.slurm_job import DaemonJobsUnknownError
     from hpcflow.requeue.install.table_program import NotAllowedError
 
     removed: dict[str, str] = {}
@@ -184,7 +184,7 @@ def take_away(
     failed = [
         error
         for error in errors.values()
-        if is_named or not removed or not isinstance(error, NobodyKnowsError)
+        if is_named or not removed or not isinstance(error, DaemonJobsUnknownError)
     ]
     if as_json:
         said = {name: error_json(error) for name, error in errors.items()}

@@ -1,4 +1,4 @@
-"""Changes to what a run asks for with which it would start sooner, or cost less.
+"""Find changes of a run's request with which it would start sooner, or cost less.
 
 Each is tried with ``sbatch --test-only``. A start behind queued jobs counts as no gain; a full
 limit counts as wait.
@@ -23,23 +23,23 @@ from hpcflow.model.spec import RunSpec
 from hpcflow.model.units import write_duration
 from hpcflow.sites.placement import Placement
 
-#: Sooner by less than this is chance; so is cheaper by less than this part.
+#: Smaller gains, in time and as a ratio of costs, are ignored.
 _SOONER_S: Final = 300.0
 _CHEAPER: Final = Decimal("0.95")
-#: What starts within a minute starts now.
+#: A start within a minute counts as now.
 NOW_S: Final = 60.0
 _SHORTEST_MIN: Final = 10
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another way to ask.
+    """A changed request.
 
     Attributes:
-        key, value: the key of ``resources`` that is another, and its value.
+        key, value: the changed key of ``resources``, and its new value.
         ranked: the best place for it.
-        sooner_s: how much earlier it would start, at least; None where nobody can say when the run
-            starts as it is.
+        sooner_s: how much earlier it would start, at least; None if the start of the unchanged run
+            is unknown.
         is_cheaper: whether the same work would cost less.
         slower: how many times longer the same work takes at most; 1 for as long.
     """
@@ -53,7 +53,7 @@ class Alternative:
 
     @property
     def change(self) -> str:
-        """What to say for it, as for ``--set``, for a shell."""
+        """Return the argument of ``--set`` for it, quoted for a shell."""
         value = self.value
         if self.key == "time_limit":
             value = write_duration(60 * value)
@@ -62,14 +62,14 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What alternatives are held against.
+    """The unchanged run, to compare alternatives with.
 
     Attributes:
-        waits_s: seconds until the run starts as it is; None where nobody can say.
+        waits_s: seconds until it starts; None if unknown.
         resubmitted_s: seconds until it would start if it were resubmitted unchanged; None if
             unknown.
-        never: whether it does not start at all.
-        ranked: its place among others; None where costs are not compared.
+        never: whether it never starts.
+        ranked: its ranked place; None if costs are not compared.
     """
 
     placement: Placement
@@ -86,10 +86,10 @@ def alternatives(
     document: Document | None = None,
     more: Iterable[tuple[str, Any]] = (),
 ) -> list[Alternative]:
-    """The ways to ask that would start minutes sooner, or cost less; the soonest first.
+    """Return changes with which the run would start minutes sooner, or cost less; soonest first.
 
     Args:
-        more: keys of ``resources`` and values that are tried besides.
+        more: further keys of ``resources`` and values to try.
     """
     found = []
     for key, value in dict.fromkeys((*more, *_changes(spec, now.placement, chooser))):
@@ -107,7 +107,7 @@ def alternatives(
 def _best(
     spec: RunSpec, update: dict[str, Any], chooser: Chooser, document: Document | None
 ) -> Ranked | None:
-    """The best place for a run with another key; None where it has none, or nobody can say when."""
+    """Return the best place for a run with changed resources; None if there is none."""
     names = {"time_limit": "time_limit_min"}
     resources = spec.resources.model_copy(
         update={names.get(key, key): value for key, value in update.items()}
@@ -119,8 +119,7 @@ def _best(
 
 
 def _is_gain_of_partition(spec: RunSpec, now: Baseline, other: Ranked, chooser: Chooser) -> bool:
-    """Whether the run as it is would start as soon in the partition where the other one would go:
-    then what is gained is the partition's."""
+    """Return whether the unchanged run would start as soon in the alternative's partition."""
     name = other.candidate.placement.partition
     if name == now.placement.partition or spec.resources.partition != AUTO:
         return False
@@ -155,7 +154,7 @@ def _changes(spec: RunSpec, placement: Placement, chooser: Chooser) -> Iterator[
 def _compared(
     key: str, value: Any, spec: RunSpec, now: Baseline, other: Ranked
 ) -> Alternative | None:
-    """None where it is no better."""
+    """Compare an alternative with the unchanged run; return None if it is no better."""
     candidate = other.candidate
     then = candidate.waits_s
     before = _size(spec, key)
@@ -167,7 +166,7 @@ def _compared(
     if candidate.start is not None and candidate.start.is_estimate:
         is_sooner = False
     if now.resubmitted_s is not None and (then is None or now.resubmitted_s - then < _SOONER_S):
-        is_sooner = False  # it is no gain of the change
+        is_sooner = False  # resubmitting alone gains as much
     is_cheaper = key in ("partition", "account", "qos") and _costs_less(other, now.ranked)
     if not is_sooner and not is_cheaper:
         return None
@@ -190,6 +189,6 @@ def _costs_less(other: Ranked, best: Ranked | None) -> bool:
 
 
 def _as_text(name: str) -> str:
-    """``name`` such that ``--set`` takes it for a text, and a shell for one word."""
+    """Return ``name`` quoted so that ``--set`` reads a string, and a shell one word."""
     is_text = yaml.safe_load(name) == name
     return shell_word(name if is_text else json.dumps(name))

@@ -62,14 +62,14 @@ _MAX_INTENT_AGE: Final = SENDING_TAKES - timedelta(minutes=3) - CLOCK_SKEW
 
 @dataclass(frozen=True)
 class SentArray:
-    """An array that was sent: run id -> id of its task."""
+    """A submitted array. ``tasks``: run id -> job id of its task."""
 
     job_id: str
     tasks: dict[str, str]
 
 
 def are_alike(plans: Sequence[Plan]) -> bool:
-    """Whether these runs ask sbatch for the same, so that one array can be made of them."""
+    """Return whether these runs have equal sbatch options, so that one array can have them."""
     return common_directives([plan.script for plan in plans]) is not None
 
 
@@ -82,18 +82,19 @@ def send_array(
     clock: Clock,
     lock: HeldLock,
 ) -> SentArray:
-    """Make the runs of ``plans`` and send them as one array.
+    """Create the runs of ``plans`` and submit them as one array.
 
     Args:
-        plans: alike, and never sent.
+        plans: alike, and never submitted.
         lock: the lock of the sweep, which sbatch inherits.
 
     Raises:
-        BudgetError: a hard budget has no room for all of them; nothing was made.
-        SubmissionRefused: never like this. SubmissionDelayed, SchedulerUnavailable: not now. No job
-            exists; journaled in each.
+        BudgetError: a hard budget has no room for all of them; nothing was created.
+        SubmissionRefused, SubmissionDelayed, SchedulerUnavailable: no job exists; journaled in each
+            run.
         SubmissionInDoubt: the array may exist; the intents stay open.
-        StorageError, ScratchError: it could not be written; what was made is sent one by one later.
+        StorageError, ScratchError: a file could not be written; the runs that were created are
+            submitted one by one later.
     """
     directives = common_directives([plan.script for plan in plans])
     assert directives is not None
@@ -101,16 +102,16 @@ def send_array(
     try:
         return _send(plans, directives, sweep_dir, settings, scheduler, clock, lock)
     except SubmissionInDoubt:
-        raise  # they may exist
+        raise  # the jobs may exist
     except (SubmissionRefused, SubmissionDelayed, SchedulerUnavailable) as error:
         give_back(commitments, clock, error.message)
         raise
 
 
 def _committed(plans: Sequence[Plan], settings: Settings, clock: Clock) -> list[Commitment]:
-    """What all of them may take, committed at once: all, or none.
+    """Commit the costs of all runs at once: all, or none.
 
-    What is not sent after all, for it could not be written, is found out later.
+    A later look releases commitments of runs that were not submitted because of a write error.
 
     Raises:
         BudgetError: there is no room for all of them.
@@ -162,31 +163,31 @@ def _send(
         with lock.lend() as fd:
             ref = scheduler.submit(SubmitRequest(script, folder, name, fd))
     except SubmissionInDoubt:
-        raise  # the next look finds each of them by its name, or withdraws it
+        raise  # the next look finds each job by its name, or withdraws it
     except (SubmissionRefused, SubmissionDelayed, SchedulerUnavailable) as error:
-        # sbatch tries again by itself; what it says last need not be all that happened.
+        # sbatch retries by itself, so an earlier try may have created the array.
         if (job_id := _found(name, intents[0], scheduler, error)) is not None:
             return _submitted(job_id, None, plans, run_dirs, clock, how="found")
         for intent, run_dir in zip(intents, run_dirs, strict=True):
-            said = Refused(
+            record = Refused(
                 at=clock.now(),
                 attempt=intent.attempt,
                 reason=error.message,
                 retryable=error.retryable,
             )
-            Journal(run_dir).append(said)
+            Journal(run_dir).append(record)
         raise
     return _submitted(ref.job_id, ref.cluster, plans, run_dirs, clock, how="sbatch")
 
 
 def _found(name: str, intent: Intended, scheduler: Scheduler, error: HpcflowError) -> str | None:
-    """The id of the array that exists although sbatch said something else; None if it does not.
+    """Return the id of an array that exists although sbatch failed; None if there is none.
 
     Raises:
-        SubmissionInDoubt: nobody can tell.
+        SubmissionInDoubt: queue and accounting gave no certain answer.
     """
     if isinstance(error, SchedulerUnavailable):
-        return None  # nobody was reached
+        return None  # sbatch did not reach Slurm
     try:
         lookup = scheduler.find(name, since=intent.at - CLOCK_SKEW)
     except SchedulerUnavailable as unavailable:
@@ -217,17 +218,16 @@ def _submitted(
     *,
     how: Literal["sbatch", "found"],
 ) -> SentArray:
-    """Journal in each run which task it is."""
     tasks: dict[str, str] = {}
     for index, (plan, run_dir) in enumerate(zip(plans, run_dirs, strict=True)):
         task = tasks[plan.run.run_id] = f"{job_id}_{index}"
-        said = Submitted(at=clock.now(), attempt=1, job_id=task, cluster=cluster, how=how)
-        Journal(run_dir).append(said)
+        record = Submitted(at=clock.now(), attempt=1, job_id=task, cluster=cluster, how=how)
+        Journal(run_dir).append(record)
     return SentArray(job_id, tasks)
 
 
 def _made(plan: Plan, settings: Settings) -> RunDir:
-    """The directory of a run; made before, if its sender was killed, or Slurm was full."""
+    """Return the directory of a run; it exists if an earlier submission was killed or deferred."""
     run_dir = RunDir(Path(plan.run.run_dir))
     if not run_dir.path.exists():
         return plan.create_run(settings.home)
@@ -241,7 +241,6 @@ def _made(plan: Plan, settings: Settings) -> RunDir:
 
 
 def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> Intended:
-    """Script and intent of one run, as for a job of its own."""
     run = plan.run
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S):
         journal = Journal(run_dir)
@@ -250,7 +249,7 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
             raise StorageError(
                 f"another process has submitted, held or cancelled {run.run_id} since it was "
                 "created",
-                next_action=f"look: hpcflow show {run.run_id}",
+                next_action=f"see its state: hpcflow show {run.run_id}",
             )
         attempt = run_dir.attempt(1)
         attempt.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -264,8 +263,8 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
             account=plan.placement.account,
             resume_from=run.begins_from,
             cluster=scheduler.cluster(),
-            # The lock that sbatch inherits is not this run's. So a process that finds no answer
-            # waits for as long as sbatch may try, as for one on another machine.
+            # sbatch inherits the sweep's lock, not this run's. So a process that settles this
+            # intent waits as long as sbatch may try, as for an intent of another host.
             host=f"{socket.gethostname()} (array)",
             mem_mb=plan.placement.mem_mb,
             mirror=run.mirror.url if run.mirror is not None else None,
@@ -276,12 +275,12 @@ def _intend(plan: Plan, run_dir: RunDir, scheduler: Scheduler, clock: Clock) -> 
 
 
 def _folder(run_dirs: Sequence[RunDir], sweep_id: str, number: int) -> Path:
-    """Where sbatch runs: on scratch, for the nodes must see it."""
+    """Return the working directory of sbatch: on scratch, because the nodes must see it."""
     return run_dirs[0].path.parents[1] / ".arrays" / sweep_id / f"{number:04d}"
 
 
 def _link(folder: Path, run_dirs: Sequence[RunDir]) -> None:
-    """A link to the folder of each attempt, named by the number of its task.
+    """Create a link to the folder of each attempt, named by the index of its task.
 
     Raises:
         StorageError: scratch cannot be written.

@@ -10,14 +10,14 @@ from hpcflow.storage.layout import Home
 
 
 def scopes_of_run(run: Run) -> tuple[Scope, ...]:
-    """The budgets that its attempts count against, if they are set."""
+    """Return the scopes of the budgets that a run counts against, set or not."""
     return scopes_of(
         project=run.spec.project, user=run.user, sweep=run.parent_sweep, run_id=run.run_id
     )
 
 
 def has_budget(run: Run, site: Site, home: Home) -> bool:
-    """Whether a budget is set that the attempts of a run count against.
+    """Return whether a run counts against any budget.
 
     Raises:
         StorageError: the budgets cannot be read.

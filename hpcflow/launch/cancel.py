@@ -47,12 +47,12 @@ def request_cancel(
     why: str | None = None,
     prune: bool = False,
 ) -> None:
-    """Record durably, before Slurm is asked, that the run is cancelled.
+    """Record durably, before Slurm is called, that the run is cancelled.
 
     A job of this run that starts later, because its submission was in doubt, reads the request and
     exits at once. If the run has no journal, the home stores the request, and
-    :func:`record_kept` records it once the journal is restored. A new journal would hide from the
-    ledger and from a restore what the lost one said. The home stores it also during a restore,
+    :func:`record_kept` records it once the journal is restored. A new journal would hide the lost
+    one's records from the ledger and from a restore. The home stores it also during a restore,
     which may replace the journal.
 
     Args:
@@ -117,7 +117,7 @@ def end_jobs(
     the journal cannot be written; that error is raised afterwards.
 
     Args:
-        cluster: where its last job was sent to, as the ledger knows it.
+        cluster: of its last job, by the ledger.
 
     Raises:
         SchedulerError: Slurm did not answer, the run is on another cluster, or a submission is
@@ -202,14 +202,13 @@ def _try_to_mark(settings: Settings, run_dir: RunDir) -> StorageError | None:
 
 
 def _unwritten(what: str, error: StorageError, run_id: str) -> StorageError:
-    """Return ``error`` with its consequence and the next action."""
     advice = (error.next_action or "").replace("; then repeat the command", "")
-    said = StorageError(
+    explained = StorageError(
         f"{what}: {error.message}",
         next_action=f"{advice}; then: hpcflow cancel {shell_word(run_id)}",
     )
-    said.retryable = error.retryable
-    return said
+    explained.retryable = error.retryable
+    return explained
 
 
 def _cluster_of(last: LastAttempt) -> str | None:
@@ -223,6 +222,6 @@ def _require_cluster(run_dir: RunDir, scheduler: Scheduler, cluster: str | None)
     here = scheduler.cluster()
     if here and cluster and here.lower() != cluster.lower():
         raise SchedulerUnavailable(
-            f"its job is on cluster {cluster}, and this is {here}",
+            f"its job is on cluster {cluster}, but this is {here}",
             next_action=f"run it there: hpcflow cancel {run_dir.path.name}",
         )

@@ -16,13 +16,13 @@ from hpcflow.ledger.rates import Observed
 from hpcflow.model.spec import RunSpec
 from hpcflow.sites.placement import Placement
 
-#: The work of a run whose time limit nobody knows.
+#: The assumed work of a run without a time limit.
 _WORK_MIN: Final = 24 * 60
-#: Before anything was observed, an unplanned end is expected once in so many seconds: in
-#: a partition whose jobs give way, and in one whose jobs do not.
+#: Mean time between unplanned ends before anything was observed, in preemptible and other
+#: partitions.
 _PREEMPTIBLE_S: Final = 24 * 3600.0
 _SAFE_S: Final = 30 * 24 * 3600.0
-#: A century: longer than that no calendar needs to count.
+#: A century, so that dates do not overflow.
 _LONGEST_S: Final = 100 * 366 * 24 * 3600
 
 
@@ -33,14 +33,14 @@ def candidates(
     observed: Mapping[str, Observed],
     now: datetime,
 ) -> list[Candidate]:
-    """Each place with what the work of one time limit is expected to take and to cost there.
+    """Return each place with the expected time and cost of the same work.
 
-    How long a run trains nobody knows before; what is compared is the same work everywhere: that
-    of the time limit that it asks for, or of the shortest of those that it would get.
+    The length of a training is unknown. So the work of one time limit is compared: the requested
+    one, or the shortest of these places.
 
     Args:
-        observed: partition -> how often attempts were ended there.
-        now: when it would begin; that decides which price holds.
+        observed: partition -> unplanned ends and hours observed there.
+        now: when the run would begin, which selects the price.
     """
     limits = [place.time_limit_min for place in places if place.time_limit_min is not None]
     work_s = 60.0 * min(limits, default=_WORK_MIN)

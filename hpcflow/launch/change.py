@@ -47,10 +47,10 @@ _STAYS: Final = {
 
 @dataclass(frozen=True)
 class Change:
-    """A run that asks for something else than before.
+    """A run with a changed request.
 
     Attributes:
-        diff: what is not committed of its new code; None if its code is the one of before.
+        diff: the uncommitted changes of its new code; None if the code is unchanged.
         warnings: about code that is read live.
     """
 
@@ -60,12 +60,12 @@ class Change:
 
 
 def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Settings) -> Change:
-    """Return ``run`` with ``overrides`` over what it asks for; nothing is written.
+    """Return ``run`` with ``overrides``; nothing is written.
 
     Raises:
         SpecError: an override is wrong, a file that the new spec names is missing or unsafe, or it
             does not fit the site any more.
-        InputError: it is about what a run is found by, or no snapshot of its code can be taken.
+        InputError: it changes a key of :data:`_STAYS`, or no snapshot of its code can be taken.
         StorageError: the snapshot of its code is lost.
     """
     spec = change_spec(run.spec, overrides, checks_files=True)
@@ -76,7 +76,7 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
                 where=Where(key=f"--set {key}"),
                 next_action="start a new run: hpcflow run CONFIG",
             )
-    if spec.resources.account == AUTO:  # that was decided when the run began
+    if spec.resources.account == AUTO:  # decided when the run was created
         spec = charged_to(spec, run.spec.resources.account)
     placement = place(spec, site, prefer=run.partition)
     update: dict[str, object] = {
@@ -107,7 +107,6 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
 
 
 def _brings_code(run: Run, new: Run) -> bool:
-    """Whether ``run`` had no code of which to take a snapshot, and ``new`` has."""
     return code_folder(run) is None and code_folder(new) is not None
 
 
@@ -129,18 +128,17 @@ def _names_code(override: str) -> bool:
 
 
 def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust) -> Run:
-    """``wanted``, with what the completed ``run`` has come to among its results.
+    """Return ``wanted`` with the newest checkpoint of the completed ``run`` added to its results.
 
-    A process that was killed in :func:`freeze_anew` has entered that result already; its change is
-    made again, or another one.
+    A process that was killed in :func:`freeze_anew` may have added it already.
 
     Args:
         wanted: from :func:`changed`.
-        attempt: the one that completed it.
+        attempt: the attempt that completed the run.
 
     Raises:
-        InputError: there is nothing more to train, or no checkpoint to go on from; or the copy of
-            the runtime in its run directory would remove the result.
+        InputError: nothing extends the run, or it has no checkpoint; or the copy of the runtime in
+            its run directory would remove the result.
         ScratchError, StorageError: that copy cannot be used.
     """
     run_id = run.run_id
@@ -173,9 +171,9 @@ def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust)
 
 
 def freeze_anew(journal: Journal, change: Change, record: Changed) -> None:
-    """Write ``change`` over what was frozen, and say so; the caller holds the run's submit lock.
+    """Write ``change`` to the frozen files, then journal it; the caller holds the submit lock.
 
-    In this order: a process that reads the record reads ``run.json`` again.
+    The order matters: a process that reads the record reads ``run.json`` again.
 
     Raises:
         StorageError: it could not be written.

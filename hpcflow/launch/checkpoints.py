@@ -1,9 +1,8 @@
-"""The checkpoints of a run, seen from the login side: which there are, why each stays, and removing
-the others.
+"""List a run's checkpoints on the login side, with the reason why each is kept; prune the others.
 
-The rule is that of the job (:mod:`hpcflow.runtime.rule`). What a job in the middle of its work
-knows by itself is read from the run's files here: which checkpoint a live attempt resumes from, and
-which is the final model. The ledger is not needed.
+The rule is the job's (:mod:`hpcflow.runtime.rule`). What a job knows by itself is read from the
+run's files: which checkpoint a live attempt resumes from, and which is the final model. The ledger
+is not needed.
 """
 
 from __future__ import annotations
@@ -51,24 +50,24 @@ BEING_WRITTEN: Final = "being written"
 LEFT_BEHIND: Final = "left behind"
 SET_ASIDE: Final = "set aside"
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
-#: What the runtime leaves under hidden names: see hpcflow/runtime/store.py and retention.py.
+#: Hidden names of the runtime: see hpcflow/runtime/store.py and retention.py.
 _HIDDEN: Final = re.compile(r"\.(\d{1,18})\.[0-9a-f]+\.(tmp|old|broken|removed)", re.ASCII)
 _WHY_HIDDEN: Final = {
-    "tmp": "its save did not end",
-    "old": "its save did not end",
+    "tmp": "its save was interrupted",
+    "old": "its save was interrupted",
     "broken": "it was damaged, and set aside",
-    "removed": "it is half removed",
+    "removed": "its removal was interrupted",
 }
 _LISTED: Final = 12
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """A folder that nothing resumes from.
+    """A hidden folder, which no attempt resumes from.
 
     Attributes:
-        state: BEING_WRITTEN; LEFT_BEHIND by a kill, or torn; SET_ASIDE: somebody else's, in whose
-            place a checkpoint came.
+        state: BEING_WRITTEN; LEFT_BEHIND by a kill, or torn; SET_ASIDE: perhaps not hpcflow's, and
+            moved away for a checkpoint.
         why: how it came to be; empty for BEING_WRITTEN.
     """
 
@@ -81,17 +80,17 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Survey:
-    """What lies in the checkpoint folder of a run.
+    """The contents of a run's checkpoint folder.
 
     Attributes:
-        rule: what the run's config says; None where it keeps all.
-        best_by: what tells which one is the best; None where the config names no metric.
-        is_live: whether an attempt may be at work on it.
-        is_over: whether the run is completed: no metric comes to any of them.
-        held: train step -> why that checkpoint stays, whatever a rule says.
-        mirror: what the run's mirror has; None where there is none.
-        removed: checkpoints that were there once, by their train step.
-        attempts: the number of the last one.
+        rule: retention rule of the run's config; None if it keeps all.
+        best_by: rule that selects the best checkpoint; None without a metric.
+        is_live: whether an attempt may be writing there.
+        is_over: whether the run is completed, so that no checkpoint gets another metric.
+        held: train step -> why that checkpoint is kept, whatever a rule says.
+        mirror: contents of the run's mirror; None without one.
+        removed: train step -> a checkpoint that was removed.
+        attempts: number of the last attempt.
     """
 
     run_dir: RunDir
@@ -108,14 +107,14 @@ class Survey:
     attempts: int = 0
 
     def kept(self, rule: Rule | None) -> dict[int, list[str]]:
-        """Train step -> why its checkpoint stays under ``rule``; without a reason it goes."""
+        """Return train step -> reasons to keep its checkpoint under ``rule``; none: prune it."""
         return judge(self.found, rule, self.held, self.mirror, is_over=self.is_over)
 
     def best(self) -> Found:
-        """The best complete one, by the metric that the run's config names.
+        """Return the best complete checkpoint by the metric of the run's config.
 
         Raises:
-            InputError: it names none.
+            InputError: the config has no metric.
             NotFoundError: no complete checkpoint has that metric.
         """
         if self.best_by is None:
@@ -134,10 +133,10 @@ class Survey:
         return found[0]
 
     def one(self, train_step: int) -> Found:
-        """The checkpoint of ``train_step``.
+        """Return the checkpoint of ``train_step``.
 
         Raises:
-            NotFoundError: there is none; the error says which there are.
+            NotFoundError: there is none; the error lists the others.
         """
         for each in self.found:
             if each.train_step == train_step:
@@ -159,10 +158,10 @@ class Pruned:
     """What was removed, or would be.
 
     Attributes:
-        rule: by which it was judged.
-        gone: checkpoints, with what is wrong with them.
+        rule: the retention rule.
+        gone: checkpoints.
         leftovers: hidden folders.
-        kept: train step -> why its checkpoint stays.
+        kept: train step -> why its checkpoint is kept.
     """
 
     rule: Rule | None
@@ -177,17 +176,17 @@ class Pruned:
 
 
 def survey(run_dir: RunDir) -> Survey:
-    """Look at the checkpoints of a run; of the checkpoints no file but the manifest is read.
+    """List the checkpoints of a run; only their manifests are read.
 
     Raises:
-        StorageError: its run directory is gone, or cannot be read.
+        StorageError: the run directory is missing or cannot be read.
     """
     run_id = run_dir.path.name
     if is_gone(run_dir):
         raise StorageError(
             f"{run_dir.path} is gone, and with it the checkpoints of run {run_id}",
-            next_action="scratch may have been purged, or is another cluster's; what the ledger "
-            f"knows of them: hpcflow show {run_id}; if it was mirrored: hpcflow restore {run_id}",
+            next_action="scratch may have been purged, or is another cluster's; to see the "
+            f"ledger's record: hpcflow show {run_id}; if it was mirrored: hpcflow restore {run_id}",
         )
     run = read_run(run_dir)
     spec = run.spec.checkpoint
@@ -203,7 +202,7 @@ def survey(run_dir: RunDir) -> Survey:
     try:
         found = retention.find(run_dir.checkpoints, run_id)
         hidden = _hidden(run_dir.checkpoints, run_id, is_live=bool(live))
-    except FileNotFoundError:  # there was never one
+    except FileNotFoundError:  # no checkpoint was ever made
         pass
     except OSError as error:
         raise storage_error("read", run_dir.checkpoints, error) from error
@@ -226,25 +225,24 @@ def survey(run_dir: RunDir) -> Survey:
 def _read_files(
     run_dir: RunDir,
 ) -> tuple[list[AttemptRow], dict[int, CheckpointRow], RunRow]:
-    """The attempts, the checkpoints that were removed, and the run, by the run's files."""
     try:
         change = RunReader(run_dir, None, is_lenient=True, without_training=True).read()
     except FOLD_ERRORS as error:
         raise StorageError(f"the files of {run_dir.path.name} cannot be read: {error}") from error
-    assert change is not None  # what is read from its start is always new
+    assert change is not None  # a read from the start is never None
     removed = {row.train_step: row for row in change.checkpoints if row.removed is not None}
     return change.attempts, removed, change.run
 
 
 def _best_by(keep: KeepBest | None) -> Rule | None:
-    """Also where a config keeps all, it may say which is the best."""
+    """Return the rule for the best checkpoint; a config that keeps all may have one too."""
     if keep is None:
         return None
     return Rule(1, keep.count, keep.metric, keep.mode is Mode.MAX)
 
 
 def why_not_whole(found: Found) -> str | None:
-    """Read every file of a checkpoint: what is wrong with it; None where it is whole.
+    """Read every file of a checkpoint; return what is wrong with it, or None.
 
     Raises:
         NotFoundError: it was removed meanwhile.
@@ -262,21 +260,21 @@ def prune(
     is_dry: bool = False,
     look_at: Callable[[Found], None] = lambda _: None,
 ) -> Pruned:
-    """Remove the checkpoints of a run that need not stay, and what killed jobs left behind.
+    """Remove the checkpoints of a run that its rule does not keep, and leftovers of killed jobs.
 
-    If anything is to go, the newest complete one is read and verified before, for it is what the
-    run goes on from; where it is damaged it counts as torn, and the one before takes its place.
-    What goes is then decided again under the run's lock, so that nobody sends an attempt meanwhile.
-    An attempt that is in the queue or just starts goes on from the newest that is whole, and that
-    one stays; what a live attempt is known to have resumed from stays as well.
+    Before anything is removed, the newest complete checkpoint is verified, because the run resumes
+    from it. If it is damaged, it counts as torn, and the one before is verified. Then the decision
+    is made again under the run's lock, so that no attempt is submitted meanwhile. The newest
+    verified checkpoint is kept, because a pending or starting attempt resumes from it. So is the
+    one that a live attempt has resumed from.
 
     Args:
-        keep_last: goes over what the run's config says.
+        keep_last: overrides the run's config.
         is_dry: remove nothing.
-        look_at: is told which checkpoint is read.
+        look_at: called with each checkpoint before it is read.
 
     Raises:
-        StorageError: somebody else holds the lock, or something cannot be read or removed.
+        StorageError: another process holds the lock, or something cannot be read or removed.
     """
     before = survey(run_dir)
     checked = _check(before, _rule(before, keep_last), look_at)
@@ -317,7 +315,7 @@ def prune(
 
 @dataclass(frozen=True)
 class _Checked:
-    """What reading checkpoints, the newest first, has told: which are damaged, which is whole."""
+    """The result of verifying checkpoints, newest first, until one is intact."""
 
     damaged: list[tuple[Found, str]]
     whole: Found | None
@@ -330,10 +328,10 @@ def _rule(seen: Survey, keep_last: int | None) -> Rule | None:
 
 
 def _check(seen: Survey, rule: Rule | None, look_at: Callable[[Found], None]) -> _Checked:
-    """Find the newest that is whole; nothing is read where nothing is to go.
+    """Find the newest intact checkpoint; read nothing if nothing is to be removed.
 
     Raises:
-        StorageError: a file cannot be read, and nobody knows whether it is damaged.
+        StorageError: a file cannot be read, so it is unknown whether it is damaged.
     """
     damaged: list[tuple[Found, str]] = []
     if all(seen.kept(rule).values()) and not any(map(_is_broken, seen.hidden)):
@@ -348,7 +346,7 @@ def _check(seen: Survey, rule: Rule | None, look_at: Callable[[Found], None]) ->
         if isinstance(error.__cause__, OSError):
             raise StorageError(
                 f"{each.path} cannot be verified, so nothing was removed: {error}",
-                next_action="say it again when the file system answers",
+                next_action="try again when the file system answers",
             )
         damaged.append((each, str(error)))
     return _Checked(damaged, None)
@@ -358,14 +356,14 @@ def _what_goes(seen: Survey, checked: _Checked, keep_last: int | None) -> Pruned
     rule, whole = _rule(seen, keep_last), checked.whole
     found = list(seen.found)
     for damaged, why in checked.damaged:
-        if damaged in found:  # else it was made again since
+        if damaged in found:  # else it was written again since
             found[found.index(damaged)] = replace(damaged, state=TORN, why=why)
     held = dict(seen.held)
     newest = max((each.train_step for each in found if each.state == COMPLETE), default=0)
-    if whole is not None and whole.train_step < newest:  # a job has made that one meanwhile
+    if whole is not None and whole.train_step < newest:  # a job has just written the newest
         held.setdefault(whole.train_step, "the newest that was verified")
     kept = judge(found, rule, held, seen.mirror, is_over=seen.is_over)
-    if whole not in found:  # nothing was verified, or somebody has removed that since
+    if whole not in found:  # nothing was verified, or the verified one was removed since
         kept = {step: why or ["nothing newer was verified"] for step, why in kept.items()}
     return Pruned(
         rule,
@@ -395,7 +393,7 @@ def _read_all(found: Found) -> CheckpointError | None:
 
 
 def _remove(leftover: Hidden) -> None:
-    """Renamed first: should a save be alive that nobody knows of, it cannot publish half."""
+    """Remove a leftover. It is renamed first, so that an unknown save cannot publish a part."""
     path = leftover.path
     if path.suffix == ".tmp":
         try:
@@ -406,7 +404,7 @@ def _remove(leftover: Hidden) -> None:
 
 
 def _from(row: AttemptRow) -> Iterator[int]:
-    """The train step of what an attempt resumes from: as it was sent, and as it says itself."""
+    """Yield the train steps that an attempt resumes from: as it reports, and as submitted."""
     yield from steps_of(row.resume_from)
     yield from steps_of(row.journal.get("intended", {}).get("resume_from"))
 
@@ -430,13 +428,12 @@ def _hidden(folder: Path, run_id: str, *, is_live: bool) -> list[Hidden]:
         if is_live and kind == "tmp":
             state, why = BEING_WRITTEN, ""
         elif kind == "broken" and not _is_of(path, run_id):
-            state, why = SET_ASIDE, "a checkpoint came in its place; not known to be hpcflow's"
+            state, why = SET_ASIDE, "a checkpoint took its place; it may not be hpcflow's"
         found.append(Hidden(path, int(step), state, why, size_below(path)))
     return found
 
 
 def _is_of(path: Path, run_id: str) -> bool:
-    """Whether it was a checkpoint of this run, before it was set aside."""
     try:
         return read_manifest(path).get("run_id") == run_id
     except CheckpointError:

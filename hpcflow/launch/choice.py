@@ -1,12 +1,12 @@
-"""Which of several places is the best for a run: scores of what is known of each. Pure.
+"""Rank the places of a run by a score of cost, time and fair share. Pure.
 
 A score is a weighted product, so that only ratios count::
 
     cost ^ weights.cost × time ^ weights.time × 2 ^ (−weights.fair_share × factor)
 
-Half the cost weighs as much as half the time until the run is done, with equal weights; the best
-fair-share factor, 1, halves the score beside the worst, 0. A product keeps the order of two places
-whatever other places there are, and needs no exchange rate between hours and money.
+With equal weights, half the cost counts as much as half the time until the run is done. The best
+fair-share factor, 1, gives half the score of the worst, 0. In a product, the order of two places
+does not depend on others, and hours and money need no exchange rate.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Final, Literal
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.weights import Weights
 
-#: What is free counts as so many times cheaper than the cheapest that is not.
+#: A free place counts as this many times cheaper than the cheapest other one.
 _FREE: Final = 10
-#: Places whose scores differ by less are equal: a start is predicted to seconds, and means minutes.
+#: Scores closer than this are equal: predicted starts have seconds, but are accurate to minutes.
 _EQUAL: Final = 1.01
-#: Beyond e to the power of this no float counts: the prices of a site may be absurd.
+#: Limit of the exponent, against overflow by absurd prices.
 _MOST_LOG: Final = 700.0
-#: What is done at once still takes some time.
+#: The least time, because a ratio to zero means nothing.
 _LEAST_S: Final = 60.0
 
 Unit = Literal["USD", "SU", "GPU hours", "node hours"]
@@ -35,12 +35,12 @@ Unit = Literal["USD", "SU", "GPU hours", "node hours"]
 
 @dataclass(frozen=True)
 class Start:
-    """When a job that is sent now would start, at the earliest.
+    """The earliest start of a job that is submitted now.
 
     Attributes:
-        jobs_ahead: jobs in the queue that Slurm would start first on these nodes.
-        is_estimate: whether the figure is rough: the job starts no earlier than ``at``.
-        limit: the limit that is full until ``at``, in words.
+        jobs_ahead: pending jobs that Slurm would start first on these nodes.
+        is_estimate: whether ``at`` is only a lower bound.
+        limit: the limit that is full until ``at``, as text.
     """
 
     at: datetime
@@ -51,18 +51,18 @@ class Start:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A place where a run fits, and what is known of it.
+    """A place where a run fits.
 
     Attributes:
-        account: the account that would be charged; None where nobody says.
-        runs_s: seconds on the nodes until all work of one time limit is done, with what is done
-            twice after preemptions and other ends: :mod:`hpcflow.launch.expected`.
-        mtbf_s: mean time between such ends there.
-        cost_usd, cost_su: of these seconds; None where the site has no such price.
-        start: when it would start; None where nobody can say.
-        waits_s: seconds until then; None as well.
-        fair_share: the account's fair-share factor, from 0 to 1; None where nobody knows.
-        order: of equal places that with the lowest is taken.
+        account: the account that would be charged; None if unknown.
+        runs_s: seconds on the nodes for the work of one time limit, with the work repeated after
+            unplanned ends: :mod:`hpcflow.launch.expected`.
+        mtbf_s: mean time between unplanned ends there.
+        cost_usd, cost_su: of these seconds; None if the site has no such price.
+        start: expected start; None if unknown.
+        waits_s: seconds until then; None if unknown.
+        fair_share: the account's fair-share factor, from 0 to 1; None if unknown.
+        order: the lowest wins between equal places.
     """
 
     placement: Placement
@@ -84,9 +84,9 @@ class Ranked:
     """A candidate and its score.
 
     Attributes:
-        score: how many times worse than the best; that one has 1.
-        cost: what was compared, in ``unit``; None where this place alone has no price. Then it is
-            taken for as dear as the dearest.
+        score: how many times worse than the best, which has 1.
+        cost: the compared cost, in ``unit``; None if only this place has no price: it is ranked as
+            if it cost as much as the most expensive one.
     """
 
     candidate: Candidate
@@ -96,8 +96,8 @@ class Ranked:
 
 
 def rank(candidates: Sequence[Candidate], weights: Weights) -> list[Ranked]:
-    """The candidates, the best first; of equal ones, to a percent, one whose start is no estimate,
-    then that which was named first."""
+    """Return the candidates, the best first. Scores within a percent are equal; then a start that
+    is no estimate comes first, then the lower ``order``."""
     if not candidates:
         return []
     unit, costs = _costs(candidates)
@@ -125,8 +125,8 @@ def rank(candidates: Sequence[Candidate], weights: Weights) -> list[Ranked]:
 
 
 def _costs(candidates: Sequence[Candidate]) -> tuple[Unit, list[Decimal | None]]:
-    """What is compared: money where any place has a price in money, else service units, else
-    hours. Never is what has no price taken for free."""
+    """Return the costs to compare: in money if any place has such a price, else in service units,
+    else in hours. A place without a price is never free."""
     usd = [each.cost_usd for each in candidates]
     if any(cost is not None for cost in usd):
         return "USD", usd
@@ -139,8 +139,7 @@ def _costs(candidates: Sequence[Candidate]) -> tuple[Unit, list[Decimal | None]]
 
 
 def _score(each: Candidate, cost: Decimal, longest_s: float, weights: Weights) -> float:
-    """The logarithm of a score. A place whose start nobody predicts is taken to make one wait as
-    long as the slowest."""
+    """Return the logarithm of a score. An unknown start counts as late as the latest known one."""
     waits_s = longest_s if each.waits_s is None else each.waits_s
     time_s = max(_LEAST_S, waits_s + each.runs_s)
     standing = each.fair_share or 0.0

@@ -22,24 +22,24 @@ from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement, place, placements
 from hpcflow.sites.schema import Site
 
-# A run that names its place needs none of it.
+# A run with a named partition needs none of these.
 if TYPE_CHECKING:
     from hpcflow.launch.choice import Candidate, Ranked
     from hpcflow.launch.forecast import Forecast
     from hpcflow.ledger.rates import Observed
 
-#: A partition, and the account that would be charged; None where nobody says which.
+#: A partition, and the account that would be charged; None if unknown.
 Place = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
 class Survey:
-    """All places that a run may mean.
+    """All places for a run.
 
     Attributes:
-        ranked: where it can go, the best first.
-        refused: why it cannot go elsewhere.
-        later: the refused places that are only full now, with no known end; the best score first.
+        ranked: where it can run, the best first.
+        refused: place -> why it cannot run there.
+        later: refused places that are only full now, for an unknown time; the best first.
     """
 
     ranked: Sequence[Ranked] = ()
@@ -48,7 +48,7 @@ class Survey:
 
 
 class Chooser:
-    """Decides where runs go on one site.
+    """Choose the place of runs on one site.
 
     Args:
         site_reference: as the runs of this site name it.
@@ -56,7 +56,7 @@ class Chooser:
         ignored_jobs: ids of jobs that will be cancelled before the run is submitted.
 
     Attributes:
-        warnings: what people should know of what was chosen.
+        warnings: about the choice.
     """
 
     def __init__(
@@ -76,7 +76,6 @@ class Chooser:
 
     @cached_property
     def forecast(self) -> Forecast:
-        """What the live cluster says."""
         from hpcflow.launch.forecast import Forecast
 
         return Forecast(
@@ -88,10 +87,10 @@ class Chooser:
         )
 
     def choose(self, spec: RunSpec, document: Document | None = None) -> tuple[RunSpec, Placement]:
-        """The place where a run goes, and the run with the account that it is charged to there.
+        """Return the run with its account, and the best place for it.
 
-        The cluster is asked only where there is a choice, and of no place that the best could not
-        be beaten by, however soon it would start.
+        The cluster is queried only if there is a choice, and only about places that could be the
+        best if they started at once.
 
         Raises:
             SpecError: there is no place; with file, line, key and what would be right.
@@ -113,7 +112,6 @@ class Chooser:
         return spec, place(spec, self._site, document)
 
     def partitions(self, spec: RunSpec) -> list[str]:
-        """Those where the run fits by the site file, whatever it names itself."""
         resources = spec.resources.model_copy(update={"partition": AUTO})
         try:
             found, _ = self._fitting(spec.model_copy(update={"resources": resources}), None)
@@ -122,19 +120,19 @@ class Chooser:
         return list(dict.fromkeys(each.partition for each in found))
 
     def best(self, spec: RunSpec, document: Document | None = None) -> Ranked | None:
-        """The best place, and when the run would start there; None where it can go nowhere.
+        """Return the best place, with the expected start; None if it can run nowhere now.
 
         Raises:
-            SpecError: the run can go nowhere on this site, whatever the place.
+            SpecError: the run can run nowhere on this site.
         """
         fits, refused = self._fitting(spec, document)
         return next(iter(self._survey(fits, refused, spec, ask_all=False).ranked), None)
 
     def survey(self, spec: RunSpec, document: Document | None = None) -> Survey:
-        """All that is known of every place, for people.
+        """Return what is known of every place.
 
         Raises:
-            SpecError: the run can go nowhere on this site, whatever the place.
+            SpecError: the run can run nowhere on this site.
         """
         fits, refused = self._fitting(spec, document)
         return self._survey(fits, refused, spec, ask_all=True)
@@ -142,7 +140,7 @@ class Chooser:
     def _fitting(
         self, spec: RunSpec, document: Document | None
     ) -> tuple[list[Placement], dict[Place, str]]:
-        """Where it fits by the site file alone, and why it does not elsewhere."""
+        """Return where the run fits by the site file, and why it does not elsewhere."""
         fits: list[Placement] = []
         refused: dict[Place, str] = {}
         for account in self._accounts(spec):
@@ -157,11 +155,11 @@ class Chooser:
             return fits, refused
         for each in fits:
             if each.options.gpus_per_node:
-                refused[each.partition, each.account] = "its GPUs are left to those who take some"
+                refused[each.partition, each.account] = "it has GPUs, and the run requests none"
         return without, refused
 
     def _accounts(self, spec: RunSpec) -> list[str | None]:
-        """Those that may be charged, the site's default first."""
+        """Return the accounts that may be charged, the site's default first."""
         asked = spec.resources.account
         if asked != AUTO:
             return [asked]
@@ -191,10 +189,10 @@ class Chooser:
     def _survey(
         self, fits: list[Placement], refused: dict[Place, str], spec: RunSpec, *, ask_all: bool
     ) -> Survey:
-        """Ask about the best that was not asked about yet, until that cannot change who is best.
+        """Query the best place that was not queried yet, until the best one is certain.
 
-        As long as nobody has asked, a place is taken to start at once: it can only become worse. So
-        does one of which nobody can say when it would start, as long as others are asked.
+        A place that was not queried is ranked as if it started at once, so a query can only lower
+        its rank. If the start of the best one is unknown, the others are queried too.
         """
         from hpcflow.launch.choice import rank
 
@@ -229,6 +227,5 @@ class Chooser:
 
 
 def charged_to(spec: RunSpec, account: str | None) -> RunSpec:
-    """``spec`` with this account."""
     resources = spec.resources.model_copy(update={"account": account})
     return spec.model_copy(update={"resources": resources})

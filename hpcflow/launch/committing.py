@@ -33,13 +33,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Commitment:
-    """What one attempt may take, and where that is written down."""
+    """The most that one attempt can cost, and the folder of its budgets."""
 
     folder: BudgetFolder
     pledge: Pledge
 
     def make(self, journal: Journal, clock: Clock) -> None:
-        """Commit it.
+        """Write the commitment to the budgets.
 
         Raises:
             BudgetError: a hard budget has no room.
@@ -49,10 +49,10 @@ class Commitment:
         commit(self.folder, [self.pledge], clock, earlier=earlier)
 
     def require_room(self, clock: Clock, journal: Journal | None = None) -> None:
-        """Refuse as :meth:`make` would at this moment; nothing is written.
+        """Check that :meth:`make` would succeed now; nothing is written.
 
         Args:
-            journal: that of the run; None if the run does not exist yet.
+            journal: of the run; None if the run does not exist yet.
 
         Raises:
             BudgetError: a hard budget has no room.
@@ -65,13 +65,12 @@ class Commitment:
             raise no_room.as_error()
 
     def give_back(self, clock: Clock, why: str) -> None:
-        """Take it back: there is no job. If that cannot be written now, a later look corrects
-        it."""
+        """Release it, because there is no job. If that cannot be written, a later look does it."""
         give_back([self], clock, why)
 
 
 def give_back(commitments: Sequence[Commitment], clock: Clock, why: str) -> None:
-    """The same for many that go to one site, under one lock."""
+    """Release several commitments on one site, under one lock."""
     pledges = [each.pledge for each in commitments]
     try:
         release(commitments[0].folder, pledges, clock.now(), why=why)
@@ -80,9 +79,10 @@ def give_back(commitments: Sequence[Commitment], clock: Clock, why: str) -> None
 
 
 def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) -> list[str]:
-    """What people are told of the budgets that these runs count against: soft limits that are
-    passed, what cannot be counted, what is damaged or cannot be read. Never an exception: the jobs
-    exist, and who hears of an error sends them again.
+    """Return warnings about the budgets of these runs: exceeded soft limits, costs that cannot be
+    counted, damaged or unreadable budgets.
+
+    This never raises: the jobs exist, and after an error the user would submit them again.
     """
     concerned = {
         (folder, scope): None if folder.site is None else run.site
@@ -97,12 +97,12 @@ def warnings_about(runs: Iterable[tuple[Run, Site]], home: Home, now: datetime) 
                 budget = folder.look(scope)
                 damage = folder.damage(budget)
                 found += warnings_of(budget, now, named) if damage is None else [damage]
-        except HpcflowError as error:  # noqa: PERF203 - each is told
+        except HpcflowError as error:  # noqa: PERF203 - each is reported
             found.append(error.message)
-        except Exception as error:  # others write there
+        except Exception as error:  # other users write there
             _log.debug("budget %s", scope, exc_info=True)
             found.append(f"budget {scope}: {words_for(error)}")
-    return list(dict.fromkeys(found))  # the folder may be away for all of them
+    return list(dict.fromkeys(found))  # all budgets may have the same error
 
 
 def commitment_of(
@@ -114,7 +114,6 @@ def commitment_of(
     home: Home,
     clock: Clock,
 ) -> Commitment:
-    """What an attempt may take that is sent now."""
     folder, overrun_s = budgets_of(site, home), site.time_limit_overrun_s
     limit_s = None
     if placement.time_limit_min is not None:
@@ -136,7 +135,6 @@ def commitment_of(
 
 
 def settlement_of(record: Accounted, run: Run) -> Settlement:
-    """What a bill in the journal of ``run`` is to its budgets."""
     return Settlement(
         run.run_id,
         record.attempt,
@@ -150,7 +148,7 @@ def settlement_of(record: Accounted, run: Run) -> Settlement:
 
 
 def earlier_lines(pledge: Pledge, journal: Journal, now: datetime) -> list[str]:
-    """The attempts before, each by its bill; those without one yet, by all that they may take.
+    """Return budget lines for earlier attempts: their bills, or commitments without a bill yet.
 
     Raises:
         StorageError: the run's files cannot be read.

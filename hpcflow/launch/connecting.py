@@ -1,4 +1,4 @@
-"""Find the site that is meant, and connect to its scheduler."""
+"""Find the site, and connect to its scheduler."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def resolve_site(settings: Settings, name: str | None, *, named_in: Where | None = None) -> Site:
-    """The site that was named, chosen in the settings, or recognized from this machine.
+    """Return the site that was named, is set in the settings, or is recognized from this machine.
 
     Args:
-        named_in: where ``name`` stands, for an error about it.
+        named_in: where ``name`` is given, for errors.
 
     Raises:
-        SiteError: no such site, or it cannot be told which one this is.
+        SiteError: there is no such site, or this machine's site is not recognized.
     """
     from hpcflow.sites.recognize import recognize
 
@@ -36,12 +36,12 @@ def resolve_site(settings: Settings, name: str | None, *, named_in: Where | None
 
 
 def reference(site: Site, name: str | None) -> str:
-    """How ``site``, which was asked for as ``name``, is found again from any folder."""
+    """Return the name or absolute path by which ``site``, given as ``name``, is found later."""
     return site.name if name in (None, site.name) else str(Path(str(name)).absolute())
 
 
 def connect_scheduler(site: Site, settings: Settings, clock: Clock) -> Scheduler:
-    """The scheduler of ``site``.
+    """Return the scheduler of ``site``.
 
     Raises:
         InputError: this machine has no sbatch.

@@ -1,4 +1,4 @@
-"""How long a run takes that is interrupted now and then, by when it saves. Pure."""
+"""Estimate how long a run takes with unplanned ends, from its checkpoint interval. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Final
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.spec import RunSpec
 
-#: From the end of an attempt until the next one trains again, without the time in the queue.
+#: From the end of an attempt until the next one trains, without the time in the queue.
 RESTART_S: Final = 120.0
-#: How much work a program loses that saves when it likes, or after so many train steps.
+#: The assumed interval of a program that saves when it likes, or after a number of train steps.
 UNKNOWN_INTERVAL_S: Final = 1800.0
-#: Longer than this times the rest of the formula nobody waits: a number that floats can hold.
+#: Limit of the exponent, against overflow.
 _MOST_EXPONENT: Final = 30.0
 
 
 def interval_of(spec: RunSpec) -> float | None:
-    """Seconds of work between two checkpoints of a run; None where nothing is saved, or where
-    it would not be resubmitted."""
+    """Return the seconds of work between two checkpoints of a run; None if it saves none, or is not
+    resubmitted."""
     checkpoint = spec.checkpoint
     if spec.retry.preemptions == 0:
         return None
@@ -31,17 +31,17 @@ def interval_of(spec: RunSpec) -> float | None:
 
 
 def expected_s(work_s: float, mtbf_s: float, interval_s: float | None) -> float:
-    """Seconds on the nodes until ``work_s`` seconds of work are done, with what is done twice.
+    """Return the seconds on the nodes for ``work_s`` seconds of work, including repeated work.
 
-    Interruptions come by chance, once in ``mtbf_s`` on average, and take the work since the last
-    checkpoint. That is equation 20 in J. T. Daly, "A higher order estimate of the optimum
-    checkpoint interval for restart dumps", Future Generation Computer Systems 22 (2006), with a
-    checkpoint that costs the training nothing::
+    Interruptions are random, once in ``mtbf_s`` on average, and lose the work since the last
+    checkpoint. This is equation 20 in J. T. Daly, "A higher order estimate of the optimum
+    checkpoint interval for restart dumps", Future Generation Computer Systems 22 (2006), with
+    checkpoints that take no time::
 
         mtbf × e^(restart / mtbf) × (e^(interval / mtbf) − 1) × work / interval
 
     Args:
-        interval_s: None for never: then all work is one interval.
+        interval_s: None for no checkpoints: then all work is one interval.
     """
     interval = min(interval_s or work_s, work_s)
     if interval <= 0:

@@ -1,10 +1,10 @@
-"""What the live cluster says of a run that is not sent: limits, standing, and when it would start.
+"""Query the live cluster about a run that is not submitted: limits, standing, expected start.
 
-``sbatch --test-only`` says when there is room between the jobs that run; where others wait, only
-roughly, and then what is idle is looked at. Jobs that wait come before this one, unless it delays
-none of them; and a limit that other jobs fill keeps it back until enough of them have ended.
+``sbatch --test-only`` predicts when running jobs leave room. With pending jobs it is only rough, so
+idle nodes are checked too. Pending jobs start before this one, unless it delays none of them. A
+limit that other jobs fill delays it until enough of them have ended.
 
-Everything is asked once, and only when it is needed. What cannot be asked is None, and is told in
+Each query is made once, when it is first needed. An answer that is missing is None, and is noted in
 ``unknown``.
 """
 
@@ -43,9 +43,9 @@ from hpcflow.sites.precedence import are_enforced
 from hpcflow.sites.schema import SchedulerKind, Site
 from hpcflow.sites.standing import Limit, Reservation, Standing
 
-#: Seconds of asking; more is not worth waiting for before a submission.
+#: The most time for all queries before a submission.
 PATIENCE_S: Final = 30.0
-#: Options of sbatch that decide on which nodes a job may run, besides those of the run.
+#: Options of sbatch that restrict the nodes of a job.
 _OF_NODES: Final = frozenset(
     {"--constraint", "--exclude", "--nodelist", "--reservation", "--exclusive", "-C", "-x", "-w"}
 )
@@ -56,7 +56,7 @@ class Forecast:
     """The answers of one site's scheduler.
 
     Args:
-        connect: the scheduler, when it is first needed.
+        connect: connects to the scheduler, when it is first needed.
         ignored_jobs: ids of jobs that will be cancelled before the run is submitted.
     """
 
@@ -77,25 +77,23 @@ class Forecast:
 
     @cached_property
     def accounts(self) -> Sequence[str]:
-        """Accounts that this user may charge; empty where nobody says.
+        """Return the accounts that this user may charge; empty if unknown.
 
-        One whose name a config could not hold is left out: it would stand in a script.
+        Names that a config cannot have are left out, because they would be written to a script.
         """
         found = self.standing.associations if self.standing else ()
         names = dict.fromkeys(each.account for each in found)
         strange = [name for name in names if not is_word(name) or name == AUTO]
-        self.unknown += (f"account {name!r}: no name for a config" for name in strange)
+        self.unknown += (f"account {name!r}: not a valid name in a config" for name in strange)
         return [name for name in names if name not in strange]
 
     def account(self, placement: Placement) -> str | None:
-        """The account that a job there is charged to; None where nobody says."""
         if placement.account is not None or self.standing is None:
             return placement.account
         default = self.standing.association(None, placement.slurm_partition)
         return default.account if default else None
 
     def fair_share(self, placement: Placement) -> float | None:
-        """The user's fair-share factor in the account of a job there, from 0 to 1."""
         account = self.account(placement)
         if account is None or self.standing is None:
             return None
@@ -103,7 +101,6 @@ class Forecast:
         return share.factor if share else None
 
     def other_qos(self, placement: Placement) -> Sequence[str]:
-        """QOSes that a job there may have instead of its own."""
         if self.standing is None:
             return ()
         own = as_job(placement, self.standing).qos
@@ -111,13 +108,13 @@ class Forecast:
         return [name for name in (known.qos if known else ()) if name != own and is_word(name)]
 
     def gap_min(self, placement: Placement) -> int | None:
-        """The longest time limit with which a job there would end before another that waits is to
-        start; None where no such job has a start."""
+        """Return the longest time limit with which a job there ends before the next planned start;
+        None if no pending job has one."""
         job = as_job(placement, self.standing)
         return gap_min(job, self._other_jobs, self.cluster, self._clock.now())
 
     def limit(self, placement: Placement) -> str | None:
-        """What keeps a job of this size from ever starting there; None if nothing is known to."""
+        """Return why a job of this size can never start there; None if no reason is known."""
         cluster, name = self.cluster, placement.slurm_partition
         live = cluster.partition(name) if cluster is not None and name is not None else None
         if cluster is not None and name is not None and live is None:
@@ -127,19 +124,19 @@ class Forecast:
         return too_large(as_job(placement, self.standing), self._limits(placement))
 
     def start(self, spec: RunSpec, placement: Placement) -> Start | None:
-        """When a job there would start that is sent now; None where nobody can say.
+        """Return the expected start of a job there that is submitted now; None if unknown.
 
         Raises:
             SubmissionRefused: the scheduler would refuse it.
-            SubmissionDelayed: it would not take it now, or not start it, for a limit is full, and
-                nobody can say until when.
+            SubmissionDelayed: the scheduler would not accept it now, or a limit is full for an
+                unknown time.
         """
         found = self._room(spec, placement)
         if found is None:
             return None
         job, now = as_job(placement, self.standing), self._clock.now()
         rough = is_rough(job, self._queue.waiting)
-        if rough:  # so are the nodes
+        if rough:  # then the predicted nodes are rough too
             nodes = self._idle_now(job, spec, placement)
             found = PredictedStart(now if nodes else found.starts_at, found.partition, nodes)
             rough = not nodes
@@ -160,7 +157,6 @@ class Forecast:
         return start
 
     def _limits(self, placement: Placement) -> Sequence[Limit]:
-        """Those that a job there is under; none where nobody says."""
         cluster, standing, name = self.cluster, self.standing, placement.slurm_partition
         if cluster is None or standing is None or not are_enforced(cluster.settings):
             return ()
@@ -168,7 +164,7 @@ class Forecast:
         return limits_on(as_job(placement, standing), standing, partition).every
 
     def _room(self, spec: RunSpec, placement: Placement) -> PredictedStart | None:
-        """When and where there is room between the jobs that run."""
+        """Return when and where running jobs leave room."""
         scheduler = self._scheduler
         if scheduler is None or self._is_silent("when a job would start"):
             return None
@@ -184,7 +180,7 @@ class Forecast:
         except (SubmissionRefused, SubmissionDelayed):
             raise
         except HpcflowError as error:
-            self._spent_s = PATIENCE_S  # who cannot say it of one place, cannot of another
+            self._spent_s = PATIENCE_S  # other places would fail too
             self.unknown.append(f"when a job would start: {error.message}")
             return None
         finally:
@@ -192,7 +188,6 @@ class Forecast:
         return found
 
     def _probe(self, spec: RunSpec, placement: Placement) -> Run:
-        """A run like the one that would be sent."""
         now = self._clock.now()
         return Run(
             run_id=make_run_id(spec.name, now, os.urandom(8)),
@@ -207,7 +202,7 @@ class Forecast:
         )
 
     def _script(self, run: Run, placement: Placement) -> str:
-        """What decides about the start: the lines that the real script would have."""
+        """Return a script with the sbatch options of the real one."""
         by_srun = placement.launcher is Launcher.SRUN
         options = directives(
             run,
@@ -219,7 +214,7 @@ class Forecast:
         return "".join(["#!/bin/sh\n", *(f"#SBATCH {option}\n" for option in options)])
 
     def _directory(self, run: Run, placement: Placement) -> Path | None:
-        """Where the real one would be sent from, as far as that is there: a site may refuse jobs
+        """Return the nearest existing parent of the real working directory: a site may refuse jobs
         from elsewhere."""
         try:
             place = run_dir_on(self._site, self._settings, placement, run.spec.project, run.run_id)
@@ -231,25 +226,25 @@ class Forecast:
     def _scheduler(self) -> Scheduler | None:
         if self._site.scheduler is not SchedulerKind.SLURM:
             return None
-        found = self._told("what the cluster says", self._connect)
+        found = self._ask("what the cluster says", self._connect)
         other = other_cluster(self._site, found) if found is not None else None
         if other is not None:
-            self.unknown.append(f"what the cluster says: Slurm on this machine is that of {other}")
+            self.unknown.append(f"what the cluster says: Slurm on this machine is of {other}")
             return None
         return found
 
     @cached_property
     def standing(self) -> Standing | None:
-        """How the user stands; None where nobody says."""
+        """Return the user's associations and shares; None if unknown."""
         scheduler = self._scheduler
         if scheduler is None:
             return None
-        found = self._told("accounts", lambda: scheduler.standing(self._settings.user))
+        found = self._ask("accounts", lambda: scheduler.standing(self._settings.user))
         self.unknown += found.missing if found is not None else ()
         return found
 
     def _idle_now(self, job: WaitingJob, spec: RunSpec, placement: Placement) -> tuple[str, ...]:
-        """Idle nodes on which a job there could start now; none where nobody can say."""
+        """Return idle nodes on which a job there could start now; none if unknown."""
         options = added_options(self._site, placement.options, spec.resources)
         if placement.constraint or spec.resources.exclude or _choose_nodes(options):
             return ()
@@ -271,8 +266,8 @@ class Forecast:
 
     @cached_property
     def _other_jobs(self) -> ClusterQueue:
-        """Everybody's jobs without those that are ignored. Slurm has planned the jobs after one of
-        those around it, and will plan them anew."""
+        """Return all users' jobs without the ignored ones. Jobs after an ignored one have no
+        planned start, because Slurm will plan them again without it."""
         found: list[WaitingJob] = []
         is_after = False
         for each in self._queue.waiting:
@@ -287,7 +282,7 @@ class Forecast:
     @cached_property
     def _queue(self) -> ClusterQueue:
         scheduler = self._scheduler
-        found = None if scheduler is None else self._told("other jobs", scheduler.cluster_queue)
+        found = None if scheduler is None else self._ask("other jobs", scheduler.cluster_queue)
         if found is None:
             return ClusterQueue()
         if self.cluster is not None and self.cluster.hides_jobs:
@@ -297,22 +292,20 @@ class Forecast:
     @cached_property
     def _nodes(self) -> Sequence[IdleNode]:
         scheduler = self._scheduler
-        return (scheduler and self._told("idle nodes", scheduler.idle_nodes)) or ()
+        return (scheduler and self._ask("idle nodes", scheduler.idle_nodes)) or ()
 
     @cached_property
     def reservations(self) -> Sequence[Reservation]:
-        """What is set aside; none where nobody says."""
         scheduler = self._scheduler
-        return (scheduler and self._told("reservations", scheduler.reservations)) or ()
+        return (scheduler and self._ask("reservations", scheduler.reservations)) or ()
 
     @cached_property
     def cluster(self) -> ClusterInfo | None:
-        """What the cluster says about itself; None where it does not."""
         scheduler = self._scheduler
-        return None if scheduler is None else self._told("partitions", scheduler.cluster_info)
+        return None if scheduler is None else self._ask("partitions", scheduler.cluster_info)
 
-    def _told(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
-        """The answer; None where there is none, which is noted."""
+    def _ask(self, what: str, ask: Callable[[], _Answer]) -> _Answer | None:
+        """Return the answer; None if there is none, which is noted in ``unknown``."""
         if self._is_silent(what):
             return None
         begin = self._clock.monotonic()
@@ -325,15 +318,15 @@ class Forecast:
             self._spent_s += self._clock.monotonic() - begin
 
     def _is_silent(self, what: str) -> bool:
-        """Whether so much time has gone by with asking that nothing more is asked."""
+        """Return whether the time for queries is used up; note it in ``unknown``."""
         if self._spent_s < PATIENCE_S:
             return False
-        said = f"{what}: not asked any more, for Slurm takes too long"
+        note = f"{what}: not queried, because Slurm takes too long"
         if not any(each.startswith(f"{what}:") for each in self.unknown):
-            self.unknown.append(said)
+            self.unknown.append(note)
         return True
 
 
 def _choose_nodes(options: Sequence[str]) -> bool:
-    """Whether options that are not hpcflow's own decide on which nodes a job may run."""
+    """Return whether options that hpcflow does not set restrict the nodes of a job."""
     return any(each.partition("=")[0] in _OF_NODES for each in options)

@@ -1,7 +1,7 @@
-"""The code that a run executes: which files its program is, and what is read live.
+"""Find the code that a run executes: the files of its snapshot, and what is read live.
 
-A word of the command, or of its arguments, that names a source file is that of the snapshot. All
-else is read from the working directory, where the program runs.
+A word of the command or its arguments that names a source file is replaced by the snapshot's file.
+All else is read from the working directory, where the program runs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def code_folder(run: Run) -> Path | None:
 
 
 def no_code(run: Run, settings: Settings) -> tuple[Path, ...]:
-    """Return the folders of hpcflow, which are no code wherever they lie."""
+    """Return the folders of hpcflow, which are never code."""
     return settings.home.path, Path(run.run_dir).parents[1]
 
 
@@ -167,7 +167,7 @@ def snapshot_of(run: Run, taken: Taken) -> tuple[CodeSnapshot, list[str]]:
     folders = _folders(run)
 
     def is_program(path: Path, *, executable: bool) -> bool:
-        """Whether it is there, in the snapshot or now: a sweep may have lost a file since."""
+        """Return whether a file is in the snapshot, or exists now."""
         name = _name_of(path, taken.root)
         if name in names:
             return not executable or (name in inside and inside[name].is_executable)
@@ -217,7 +217,6 @@ def _module_files(module: str) -> tuple[str, str]:
 
 
 def _python_path(run: Run, taken: Taken) -> Iterator[str]:
-    """Yield the folders of the snapshot that the config names in PYTHONPATH."""
     folders = taken.tree.folders()
     return (name for _, name in _on_python_path(run, taken) if name in folders)
 
@@ -299,8 +298,7 @@ def _is_program(path: Path, *, executable: bool) -> bool:
 
 
 def _program_words(run: Run, is_program: _IsProgram) -> Iterator[tuple[str, str]]:
-    """Yield each word that names a file of the program, and the file as seen from the working
-    directory."""
+    """Yield each word that names a file of the program, and its path from the working directory."""
     if run.spec.script is not None:
         yield run.spec.script, run.spec.script
     yield from _files_of(program_words(run), len(run.spec.program), run, is_program)
@@ -313,7 +311,7 @@ def _program_words(run: Run, is_program: _IsProgram) -> Iterator[tuple[str, str]
 def _files_of(
     words: list[str], of_program: int, run: Run, is_program: _IsProgram
 ) -> Iterator[tuple[str, str]]:
-    """Yield the files that a command names, of whose words so many are not its arguments."""
+    """Yield the files that a command names; its first ``of_program`` words are no arguments."""
     working_dir = Path(run.working_dir)
     for index, word in enumerate(words):
         if is_python_module(words, index):

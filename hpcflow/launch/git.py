@@ -105,7 +105,7 @@ def find_repository(folder: Path) -> Repository | None:
         GitError: git refuses it, as it does with a repository of another user, or hangs.
     """
     here = folder.resolve()
-    # Starting git takes longer than looking for what it would look for.
+    # This is faster than starting git.
     if not any(os.path.lexists(f"{each}/.git") for each in _up(here)):
         return None
     try:
@@ -173,9 +173,9 @@ class Listing:
 
 
 def list_files(top: Path, repository: Repository | None) -> Listing:
-    """Return what lies in the folder ``top``: the work tree of ``repository``, or of none.
+    """List the folder ``top``, the work tree of ``repository``, or of none.
 
-    Without a repository, the files ``.gitignore`` hold all the same, if git is installed.
+    Without a repository, ``.gitignore`` files apply all the same, if git is installed.
 
     Raises:
         TooManyFilesError: there are too many files.
@@ -220,7 +220,6 @@ def _walk(top: Path) -> Iterator[str]:
 
 
 def _empty_repository(top: Path) -> Repository:
-    """Return an empty repository for a folder that is in none."""
     return Repository("0" * 40, top / ".git", top, top, {})
 
 
@@ -233,7 +232,6 @@ def _exclude_files(repository: Repository | None) -> Iterator[Path]:
 
 @lru_cache(maxsize=4)
 def _own_exclude_file(_home: str | None, settings: str | None) -> Path:
-    """Return the file with the patterns of this user."""
     try:
         answer = _git(
             Path("/"),
@@ -372,6 +370,6 @@ def _git(
             raise GitError(f"git {_NO_ANSWER} within {_TIMEOUT_S:.0f} s")
         if status != 0:
             errors.seek(0)
-            said = errors.read(_MAX_ANSWER_BYTES).decode("utf-8", "replace").strip()
-            raise GitError(f"git {_TOO_LARGE}" if "Out of memory" in said else said)
+            message = errors.read(_MAX_ANSWER_BYTES).decode("utf-8", "replace").strip()
+            raise GitError(f"git {_TOO_LARGE}" if "Out of memory" in message else message)
         return answer

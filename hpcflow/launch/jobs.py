@@ -14,7 +14,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 
-#: sbatch gives up after about two minutes; a process that holds the lock longer is in trouble.
+#: sbatch gives up after about two minutes; a process that holds the lock longer hangs.
 LOCK_WAIT_S = 180.0
 
 #: How far the clocks of login nodes and of the controller may differ.
@@ -22,7 +22,7 @@ _CLOCKS_DIFFER = timedelta(minutes=10)
 
 
 def other_cluster(site: Site, scheduler: Scheduler) -> str | None:
-    """Name of the cluster that answers here, if it is not the site's; None if it is, or may be."""
+    """Return the name of this cluster, if it is certainly not the site's."""
     here = scheduler.cluster()
     if here and site.cluster_name and here.lower() != site.cluster_name.lower():
         return here
@@ -30,15 +30,15 @@ def other_cluster(site: Site, scheduler: Scheduler) -> str | None:
 
 
 def require_cluster(site: Site, scheduler: Scheduler) -> None:
-    """Refuse to send to another cluster than the site's: homes and scratch can be common to many.
+    """Check that this is the site's cluster; several clusters may share home and scratch.
 
     Raises:
-        InputError: the Slurm of this machine is another cluster's.
+        InputError: this machine's Slurm is another cluster's.
     """
     if here := other_cluster(site, scheduler):
         raise InputError(
-            f"site {site.name} is the cluster {site.cluster_name}, and Slurm on this machine is "
-            f"that of {here}",
+            f"site {site.name} is cluster {site.cluster_name}, but Slurm on this machine is of "
+            f"cluster {here}",
             where=Where(key="--site"),
             next_action=f"log in to {site.cluster_name}, or name this cluster's site: "
             "hpcflow site list",
@@ -46,10 +46,10 @@ def require_cluster(site: Site, scheduler: Scheduler) -> None:
 
 
 def require_journal(journal: Journal, *, known_attempts: int = 0, begins: bool = False) -> None:
-    """Refuse to go on without the journal: nobody knows then what became of the jobs.
+    """Check that the journal exists: without it the state of the run's jobs is unknown.
 
     Args:
-        known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
+        known_attempts: number of attempts in the ledger, which keeps them after a purge.
         begins: accept a missing journal, because the user resumes the run.
 
     Raises:
@@ -58,17 +58,17 @@ def require_journal(journal: Journal, *, known_attempts: int = 0, begins: bool =
     run_dir = journal.run_dir
     if journal.history.last.number == 0 and (known_attempts or _has_executed(run_dir)):
         raise StorageError(
-            f"the journal of run {journal.run_id} is gone, and with it what became of its jobs",
+            f"the journal of run {journal.run_id} is missing, so the state of its jobs is unknown",
             next_action="scratch may have been purged; if the run was mirrored: hpcflow restore "
             f"{journal.run_id}; else start a new run: hpcflow run CONFIG. "
-            f"What is left of this one is in {run_dir.path}",
+            f"The remaining files of this one are in {run_dir.path}",
         )
     if not begins:
         journal.require()
 
 
 def _has_executed(run_dir: RunDir) -> bool:
-    """Whether a job has left something in the folder of any attempt; a script alone is no job."""
+    """Return whether a job has written a file for any attempt."""
     folders = map(run_dir.attempt, run_dir.attempt_numbers())
     return any(each.claim.exists() or each.events.exists() or each.log.exists() for each in folders)
 
@@ -80,16 +80,16 @@ def alive_jobs(
     *,
     queue: Sequence[JobInfo] | None = None,
 ) -> list[str]:
-    """Ids of the jobs in the queue that are of the run, and execute it now or may once more.
+    """Return the ids of the run's jobs in the queue that execute it now, or may do so again.
 
-    By their names, for ids are used again. People rename their jobs, and name those that they send
-    by hand: an id of the journal counts under another name if it was submitted when the journal
-    says, under the name that the journal knows, or if it was restarted, for then it has a new time.
-    No id counts that came from a store: a user who may write there would choose which job is ended.
+    Jobs are found by their names, because ids are reused. A user may rename a job, or name one
+    submitted by hand. So the journal's job id also counts if the job has the journal's name or
+    submit time, or was restarted, which changes its submit time. An id from a store never counts: a
+    user who can write there would choose which job is cancelled.
 
     Args:
         history: empty if the journal cannot be read.
-        queue: what the scheduler said a moment ago, if it need not be asked.
+        queue: the scheduler's queue a moment ago; None to query it.
     """
     last = history.last
     attempt = history.attempt(last.number)
@@ -121,7 +121,7 @@ def cancel_held_jobs(
 ) -> list[JobInfo]:
     """Cancel the run's jobs that Slurm holds for their exit code; return the other jobs.
 
-    The next attempt takes their place. If a user released one, it would find that and leave.
+    The next attempt replaces them. A job that a user releases would find that, and exit.
 
     Raises:
         SchedulerError: Slurm did not cancel them.

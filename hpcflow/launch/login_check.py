@@ -1,15 +1,16 @@
-"""What the login node can tell about a run before it is sent: what its job will not find.
+"""Check on the login node what the job of a run will not find, before it is submitted.
 
-A problem is refused if the job would meet it, too:
+A problem is an error if the job would have it too:
 
-- A path is missing on a file system that jobs see: that of the working directory, of scratch or of
-  the home. A path elsewhere, such as a node's own disk, is only warned about.
+- A path is missing on a file system that jobs see: of the working directory, scratch or the home. A
+  path elsewhere, such as a node's local disk, is only a warning.
 - A module does not exist, an environment cannot be activated, its Python fails or has no torch, the
   script does not compile.
 
-What may only show that this machine is another one is a warning: a Python for other CPUs, a program
-that is not on PATH. With ``login_nodes_differ`` in the site file, or with the user's own templates,
-every problem is. So is what ``environment.setup`` or ``before`` may bring: Python, program, script.
+A problem is a warning if this machine may only differ from the nodes: a Python for other CPUs, a
+program that is not on PATH. With ``login_nodes_differ`` in the site file, or with the user's own
+templates, every problem is a warning. So is a missing Python, program or script that
+``environment.setup`` or ``before`` may provide.
 """
 
 from __future__ import annotations
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from hpcflow.launch.login_shell import Answer, Question
 
 _PYTHON: Final = re.compile(r"python(?:3(?:\.[0-9]+)?)?")
-#: The exit code of a shell for a file that it cannot execute; those above are for other reasons
-#: that lie outside of the program.
+#: A shell's exit code for a file that it cannot execute; higher codes are not the program's either.
 _NOT_EXECUTED: Final = 126
 #: Programs that start ranks.
 _LAUNCHERS: Final = frozenset({"torchrun", "srun", "mpirun", "mpiexec", "accelerate", "deepspeed"})
@@ -49,11 +49,11 @@ _KEPT: Final = frozenset({"HOME", "LOGNAME", "SHELL", "USER"})
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not there.
+    """A problem.
 
     Attributes:
         key: of the config.
-        is_certain: whether it will not be there in the job, either.
+        is_certain: whether the job will have it too.
     """
 
     key: KeyPath
@@ -66,31 +66,31 @@ def check_on_login_node(plan: Plan, settings: Settings, clock: Clock) -> list[st
     """Return warnings about what the job of ``plan`` may not find.
 
     Raises:
-        SpecError: with everything that it will not find.
+        SpecError: lists everything that it will not find.
     """
     code = plan.run.code
     folders = () if code is None else tuple(str(Path(code.root, path)) for path in code.paths)
-    # The snapshot is not on scratch yet. What it was taken from a moment ago is the same.
+    # The snapshot is not on scratch yet, so its source is checked.
     live = plan if code is None else replace(plan, run=plan.run.model_copy(update={"code": None}))
     program = _Program.of(live, folders)
     if code is not None and plan.snapshot is None:
-        # A run that is resumed executes its snapshot, which was looked at when it was taken.
+        # A resumed run executes its snapshot, which was checked when it was taken.
         program = replace(program, name=PurePosixPath(program.name).name, script=None)
     plan = live
     findings = list(_paths(plan, program))
     if not findings:
         findings = list(_environment(plan, program, settings, clock))
     findings += _launcher(plan, program)
-    # Templates of the user's own may set up another environment.
+    # The user's own templates may set up another environment.
     is_other = plan.site.login_nodes_differ or settings.home.templates.is_dir()
     wrong = [each for each in findings if each.is_certain and not is_other]
     if not wrong:
         return [f"{plan.document.where(each.key)}: {_in_full(each)}" for each in findings]
     if len(wrong) == 1:
-        told = [(plan.document.where(wrong[0].key), wrong[0].message)]
-        raise as_one_error(told, 1, plan.document, SpecError, wrong[0].next_action)
-    told = [(plan.document.where(each.key), _in_full(each)) for each in wrong]
-    raise as_one_error(told, len(told), plan.document, SpecError, None)
+        errors = [(plan.document.where(wrong[0].key), wrong[0].message)]
+        raise as_one_error(errors, 1, plan.document, SpecError, wrong[0].next_action)
+    errors = [(plan.document.where(each.key), _in_full(each)) for each in wrong]
+    raise as_one_error(errors, len(errors), plan.document, SpecError, None)
 
 
 def _in_full(finding: Finding) -> str:
@@ -99,13 +99,13 @@ def _in_full(finding: Finding) -> str:
 
 @dataclass(frozen=True)
 class _Program:
-    """What a run executes, as far as it can be looked at.
+    """The program of a run.
 
     Attributes:
         name: its first word.
         script: the Python script, and the key that names it.
-        python: the name of the Python that is needed; None if none is.
-        folders: with its own Python packages.
+        python: name of the required Python, if any.
+        folders: folders of its own Python packages.
     """
 
     name: str
@@ -133,15 +133,12 @@ class _Program:
 
 
 def _paths(plan: Plan, program: _Program) -> Iterator[Finding]:
-    """What is missing of the files and directories that the config names."""
     environment, working_dir = plan.run.spec.environment, plan.run.working_dir
     container = environment.container
     for name, value in environment.variables.items():
         if re.search(rf"\$(?:{name}\b|{{{name}}})", value):
             move = f"move it to environment.setup: ['export {name}={value}']"
-            yield Finding(
-                ("environment", "variables", name), f"no shell fills in ${name} here", move
-            )
+            yield Finding(("environment", "variables", name), f"${name} is not expanded here", move)
     if environment.venv is not None:
         yield from _venv(plan, Path(working_dir, environment.venv))
     if environment.conda is not None and "/" in environment.conda:
@@ -164,7 +161,7 @@ def _paths(plan: Plan, program: _Program) -> Iterator[Finding]:
 
 
 def _launcher(plan: Plan, program: _Program) -> Iterator[Finding]:
-    """Whether each of several ranks of a node would start ranks again."""
+    """Yield a warning if each of several ranks of a node would start ranks again."""
     launcher, ranks = plan.placement.launcher, plan.placement.ranks_per_node
     if program.name in _LAUNCHERS and launcher is not Launcher.NONE and ranks > 1:
         yield Finding(
@@ -176,7 +173,7 @@ def _launcher(plan: Plan, program: _Program) -> Iterator[Finding]:
 
 
 def _uncertain(findings: Iterator[Finding], *, if_any: Sequence[object]) -> Iterator[Finding]:
-    """Yield findings as warnings if something in the job may mend them."""
+    """Yield findings, as warnings if anything of ``if_any`` may resolve them in the job."""
     return (replace(each, is_certain=each.is_certain and not if_any) for each in findings)
 
 
@@ -231,16 +228,16 @@ def _exists(path: Path) -> bool:
 
 
 def _is_seen(plan: Plan, path: Path) -> bool:
-    """Whether jobs see what is at ``path`` here: it is on a file system that they need anyway. If
-    that is the root file system, below the same top directory."""
+    """Return whether jobs see ``path``: it is on a file system that they need, or below the same
+    top directory of the root file system."""
     place = _place(path)
     needed = (plan.run.working_dir, plan.run.run_dir, os.path.expanduser("~"))  # noqa: PTH111 - Path raises without a home
     return place is not None and place in {_place(Path(each)) for each in needed}
 
 
 def _place(path: Path) -> tuple[int, str] | None:
-    """The file system that ``path`` is on, or would be; on that of the root, also the top directory
-    above; None for the root directory itself."""
+    """Return the device of ``path``; with its top directory if it is on the root file system. None
+    for the root directory itself."""
     real = Path(os.path.realpath(path))
     nearest = next(each for each in (real, *real.parents) if _exists(each))
     device = nearest.stat().st_dev
@@ -250,8 +247,8 @@ def _place(path: Path) -> tuple[int, str] | None:
 
 
 def _is_shared(plan: Plan, executable: Path) -> bool:
-    """Whether jobs get this very Python. That of the system may be of another version on compute
-    nodes, with other packages."""
+    """Return whether jobs use the same Python. A system Python may have another version or other
+    packages on compute nodes."""
     if plan.site.scheduler is SchedulerKind.LOCAL:
         return True
     real = Path(os.path.realpath(executable))
@@ -261,7 +258,7 @@ def _is_shared(plan: Plan, executable: Path) -> bool:
 def _environment(
     plan: Plan, program: _Program, settings: Settings, clock: Clock
 ) -> Iterator[Finding]:
-    """What a shell finds that sets the environment up as the job does."""
+    """Yield the problems that a shell finds which sets up the environment as the job does."""
     question = _question(plan, program, settings)
     if question is None:
         return
@@ -294,7 +291,6 @@ def _found(plan: Plan, program: _Program, question: Question, answer: Answer) ->
 
 
 def _question(plan: Plan, program: _Program, settings: Settings) -> Question | None:
-    """What to ask; None for nothing."""
     environment, site = plan.run.spec.environment, plan.site
     modules = (*site.modules.load, *environment.modules)
     venv = environment.venv and str(Path(plan.run.working_dir, environment.venv))
@@ -341,7 +337,7 @@ def _modules(plan: Plan, question: Question, answer: Answer) -> Iterator[Finding
         see = "name the script that defines it in the site file: modules.init"
         yield Finding(key, "this login node has no command `module`", see, False)
     of_site = len(plan.site.modules.load)
-    may_be_hidden = False  # by one that only jobs can load, which brings others
+    may_be_hidden = False  # a module that only jobs can load may provide others
     for index, exists in answer.modules.items():
         name, is_own = question.modules[index], index >= of_site
         at = (*key, index - of_site) if is_own else key
@@ -401,7 +397,7 @@ def _python(plan: Plan, program: _Program, question: Question, answer: Answer) -
 
 
 def _key_of_python(plan: Plan) -> tuple[KeyPath, str]:
-    """The key that decides which Python it is, and what to add where the config does not say."""
+    """Return the key that selects the Python, and a remark if the config does not set it."""
     given = plan.document.data.get("environment")
     named = [
         name for name in ("venv", "conda", "modules") if isinstance(given, dict) and given.get(name)

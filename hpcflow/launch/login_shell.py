@@ -1,7 +1,7 @@
-"""One shell on the login node that sets a run's environment up as its job does, and looks around.
+"""Set up a run's environment in a shell on the login node, as its job does, and check it.
 
-It loads the modules, activates the environment, and starts its Python, which imports nothing: it
-looks modules up, and compiles the script.
+The shell loads the modules, activates the environment and starts its Python. That looks up modules
+without importing them, and compiles the script.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hpcflow.programs import run_program
 from hpcflow.rendering.quoting import sh
 from hpcflow.runtime.reading import JsonError, parse_object
 
-#: That of job scripts.
+#: The shell of job scripts.
 _BASH: Final = "/bin/bash"
-#: After this time the run is sent unchecked.
+#: After this time the run is submitted unchecked.
 PATIENCE_S: Final = 10.0
 _BEGIN: Final = "hpcflow begins"
 _MOST_IMPORTS: Final = 5
@@ -77,15 +77,15 @@ class Question:
 
     Attributes:
         modules: to load, in this order.
-        module_init: the script that defines ``module``; None for that of the login shell.
+        module_init: script that defines ``module``; None for the login shell's.
         venv: a directory.
         conda: a name, or a directory.
-        variables: exported then, as for the program.
-        program: looked for on PATH.
-        python: the name of the Python to start; None for none.
+        variables: exported after that, as for the program.
+        program: looked up on PATH.
+        python: name of the Python to start, if any.
         script: compiled by that Python.
-        torch: whether that Python is to find torch.
-        python_path: folders that it looks into first.
+        torch: whether that Python has to find torch.
+        python_path: folders that it searches first.
     """
 
     modules: tuple[str, ...] = ()
@@ -105,18 +105,18 @@ class Answer:
     """What the shell found.
 
     Attributes:
-        modules: the index of each module that could not be loaded -> whether it exists.
+        modules: index of each module that could not be loaded -> whether it exists.
         has_module: whether there is a command ``module``.
         conda: ``none`` without a command ``conda``, ``failed`` if it could not activate the
             environment.
         has_program, has_python: whether they are on PATH.
         exit_code: of Python, if it fails.
-        executable: the path of Python; None if it is too old to look around.
-        has_own_packages: whether Python takes packages of the virtual environment alone, and this
-            has those of one version.
-        has_torch: whether Python finds torch, if that was asked.
-        missing: line and name of what the script imports and Python does not find.
-        wrong: line and message of what does not compile.
+        executable: path of Python; None if it is too old for the check.
+        has_own_packages: whether Python uses only the virtual environment's packages, and these
+            are of one Python version.
+        has_torch: whether Python finds torch, if required.
+        missing: line and name of each import that Python does not find.
+        wrong: line and message of a syntax error.
     """
 
     modules: Mapping[int, bool] = field(default_factory=dict)
@@ -133,11 +133,10 @@ class Answer:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is missing."""
         return replace(self, executable=None, has_own_packages=False) == Answer()
 
 
-#: The good answers of this process: it may send a thousand runs.
+#: The good answers of this process, which may submit a thousand runs.
 _good: dict[object, Answer] = {}
 
 
@@ -145,8 +144,8 @@ def ask(question: Question, environ: Mapping[str, str], minute: int) -> Answer |
     """Return what the shell found; None if it took too long or could not be started.
 
     Args:
-        environ: the environment to begin with.
-        minute: in one minute, a question that had a good answer is not asked again.
+        environ: the initial environment.
+        minute: good answers are cached for the same minute.
     """
     key = (question, *sorted(environ.items()), minute)
     if key in _good:
@@ -165,14 +164,14 @@ def _ask(question: Question, environ: Mapping[str, str]) -> Answer | None:
         done = run_program(argv, environment=environ, timeout_s=PATIENCE_S, cwd=Path("/"))
     except OSError:
         return None
-    # What BASH_ENV names may print, too.
-    _, _, said = done.stdout.rpartition(f"{_BEGIN}\n")
-    lines = said.splitlines()
+    # A script named by BASH_ENV may print too.
+    _, _, output = done.stdout.rpartition(f"{_BEGIN}\n")
+    lines = output.splitlines()
     return _answer(lines) if lines and lines[-1] == "done" else None
 
 
 def _lines(question: Question) -> Iterator[str]:
-    yield "exec 3>&1 > /dev/null 2>&1"  # answers go to 3; nothing that is loaded here writes there
+    yield "exec 3>&1 > /dev/null 2>&1"  # answers go to 3, where modules do not write
     yield f"echo {_BEGIN} >&3"
     yield from _load(question)
     if question.venv is not None:
@@ -217,35 +216,35 @@ def _answer(lines: list[str]) -> Answer:
     modules: dict[int, bool] = {}
     found: dict[str, Any] = {}
     for line in lines:
-        what, _, said = line.partition(" ")
+        what, _, value = line.partition(" ")
         if what == "module":
-            index, _, state = said.partition(" ")
+            index, _, state = value.partition(" ")
             modules[int(index)] = state == "exists"
         elif what == "modules":
             found["has_module"] = False
         elif what == "conda":
-            found["conda"] = said
+            found["conda"] = value
         elif what == "program":
             found["has_program"] = False
         elif what == "python":
             found["has_python"] = False
         elif what == "exited":
-            found["exit_code"] = int(said)
+            found["exit_code"] = int(value)
         elif line.startswith("{"):
-            found |= _told(line)
+            found |= _python_answer(line)
     return Answer(modules=modules, **found)
 
 
-def _told(line: str) -> dict[str, Any]:
-    """What Python said, or nothing."""
+def _python_answer(line: str) -> dict[str, Any]:
+    """Parse Python's answer; empty if it is invalid."""
     try:
-        told = parse_object(line)
-        wrong = told.get("wrong")
+        answer = parse_object(line)
+        wrong = answer.get("wrong")
         return {
-            "executable": str(told["python"]),
-            "has_own_packages": bool(told["own_packages"]),
-            "has_torch": bool(told["torch"]),
-            "missing": tuple((int(n), str(name)) for n, name in told["missing"][:_MOST_IMPORTS]),
+            "executable": str(answer["python"]),
+            "has_own_packages": bool(answer["own_packages"]),
+            "has_torch": bool(answer["torch"]),
+            "missing": tuple((int(n), str(name)) for n, name in answer["missing"][:_MOST_IMPORTS]),
             "wrong": (wrong[0], str(wrong[1])[:_MOST_CHARS]) if wrong else None,
         }
     except (JsonError, KeyError, TypeError, ValueError):

@@ -1,8 +1,7 @@
-"""How long an attempt runs in a partition before an unplanned end.
+"""Estimate the mean time between unplanned ends in a partition, for ``checkpoint.interval: auto``.
 
-For ``checkpoint.interval: auto``. What the ledger has observed is joined with what is expected
-before anything was: a gamma distribution of the rate, worth one end in a day. With little to go by
-the answer is about that, and with much it is what was observed::
+The ledger's observations are combined with a gamma prior of the rate, which counts as one end in a
+day. With few observations the result is near the prior, with many it is the observed mean::
 
     mtbf = (24 h + hours that attempts ran) / (1 + their ends)
 """
@@ -23,30 +22,27 @@ from hpcflow.settings import Settings
 if TYPE_CHECKING:
     from hpcflow.ledger.rates import Observed
 
-#: The ends that come unforeseen. A time limit is foreseen, and a mistake in the program comes again
-#: however often it saves.
+#: Unplanned ends. A time limit is planned, and an error of the program recurs however often it
+#: saves.
 UNFORESEEN: Final = frozenset({Cause.PREEMPTED, Cause.NODE_FAIL, Cause.VANISHED})
 
 _PRIOR_S: Final = 24 * 3600.0
 _PRIOR_ENDS: Final = 1
-#: A partition changes: what was longer ago does not count.
+#: Older observations do not count, because a partition changes.
 _WINDOW: Final = timedelta(days=30)
 
 
 def mtbf_s(observed: Observed, prior_s: float = _PRIOR_S) -> int:
-    """Mean time between two ends, in whole seconds; at least one.
+    """Return the mean time between two ends in whole seconds, at least 1.
 
     Args:
-        prior_s: within how many seconds one end is expected before anything was observed.
+        prior_s: expected mean time before anything was observed.
     """
     return max(1, round((prior_s + observed.running_s) / (_PRIOR_ENDS + observed.ends)))
 
 
 def mtbf_of(run: Run, settings: Settings, now: datetime) -> int | None:
-    """What an attempt of ``run`` has to expect that is sent now; None where nobody asks.
-
-    A ledger that is not there, or does not answer, has observed nothing.
-    """
+    """Return the MTBF for an attempt that is submitted now; None if its interval is not `auto`."""
     if run.spec.checkpoint.interval_s != AUTO:
         return None
     return mtbf_s(seen_in([run.partition], run.site, settings, now)[run.partition])
@@ -55,21 +51,19 @@ def mtbf_of(run: Run, settings: Settings, now: datetime) -> int | None:
 def seen_in(
     partitions: Iterable[str], site: str, settings: Settings, now: datetime
 ) -> dict[str, Observed]:
-    """What the ledger has observed of each partition of late.
-
-    A ledger that is not there, or does not answer, has observed nothing.
+    """Return partition -> what the ledger has observed lately; nothing if it does not answer.
 
     Args:
         site: as the runs name it.
     """
-    from hpcflow.ledger.rates import Observed  # few runs ask
+    from hpcflow.ledger.rates import Observed  # few runs need it
     from hpcflow.ledger.store import open_ledger
 
     seen = {name: Observed() for name in partitions}
     try:
         url = parse_url(settings.ledger_url)
         if url.is_own and not url.path.exists():
-            return seen  # opening it would make it
+            return seen  # opening it would create it
         with open_ledger(settings.ledger_url) as ledger:
             since = now - _WINDOW
             for name in seen:

@@ -33,19 +33,19 @@ from hpcflow.storage.rundir import renew_params
 
 
 class NextAttempt:
-    """Everything that is sent, built and not sent yet.
+    """The next attempt of a run, ready to be submitted.
 
     Args:
-        avoid: nodes to keep away from, if Slurm takes it so.
-        is_standby: the last attempt runs, and this is to wait for its end.
-        changed: a change that is journaled before it is sent.
+        avoid: nodes to exclude, if Slurm accepts that.
+        is_standby: whether it waits for the end of the running attempt.
+        changed: a change that is journaled before the submission.
 
     Raises:
         SpecError: the run does not fit its site any more.
         ScratchError: another user could replace a directory on the path to the run directory.
         StorageError: its ``runtime/`` cannot be read, or another user owns a file in it; or its
             code snapshot is lost.
-        ValueError: the id of the job to be waited for is none of Slurm's.
+        ValueError: the id of the running attempt's job is not a Slurm job id.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class NextAttempt:
         self._script = self._render(self._avoid)
 
     def require_room(self, clock: Clock) -> None:
-        """Refuse where a budget has no room for it; nothing is written.
+        """Check that the budgets have room for it; nothing is written.
 
         Raises:
             BudgetError: a hard budget has no room.
@@ -99,15 +99,15 @@ class NextAttempt:
         )
 
     def send(self, *, scheduler: Scheduler, clock: Clock, lock: HeldLock) -> Launched:
-        """Send it; the caller holds ``lock`` and has settled what came before.
+        """Submit it; the caller holds ``lock`` and has settled the last attempt.
 
-        If a job that Slurm restarted has claimed the attempt meanwhile, that is its job. If
-        Slurm will never take what is sent, that may be because of the nodes to keep away from: one
-        of them has left the cluster, or the others are too few. Then it is sent without.
+        If a job that Slurm restarted has claimed the attempt, that is its job. If Slurm refuses the
+        job, the reason may be the excluded nodes: one has left the cluster, or too few remain. Then
+        it is submitted without exclusions.
 
         Raises:
-            BudgetError: a hard budget has no room; nothing was intended.
-            SchedulerError: it could not be sent; journaled.
+            BudgetError: a hard budget has no room; no intent is journaled.
+            SchedulerError: it could not be submitted; journaled.
         """
         claimed = None
         if self._standby is None:
@@ -143,13 +143,12 @@ class NextAttempt:
     def _send_without_exclusions_on_refusal(
         self, scheduler: Scheduler, clock: Clock, lock: HeldLock
     ) -> Submitted:
-        """Keeping away from nodes, or, where Slurm will never take that, without."""
         try:
             return self._send(self._script, self._avoid, scheduler, clock, lock)
         except SubmissionRefused:
             if not self._avoid:
                 raise
-            # The number of what was refused is free, and no job bears its name.
+            # The refused attempt's number is free, and no job has its name.
             return self._send(self._render(()), (), scheduler, clock, lock)
 
     def _send(

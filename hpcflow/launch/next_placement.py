@@ -8,10 +8,10 @@ from hpcflow.sites.schema import Site
 
 
 def next_placement(run: Run, site: Site, mem_mb: int | None) -> Placement:
-    """The place of the next attempt.
+    """Return the placement of the next attempt.
 
     Args:
-        mem_mb: memory on every node instead of what the run asks for.
+        mem_mb: memory on every node, instead of what the run requests.
 
     Raises:
         SpecError: the run does not fit its site any more.

@@ -15,7 +15,7 @@ from hpcflow.pending.why import Wait
 from hpcflow.schedulers.slurm.reasons import Kind
 from hpcflow.sites.schema import Site
 
-#: What it waits for has to do with what it asks for.
+#: Reasons that another request may change.
 _BY_REQUEST: Final = (
     Kind.TURN,
     Kind.ROOM,
@@ -32,8 +32,7 @@ _OF_THE_QUEUE: Final = (Kind.TURN, Kind.ROOM)
 def pending_alternatives(
     run: Run, wait: Wait, site: Site, chooser: Chooser, now: datetime
 ) -> list[Alternative]:
-    """Return the changes with which a pending run would start minutes sooner, or at all; soonest
-    first.
+    """Return changes with which a pending run would start minutes sooner, or at all; soonest first.
 
     Empty if the job waits for its turn and the site hides other users' jobs, or if it waits for a
     limit whose use is unknown.
@@ -56,7 +55,7 @@ def pending_alternatives(
     except SpecError:  # the site file has changed since
         return []
     if never and again is not None:
-        return []  # what keeps it back cannot be seen by trying
+        return []  # trying does not show what blocks the job
     resubmitted_s = again.candidate.waits_s if again is not None else None
     start = wait.job.expected_start
     told_s = max(0.0, (start - now).total_seconds()) if start is not None and not never else None

@@ -1,4 +1,4 @@
-"""Where things of a run go, and what may stand in the paths of a site file."""
+"""Paths of a run: its directory, templates and store; and the variables of a site file's paths."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from hpcflow.sites.scratch import expand_scratch, scratch_trust
 def run_dir_on(
     site: Site, settings: Settings, placement: Placement, project: str, run_id: str
 ) -> Path:
-    """Where the directory of a run goes on ``site``.
+    """Return the directory of a run on ``site``.
 
     Raises:
-        SiteError: the site's scratch cannot be named in this environment.
+        SiteError: the site's scratch has an unset variable.
     """
     known = variables(settings)
     scratch = expand_scratch(site, known, user=settings.user, account=placement.account)
@@ -40,35 +40,35 @@ def trust_on(site: Site, settings: Settings, account: str | None) -> Trust:
 
 
 def variables(settings: Settings) -> dict[str, str]:
-    """What may stand in the paths and URLs of a site file."""
+    """Return the variables for paths and URLs of a site file."""
     return {**settings.environ, "HPCFLOW_HOME": str(settings.home.path)}
 
 
 def require_plain(run_dir: Path, working_dir: Path) -> None:
-    """Refuse folders that a job could not use, before anything is made.
+    """Check that a job can use these directories.
 
     Raises:
-        InputError: a name that is no UTF-8 text, or a run directory that PYTHONPATH would split.
+        InputError: a name is not UTF-8, or PYTHONPATH would split the run directory.
     """
     for folder in (str(run_dir), str(working_dir)):
         if folder.encode("utf-8", "replace").decode() != folder:
             raise InputError(
-                f"the name of this folder is no UTF-8 text: {folder!r}",
+                f"the name of this directory is not UTF-8: {folder!r}",
                 next_action="rename it, or work in another one",
             )
     if ":" in str(run_dir):
         raise InputError(
-            f"a run directory cannot lie below a folder with ':' in its name: {run_dir}",
-            next_action="name another scratch folder, or another HPCFLOW_HOME",
+            f"a run directory cannot be below a directory with ':' in its name: {run_dir}",
+            next_action="name another scratch directory, or another HPCFLOW_HOME",
         )
 
 
 def runs_folder(scratch: Path, user: str) -> Path:
-    """Where a user's runs go on ``scratch``: a folder of their own, where it is a project's."""
+    """Return the folder for a user's runs; with the user's name if ``scratch`` is shared."""
     try:
         is_shared = scratch.stat().st_uid != os.geteuid()
     except OSError:
-        is_shared = False  # it is made by us, or refused, when the run directory is made
+        is_shared = False  # hpcflow creates it, or refuses it, with the run directory
     return scratch / (f"hpcflow-{user}" if is_shared else "hpcflow")
 
 
@@ -102,24 +102,24 @@ def _below(top: Path) -> Iterator[Path]:
 
 
 def endpoint_of(url: str, site: Site | None, settings: Settings) -> str | None:
-    """The server of the store at ``url``, which somebody names without a word about its server.
+    """Return the S3 endpoint for ``url``, if no endpoint is given.
 
-    That of the site, unless ``url`` is of another bucket than the site's: it may be anywhere, and
-    a server that is asked by mistake gets to see signed requests. Then None: the environment, or
-    ``~/.aws/config``, says it.
+    That is the site's, unless ``url`` has another bucket than the site's: it may be anywhere, and
+    the wrong server would see signed requests. Then None: the environment or ``~/.aws/config``
+    names the endpoint.
     """
     if site is None or site.mirror is None or site.mirror.endpoint_url is None:
         return None
     spec = RunSpec(name="any", command=["true"])
     try:
         of_site = mirror_of(spec, site, variables(settings), user=settings.user, account=None)
-    except InputError:  # a variable that nobody has set here
+    except InputError:  # an unset variable
         of_site = None
     own = _bucket(of_site.url) if of_site is not None else None
     return site.mirror.endpoint_url if own in (None, _bucket(url)) else None
 
 
 def _bucket(url: str) -> str | None:
-    """The bucket of a URL on S3; None where it is of another kind of store."""
+    """Return the bucket of an S3 URL; None for another kind of store."""
     kind, _, rest = url.partition("://")
     return rest.partition("/")[0] if kind in ("s3", "s3a") else None

@@ -1,6 +1,6 @@
-"""From a config to the whole request: everything is checked and built, nothing is written or sent.
+"""Check a config and build the whole request; nothing is written or submitted.
 
-``hpcflow render`` prints the script of a plan, ``hpcflow run`` sends one; there is no other way.
+``hpcflow render`` prints the script of a plan, and ``hpcflow run`` submits one.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import create_run
 from hpcflow.storage.runtime_copy import installed_sum
 
-# It imports the mirror, and few runs start from another one.
+# This imports the mirror, and few runs start from another one.
 if TYPE_CHECKING:
     from hpcflow.launch.start import Start
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One run, complete: what `render` shows and `run` sends.
+    """One run, ready to be created and submitted.
 
     Attributes:
-        document: where each key of the config stands, for what Slurm may have to say about one.
-        code: file name -> content, kept in the run directory's ``code/``.
-        snapshot: the files of the program's code; None where it is read live.
+        document: the position of each key of the config, for errors.
+        code: file name -> content, for the run directory's ``code/``.
+        snapshot: the files of the program's code; None if it is read live.
         script: the job script of attempt 1.
-        start: makes a folder the checkpoint of another run that it begins from.
-        warnings: warnings about what is recorded and what is not.
-        trust: the users and groups that may replace directories on the path to it.
+        start: copies the checkpoint that the run starts from to a folder.
+        warnings: about what is recorded and what is not.
+        trust: users and groups that may replace directories on the path to the run directory.
     """
 
     run: Run
@@ -80,7 +80,6 @@ class Plan:
     trust: Trust = NO_TRUST
 
     def create_run(self, home: Home) -> RunDir:
-        """Make the run directory: :func:`hpcflow.storage.rundir.create_run`."""
         return create_run(
             self.run,
             home,
@@ -102,18 +101,17 @@ def make_plan(
     granted: Mapping[str, Any] | None = None,
     chooser: Chooser | None = None,
 ) -> Plan:
-    """Check ``config`` against ``site`` and build all that would be sent.
+    """Check ``config`` against ``site`` and build the plan.
 
     Args:
-        site_reference: how the site is found again later; its name if None.
-        granted: keys of ``resources`` that the job has which this is for; None where it is still
-            to be sent. They go over the config's, and no limit of the site is held against them.
-        chooser: decides what `auto` becomes; None takes the first partition that fits.
+        site_reference: name or path by which the site is found later; its name if None.
+        granted: keys of ``resources`` of the existing job that executes the run; None if a job is
+            still to be submitted. They override the config's and are not checked against the site.
+        chooser: resolves `auto`; None takes the first partition that fits.
 
     Raises:
         SpecError: the config or an override is wrong, alone or for this site.
-        SiteError: the site's scratch cannot be named in this environment, or it trusts a user or
-            group that there is not.
+        SiteError: the site's scratch has an unset variable, or it trusts an unknown user or group.
     """
     loaded = load_spec(config, overrides, granted=granted)
     return plan_spec(
@@ -133,14 +131,14 @@ def make_plan(
 
 @dataclass(frozen=True)
 class OfSweep:
-    """What a run is to the sweep that it belongs to.
+    """A run's place in its sweep.
 
     Attributes:
-        run_id: chosen before, so that it is made and sent once, even if a process is killed.
-        repeat: which of the runs of its trial, from 0.
-        umask: that of the process that started the sweep; a round of cron has another one.
-        start: a checkpoint of another run that it goes on from.
-        find_start: finds what the base run's `start_from` is, at another trial if that has it.
+        run_id: chosen before, so that the run is created and submitted once, even after a kill.
+        repeat: index of the run in its trial, from 0.
+        umask: of the process that started the sweep; a round of cron has another one.
+        start: checkpoint of another run that it continues from.
+        find_start: finds the base run's `start_from`, in another trial if that has a copy.
     """
 
     sweep_id: str
@@ -168,24 +166,23 @@ def plan_spec(
     chooser: Chooser | None = None,
     taken: Taken | None = None,
 ) -> Plan:
-    """The same for a spec that was read already.
+    """Build the plan of a spec; see :func:`make_plan`.
 
     Args:
-        document: where its keys stand; in a file without lines where it was frozen.
+        document: the positions of its keys; without lines for a frozen spec.
         working_dir: where its program starts.
         config: the file that it is from.
-        taken: the snapshot of its code; None for one of now, if it asks for any.
+        taken: the snapshot of its code; None to take one now, if it asks for one.
 
     Raises:
         SpecError: it is wrong for this site.
-        SiteError: the site's scratch cannot be named in this environment, or it trusts a user or
-            group that there is not.
+        SiteError: the site's scratch has an unset variable, or it trusts an unknown user or group.
     """
     if chooser is not None and not is_granted:
         spec, placement = chooser.choose(spec, document)
     else:
         placement = place(spec, site, document, is_granted=is_granted)
-    if spec.resources.account == AUTO:  # later attempts are charged to the same
+    if spec.resources.account == AUTO:  # later attempts are charged to the same account
         spec = charged_to(spec, placement.account)
     spec = with_default_environment(spec, settings.environ)
     created_at = clock.now()
@@ -203,7 +200,7 @@ def plan_spec(
         found = _start(spec.start_from, document, find, site, settings, clock)
         spec = spec.model_copy(update={"start_from": found.pinned})
         begins_from, started_from = START, found.origin
-        # By the time that a trial is made, another one may have it.
+        # When the trial is created, another trial may have a copy.
         start = found.copy_to if find is None else lambda target: find().copy_to(target)
     run_dir = run_dir_on(site, settings, placement, spec.project, run_id)
     require_plain(run_dir, working_dir)
@@ -277,26 +274,25 @@ def _start(
 
 
 def _possible_secrets(document: Document) -> Iterator[str]:
-    """Yield a warning for each value that looks random, and so may be a secret."""
     for path in random_keys(document.data):
         yield (
-            f"{document.where(path)}: looks random, as a key does, and is recorded; if it is a "
-            "secret, put it into a file, and name that file under environment.secrets"
+            f"{document.where(path)}: looks like a random key and is recorded; if it is a secret, "
+            "move it to a file, and name that file under environment.secrets"
         )
 
 
 def own_umask() -> str:
-    """The caller's. Attempts that a daemon sends would have the daemon's, which Slurm hands on."""
-    mask = os.umask(0o077)  # it can only be asked for by setting it
+    """Return the caller's umask, for later attempts: Slurm would give them the daemon's."""
+    mask = os.umask(0o077)  # the umask can only be read by setting it
     os.umask(mask)
     return f"{mask & 0o777:04o}"
 
 
 def with_default_environment(spec: RunSpec, environ: Mapping[str, str]) -> RunSpec:
-    """``spec`` with the Python that its user would expect, where it names none.
+    """Return ``spec`` with a default environment, if it names none.
 
-    That is the activated environment; else the one that hpcflow runs in, unless modules or a
-    container bring their own. It is frozen into the run, so that a later attempt gets the same.
+    That is the activated environment; else hpcflow's own, unless modules or a container bring
+    another. It is frozen into the run, so that later attempts get the same.
     """
     environment = spec.environment
     if environment.venv or environment.conda or environment.container:

@@ -1,7 +1,7 @@
-"""Whether scratch has room for what a run is about to write: a warning, before anything is sent.
+"""Warn before a submission if scratch has too little room for a run's checkpoints.
 
-It refuses nothing. What is free changes until the job starts, and how large the checkpoints will be
-is known only where there were some before.
+It refuses nothing: the free space changes until the job starts, and the size of checkpoints is
+known only from earlier ones.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, link_of, named
 from hpcflow.storage.space import Space, look
 
-#: Less than this, or than a twentieth of all, is nearly nothing.
+#: Less than this, or than a twentieth of all, counts as nearly full.
 _LITTLE_BYTES: Final = 10 << 30
-#: How many runs of the same name are looked at for a checkpoint.
+#: How many runs of the same name are searched for a checkpoint.
 _LOOKED_AT: Final = 5
 
 
 def shortage(run: Run, settings: Settings) -> str | None:
-    """What is to be told of the room for the checkpoints of ``run``; None if there is enough.
+    """Return a warning about the room for the checkpoints of ``run``; None if there is enough.
 
-    Needed is room for as many as are kept, and for the one that is written before the oldest goes.
+    It needs room for all kept checkpoints, and one more that is written before the oldest is
+    removed.
     """
     run_dir = RunDir(Path(run.run_dir))
     space = look(run_dir.path, settings.user)
@@ -63,13 +64,13 @@ def _left(space: Space) -> str:
 
 
 def _last_size(run: Run, run_dir: RunDir, home: Home) -> int | None:
-    """Bytes of the newest checkpoint of this run, or of an earlier one of its name."""
+    """Return the size of the newest checkpoint of this run, or of an earlier run of its name."""
     try:
         earlier = (RunDir(Path(link_of(home, run_id))) for run_id in named(home, run.spec.name))
         for each in (run_dir, *islice(earlier, _LOOKED_AT)):
             newest = None if is_gone(each) else newest_complete(each)
             if newest is not None:
                 return size_below(each.path / newest)
-    except (HpcflowError, OSError):  # a home that cannot be read is somebody else's to tell
+    except (HpcflowError, OSError):  # other code reports an unreadable home
         return None
     return None

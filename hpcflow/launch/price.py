@@ -12,10 +12,7 @@ from hpcflow.sites.placement import Placement
 
 
 def usage_of(placement: Placement) -> Usage:
-    """What the scheduler will allocate, as far as the request tells.
-
-    Memory that is not asked for is taken for all that a node has: that is the most it can be.
-    """
+    """Return the expected allocation. Without a memory request, all memory of a node is assumed."""
     options, nodes = placement.options, placement.nodes
     cpus = placement.ranks_per_node * placement.cpus_per_task
     mem_mb = placement.mem_mb or options.mem_per_node_mb or 0
@@ -31,20 +28,19 @@ def usage_of(placement: Placement) -> Usage:
 
 
 def estimate(placement: Placement, begin: datetime, took: timedelta) -> Bill:
-    """The bill of an attempt that begins at ``begin`` and takes so long."""
     elapsed_s = Decimal(str(took.total_seconds()))
     price = placement.options.price
     return bill_of(usage_of(placement), price, begin=begin, end=begin + took, elapsed_s=elapsed_s)
 
 
 def hourly_usd(placement: Placement, at: datetime) -> Decimal | None:
-    """What one hour of an attempt costs at that time; None where the site has no price in money."""
+    """Return the cost of one hour of an attempt at that time; None without a price in money."""
     return estimate(placement, at, timedelta(hours=1)).cost_usd
 
 
 def estimate_cost_usd(placement: Placement, begin: datetime) -> str | None:
-    """What one attempt costs with its whole time limit, if it begins then; None where price or
-    limit is unknown."""
+    """Return the cost of one attempt over its whole time limit; None if price or limit is
+    unknown."""
     if placement.time_limit_min is None:
         return None
     cost = estimate(placement, begin, timedelta(minutes=placement.time_limit_min)).cost_usd
@@ -52,8 +48,8 @@ def estimate_cost_usd(placement: Placement, begin: datetime) -> str | None:
 
 
 def amounts_of(placement: Placement, begin: datetime, limit_s: int | None) -> Amounts:
-    """What one attempt may take that runs for at most ``limit_s``, if it begins then; without a
-    limit only what is free is known."""
+    """Return the most that an attempt can cost in ``limit_s``. Without a limit, only units without
+    a cost are known: they are 0, the others None."""
     bill = estimate(placement, begin, timedelta(seconds=limit_s or 3600))
     amounts = Amounts(bill.cost_usd, bill.cost_su, bill.gpu_hours)
     if limit_s is not None:

@@ -18,7 +18,7 @@ from hpcflow.launch.redaction import without_secrets
 from hpcflow.model.run import Provenance
 from hpcflow.model.secret import redact
 
-#: A larger difference is data that somebody forgot to ignore; the commit is recorded all the same.
+#: A larger diff is usually data that git should ignore; the commit is recorded all the same.
 MAX_DIFF_BYTES = 1 << 20
 #: The file with the difference in the run directory's ``code/``.
 DIFF_FILE: Final = "uncommitted.diff"
@@ -30,7 +30,7 @@ _REPOSITORY: Final = re.compile("repository at '([^\n]+)'\n")
 
 @dataclass(frozen=True)
 class CodeState:
-    """What git says about a folder; all empty outside a work tree.
+    """The git state of a folder; empty outside a work tree.
 
     Attributes:
         diff: the diff, with secrets redacted.
@@ -45,23 +45,22 @@ class CodeState:
 
 @lru_cache(maxsize=64)
 def code_state(folder: Path, _digest: str | None = None) -> CodeState:
-    """The commit checked out in ``folder``, and the difference of tracked files from it.
+    """Return the commit of ``folder``, and the diff of tracked files.
 
-    Asked once a process, folder and digest of its code: a thousand runs sent by one program are of
-    one state.
+    Cached by folder and digest of its code: a program may submit a thousand runs.
     """
     try:
         repository = find_repository(folder)
     except GitError as error:
-        told = f"the git commit of {folder} is not recorded: {why_no_git(folder, error)}"
-        return CodeState(warnings=(told,))
+        warning = f"the git commit of {folder} is not recorded: {why_no_git(folder, error)}"
+        return CodeState(warnings=(warning,))
     if repository is None:
         return CodeState()
     try:
         diff = difference(repository, folder, MAX_DIFF_BYTES)
     except GitError as error:
-        told = f"uncommitted changes in {folder} are not recorded: {error}"
-        return CodeState(repository.commit, warnings=(told,))
+        warning = f"uncommitted changes in {folder} are not recorded: {error}"
+        return CodeState(repository.commit, warnings=(warning,))
     if len(diff) > MAX_DIFF_BYTES:
         return CodeState(repository.commit, is_dirty=True)
     recorded = without_secrets(diff)
@@ -82,7 +81,6 @@ def why_no_git(folder: Path, error: GitError) -> str:
 
 
 def provenance(config: Path | None, overrides: Sequence[str], state: CodeState) -> Provenance:
-    """Everything that run.json keeps about where a run came from."""
     return Provenance(
         hpcflow_version=__version__,
         python_version=".".join(map(str, sys.version_info[:3])),

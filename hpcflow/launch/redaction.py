@@ -32,14 +32,12 @@ _SECTION: Final = r"(?m)^diff --git .*$"
 _NEW_NAME: Final = r'diff --git .* "?b/(.*?)"?'
 _MARK: Final = r"(?m)^[+-]"
 _HUNK: Final = r"@@ -[0-9,]+ \+([0-9]+)(?:,[0-9]+)? @@"
-_LEFT_OUT: Final = (
-    "# hpcflow leaves out what has changed here: the file's name is that of secrets\n"
-)
+_LEFT_OUT: Final = "# hpcflow omits the changes of this file: its name is that of a secret file\n"
 _MAX_NAMED: Final = 5
 
 
 def is_secret_file(path: str) -> bool:
-    """Whether a file, or a folder on the path to it, has a name that only secrets have."""
+    """Return whether a file, or a folder on its path, has the name of a secret file."""
     return any(re.fullmatch(_PRIVATE_FILES, part) for part in path.split("/"))
 
 
@@ -56,7 +54,6 @@ class Redacted:
 
     @property
     def warning(self) -> str | None:
-        """Return the warning for the user."""
         if not self.places:
             return None
         named = ", ".join(self.places[:_MAX_NAMED])
@@ -70,7 +67,7 @@ class Redacted:
 
 def without_secrets(diff: bytes) -> Redacted:
     """Return ``diff`` with every secret replaced, and the changes to secret files left out."""
-    text = diff.decode("latin-1")  # each byte is a character, whatever the files' encodings are
+    text = diff.decode("latin-1")  # each byte is one character, in any encoding
     starts = [found.start() for found in re.finditer(_SECTION, text)]
     if not starts:
         return Redacted(diff, ())
@@ -117,7 +114,7 @@ def _replaced(text: str, spans: list[tuple[int, int]], name: str) -> tuple[str, 
                 kept += [text[position:begin], REDACTED]
                 position = min(span[1], end)
             if span[1] > end:
-                break  # it goes on in the next line
+                break  # the secret continues in the next line
             span = next(waiting, None)
         parts.append("".join((*kept, text[position:end])))
         if kept:

@@ -1,4 +1,4 @@
-"""Follow a job that Slurm restarts under its own id: each of its lives is an attempt of its own.
+"""Follow a job that Slurm restarts under its own id: each restart begins another attempt.
 
 hpcflow submits with ``--no-requeue``, but an admin, a plugin of the site or the owner can restart a
 job all the same. Its script then continues as the attempt whose number is higher by the number of
@@ -23,26 +23,26 @@ from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 
-#: Attempt number, and how often its job had been restarted by then -> how that life ended.
+#: Attempt number, and the job's number of restarts then -> the records of that attempt's end.
 Ends = Callable[[int, int], list[JournalRecord]]
 
 
-#: What counts higher is broken, and each restart costs work. templates/parts/names.j2 has the same
-#: number; a job that is restarted even more often goes on by its claims.
+#: A higher count is an error, and each restart costs work. templates/parts/names.j2 has the same
+#: number; after more restarts, a job continues by its claims.
 MAX_RESTARTS: Final = 1000
 
 
 def restarts_of(job: JobInfo) -> int:
-    """How often a job has been restarted, as far as that is believed."""
+    """Return how often a job was restarted, at most :data:`MAX_RESTARTS`."""
     return min(job.restarts or 0, MAX_RESTARTS)
 
 
 def follow(last: LastAttempt, restarts: int, ends: Ends, clock: Clock) -> list[JournalRecord]:
-    """What is to be journaled once the job of ``last`` has been restarted ``restarts`` times.
+    """Return the records to journal when the job of ``last`` was restarted ``restarts`` times.
 
     Args:
         last: the newest attempt of the journal; it has a job.
-        ends: asked for the end of every life that is over and has none in the journal.
+        ends: returns the end of each attempt that is over and has no end in the journal.
     """
     assert last.job_id is not None
     records: list[JournalRecord] = []
@@ -55,16 +55,15 @@ def follow(last: LastAttempt, restarts: int, ends: Ends, clock: Clock) -> list[J
 
 
 def is_free(run_dir: RunDir, number: int, job_id: str) -> bool:
-    """Whether attempt ``number`` is for a restart of ``job_id`` to take, or taken by it."""
+    """Return whether attempt ``number`` is free for a restart of ``job_id``, or claimed by it."""
     attempt = run_dir.attempt(number)
     holder = read_claim(run_dir, number)
-    if holder is not None or attempt.claim.exists():  # a seal is a claim of nobody's
+    if holder is not None or attempt.claim.exists():  # a sealed claim has no holder
         return holder == job_id
     return not attempt.script.exists()
 
 
 def claims_after(run_dir: RunDir, number: int, job_id: str) -> int:
-    """How many attempts after ``number`` a job has claimed, one for each of its restarts."""
     count = 0
     while read_claim(run_dir, number + count + 1) == job_id:
         count += 1
@@ -72,13 +71,13 @@ def claims_after(run_dir: RunDir, number: int, job_id: str) -> int:
 
 
 def adopt_restarted(journal: Journal, queue: Sequence[JobInfo], clock: Clock) -> Submitted | None:
-    """Take a job of an attempt that had ended, and lives again, for the next attempt; journaled.
+    """Make the restarted job of an ended attempt the next attempt; journaled.
 
     The caller holds the run's submit lock.
 
     Returns:
-        None where there is no such job, or the run has no use for it: it is completed, or shall
-        stop, or the next attempt is another's. Such a job leaves by itself when it starts.
+        None if there is no such job; or the run is completed or cancelled, or the next attempt has
+        another job: then the restarted job exits by itself.
     """
     run_dir, history = journal.run_dir, journal.history
     last = history.last
@@ -111,10 +110,10 @@ def adopt_restarted(journal: Journal, queue: Sequence[JobInfo], clock: Clock) ->
 
 
 def adopt_claimed(journal: Journal, clock: Clock) -> Submitted | None:
-    """The job that has claimed the attempt which is next to be sent, journaled as its job.
+    """Journal the job that has claimed the next attempt as its job; None if there is none.
 
-    It is one of a former attempt that was restarted while nobody looked; whether it still runs is
-    for the next look to say. The caller holds the run's submit lock.
+    It is a restarted job of an earlier attempt, which may have ended again. The caller holds the
+    run's submit lock.
     """
     last = journal.history.last
     number = last.next_number
@@ -127,7 +126,7 @@ def adopt_claimed(journal: Journal, clock: Clock) -> Submitted | None:
 def _begun(
     last: LastAttempt, number: int, job_id: str, restarts: int, clock: Clock
 ) -> list[JournalRecord]:
-    """An attempt that a restart has begun; the job keeps its name and all that it was sent with."""
+    """Return the records of an attempt begun by a restart; the job keeps its name and request."""
     assert last.intent is not None
     intent = last.intent.model_copy(
         update={
@@ -152,6 +151,6 @@ def _append(journal: Journal, records: list[JournalRecord]) -> Submitted:
 
 
 def _is_of_run(job: JobInfo, run_dir: RunDir) -> bool:
-    """Ids are used again; but jobs that were sent by hand, or renamed, have names of their own."""
+    """Return whether a job may be of the run: ids are reused, but a user may have renamed it."""
     named = parse_job_name(job.job_name.strip())
     return named is None or named[0] == run_dir.path.name

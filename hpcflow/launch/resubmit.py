@@ -1,4 +1,4 @@
-"""Resubmit a run because a rule says so; no request changes."""
+"""Resubmit a run by the decision of a rule; its request does not change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpcflow.launch import submission
 from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.jobs import alive_jobs, cancel_held_jobs, require_journal
 from hpcflow.launch.restarts import adopt_restarted
-from hpcflow.launch.standby import continue_with_standby, judges_by_itself, without_standby
+from hpcflow.launch.standby import continue_with_standby, is_deciding, without_standby
 from hpcflow.launch.standby_share import give_back_standby
 from hpcflow.model.run import Run
 from hpcflow.schedulers.base import JobInfo, Scheduler
@@ -19,7 +19,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.locks import HeldLock
 
-# What renders takes long to import, and most rounds send nothing.
+# The modules that render scripts are slow to import, and most rounds submit nothing.
 if TYPE_CHECKING:
     from hpcflow.launch.run import Launched
 
@@ -39,26 +39,29 @@ def resubmit(
     avoid: Sequence[str] = (),
     has_room: bool = True,
 ) -> Launched | None:
-    """Send the next attempt of ``run``, if what the decision went by is still so.
+    """Submit the next attempt of ``run``, if the facts of the decision still hold.
 
     Args:
-        after: the last attempt that was a job, as the decision knew it; 0 for none.
-        mem_mb: memory on every node instead of what the run asks for.
-        scheduler: that of the run's own cluster, as the caller has made sure.
+        after: the last attempt that was a job when this was decided; 0 for none.
+        mem_mb: memory on every node, instead of what the run requests.
+        scheduler: of the run's own cluster; the caller has checked this.
         lock: the run's, held by the caller.
-        queue: what the scheduler said a moment ago.
-        avoid: nodes to keep away from.
-        has_room: whether Slurm takes jobs at all; a standby that waits already needs none.
+        queue: the scheduler's queue a moment ago.
+        avoid: nodes to exclude.
+        has_room: whether Slurm accepts new jobs; a pending standby needs none.
 
     Returns:
-        The next attempt: its standby, where it has one. None where somebody else has moved the run
-        on or wants it to stop, or a job of it is alive that had ended (an admin requeued it, a node
-        came back); one that was restarted is the next attempt from now on. None also where its
-        standby has just started, and decides at this moment whether it goes on; or without room.
+        The next attempt, which is the standby if there is one. None if
+
+        - another process has submitted or cancelled the run,
+        - an ended job is alive again (an admin requeued it, a node came back); a restarted one
+          becomes the next attempt,
+        - its standby has just started, and decides whether it continues,
+        - there is no room.
 
     Raises:
-        StorageError: its journal is gone, and with it what became of its jobs.
-        SchedulerError: it could not be sent; journaled, and to be tried later.
+        StorageError: its journal is missing, so the state of its jobs is unknown.
+        SchedulerError: it could not be submitted; journaled, and to be tried later.
     """
     found = submission.settle(journal, scheduler=scheduler, clock=clock, lock=lock)
     require_journal(journal, known_attempts=after)
@@ -68,7 +71,7 @@ def resubmit(
     if cancel_requested(journal, user=settings.user, clock=clock):
         return None
     run_dir = journal.run_dir
-    if judges_by_itself(run_dir, before.last, queue, clock.now()):
+    if is_deciding(run_dir, before.last, queue, clock.now()):
         return None
     waited = continue_with_standby(
         journal, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb

@@ -55,25 +55,24 @@ def resume(
     overrides: Sequence[str] = (),
     warn: Callable[[str], object] = lambda _: None,
 ) -> Launched:
-    """Send the next attempt of a run whose last one is over, or was never sent. A completed run
-    trains on only with other params or arguments.
+    """Submit the next attempt of a run whose last one is over, or was never submitted.
 
-    An attempt whose submission is in doubt is looked up first; if its job exists, that is the
-    attempt, and nothing is sent.
+    A completed run needs other params or arguments. A submission in doubt is looked up first; if
+    its job exists, that is the attempt, and nothing is submitted.
 
     Args:
-        known_attempts: how many the ledger knows; it remembers what a purge took from scratch.
-        avoid: nodes to keep away from.
-        overrides: as for ``--set``, over what was frozen; from now on the run asks for this.
-        warn: is told what the job may not find, and which code it reads live.
+        known_attempts: number of attempts in the ledger, which keeps them after a purge.
+        avoid: nodes to exclude.
+        overrides: as for ``--set``; they change the run for all later attempts.
+        warn: receives warnings about what the job may not find, and which code it reads live.
 
     Raises:
         SpecError: an override is wrong, or the job will not find something; nothing is changed.
-        InputError: the run is completed and no override says what more to train, or it has no
-            checkpoint; or a job of it is still alive.
+        InputError: the run is completed, and no override extends it or it has no checkpoint; or
+            one of its jobs is pending or running.
         BudgetError: a hard budget has no room; nothing is changed.
-        StorageError: its journal is gone, and with it what became of its jobs.
-        SchedulerError: it could not be sent; try again.
+        StorageError: its journal is missing, so the state of its jobs is unknown.
+        SchedulerError: it could not be submitted; try again.
     """
     run = read_run(run_dir)
     require_cluster(site, scheduler)
@@ -93,7 +92,7 @@ def resume(
         if last.is_live:
             raise InputError(
                 f"run {run.run_id} is still pending or running in Slurm as job {last.job_id}",
-                next_action=f"look: hpcflow show {run.run_id}",
+                next_action=f"see its state: hpcflow show {run.run_id}",
             )
         extends = last.number if last.is_completed else None
         is_changed = bool(overrides) or last.is_completed
@@ -107,11 +106,11 @@ def resume(
         queue = scheduler.queue()
         mem_mb = before.own_mem_mb
         home = settings.home
-        if is_changed:  # what waits asks for what the run asked for before
+        if is_changed:  # a standby has the old request
             is_same = wanted.spec.resources.mem_mb == run.spec.resources.mem_mb
             mem_mb = mem_mb if is_same else None
             require_room_instead(wanted, journal, mem_mb=mem_mb, site=site, home=home, clock=clock)
-            why = "what the run asks for was changed"
+            why = "the run's request was changed"
             waited = discard(journal, scheduler=scheduler, clock=clock, lock=lock, why=why)
         else:
             waited = continue_with_standby(
@@ -123,13 +122,14 @@ def resume(
             return _launched(run, run_dir, waited)
         queue, history = without_standby(before, queue), journal.history
         queue = cancel_held_jobs(run.run_id, scheduler, history, queue)
-        if strays := alive_jobs(run.run_id, scheduler, history, queue=queue):
+        if unmatched := alive_jobs(run.run_id, scheduler, history, queue=queue):
             restarted = adopt_restarted(journal, queue, clock)
             if restarted is not None:
                 return _launched(run, run_dir, restarted)
             raise InputError(
-                f"job {strays[0]} of run {run.run_id} is alive, of which its journal knows nothing",
-                next_action=f"end it: hpcflow cancel {run.run_id}; or wait for its end",
+                f"job {unmatched[0]} of run {run.run_id} is pending or running, but is not in the "
+                "run's journal",
+                next_action=f"cancel it: hpcflow cancel {run.run_id}; or wait for its end",
             )
         record = Changed(
             at=clock.now(), by=settings.user, overrides=list(overrides), extends=extends

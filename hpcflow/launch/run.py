@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launched:
-    """A job that was sent."""
+    """A submitted job."""
 
     run_id: str
     attempt: int
@@ -63,7 +63,7 @@ def submit(
 ) -> Launched:
     """Launch the run that ``config`` describes; the Python API behind ``hpcflow run``.
 
-    Nothing is written to the ledger: the run is found there as soon as anybody looks.
+    Nothing is written to the ledger; the next command that reads it adds the run.
 
     Args:
         config: path of the run's YAML.
@@ -71,7 +71,7 @@ def submit(
         site: name of a site, or path of a site file; recognized from this machine if None.
 
     Raises:
-        hpcflow.errors.HpcflowError: it says what is wrong and what to do next.
+        hpcflow.errors.HpcflowError: with what is wrong and what to do next.
     """
     settings = settings or load_settings()
     clock = SystemClock()
@@ -95,7 +95,7 @@ def submit(
 
 @lru_cache(maxsize=16)
 def _connect(name: str | None, named_in: Where | None, home: str) -> tuple[Site, Scheduler]:
-    """Site and scheduler, once a process: a thousand submissions read the site file once."""
+    """Return site and scheduler, cached: a thousand submissions read the site file once."""
     settings = load_settings({**os.environ, "HPCFLOW_HOME": home})
     site = resolve_site(settings, name, named_in=named_in)
     return site, connect_scheduler(site, settings, SystemClock())
@@ -103,7 +103,7 @@ def _connect(name: str | None, named_in: Where | None, home: str) -> tuple[Site,
 
 @lru_cache(maxsize=1)
 def _chooser(name: str | None, named_in: Where | None, home: str, _minute: int) -> Chooser:
-    """The chooser for `auto`, made once a minute: a thousand submissions ask accounting once."""
+    """Return the chooser for `auto`, cached for a minute, so that accounting is queried once."""
     site, scheduler = _connect(name, named_in, home)
     settings = load_settings({**os.environ, "HPCFLOW_HOME": home})
     return Chooser(
@@ -112,11 +112,11 @@ def _chooser(name: str | None, named_in: Where | None, home: str, _minute: int) 
 
 
 def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> list[str]:
-    """Return warnings about :func:`launch`; nothing is made or sent.
+    """Check :func:`launch` without creating or submitting anything; return warnings.
 
     Raises:
         BudgetError: a hard budget has no room.
-        InputError: there is no sbatch, or no run directory can be made on scratch.
+        InputError: there is no sbatch, or no run directory can be created on scratch.
         SubmissionRefused: the scheduler would refuse the job.
     """
     scheduler = connect_scheduler(plan.site, settings, clock)
@@ -138,14 +138,14 @@ def rehearse(plan: Plan, *, settings: Settings, clock: Clock) -> list[str]:
 
 
 def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock) -> Launched:
-    """Make the run directory of ``plan`` and send its first attempt.
+    """Create the run directory of ``plan`` and submit its first attempt.
 
     Raises:
         InputError: scratch cannot be written; nothing was created.
-        BudgetError: a hard budget has no room; nothing is left behind.
-        SubmissionRefused: the scheduler will never take this; nothing is left behind.
-        SchedulerError, StorageError: it could not be sent now; the run is kept, the message says
-            how to go on, and ``details`` has its id and directory.
+        BudgetError: a hard budget has no room; the run is removed.
+        SubmissionRefused: the scheduler refuses the job; the run is removed.
+        SchedulerError, StorageError: it could not be submitted now; the run is kept, the message
+            says how to continue, and ``details`` has its id and directory.
     """
     run = plan.run
     require_cluster(plan.site, scheduler)
@@ -153,14 +153,14 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
     try:
         submitted = _send_first(plan, run_dir, settings, scheduler, clock)
     except (SubmissionRefused, ScratchError, BudgetError) as error:
-        # Now that the lock is closed: NFS keeps the folder of an open file. What cannot be deleted
-        # is no reason to hide why nothing was sent.
+        # After the lock is closed, because NFS keeps the folder of an open file. An error here must
+        # not hide the first one.
         with suppress(StorageError):
             discard_run(run_dir, settings.home)
         error.where = plan.document.located(error.where)
         raise
     except (SchedulerError, StorageError) as error:
-        kept = f"the run is kept; send it with: hpcflow resume {run.run_id}"
+        kept = f"the run is kept; submit it with: hpcflow resume {run.run_id}"
         first = error.next_action if isinstance(error, StorageError) else None
         error.next_action = f"{first}. {kept}" if first else kept
         error.details = {"run_id": run.run_id, "run_dir": str(run_dir.path)}
@@ -170,7 +170,7 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
 
 
 def _commitment(plan: Plan, settings: Settings, clock: Clock) -> Commitment | None:
-    """None without a budget that the run counts against."""
+    """Return the commitment for attempt 1; None if no budget applies."""
     if not has_budget(plan.run, plan.site, settings.home):
         return None
     from hpcflow.launch.committing import commitment_of
@@ -188,7 +188,7 @@ def _send_first(
         if journal.history.last.intent is not None:
             raise StorageError(
                 f"another process has submitted {plan.run.run_id} since it was created",
-                next_action=f"look: hpcflow show {plan.run.run_id}",
+                next_action=f"see its state: hpcflow show {plan.run.run_id}",
             )
         try:
             return submission.send(
@@ -206,5 +206,5 @@ def _send_first(
         except StorageError as error:
             if journal.history.last.intent is not None:
                 raise
-            # Scratch is full, and nothing was intended yet.
+            # Scratch is full, and the intent is not journaled.
             raise ScratchError(error.message, next_action=error.next_action) from error

@@ -1,7 +1,7 @@
-"""What lies on scratch of all runs of a user: how much, when it is purged, what is not mirrored.
+"""List a user's runs on scratch: their size, when they are purged, what is not mirrored.
 
-Of the checkpoints only the manifests are read, so that looking is no access that would keep a purge
-away. The ledger is not needed.
+Only the manifests of checkpoints are read: reading the other files would postpone a purge. The
+ledger is not needed.
 """
 
 from __future__ import annotations
@@ -26,25 +26,24 @@ from hpcflow.storage.rundir import list_runs, read_run
 from hpcflow.storage.runs import is_gone, require_no_link
 from hpcflow.storage.space import Space, look
 
-#: What is du's unit, whatever the file system's blocks are.
+#: The unit of ``st_blocks``, independent of the file system's block size.
 _BLOCK_BYTES: Final = 512
 
 
 @dataclass(frozen=True)
 class OnScratch:
-    """A run, as far as it lies on scratch.
+    """The files of a run on scratch.
 
     Attributes:
-        size_bytes: what it takes of the disk.
-        newest: train step of the newest complete checkpoint; None if there is none.
-        checkpoints: train steps of the complete ones.
-        not_mirrored: those of them that its mirror lacks; None if it has no mirror.
-        purge_days: days without access until a file goes; None where that is not known.
-        checkpoint_purged_at: when the first file of each complete checkpoint goes; empty where
-            nothing is purged.
-        purged_at: when the first file goes of what would be missed: of the newest checkpoint, of
-            any that no mirror has, or, where there is none at all, of the whole run. None where
-            nothing is purged.
+        size_bytes: its disk usage.
+        newest: train step of the newest complete checkpoint, if any.
+        checkpoints: train steps of all complete checkpoints.
+        not_mirrored: those that its mirror lacks; None if it has no mirror.
+        purge_days: days without access until a file is purged; None if unknown.
+        checkpoint_purged_at: train step -> when the first file of its checkpoint is purged; empty
+            if nothing is purged.
+        purged_at: when the first needed file is purged: of the newest checkpoint, of any that is
+            not mirrored, or without checkpoints of the run; None if nothing is purged.
     """
 
     run_id: str
@@ -63,8 +62,8 @@ class Disk:
     """A file system with runs of this user.
 
     Attributes:
-        purge_days: what the sites of these runs say; None where none says anything.
-        size_bytes: what the runs on it take.
+        purge_days: the least of the sites of these runs; None if unknown.
+        size_bytes: disk usage of the runs on it.
     """
 
     space: Space
@@ -75,10 +74,11 @@ class Disk:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Everything; ``runs`` with the one first that is purged first.
+    """All runs and file systems of a user.
 
     Attributes:
-        gone: ids of the runs whose directory is gone.
+        runs: the run that is purged first comes first.
+        gone: ids of the runs whose directory is missing.
     """
 
     disks: list[Disk]
@@ -92,11 +92,11 @@ def survey_scratch(
     look_at: Callable[[Iterable[RunDir]], Iterable[RunDir]] = lambda run_dirs: run_dirs,
     warn: Callable[[str], object] | None = None,
 ) -> Scratch:
-    """Look at all runs of this home.
+    """List all runs of this home.
 
     Args:
-        site_of: the site that a run names.
-        look_at: hands the run directories through, to show how far it is.
+        site_of: site name -> site.
+        look_at: wraps the run directories, to show progress.
         warn: called with one line for each run that is skipped.
 
     Raises:
@@ -122,7 +122,7 @@ def survey_scratch(
 
 def _look(run_dir: RunDir, site_of: Callable[[str], Site]) -> OnScratch:
     run_id, purge_days, has_mirror = run_dir.path.name, None, False
-    with suppress(HpcflowError):  # run.json is gone, or the site file is
+    with suppress(HpcflowError):  # run.json or the site file is missing
         run = read_run(run_dir)
         has_mirror = run.mirror is not None
         purge_days = site_of(run.site).scratch.purge_days
@@ -151,24 +151,24 @@ def _look(run_dir: RunDir, site_of: Callable[[str], Site]) -> OnScratch:
 
 
 def _purged_at(folder: Path, purge_days: int | None) -> datetime | None:
-    """When the first file below goes; None where that is not known."""
+    """Return when the first file below is purged; None if unknown."""
     if purge_days is None:
         return None
     used_at = min((_last_use(file) for file in _files(folder)), default=None)
     if used_at is not None:
-        # A file may have a time that no calendar knows.
+        # A file may have a time that datetime cannot represent.
         with suppress(OverflowError, ValueError, OSError):
             return datetime.fromtimestamp(used_at, timezone.utc) + timedelta(days=purge_days)
     return None
 
 
 def _last_use(file: os.stat_result) -> float:
-    """Writing is a use, too, and where access times are not kept it is the only one."""
+    """Return the time of the last access or write; some file systems keep no access times."""
     return max(file.st_atime, file.st_mtime)
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:
-    """Each file below once, however many names it has; what goes away meanwhile is left out."""
+    """Yield each file below once, even with several hard links."""
     seen: set[tuple[int, int]] = set()
     for file in files_below(folder):
         if file.st_nlink > 1:

@@ -1,5 +1,4 @@
-"""A job that is not sent yet, as the scheduler would know it, and whether a limit ever allows it.
-Pure.
+"""Describe a job that is not submitted yet, and check whether limits ever allow it. Pure.
 
 Which limits bind a job is in :mod:`hpcflow.pending.bounds`.
 """
@@ -16,23 +15,23 @@ from hpcflow.sites.placement import Placement
 from hpcflow.sites.precedence import default_qos
 from hpcflow.sites.standing import MINUTES, Limit, Standing
 
-#: Limits that one job alone can exceed; what is left of a name without its ``PerJob``.
+#: Limits that one job alone can exceed; names without their suffix ``PerJob``.
 _OF_ONE_JOB: Final = frozenset(
     {"MaxTRES", "MaxWall", "MaxTRESPerUser", "MaxTRESPerAccount", "GrpTRES"}
 )
 
 
 def as_job(placement: Placement, standing: Standing | None) -> WaitingJob:
-    """Return the job that would be sent there.
+    """Return the job for this placement.
 
     Args:
-        standing: gives the account and the QOS of a job that names none.
+        standing: has the default account and QOS.
     """
     name = placement.slurm_partition
     known = standing.association(placement.account, name) if standing is not None else None
     usage = usage_of(placement)
     gpus = sum(usage.gpus.values())
-    # Of what every job uses, and nobody knows how much, at least 1.
+    # Every job uses at least 1 of each, even if the amount is unknown.
     wants = {"node": usage.nodes, "cpu": usage.cpus, "mem": 1, "billing": 1}
     if placement.mem_mb is not None:
         wants["mem"] = placement.mem_mb * placement.nodes
@@ -53,7 +52,7 @@ def as_job(placement: Placement, standing: Standing | None) -> WaitingJob:
 
 
 def too_large(job: WaitingJob, limits: Sequence[Limit]) -> str | None:
-    """Which limit keeps the job from ever starting, in words; None if none is known to."""
+    """Return the limit that the job can never meet, as text; None if none is known."""
     for limit in limits:
         if limit.name.removesuffix("PerJob") not in _OF_ONE_JOB:
             continue

@@ -1,8 +1,8 @@
-"""The code of a new run, as it is now: what git does not ignore, and links to what it ignores.
+"""Take a snapshot of a run's code: files that git does not ignore, and links to what it ignores.
 
-A program may need what git ignores: data and compiled extensions beside its files. So the snapshot
-has a symbolic link where an ignored file or folder is. A file whose name is that of secrets is a
-link, too: hpcflow does not copy it.
+A program may need ignored files, such as data and compiled extensions beside its code. So the
+snapshot has symbolic links to them. A file with the name of a secret file is a link too: hpcflow
+does not copy it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Taken:
     """A snapshot that was taken, and not stored yet.
 
     Attributes:
-        root: the folder that it is a copy of; all names are relative to it.
-        state: what git said of it; None if git was not asked.
+        root: the copied folder; all names are relative to it.
+        state: its git state; None if git was not queried.
     """
 
     tree: CodeTree
@@ -61,15 +61,19 @@ class Taken:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of what is a copy: no link leads out of the snapshot."""
+        """Return the names of all files and inner links; not of links out of the snapshot."""
         inner = (name for name, target in self.tree.links.items() if not target.startswith("/"))
         return frozenset((*self.tree.files, *inner))
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What belongs to a snapshot: name -> status, name of a link -> target, and how many links to
-    ignored files were left out.
+    """What belongs to a snapshot.
+
+    Attributes:
+        files: name -> status.
+        links: name -> target.
+        left_out: number of links to ignored files that were left out.
     """
 
     files: dict[str, os.stat_result]
@@ -81,8 +85,8 @@ def take(folder: Path, *, excluded: Sequence[Path] = (), is_mirrored: bool) -> T
     """Read the code in the work tree that holds ``folder``, or, without one, in ``folder``.
 
     Args:
-        excluded: folders that are no code, such as the home of hpcflow.
-        is_mirrored: whether it is to be searched for secrets, so that a mirror may have it.
+        excluded: folders without code, such as HPCFLOW_HOME.
+        is_mirrored: whether to search it for secrets, so that the mirror may have it.
 
     Raises:
         SpecError: it is too large.
@@ -104,7 +108,7 @@ def take(folder: Path, *, excluded: Sequence[Path] = (), is_mirrored: bool) -> T
     return _read(root, found, key.hexdigest(), is_mirrored=is_mirrored)
 
 
-#: The newest one: a program that submits a thousand runs reads its code once.
+#: The newest snapshot: a program that submits a thousand runs reads its code once.
 _newest: dict[str, Taken] = {}
 
 
@@ -210,21 +214,21 @@ def _target(root: Path, path: Path) -> str:
 def _require_size(root: Path, found: _Found) -> None:
     sizes = {name: status.st_size for name, status in found.files.items()}
     number = len(found.files) + len(found.links)
-    said = f"{counted(number, 'file')} with {format_bytes(sum(sizes.values()))}"
+    size = f"{counted(number, 'file')} with {format_bytes(sum(sizes.values()))}"
     if number > MAX_FILES:
         below = Counter(name.partition("/")[0] for name in (*sizes, *found.links) if "/" in name)
         most = ", ".join(f"{name} ({count})" for name, count in below.most_common(_NAMED))
-        raise _too_large(root, f"{said}. Most are in: {most or root}")
+        raise _too_large(root, f"{size}. Most are in: {most or root}")
     if sum(sizes.values()) > MAX_BYTES:
         largest = sorted(sizes, key=lambda name: -sizes[name])[:_NAMED]
         named = ", ".join(f"{name} ({format_bytes(sizes[name])})" for name in largest)
-        raise _too_large(root, f"{said}. The largest: {named}")
+        raise _too_large(root, f"{size}. The largest: {named}")
 
 
-def _too_large(root: Path, said: str) -> SpecError:
+def _too_large(root: Path, size: str) -> SpecError:
     return SpecError(
         f"the code in {root} is too large for a snapshot, which has at most {MAX_FILES} files and "
-        f"{format_bytes(MAX_BYTES)}: {said}",
+        f"{format_bytes(MAX_BYTES)}: {size}",
         where=Where(key="code"),
         next_action=f"name what is not code in {shell_word(root / '.gitignore')} (files that git "
         "tracks also need `git rm --cached`); or write `code: live`: each attempt then reads the "
@@ -234,9 +238,9 @@ def _too_large(root: Path, said: str) -> SpecError:
 
 def _secret_warnings(files: dict[str, CodeFile]) -> Iterator[str]:
     """Yield a warning if the snapshot is not mirrored, and why."""
-    told = "the snapshot of the code is not mirrored: "
+    warning = "the snapshot of the code is not mirrored: "
     if sum(len(file.data) for file in files.values()) > _MAX_SEARCHED_BYTES:
-        yield f"{told}it has more than {format_bytes(_MAX_SEARCHED_BYTES)} to search for secrets"
+        yield f"{warning}it has more than {format_bytes(_MAX_SEARCHED_BYTES)} to search for secrets"
         return
     places = []
     for name, file in files.items():
@@ -247,6 +251,6 @@ def _secret_warnings(files: dict[str, CodeFile]) -> Iterator[str]:
     if places:
         more = f" and {len(places) - _NAMED} more files" if len(places) > _NAMED else ""
         yield (
-            f"{told}there are secrets in {', '.join(places[:_NAMED])}{more}; the program should "
+            f"{warning}there are secrets in {', '.join(places[:_NAMED])}{more}; the program should "
             "read them from environment.secrets"
         )

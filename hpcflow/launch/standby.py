@@ -1,11 +1,10 @@
 """Standbys: jobs that are pending until the running attempt ends, and then continue the run.
 
-It is no attempt of the run until the run continues with it: its records are wrapped into
-``standby`` records. It is submitted exactly once, like an attempt, and uses a number like one. One
-file decides whether it may execute, its claim: the job creates the file when it starts, and a
-process that gives the standby up seals the claim first. So neither needs to know what the other
-does at that moment, and a job that was given up exits at once, however late it starts
-(templates/parts/standby.j2).
+A standby is no attempt of the run until the run continues with it: its records are wrapped into
+``standby`` records. It is submitted exactly once, like an attempt, and uses a number like one. Its
+claim file decides whether it may execute: the job creates the file when it starts, and a process
+that gives up the standby seals the file first. So a job that was given up exits at once, however
+late it starts (templates/parts/standby.j2).
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock
 
-# What renders takes long to import, and most rounds send nothing.
+# The modules that render scripts are slow to import, and most rounds submit nothing.
 if TYPE_CHECKING:
     from hpcflow.launch.run import Launched
 
 _log = logging.getLogger(__name__)
 
-#: After these a standby goes on by itself, once it starts. After others it leaves, unless it finds
-#: in the journal, when it starts, that it is the next attempt.
-_GOES_ON: Final = (Cause.PREEMPTED, Cause.TIMEOUT, Cause.CHECKPOINTED)
+#: After these causes a standby continues the run by itself. After others it exits, unless the
+#: journal has it as the next attempt when it starts.
+_CONTINUES_AFTER: Final = (Cause.PREEMPTED, Cause.TIMEOUT, Cause.CHECKPOINTED)
 
-#: From its start in Slurm's eyes to its claim, or its end: the nodes' prologs, and a slow scontrol.
-_JUDGES_WITHIN: Final = timedelta(minutes=3)
+#: From its start in Slurm to its claim, or its end: prologs of the nodes, and a slow scontrol.
+_DECIDES_WITHIN: Final = timedelta(minutes=3)
 
 
 def send_standby(
@@ -60,16 +59,16 @@ def send_standby(
     lock: HeldLock,
     avoid: Sequence[str] = (),
 ) -> Launched | None:
-    """Send a standby for the running attempt ``after``, if there is none and that is still so.
+    """Submit a standby for the attempt ``after``, if that still runs and has none.
 
-    The caller holds ``lock``, and has made sure that ``scheduler`` is that of the run's cluster.
+    The caller holds ``lock``, and has checked that ``scheduler`` is of the run's cluster.
 
     Returns:
-        None where somebody else has moved the run on, or wants it to stop; or where it is there.
+        None if another process has submitted or cancelled the run, or there is a standby.
 
     Raises:
-        StorageError: its journal is gone.
-        SchedulerError: it could not be sent; journaled, and to be tried later.
+        StorageError: the journal is missing.
+        SchedulerError: it could not be submitted; journaled, and to be tried later.
     """
     submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
     require_journal(journal, known_attempts=after)
@@ -79,7 +78,7 @@ def send_standby(
     if cancel_requested(journal, user=settings.user, clock=clock):
         return None
     if journal.run_dir.attempt(last.next_number).claim.exists():
-        return None  # Slurm has restarted the job, and it goes on by itself
+        return None  # Slurm has restarted the job, which continues the run
     from hpcflow.launch.next_attempt import NextAttempt
 
     attempt = NextAttempt(
@@ -104,20 +103,20 @@ def continue_with_standby(
     queue: Sequence[JobInfo],
     mem_mb: int | None,
 ) -> Submitted | None:
-    """Make the standby of a run whose last attempt is over its next attempt; journaled.
+    """Make the standby the next attempt of a run whose last attempt is over; journaled.
 
-    One that does not execute the run, and never will as it is wanted now, is given up instead. The
+    A standby that can no longer execute the next attempt as it is wanted now is given up. The
     caller holds ``lock``.
 
     Args:
-        queue: what the scheduler said a moment ago.
-        mem_mb: memory on every node that the next attempt is to have.
+        queue: the scheduler's queue a moment ago.
+        mem_mb: memory on every node for the next attempt.
 
     Returns:
-        None when there is no standby (any more).
+        None if there is no standby (any more).
 
     Raises:
-        SchedulerError: Slurm could not be asked what became of it, or not to end it.
+        SchedulerError: Slurm could not be queried about it, or could not cancel it.
     """
     submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
     last = journal.history.last
@@ -129,30 +128,32 @@ def continue_with_standby(
     is_sealed = journal.run_dir.attempt(standby.number).claim.exists()
     if not is_sealed and _waits(standby, queue) and standby.intent.mem_mb == mem_mb:
         return adopt(journal, standby.job_id or "", clock)
-    why = "it is not what is wanted now"
+    why = "it does not fit the next attempt"
     return discard(journal, queue, scheduler=scheduler, clock=clock, lock=lock, why=why)
 
 
-def judges_by_itself(
+def is_deciding(
     run_dir: RunDir, last: LastAttempt, queue: Sequence[JobInfo], now: datetime
 ) -> bool:
-    """Whether the standby has started a moment ago, after an end after which it may go on: it makes
-    its claim now, or it leaves. What was taken from it now would be time in the queue."""
+    """Return whether the standby has just started, and decides by itself whether it continues.
+
+    To give it up now would lose its time in the queue.
+    """
     standby = last.standby
-    if standby is None or last.cause not in _GOES_ON:
+    if standby is None or last.cause not in _CONTINUES_AFTER:
         return False
     if run_dir.attempt(standby.number).claim.exists():
         return False
     return any(
         job.state is AttemptState.RUNNING
         and job.started_at is not None
-        and abs(now - job.started_at) < _JUDGES_WITHIN
+        and abs(now - job.started_at) < _DECIDES_WITHIN
         for job in _jobs(standby, queue)
     )
 
 
 def adopt(journal: Journal, job_id: str, clock: Clock) -> Submitted:
-    """Journal that the standby, as this job, is the next attempt; the caller holds the lock."""
+    """Journal that the standby's job is the next attempt; the caller holds the lock."""
     last = journal.history.last
     assert last.standby is not None
     assert last.standby.intent is not None
@@ -178,18 +179,18 @@ def discard(
     lock: HeldLock,
     why: str,
 ) -> Submitted | None:
-    """Give the standby of a run up, and cancel its job; the caller holds ``lock``.
+    """Give up the standby of a run, and cancel its job; the caller holds ``lock``.
 
     Args:
-        queue: what the scheduler said a moment ago, if it need not be asked.
+        queue: the scheduler's queue a moment ago; None to query it.
 
     Returns:
         The next attempt, if the standby has become that meanwhile.
 
     Raises:
-        SubmissionInDoubt: it may have a job of which nobody knows the id.
-        SchedulerError: the job could not be cancelled. It leaves when it starts; and as long as
-            that is not journaled, the next one who comes this way tries again.
+        SubmissionInDoubt: it may have a job whose id is unknown.
+        SchedulerError: the job could not be cancelled. It exits when it starts. Until that is
+            journaled, the next call tries again.
     """
     last = journal.history.last
     if not last.has_standby:
@@ -210,53 +211,52 @@ def discard(
 def end_jobs(
     jobs: Mapping[str, tuple[str, int]], queue: Sequence[JobInfo], scheduler: Scheduler
 ) -> None:
-    """Cancel the jobs of standbys that were given up; never another job that has the id of one.
+    """Cancel the jobs of standbys that were given up, but no other job with a reused id.
 
-    The name that the queue shows decides, not the one in a journal, which may be from a store.
+    The job name in the queue decides; a journal may be from a store.
 
     Args:
         jobs: job id -> run id and attempt.
-        queue: what the scheduler said a moment ago, or a part of it. A job that the whole queue
-            does not show is cancelled all the same: the queue may be wrong, and a job without a
-            record would block the run.
+        queue: the scheduler's queue a moment ago, or a part of it. A job that the whole queue does
+            not show is cancelled all the same: the queue may be wrong, and a job without a record
+            would block the run.
 
     Raises:
-        SchedulerUnavailable: the queue could not be asked.
-        SchedulerError: they could not be cancelled. It says nothing of Slurm, which may have
-            answered in words that nobody knows.
+        SchedulerUnavailable: the queue could not be queried.
+        SchedulerError: they could not be cancelled. Slurm itself may have answered.
     """
     shown = {job.job_id: job.job_name.strip() for job in queue}
     if unseen := [job_id for job_id in jobs if job_id not in shown]:
         shown |= {job.job_id: job.job_name.strip() for job in scheduler.queue(unseen)}
-    ours = [
+    own = [
         job_id
         for job_id, attempt in jobs.items()
         if parse_job_name(shown.get(job_id, "")) == attempt
     ]
     numbers = {_number(job_id) for job_id in shown}
     unseen = [job_id for job_id in jobs if _number(job_id) not in numbers]
-    for job_ids in (ours, unseen):
+    for job_ids in (own, unseen):
         try:
             if job_ids:
                 scheduler.cancel(job_ids)
         except SchedulerUnavailable as error:  # noqa: PERF203 - two at most
             raise SchedulerError(error.message, next_action=error.next_action) from error
         except SchedulerError as error:
-            if job_ids is ours:
+            if job_ids is own:
                 raise
-            _log.debug("%s", error.message)  # by now they are somebody else's
+            _log.debug("%s", error.message)  # the ids may be of other users' jobs by now
 
 
 def _number(job_id: str) -> str:
-    """What is common to an array, and to a heterogeneous job: it ends all of it."""
+    """Return the number that all tasks of an array, or parts of a heterogeneous job, share."""
     return job_id.partition("_")[0].partition("+")[0]
 
 
 def give_up(run_dir: RunDir, last: LastAttempt) -> str | None:
-    """Make sure that the standby will never execute anything; the id of its job if it does already.
+    """Prevent the standby from executing anything; return the id of its job if it already does.
 
     Raises:
-        SubmissionInDoubt: it could not be made sure.
+        SubmissionInDoubt: its claim cannot be written or read.
     """
     assert last.standby is not None
     assert last.standby.intent is not None
@@ -264,7 +264,7 @@ def give_up(run_dir: RunDir, last: LastAttempt) -> str | None:
 
 
 def write_off(journal: Journal, clock: Clock, why: str) -> None:
-    """Journal that the standby, which was given up, is gone from the queue."""
+    """Journal that the standby was given up and has no job any more."""
     standby = journal.history.last.standby
     assert standby is not None
     gone = Withdrawn(at=clock.now(), attempt=standby.number, reason=why)
@@ -279,12 +279,12 @@ def follow_standby(
     clock: Clock,
     lock: HeldLock,
 ) -> bool:
-    """Journal what a standby has done by itself: it has begun, or left; whether it has.
+    """Journal whether a standby has started or exited by itself; return whether it has.
 
     The caller holds ``lock``.
 
     Raises:
-        SubmissionInDoubt: it has left, and its number could not be closed.
+        SubmissionInDoubt: it has exited, and its claim could not be sealed.
         SchedulerError: it could not be cancelled.
     """
     last = journal.history.last
@@ -303,24 +303,23 @@ def follow_standby(
 
 
 def without_standby(history: RunHistory, queue: Sequence[JobInfo]) -> list[JobInfo]:
-    """Return ``queue`` without the job of the standby that ``history`` has: it was given up
-    since."""
+    """Return ``queue`` without the standby of ``history``, which was given up since."""
     standby = history.last.standby
     gone = standby.job_id if standby is not None else None
     return [job for job in queue if gone is None or job.job_id != gone]
 
 
 def is_in_queue(standby: LastAttempt, queue: Sequence[JobInfo]) -> bool:
-    """Whether the job of a standby waits or runs."""
+    """Return whether the job of a standby is in the queue and has not ended."""
     return any(job.state is not AttemptState.ENDED for job in _jobs(standby, queue))
 
 
 def _waits(standby: LastAttempt, queue: Sequence[JobInfo]) -> bool:
-    """Whether it has not started yet: one that has may have judged by now, and be leaving."""
+    """Return whether it is pending; a running one may have decided to exit."""
     return any(job.state is AttemptState.QUEUED for job in _jobs(standby, queue))
 
 
 def _jobs(standby: LastAttempt, queue: Sequence[JobInfo]) -> list[JobInfo]:
-    """What the queue says of the job of a standby. By its name, too, for ids are used again."""
+    """Return the queue's entries for a standby, by id and name, because ids are reused."""
     name = standby.intent.job_name if standby.intent is not None else None
     return [job for job in queue if job.job_id == standby.job_id and job.job_name.strip() == name]

@@ -27,7 +27,7 @@ def require_room_instead(
     home: Home,
     clock: Clock,
 ) -> None:
-    """Refuse while the standby waits, if there is no room for what is to be sent instead of it.
+    """Check that the budgets have room for an attempt that replaces the pending standby.
 
     Raises:
         BudgetError: a hard budget has no room.
@@ -45,10 +45,10 @@ def require_room_instead(
 def give_back_standby(
     run: Run, before: LastAttempt, journal: Journal, *, site: Site, home: Home, clock: Clock
 ) -> None:
-    """Take back what was committed to the standby that a run had, if it was given up since.
+    """Release the commitment of a standby that was given up since.
 
     Args:
-        before: what the journal said before.
+        before: the last attempt, from the journal before that.
     """
     if before.standby is None or not before.has_standby:
         return

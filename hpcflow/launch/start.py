@@ -1,8 +1,8 @@
-"""The checkpoint that a new run starts from: found when the run is planned, copied when it is made.
+"""Find the checkpoint that a new run starts from, and copy it when the run is created.
 
-The copy is part of the run directory from its first moment on, so what becomes of the other run
-afterwards does not matter. The files of a run that this user has on the same file system are
-linked, for they never change; all others are compared with their checksums while they are copied.
+The copy is part of the run directory from the start, so later changes of the other run do not
+matter. The files of the user's own run on the same file system are hard-linked, because they never
+change; all others are verified by their checksums while they are copied.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _LISTED = 12
 
 @dataclass(frozen=True)
 class Start:
-    """A complete checkpoint in another place.
+    """A complete checkpoint to start from.
 
     Attributes:
-        pinned: the ``start_from`` that means this very checkpoint.
-        origin: what ``run.json`` keeps of it.
+        pinned: the ``start_from`` that names exactly this checkpoint.
+        origin: the record for ``run.json``.
     """
 
     pinned: str
@@ -59,12 +59,12 @@ class Start:
     _is_of_run: bool = False
 
     def copy_to(self, target: Path) -> None:
-        """Make ``target`` a copy of the checkpoint: on the disk, and whole.
+        """Copy the checkpoint to ``target``, complete and durable.
 
         Raises:
-            OSError: the disk.
-            StorageError: it was removed meanwhile.
-            MirrorError: it is not what was written; or the store.
+            OSError: ``target`` cannot be written.
+            StorageError: the checkpoint was removed meanwhile.
+            MirrorError: a checksum differs, or the store failed.
         """
         own = _own_folder(self._remote, self._folder) if self._is_of_run else None
         if own is None:
@@ -91,10 +91,10 @@ class Start:
 
 
 def start_of(run_dir: RunDir, *, clock: Clock) -> Start | None:
-    """Return the checkpoint that another run started from, as that run has it; None if it has none.
+    """Return a run's copy of the checkpoint that it started from; None if it has none.
 
     Raises:
-        StorageError, MirrorError: it cannot be read (any more).
+        StorageError, MirrorError: it cannot be read.
     """
     run = read_run(run_dir)
     if run.started_from is None or run.spec.start_from is None:
@@ -105,11 +105,10 @@ def start_of(run_dir: RunDir, *, clock: Clock) -> Start | None:
 
 
 def find_start(text: str, *, site: Site, settings: Settings, clock: Clock) -> Start:
-    """Find the checkpoint that ``start_from: text`` means; of its files only the manifest is read.
+    """Find the checkpoint that ``start_from: text`` names, and read its manifest.
 
     Raises:
-        NotFoundError: there is no such run, or it has no such checkpoint; the error lists those
-            that there are.
+        NotFoundError: there is no such run or checkpoint; the error lists the run's checkpoints.
         StorageError, MirrorError: it is torn, or cannot be read.
     """
     start = wanted(text)
@@ -124,7 +123,7 @@ def find_start(text: str, *, site: Site, settings: Settings, clock: Clock) -> St
 
 
 def _of_run(start: Wanted, settings: Settings, clock: Clock) -> Start:
-    """On scratch; else in the run's mirror."""
+    """Find the checkpoint of a run: on scratch, else in its mirror."""
     run_dir = find_run(settings.home, start.place)
     run_id = run_dir.path.name
     seen: set[int] = set()
@@ -144,7 +143,7 @@ def _of_run(start: Wanted, settings: Settings, clock: Clock) -> Start:
 
 
 def _of_place(remote: Remote, start: Wanted) -> Start:
-    """The folder of a run, or of one checkpoint."""
+    """Find the checkpoint in the folder of a run, or of one checkpoint."""
     if remote.exists(MANIFEST):
         found = _read_start(remote, "", start.place)
         if start.train_step not in (None, found.origin.train_step):
@@ -158,11 +157,11 @@ def _of_place(remote: Remote, start: Wanted) -> Start:
 
 
 def _folder(path: str) -> str:
-    """``path`` without links, none of which another user may have made.
+    """Return the real path of ``path``.
 
     Raises:
         NotFoundError: it is not a directory that this user may enter.
-        StorageError: there is a link of another user on the way.
+        StorageError: the path has a link of another user.
     """
     try:
         if not os.path.isdir(os.stat(path) and path):  # noqa: PTH112, PTH116 - a path as text
@@ -189,13 +188,13 @@ def _folder(path: str) -> str:
 
 
 def _train_steps(remote: Remote, begin: str) -> list[int]:
-    """Of what checkpoints of a run there seem to be, the newest first."""
+    """Return the train steps of a run's checkpoint folders, complete or not, newest first."""
     names = remote.folders(f"{begin}checkpoints/")
     return sorted((int(name) for name in names if NAMES.fullmatch(name)), reverse=True)
 
 
 def _chosen(remote: Remote, begin: str, start: Wanted, steps: set[int]) -> int | None:
-    """The train step that is wanted, among ``steps``; without those that are not complete."""
+    """Return the wanted train step among ``steps``; remove the incomplete ones from ``steps``."""
     for step in sorted(steps, reverse=True):
         if start.train_step in (None, step):
             if remote.exists(_folder_of(begin, step) + MANIFEST):
@@ -228,11 +227,10 @@ def _no_checkpoint(
 
 
 def _read_start(remote: Remote, folder: str, pinned: str) -> Start:
-    """The checkpoint in ``folder``, by its manifest.
+    """Read the checkpoint in ``folder`` by its manifest.
 
     Raises:
-        DamagedError: that is none.
-        StorageError: it is this user's own, and torn.
+        DamagedError: it is not a complete checkpoint.
     """
     url = remote.url_of(folder).rstrip("/")
     data = remote.read(folder + MANIFEST, MAX_JSON_BYTES)
@@ -263,7 +261,7 @@ def _read_start(remote: Remote, folder: str, pinned: str) -> Start:
 
 
 def _own_folder(remote: Remote, folder: str) -> Path | None:
-    """The checkpoint's folder, if it is this user's own, on this machine."""
+    """Return the checkpoint's folder, if it is on this machine and owned by this user."""
     if not remote.is_folder:
         return None
     path = Path(remote.url, folder)

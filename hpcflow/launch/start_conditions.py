@@ -21,7 +21,7 @@ def start_conditions(run_dir: RunDir, history: RunHistory) -> list[str]:
     dependency names, and would refuse it.
 
     Raises:
-        StorageError: it cannot be read whether a job has started an attempt.
+        StorageError: a claim cannot be read.
     """
     return [key for key in START_CONDITIONS if not _is_met(key, run_dir, history)]
 

@@ -75,18 +75,18 @@ def send(
     excluded: Sequence[str] = (),
     after: int | None = None,
 ) -> Submitted:
-    """Send attempt ``number``; the caller holds ``lock`` and has settled what came before.
+    """Submit attempt ``number``; the caller holds ``lock`` and has settled the last attempt.
 
     Args:
-        commitment: what it may take, of the budgets that it counts against; None without any.
-        after: it is to be a standby, which waits for the end of this attempt.
+        commitment: to the budgets that it counts against; None without any.
+        after: the attempt whose end it waits for, if it is a standby.
 
     Raises:
-        BudgetError: a hard budget has no room; nothing was intended.
+        BudgetError: a hard budget has no room; no intent is journaled.
         StorageError: the journal is missing, or a file cannot be written.
         SubmissionRefused, SubmissionDelayed, SubmissionLost, SchedulerUnavailable: no job exists;
             journaled.
-        SubmissionInDoubt: nobody could be asked; the intent stays open.
+        SubmissionInDoubt: Slurm could not be queried; the intent stays open.
     """
     journal.require()
     attempt = journal.run_dir.attempt(number)
@@ -122,7 +122,7 @@ def send(
 
 
 def _is_open(journal: Journal, intent: Intended) -> bool:
-    """Whether there may be a job of an intent, by the journal."""
+    """Return whether the journal has no result of an intent, so that its job may exist."""
     last = journal.history.last
     if intent.after is None:
         return last.is_open
@@ -137,16 +137,16 @@ def settle(
     lock: HeldLock,
     lookup: Lookup | None = None,
 ) -> Submitted | None:
-    """Learn what became of an open intent: adopt its job, or withdraw it.
+    """Settle an open intent: adopt its job, or withdraw it.
 
     Args:
-        lookup: what was found under the job's name since the lock was taken; None to ask now.
+        lookup: the jobs found by name since the lock was taken; None to query now.
 
     Returns:
-        The adopted job; None when there was no open intent, or it is withdrawn now.
+        The adopted job; None if there was no open intent, or it was withdrawn.
 
     Raises:
-        SubmissionInDoubt: queue or accounting could not be asked, or not for certain.
+        SubmissionInDoubt: queue or accounting gave no certain answer.
     """
     return _settle(journal, journal.history.last, scheduler, clock, lock, lookup)
 
@@ -154,10 +154,10 @@ def settle(
 def settle_standby(
     journal: Journal, *, scheduler: Scheduler, clock: Clock, lock: HeldLock
 ) -> Submitted | None:
-    """The same for the standby of a run; what it is found to be stays a standby.
+    """Settle the open intent of a run's standby, which remains a standby.
 
     Raises:
-        SubmissionInDoubt: queue or accounting could not be asked, or not for certain.
+        SubmissionInDoubt: queue or accounting gave no certain answer.
     """
     standby = journal.history.last.standby
     if standby is None:
@@ -178,7 +178,7 @@ def _settle(
     found = _find(journal, last.intent, scheduler, clock, lookup)
     if found is not None:
         return found
-    # Lustre can be mounted so that a lock holds on its own node only, and does not say so.
+    # Lustre can be mounted so that a lock holds only on its own node.
     is_ours = lock.is_reliable and last.intent.host in (None, socket.gethostname())
     if not is_ours and clock.now() - last.intent.at < SENDING_TAKES:
         where = last.intent.host or "another node"
@@ -191,7 +191,7 @@ def _settle(
 def _put_down(
     journal: Journal, intent: Intended, record: Intended | Submitted | Refused | Withdrawn
 ) -> None:
-    """Journal what became of ``intent``: that of an attempt, or of a standby."""
+    """Journal ``record`` about ``intent``, wrapped if that is a standby's."""
     is_standby = intent.after is not None
     journal.append(Standby(at=record.at, says=record) if is_standby else record)
 
@@ -212,7 +212,7 @@ def _submit(
             f"{doubt.message}; no job of this name exists", next_action=doubt.next_action
         ) from doubt
     except (SubmissionRefused, SubmissionDelayed) as error:
-        # sbatch tries again by itself; what it says last need not be all that happened.
+        # sbatch retries by itself, so an earlier try may have created the job.
         lookup = _look_up(intent, scheduler)
         jobs = tuple(job for job in lookup.jobs if not never_started(job))
         found = _find(journal, intent, scheduler, clock, replace(lookup, jobs=jobs))
@@ -242,16 +242,16 @@ def _find(
     clock: Clock,
     lookup: Lookup | None = None,
 ) -> Submitted | None:
-    """The job of ``intent``, journaled as submitted; None when there certainly is none."""
+    """Find the job of ``intent`` and journal it as submitted; None if there certainly is none."""
     claim = read_claim(journal.run_dir, intent.attempt)
     if claim is not None:
         return _claimed(journal, intent, claim, clock)
     if not is_own_name(journal.run_dir, intent):
-        return None  # sent by hand: other jobs may bear the name that somebody chose
+        return None  # submitted by hand: other jobs may have the same name
     if (other := another_cluster(intent, scheduler)) is not None:
-        raise _doubt(intent, f"it was sent to cluster {intent.cluster}, and this is {other}")
+        raise _doubt(intent, f"it was submitted to cluster {intent.cluster}, but this is {other}")
     lookup = lookup or _look_up(intent, scheduler)
-    # A refused attempt's number is used again, and so the record may be of what was refused.
+    # A refused attempt's number is reused, so Slurm's record may be of the refused job.
     jobs = [job for job in lookup.jobs if not (never_started(job) and job.raw_state == "FAILED")]
     if jobs:
         submitted = Submitted(
@@ -260,18 +260,17 @@ def _find(
         _put_down(journal, intent, submitted)
         return submitted
     if not lookup.is_certain:
-        raise _doubt(intent, "accounting does not answer, and the queue forgets")
+        raise _doubt(intent, "accounting does not answer, and the queue lists no ended jobs")
     return None
 
 
 def is_own_name(run_dir: RunDir, intent: Intended) -> bool:
-    """Whether no other job can bear the name of an intent: hpcflow made it, for this run."""
+    """Return whether hpcflow made the job name of an intent for this run, so that it is unique."""
     named = parse_job_name(intent.job_name)
     return named is not None and named[0] == run_dir.path.name
 
 
 def _look_up(intent: Intended, scheduler: Scheduler) -> Lookup:
-    """What bears the intent's name, in queue and accounting."""
     try:
         return scheduler.find(intent.job_name, since=intent.at - CLOCK_SKEW)
     except SchedulerUnavailable as error:
@@ -279,12 +278,12 @@ def _look_up(intent: Intended, scheduler: Scheduler) -> Lookup:
 
 
 def never_started(job: JobInfo) -> bool:
-    """A record that Slurm keeps of some refused jobs (FAILED, BadConstraints); it never ran."""
+    """Return whether a job never ran: Slurm keeps records of some refused jobs (BadConstraints)."""
     return job.state is AttemptState.ENDED and job.started_at is None and not job.nodes
 
 
 def another_cluster(intent: Intended, scheduler: Scheduler) -> str | None:
-    """Name of the cluster that answers here, if ``intent`` was for another one."""
+    """Return the name of this cluster, if ``intent`` was for another one."""
     here = scheduler.cluster()
     if here is None or intent.cluster is None or here.lower() == intent.cluster.lower():
         return None
@@ -298,10 +297,9 @@ def _claimed(journal: Journal, intent: Intended, job_id: str, clock: Clock) -> S
 
 
 def _withdraw(journal: Journal, intent: Intended, clock: Clock) -> Submitted | None:
-    """Make sure that no job will ever execute this attempt; or adopt the one that already does.
+    """Ensure that no job will ever execute this attempt, or adopt the job that already does.
 
-    However late an sbatch that gave up turns out to have made a job after all: the job finds the
-    attempt claimed and leaves.
+    A job that an abandoned sbatch created finds the attempt claimed, and exits.
     """
     holder = seal(journal.run_dir, intent)
     if holder is not None:
@@ -312,16 +310,16 @@ def _withdraw(journal: Journal, intent: Intended, clock: Clock) -> Submitted | N
 
 
 def seal(run_dir: RunDir, intent: Intended) -> str | None:
-    """Claim the attempt of ``intent`` for nobody; the id of the job that has it already, if any.
+    """Seal the claim of ``intent``, so that no job executes it; return the job that has it, if any.
 
     Raises:
-        SubmissionInDoubt: the claim could not be written, or it is there and cannot be read.
+        SubmissionInDoubt: the claim cannot be written, or exists and cannot be read.
     """
     claim = run_dir.attempt(intent.attempt).claim
     try:
         descriptor = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        # What is empty was left by one of us on a full disk; it keeps every job away, too.
+        # An empty claim, left on a full disk, also stops every job.
         try:
             return read_claim(run_dir, intent.attempt)
         except StorageError as error:
@@ -351,13 +349,10 @@ def _doubt(intent: Intended, why: str) -> SubmissionInDoubt:
 
 
 def read_claim(run_dir: RunDir, attempt: int) -> str | None:
-    """The id of the job that executes or executed ``attempt``, as that job itself wrote it.
-
-    Returns:
-        None where there is no claim, or it is nobody's: a seal, or what no job has written.
+    """Return the id of the job that claimed ``attempt``; None without a claim, or if it is sealed.
 
     Raises:
-        StorageError: it is there and cannot be read; a job may execute the attempt or not.
+        StorageError: the claim cannot be read, so a job may execute the attempt or not.
     """
     claim = run_dir.attempt(attempt).claim
     try:

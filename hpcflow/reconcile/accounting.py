@@ -1,6 +1,6 @@
-"""Asking one site's accounting, in one look, about jobs that the queue does not know.
+"""Query one site's accounting about jobs that the queue does not know.
 
-By id, and by name for submissions whose id is not known: slurmdbd can refuse the second.
+Jobs are queried by id, and by name if the id is not known; slurmdbd can refuse queries by name.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hpcflow.reconcile.accounting_outages import Silence
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.storage.layout import Home
 
-#: sacct is asked from a day before the oldest job that is looked for: clocks differ, and the time
-#: of submission is compared exactly afterwards.
+#: sacct is queried from a day before the oldest job, because clocks differ; the submission time is
+#: compared exactly afterwards.
 _MARGIN: Final = timedelta(days=1)
 
 
@@ -47,19 +47,17 @@ class _Wanted:
 
 
 class Accounting:
-    """The accounting of one site, in one look."""
-
     def __init__(
         self, scheduler: Scheduler, clock: Clock, home: Home, site: str, warnings: list[str]
     ) -> None:
-        """``warnings`` gets a text for whatever could not be asked; it is asked again later."""
+        """``warnings`` receives what could not be queried; it is queried again later."""
         self._scheduler, self._clock = scheduler, clock
         self._silence, self._silence_of_old = Silence(home, site), Silence(home, f"{site} old")
         self._warnings = warnings
         self._unanswered: set[str] = set()
 
     def answered(self, job: str | None) -> bool:
-        """Whether it answered about a job, by its id or by its name, or was not asked about it."""
+        """Return whether accounting answered about a job, given by id or name, or was not asked."""
         return job not in self._unanswered
 
     def ask(
@@ -68,8 +66,7 @@ class Accounting:
         unknown: list[Intended],
         bills: list[DueBill],
     ) -> list[JobInfo]:
-        """What accounting says of jobs that the queue does not know, and of those whose bill is
-        due."""
+        """Return the records of jobs that the queue does not know, and of those with a due bill."""
         now = self._clock.now()
         wanted = _Wanted(
             [(each.job_id or "", each.submitted_at or run.created_at) for run, each in forgotten]
@@ -79,8 +76,8 @@ class Accounting:
         recent = wanted.where(lambda at: now - at <= _RECENT)
         old = wanted.where(lambda at: now - at > _RECENT)
         is_needed = bool(forgotten or unknown)  # bills can wait
-        told = self._ask(recent, now, self._silence, is_needed=is_needed)
-        return told + self._ask(old, now, self._silence_of_old, is_needed=is_needed)
+        found = self._ask(recent, now, self._silence, is_needed=is_needed)
+        return found + self._ask(old, now, self._silence_of_old, is_needed=is_needed)
 
     def _ask(
         self, wanted: _Wanted, now: datetime, silence: Silence, *, is_needed: bool
@@ -92,25 +89,25 @@ class Accounting:
             if is_needed:
                 self._warnings.append("accounting did not answer a moment ago; ends may show late")
             return []
-        told: list[JobInfo] = []
+        found: list[JobInfo] = []
         try:
             if wanted.ids:
                 since = min(at for _, at in wanted.ids) - _MARGIN
-                told = self._scheduler.accounting([job_id for job_id, _ in wanted.ids], since)
+                found = self._scheduler.accounting([job_id for job_id, _ in wanted.ids], since)
         except SchedulerUnavailable as error:
             self._unanswered.update(job for job, _ in (*wanted.ids, *wanted.names))
             silence.remember(now)
             self._warnings.append(f"{error.message}; ends may show late")
             return []
-        # slurmdbd can refuse a question by name, and answer one by id: these have an answer then.
+        # Separate, because slurmdbd can refuse a query by name and answer one by id.
         try:
             if wanted.names:
                 since = min(at for _, at in wanted.names) - _MARGIN
                 names = [name for name, _ in wanted.names]
-                told = told + self._scheduler.accounting([], since, job_names=names)
+                found = found + self._scheduler.accounting([], since, job_names=names)
         except SchedulerUnavailable as error:
             self._unanswered.update(name for name, _ in wanted.names)
             if not wanted.ids:  # perhaps it does not answer at all
                 silence.remember(now)
             self._warnings.append(f"{error.message}; a submission stays in doubt")
-        return told
+        return found

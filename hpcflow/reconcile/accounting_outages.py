@@ -1,7 +1,7 @@
-"""Whose accounting was asked in vain a moment ago, across commands.
+"""Remember, across commands, which site's accounting did not answer.
 
-A sacct that hangs costs every command its whole time limit, and people look often; so the time of
-the last silence is kept in ``HPCFLOW_HOME/silent/``, and for a while nobody asks.
+A sacct that hangs costs every command its whole time limit. So the time of the last failure is kept
+in ``HPCFLOW_HOME/silent/``, and accounting is not queried for a while.
 """
 
 from __future__ import annotations
@@ -15,19 +15,16 @@ from typing import Final
 from hpcflow.storage.files import FOLDER_MODE
 from hpcflow.storage.layout import Home
 
-#: How long a silence is believed to last.
+#: How long accounting is not queried after a failure.
 LASTS: Final = timedelta(minutes=2)
 
 
 class Silence:
-    """The silence of one site's accounting."""
-
     def __init__(self, home: Home, site: str) -> None:
         """``site``: a name, or the path of a site file."""
         self._mark = home.silent / hashlib.sha256(site.encode()).hexdigest()[:16]
 
     def is_fresh(self, now: datetime) -> bool:
-        """Whether it was noticed shortly before ``now``."""
         try:
             age_s = now.timestamp() - self._mark.stat().st_mtime
         except OSError:
@@ -35,7 +32,7 @@ class Silence:
         return 0 <= age_s < LASTS.total_seconds()
 
     def remember(self, now: datetime) -> None:
-        """It was noticed at ``now``. Where that cannot be written, it is noticed again."""
+        """Record a failure at ``now``, if the home can be written."""
         with suppress(OSError):
             self._mark.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             self._mark.touch(mode=0o600)

@@ -23,7 +23,7 @@ def is_end(job: JobInfo) -> bool:
 
 
 def needs_accounting(run: LiveRun, attempt: AttemptView, job: JobInfo | None) -> bool:
-    """Return whether accounting must be asked about a job.
+    """Return whether accounting must be queried about a job.
 
     It must in three cases:
 
@@ -34,7 +34,7 @@ def needs_accounting(run: LiveRun, attempt: AttemptView, job: JobInfo | None) ->
     if job is None:
         return True
     if not job.restarts and not is_end(job):
-        return False  # as a rule, and there may be ten thousand
+        return False  # the usual case, kept fast for ten thousand jobs
     run_dir = RunDir(Path(run.run_dir))
     try:
         if job.restarts and is_news(run_dir, job):
@@ -45,7 +45,6 @@ def needs_accounting(run: LiveRun, attempt: AttemptView, job: JobInfo | None) ->
 
 
 def by_job_id(jobs: Iterable[JobInfo]) -> dict[str, list[JobInfo]]:
-    """Job id -> what is said of jobs that bear it, oldest first."""
     found: dict[str, list[JobInfo]] = defaultdict(list)
     for job in jobs:
         found[job.job_id].append(job)
@@ -53,42 +52,42 @@ def by_job_id(jobs: Iterable[JobInfo]) -> dict[str, list[JobInfo]]:
 
 
 def newest_answer(attempt: AttemptView, known: dict[str, list[JobInfo]]) -> JobInfo | None:
-    """The newest answer about the job of ``attempt``.
+    """Return the newest answer about the job of ``attempt``.
 
-    Ids wrap, so the name must agree; or the time of submission, for people rename their jobs. To a
-    renamed job that was restarted, neither does: its id counts, unless its name is another run's.
+    Ids wrap, so the name must agree; or the submission time, because a user may rename a job. For a
+    renamed and restarted job neither agrees: its id counts, unless the name is another run's.
 
-    A job that accounting calls running while the queue does not know it is no answer: such records
-    are left behind when slurmdbd was down at the end of a job, and stay for ever. What is older
-    than such a record is none either, for it tells of a former life of the job. It makes the
-    absence count much later, see :func:`is_listed`.
+    A record of accounting that a job runs, while the queue does not know it, is no answer: if
+    slurmdbd was down at the end of a job, such a record stays forever. Older records are about
+    earlier starts of the job, and are no answer either. Such a job vanishes much later, see
+    :func:`is_listed`.
     """
-    said = known.get(attempt.job_id or "")
-    if not said:
+    answers = known.get(attempt.job_id or "")
+    if not answers:
         return None
-    if said[-1].source != "accounting" and said[-1].job_name == attempt.job_name:
-        return said[-1]  # as a rule, and there may be ten thousand
-    job = _newest_about(attempt, said)
+    if answers[-1].source != "accounting" and answers[-1].job_name == attempt.job_name:
+        return answers[-1]  # the usual case, kept fast for ten thousand jobs
+    job = _newest_about(attempt, answers)
     if job is None or job.source != "accounting":
         return job
     return job if is_end(job) else None
 
 
 def is_listed(attempt: AttemptView, past: Sequence[JobInfo]) -> bool:
-    """Whether the newest record of accounting says that the job of ``attempt`` waits or runs.
+    """Return whether accounting's newest record says that the job is pending or running.
 
-    A squeue can leave a job out that lives: a wrapper with a cache, an answer that was cut short, a
-    controller that came back with an older state. A word that nobody knows may be one for an end.
+    squeue can leave out a live job: a wrapper with a cache, an answer that was cut, a controller
+    restored from an older state. An unknown state may be an end.
     """
     job = _newest_about(attempt, past)
     return job is not None and job.state not in (AttemptState.ENDED, AttemptState.UNKNOWN)
 
 
-def _newest_about(attempt: AttemptView, said: Sequence[JobInfo]) -> JobInfo | None:
+def _newest_about(attempt: AttemptView, answers: Sequence[JobInfo]) -> JobInfo | None:
     return next(
         (
             job
-            for job in reversed(said)
+            for job in reversed(answers)
             if _is_named_like(job, attempt)
             or (job.submitted_at is not None and job.submitted_at == attempt.submitted_at)
             or (
@@ -101,8 +100,8 @@ def _newest_about(attempt: AttemptView, said: Sequence[JobInfo]) -> JobInfo | No
 
 
 def is_older(job: JobInfo, history: AttemptHistory) -> bool:
-    """Whether accounting tells of a life before the one that an attempt was seen to be: the record
-    of that one may still be on its way to slurmdbd."""
+    """Return whether a record is about an earlier start of the attempt's job: slurmdbd may not have
+    the newest record yet."""
     return job.source == "accounting" and any(
         each.submitted_at is not None
         and job.submitted_at is not None
@@ -112,15 +111,15 @@ def is_older(job: JobInfo, history: AttemptHistory) -> bool:
 
 
 def _is_named_like(job: JobInfo, attempt: AttemptView) -> bool:
-    """Whether a job has the name of an attempt, or of another one of the same run: a job that is
-    restarted keeps the name that it had."""
+    """Return whether a job has the name of an attempt, or of another one of its run: a restarted
+    job keeps its name."""
     name = job.job_name.strip()
     named = parse_job_name(name)
     return name == attempt.job_name.strip() or (named is not None and named[0] == attempt.run_id)
 
 
 def site_of(run_dir: RunDir) -> str | None:
-    """The site of a run by its ``run.json``; None where that cannot be read."""
+    """Return the site of a run from its ``run.json``; None if that cannot be read."""
     try:
         site = read_object(run_dir.run_json).get("site")
     except (OSError, ValueError):

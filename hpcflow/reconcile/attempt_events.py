@@ -1,6 +1,6 @@
-"""What an attempt itself left behind: its last exit, its first notice, its end, its last sign.
+"""Read an attempt's own files: its exit, its first notice, its end, its last sign of life.
 
-The events of a week are hundreds of megabytes: no more than a portion of them is held at a time.
+The events of a week are hundreds of megabytes, so only a part of them is in memory.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
 _PORTION_BYTES: Final = 1 << 20
-#: The events that tell whether a program is at it, or done.
+#: The events that show whether a program trains or has finished.
 _TRAINING: Final = frozenset({"started", "train_started", "progress", "finished"})
 
 
 def last_sign(run_dir: RunDir, number: int) -> datetime | None:
-    """When the job last wrote an event or a line of its log, by the clock that its file was given
-    its time by; it may lie ahead."""
+    """Return when the job last wrote an event or a line of its log, by the file's clock, which may
+    be ahead."""
     files = run_dir.attempt(number)
     times = []
     for path in (files.events, files.log):
-        with suppress(OSError, ValueError, OverflowError):  # the year 10000 is no time
+        with suppress(OSError, ValueError, OverflowError):  # such as the year 10000
             times.append(_written_at(path.stat()))
     return max(times, default=None)
 
 
 def time_there(run_dir: RunDir, number: int) -> datetime | None:
-    """The time now as :func:`last_sign` tells it; None where that is no time.
+    """Return the time now by the clock of :func:`last_sign`; None if it is invalid.
 
     Raises:
-        StorageError: nothing can be written there.
+        StorageError: the attempt's folder cannot be written.
     """
-    from tempfile import TemporaryFile  # ten milliseconds, for most commands in vain
+    from tempfile import TemporaryFile  # ten milliseconds, and few commands need it
 
     folder = run_dir.attempt(number).path
     try:
@@ -60,7 +60,6 @@ def _written_at(status: os.stat_result) -> datetime:
 
 
 def first_notice(run_dir: RunDir, number: int) -> str | None:
-    """The signal of the first notice that the job reported."""
     lines = _lines(run_dir.attempt(number).events)
     events = (parse_event(line) for line in lines if b'"notice"' in line)
     notices = (event for event in events if event and event["event"] == "notice")
@@ -68,20 +67,21 @@ def first_notice(run_dir: RunDir, number: int) -> str | None:
 
 
 def has_finished(run_dir: RunDir, number: int) -> bool:
-    """Whether its program said that it finished, and has trained no further since."""
+    """Return whether the program reported that it finished, and has not trained since."""
     events = map(parse_event, _lines_from_end(run_dir.attempt(number).events))
     kinds = (event["event"] for event in events if event)
     return next((kind for kind in kinds if kind in _TRAINING), "") == "finished"
 
 
 def was_told_to_leave(run_dir: RunDir, number: int) -> bool:
-    """Whether the job had a notice: the script's trap writes the file, the program the event."""
+    """Return whether the job got a notice: the script's trap writes the file, the program the
+    event."""
     return run_dir.attempt(number).notice.exists() or first_notice(run_dir, number) is not None
 
 
 def own_record(run_dir: RunDir, number: int) -> int | None:
-    """The number in accounting of the life of the job that executed the attempt, by the SLUID that
-    it reported when it started; None where it knew none."""
+    """Return the accounting record number of the attempt's job, from the SLUID that it reported at
+    its start; None without one."""
     lines = _lines(run_dir.attempt(number).events)
     events = (parse_event(line) for line in lines if b'"started"' in line)
     started = (event for event in events if event and event["event"] == "started")
@@ -89,7 +89,7 @@ def own_record(run_dir: RunDir, number: int) -> int | None:
 
 
 def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:
-    """The exit code that the job wrote down as its last word, and when; None if there is none."""
+    """Return the exit code that the job recorded last, and when; None if there is none."""
     lines = _lines_from_end(run_dir.attempt(number).events)
     words = (each for each in lines if b'"exited"' in each or b'"started"' in each)
     for event in map(parse_event, words):
@@ -104,7 +104,6 @@ def last_exit(run_dir: RunDir, number: int) -> tuple[int, datetime] | None:
 
 
 def last_event_at(run_dir: RunDir, number: int) -> datetime | None:
-    """The time that the last event of the job bears; None without one."""
     for event in map(parse_event, _lines_from_end(run_dir.attempt(number).events)):
         if event is not None:
             with suppress(ValueError):
@@ -113,14 +112,14 @@ def last_event_at(run_dir: RunDir, number: int) -> datetime | None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file; none where it cannot be read. One that is too long comes in pieces, of
-    which the first ones are too long as well."""
+    """Yield the lines of a file; none if it cannot be read. A line that is too long comes in
+    pieces; all but the last are too long themselves."""
     with suppress(OSError), open_file(path, max_bytes=MAX_LINES_FILE_BYTES) as file:
         yield from iter(partial(file.readline, MAX_LINE_BYTES + 1), b"")
 
 
 def _lines_from_end(path: Path) -> Iterator[bytes]:
-    """The same, the last line first; one that is too long comes shortened, and still too long."""
+    """Yield the lines, last first; a line that is too long is cut, but remains too long."""
     with suppress(OSError), open_file(path, max_bytes=MAX_LINES_FILE_BYTES) as file:
         begin, rest = file.seek(0, os.SEEK_END), b""
         while begin > 0:

@@ -1,8 +1,7 @@
-"""Asking the schedulers about live attempts, and journaling what is new.
+"""Query the schedulers about live attempts, and journal what is new.
 
-However many there are: one squeue for each site, and at most two sacct, for what the queue
-does not tell: by id, and by name for attempts whose id is not known. The ledger is not written
-here.
+For any number of attempts, each site gets one squeue and at most two sacct, for what the queue
+does not show: by id, and by name for attempts without a known id. The ledger is not written here.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ from hpcflow.storage.own_runs import is_others
 from hpcflow.storage.runs import is_gone, linked
 
 _OF_FILES: Final = (StorageError, OSError)
-#: Each keeps a lock file open; a process usually may open 1,024 files.
+#: Each keeps a lock file open, and the usual limit is 1,024 open files.
 _MOST_UNSETTLED: Final = 200
 
 
@@ -90,19 +89,19 @@ def observe(
     warnings: list[str],
     open_journal: Callable[[RunDir], Journal] = Journal,
 ) -> list[RunDir]:
-    """Journal what the schedulers say about ``live``; the runs about which anything was new.
+    """Journal what the schedulers report about ``live``; return the runs with new records.
 
     Args:
         live: attempts that have not ended, with their runs.
-        standbys: sites and folders of runs with a standby that has nothing to wait for any more.
-        resting: sites whose queue is asked in any case, for jobs that somebody has restarted.
-        bills: attempts that have ended, and of which accounting is to be asked what they took.
+        standbys: site and directory of each run with a standby that no attempt precedes any more.
+        resting: sites whose queue is queried in any case, for restarted jobs.
+        bills: ended attempts whose bill is due from accounting.
         connect: site name -> scheduler.
         find_site: site name -> site, for its prices.
-        queue: site name -> what is in its queue; asked once.
-        home: remembers whose accounting was silent.
-        warnings: gets a text for whatever could not be asked; it is asked again the next time.
-        open_journal: run directory -> its journal, if the caller goes on to use it.
+        queue: site name -> its queue; called once a site.
+        home: stores which sites' accounting did not answer.
+        warnings: receives what could not be queried; the next call queries it again.
+        open_journal: run directory -> its journal, if the caller uses it further.
     """
     by_site: dict[str, list[tuple[LiveRun, AttemptView]]] = defaultdict(list)
     for run, attempt in live:
@@ -135,8 +134,8 @@ def observe(
                 is_asked=site in at_rest,
             )
         except HpcflowError as error:
-            told = f"{site}: {error.message}; showing what was known before"
-            warnings.append(f"{told}{next_step(error)}")
+            warning = f"{site}: {error.message}; showing the last known state"
+            warnings.append(f"{warning}{next_step(error)}")
             return []
 
     sites = dict.fromkeys([*by_site, *standing, *ended, *at_rest])
@@ -145,16 +144,12 @@ def observe(
 
 @dataclass(frozen=True)
 class _Unsettled:
-    """An intent without an answer, under the lock of its run."""
-
     journal: Journal
     intent: Intended
     lock: HeldLock
 
 
 class _Watch:
-    """One look at the jobs of one site."""
-
     def __init__(
         self,
         scheduler: Scheduler,
@@ -184,42 +179,44 @@ class _Watch:
         *,
         is_asked: bool,
     ) -> list[RunDir]:
-        """Ask once, and journal what is new; the runs about which anything was.
+        """Query once, and journal what is new; return the runs with new records.
 
         Args:
-            is_asked: also where nothing is under way.
+            is_asked: query the queue even without live attempts.
         """
         sent = [(run, attempt) for run, attempt in pairs if attempt.job_id is not None]
         with ExitStack() as locks:
-            # Asked after the locks are taken: a submission at this moment is let be, and what
-            # is absent then was never sent.
+            # Queried under the locks: submissions in progress are skipped, and an absent job was
+            # never submitted.
             unsettled = self._lock_open(pairs, locks)
             if not (unsettled or sent or standing or is_asked):
                 return self._bill(bills, self._accounting.ask([], [], bills))
             queued = list(ask())
             known, names = by_job_id(queued), {job.job_name for job in queued}
-            told = self._accounting.ask(
+            accounted = self._accounting.ask(
                 [pair for pair in sent if needs_accounting(*pair, newest_answer(pair[1], known))],
                 [each.intent for each in unsettled if each.intent.job_name not in names],
                 bills,
             )
             changed = [
-                each.journal.run_dir for each in unsettled if self._settle(each, [*told, *queued])
+                each.journal.run_dir
+                for each in unsettled
+                if self._settle(each, [*accounted, *queued])
             ]
         changed += [each for each in standing if self._write_standby(each, queued)]
-        lives = {job_id: lives_of(some) for job_id, some in by_job_id(told).items()}
+        lives = {job_id: lives_of(some) for job_id, some in by_job_id(accounted).items()}
         self._past = by_job_id(
             job for some in lives.values() for job in some if job.source == "accounting"
         )
         for job_id, past in lives.items():
             known[job_id] = [*past, *known.get(job_id, ())]
-        changed += self._bill(bills, told)
+        changed += self._bill(bills, accounted)
         return changed + self._adopt(sent, queued) + self._journal(sent, known)
 
     def _lock_open(
         self, pairs: list[tuple[LiveRun, AttemptView]], locks: ExitStack
     ) -> list[_Unsettled]:
-        """The open intents that nobody is submitting at this moment, each under its lock."""
+        """Return the open intents that no process is submitting, each with its lock."""
         found = []
         opened = {run.run_dir for run, each in pairs if each.state is AttemptState.INTENDED}
         # A random sample, so that no run waits forever.
@@ -241,13 +238,12 @@ class _Watch:
         return Isolated(run_dir, self._warnings, quiet)
 
     def _settle(self, each: _Unsettled, jobs: list[JobInfo]) -> bool:
-        """Whether the intent is settled now."""
         own = tuple(job for job in jobs if job.job_name == each.intent.job_name)
         journal = each.journal
         with self._apart(journal.run_dir):
             if is_own_name(journal.run_dir, each.intent) and journal.history.is_cancelled:
-                # The request came before the job was known. While the job cannot be cancelled, the
-                # intent stays open, and so is looked at again.
+                # The request came before the job was known. If the job cannot be cancelled, the
+                # intent stays open and is checked again.
                 self._cancel(own)
             settle(
                 journal,
@@ -264,13 +260,12 @@ class _Watch:
         if alive:
             self._scheduler.cancel(alive)
 
-    def _bill(self, bills: list[DueBill], told: list[JobInfo]) -> list[RunDir]:
-        """Journal what ended attempts took; the runs of which anything was new."""
+    def _bill(self, bills: list[DueBill], accounted: list[JobInfo]) -> list[RunDir]:
         bills = [each for each in bills if self._accounting.answered(each.attempt.job_id)]
         if not bills:
             return []
         by_id: dict[str, list[JobInfo]] = defaultdict(list)
-        for job in told:  # with the components of heterogeneous jobs
+        for job in accounted:  # with the components of heterogeneous jobs
             by_id[job.job_id.partition("+")[0]].append(job)
         by_run: dict[str, list[DueBill]] = defaultdict(list)
         for each in bills:
@@ -282,20 +277,18 @@ class _Watch:
         ]
 
     def _write_bills(
-        self, run_dir: RunDir, bills: list[DueBill], told: dict[str, list[JobInfo]]
+        self, run_dir: RunDir, bills: list[DueBill], accounted: dict[str, list[JobInfo]]
     ) -> bool:
-        """Journal what attempts of one run took; whether anything was new."""
         with self._apart(run_dir):
             written = JournalBuffer(self._open_journal(run_dir))
             history = written.journal.history
             for due in bills:
-                jobs = told.get(due.attempt.job_id or "", [])
+                jobs = accounted.get(due.attempt.job_id or "", [])
                 attempt = history.attempt(due.attempt.attempt)
                 with self._apart(run_dir):
                     bill = self._bill_of(due, run_dir, attempt, jobs)
                     if bill is not None:
-                        # First: a process that is killed in between does both again. It holds up
-                        # no bill.
+                        # Settled first: if the process is killed in between, both are repeated.
                         self._settling.settle(run_dir, bill, is_own=attempt.is_own)
                         written.add([bill])
             if written.has_news:
@@ -304,33 +297,35 @@ class _Watch:
         return False
 
     def _bill_of(
-        self, due: DueBill, run_dir: RunDir, history: AttemptHistory, told: list[JobInfo]
+        self, due: DueBill, run_dir: RunDir, history: AttemptHistory, accounted: list[JobInfo]
     ) -> Accounted | None:
-        return bill_of_attempt(due, run_dir, history, told, self._find_site(), self._clock.now())
+        return bill_of_attempt(
+            due, run_dir, history, accounted, self._find_site(), self._clock.now()
+        )
 
     def _adopt(
         self, sent: list[tuple[LiveRun, AttemptView]], queued: list[JobInfo]
     ) -> list[RunDir]:
-        """Jobs that were restarted after their attempts had ended: they are the next ones now."""
+        """Adopt jobs that were restarted after their attempts had ended, as the next attempts."""
         watched = {attempt.job_id for _, attempt in sent}
-        strays = [
+        restarted = [
             named[0]
             for job in queued
             if job.restarts and job.state is not AttemptState.ENDED and job.job_id not in watched
             if (named := parse_job_name(job.job_name.strip())) is not None
         ]
-        own = [each for each in linked(self._home, strays) if not is_others(each)]
+        own = [each for each in linked(self._home, restarted) if not is_others(each)]
         return [each for each in own if self._adopt_one(each, queued)]
 
     def _adopt_one(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
-        # It is being sent at this moment, or its folder is gone or closed.
+        # Quiet: the run is being submitted, or its directory is missing or unreadable.
         with self._apart(run_dir, quiet=_OF_FILES), submit_lock(run_dir, wait_s=0):
             mark_dirty(self._home, run_dir)
             return adopt_restarted(self._open_journal(run_dir), queued, self._clock) is not None
         return False
 
     def _write_standby(self, run_dir: RunDir, queued: list[JobInfo]) -> bool:
-        quiet = (*_OF_FILES, SubmissionInDoubt)  # as above, or its number cannot be closed now
+        quiet = (*_OF_FILES, SubmissionInDoubt)  # as above, or its claim cannot be sealed now
         with self._apart(run_dir, quiet=quiet), submit_lock(run_dir, wait_s=0) as lock:
             mark_dirty(self._home, run_dir)
             return follow_standby(
@@ -350,8 +345,8 @@ class _Watch:
             job = newest_answer(attempt, known)
             if job is not None and job.state is AttemptState.UNKNOWN:
                 self._warnings.append(
-                    f"{run.run_id}: Slurm says {job.raw_state!r} of job {job.job_id}, a word that "
-                    "this version does not know; waiting"
+                    f"{run.run_id}: job {job.job_id} is in state {job.raw_state!r}, which this "
+                    "version of hpcflow does not know; waiting"
                 )
             if job is None or job.restarts != 0 or not is_as_known(attempt, job):
                 by_run[run.run_dir].append((attempt, job))
@@ -362,7 +357,6 @@ class _Watch:
         ]
 
     def _write(self, run_dir: RunDir, some: list[tuple[AttemptView, JobInfo | None]]) -> bool:
-        """Journal what is new about attempts of one run; whether anything was."""
         written, is_news = JournalBuffer(self._open_journal(run_dir)), False
         newest = max(attempt.attempt for attempt, _ in some)
         for attempt, job in some:
@@ -379,13 +373,13 @@ class _Watch:
         """Add what is new about an attempt. Return whether its job may have been restarted."""
         run_dir = written.journal.run_dir
         now_is = self._follow(written, attempt, job, is_older=is_older)
-        # Without accounting, only the job's own last word may end what the queue has forgotten.
+        # Without accounting, only the job's own exit event may end a job that left the queue.
         is_told = job is not None or self._accounting.answered(attempt.job_id)
-        is_told |= attempt.raw_state == "CANCELLED"  # by the queue, which has forgotten it since
+        is_told |= attempt.raw_state == "CANCELLED"  # by the queue, before the job left it
         if now_is is not None and (is_told or now_is.exit_code is not None):
             records = with_log_digest(run_dir, self._records(written.journal, now_is, job))
-            # Before the records are journaled: a process that is killed in between comes to the
-            # same end the next time.
+            # Sealed before the records are journaled: if the process is killed in between, the next
+            # look decides the same.
             if all(seal_vanished(run_dir, record) for record in records):
                 for record in records:
                     request_checkpoint_exit(run_dir, record)
@@ -395,20 +389,20 @@ class _Watch:
     def _follow(
         self, written: JournalBuffer, attempt: AttemptView, job: JobInfo | None, *, is_older: bool
     ) -> AttemptView | None:
-        """The attempt that the answer is about: ``attempt``, or what its job was restarted as.
+        """Return the attempt that the answer is about: ``attempt``, or its job's restart.
 
         Args:
-            is_older: the same pass looks at a later attempt of the run.
+            is_older: whether the same pass handles a later attempt of the run.
         """
         run_dir = written.journal.run_dir
-        # By these names only: a new job of the same run can be given the id of an old one.
+        # By these names only, because a new job of the run can have the id of an old one.
         names = {each.job_name.strip() for each in (attempt, job) if each is not None}
         past = [
             each
             for each in self._past.get(attempt.job_id or "", ())
             if each.job_name.strip() in names
         ]
-        if is_older:  # only the last attempt of a run becomes another one
+        if is_older:  # only the job of the last attempt can begin another attempt
             is_claimed = read_claim(run_dir, attempt.attempt + 1) == attempt.job_id
             is_restarted = len(past) > 1 or (job is not None and bool(job.restarts)) or is_claimed
             return None if is_restarted else attempt
@@ -426,19 +420,19 @@ class _Watch:
         past = self._past.get(attempt.job_id or "", ())
         claim = read_claim(run_dir, attempt.attempt)
         if claim is not None and claim != attempt.job_id:
-            # Two jobs were sent after all, and the other one has the attempt; ours left at once.
+            # Two jobs were submitted, and the other one has the attempt; this one exited at once.
             return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
         missed: list[Observed] = []
         last_word = None
-        history, said = RunHistory(), AttemptHistory()
+        history, of_attempt = RunHistory(), AttemptHistory()
         stall, ended = None, None
         has_failed = launch_failed(run_dir, attempt, job, past)
         if job is None or is_end(job):
             history = journal.history
-            said = history.attempt(attempt.attempt)
-            if job is not None and is_older(job, said):
+            of_attempt = history.attempt(attempt.attempt)
+            if job is not None and is_older(job, of_attempt):
                 job = None
-            stall, ended = attribute_stall(run_dir, history, attempt, job), said.seen_ended
+            stall, ended = attribute_stall(run_dir, history, attempt, job), of_attempt.seen_ended
             answered = self._accounting.answered(attempt.job_id)
             if (
                 (has_failed is None or (job is None and ended is not None))
@@ -449,12 +443,12 @@ class _Watch:
                 # A later tick decides, when accounting says who cancelled the job.
                 if job is None or ended:
                     return []
-                # Of a job that was restarted, the time would be that of the restart.
+                # A restarted job has the restart's submission time.
                 same = replace(job, submitted_at=attempt.submitted_at)
                 return [observed(attempt.attempt, same, now)]
         if job is None:
-            self._require_its_cluster(attempt, said)
-            missed = said.missed
+            self._require_its_cluster(attempt, of_attempt)
+            missed = of_attempt.missed
             last_word = last_sign(run_dir, attempt.attempt)
         return classify(
             attempt,
@@ -481,14 +475,11 @@ class _Watch:
         )
 
     def _require_its_cluster(self, attempt: AttemptView, history: AttemptHistory) -> None:
-        """Nothing follows from what another cluster does not know.
-
-        Raises:
-            SchedulerUnavailable: the job is on another cluster.
-        """
+        """Raise SchedulerUnavailable if the job is on another cluster: its absence here means
+        nothing."""
         for intent in history.intents:
             if (other := another_cluster(intent, self._scheduler)) is not None:
                 raise SchedulerUnavailable(
-                    f"job {attempt.job_id} is on cluster {intent.cluster}, and this is {other}: "
-                    "its end shows where it runs"
+                    f"job {attempt.job_id} is on cluster {intent.cluster}, but this is {other}: "
+                    "its end shows only there"
                 )

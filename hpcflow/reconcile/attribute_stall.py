@@ -1,12 +1,10 @@
-"""What a stall has to do with the end of its attempt: whether our cancel may be what ended it.
+"""Decide whether hpcflow's cancel of a stalled attempt may have ended it.
 
-A process that is killed between the record of a cancel and the cancel itself leaves a record of
-what never was. The attempt may go on for days, and its end is then somebody else's: a person's
-scancel is a request to stop. So a cancel counts for :data:`CANCEL_TAKES`. How long after it the end
-came, two tell, and each may be wrong: Slurm's time of the end, for it has another clock than the
-journal; and the last line that was written into the attempt's files, even that of its death, for a
-file has its time from the node that writes it or from a file server. Ours is the end unless all who
-know say otherwise: a run is never given up because one clock was put right.
+If hpcflow is killed between the record of a cancel and the cancel itself, the attempt may run on
+for days, and a later scancel is the user's request to stop. So a cancel counts only if the attempt
+ended within :data:`CANCEL_TAKES`. That time has two sources, and the clock of each may be wrong:
+Slurm's end time, and the time of the last line in the attempt's files, from a node or a file
+server. The cancel counts unless all known sources are later: a corrected clock must not stop a run.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from hpcflow.reconcile.attempt_events import last_sign
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.layout import RunDir
 
-#: From the word that we cancel a stalled job to its end, with clocks that differ. A process that
-#: tries it again later says so again.
+#: The longest time from the record of a cancel to the job's end, with clocks that differ. A later
+#: retry has its own record.
 CANCEL_TAKES: Final = timedelta(minutes=10)
 
 
@@ -33,10 +31,10 @@ def attribute_stall(
     attempt: AttemptView,
     job: JobInfo | None,
 ) -> Stall | None:
-    """What was last said about its lack of progress; no cancel that cannot be what ended it.
+    """Return the last act about an attempt's stall; no cancel that cannot have ended it.
 
     Args:
-        job: what Slurm says of its end, if anything.
+        job: Slurm's record of its end, if any.
     """
     stall = _last_stall(history, attempt, job)
     if stall is None or stall.action != "cancel":
@@ -51,9 +49,9 @@ def attribute_stall(
 
 
 def _last_stall(history: RunHistory, attempt: AttemptView, job: JobInfo | None) -> Stall | None:
-    """What was last said about its lack of progress.
+    """Return the last act about an attempt's stall.
 
-    Our cancel may reach a job that was restarted a moment before, as the attempt after the stall.
+    A cancel may reach a job that was just restarted, which is the attempt after the stall.
     """
     own, before = history.attempt(attempt.attempt), history.attempt(attempt.attempt - 1)
     if own.stall is not None or before.stall is None or before.stall.action != "cancel":

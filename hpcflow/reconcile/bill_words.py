@@ -1,4 +1,4 @@
-"""What a job was given, and for how long -> the part of an attempt's record that is its bill."""
+"""Compute the bill of a job from its allocation and time, as fields of an attempt's record."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from hpcflow.sites.schema import Partition, Site
 
 
 def bill_of_job(job: JobInfo, site: Site, now: datetime) -> Bill:
-    """What a job costs that is no attempt of any run."""
+    """Return the cost of a job that is no attempt of a run."""
     begin, end, elapsed_s = _times(job, now)
     partition = site.partitions.get(key_of(site, job) or "")
     return _bill(job.usage or Usage(), partition, site, begin, end, elapsed_s)
 
 
 def bill_of_record(job: JobInfo, key: str | None, site: Site, until: datetime) -> dict[str, Any]:
-    """The part of an attempt's record that is the bill, by a record of accounting.
+    """Return the bill of a record of accounting, as fields of an attempt's record.
 
     Args:
-        key: what the site file calls the partition.
-        until: its end, where accounting has none.
+        key: of the partition in the site file.
+        until: its end, if accounting has none.
     """
     begin, end, elapsed_s = _times(job, until)
     return bill_words(key, site, job.usage or Usage(), begin, end, elapsed_s)
 
 
 def _times(job: JobInfo, until: datetime) -> tuple[datetime, datetime, Decimal]:
-    """When it ran, and for how long it is charged; ``until`` where accounting has no end."""
+    """Return start, end and charged seconds; ``until`` is the end if accounting has none."""
     end = job.ended_at or until
-    begin = job.started_at or end  # what never ran has no start
+    begin = job.started_at or end  # a job that never ran has no start
     return begin, max(begin, end), Decimal(job.elapsed_s or 0)
 
 
 def key_of(site: Site, job: JobInfo, sent_to: str | None = None) -> str | None:
-    """What the site file calls the partition in which a job was.
+    """Return the site file's key of a job's partition.
 
     Args:
-        sent_to: what it calls that which the job was sent to, which is not always where it ran.
-            Where several keys are one partition of Slurm's this tells which; and where the file
-            knows nothing of the other, a site may have sent the job on by itself.
+        sent_to: key of the partition that the job was submitted to, which may differ from where it
+            ran. It decides if several keys are one Slurm partition, or if the site file does not
+            have the partition where the site moved the job.
     """
 
     def is_there(key: str | None) -> bool:
-        names = (None, *(job.partition or "").split(","))  # of several where it never started
+        names = (None, *(job.partition or "").split(","))  # several if it never started
         return key in site.partitions and site.slurm_partition(key) in names
 
     if is_there(sent_to):
@@ -62,7 +62,7 @@ def key_of(site: Site, job: JobInfo, sent_to: str | None = None) -> str | None:
 
 
 def together(bills: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Several bills as one; what one of them does not know, nobody does."""
+    """Return the sum of several bills; an amount that one of them lacks is None."""
     if len(bills) == 1:
         return bills[0]
     gpus: Counter[str] = Counter()
@@ -91,7 +91,7 @@ def together(bills: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def parts_of(
     booked: Mapping[tuple[str | None, str | None], Sequence[dict[str, Any]]],
 ) -> list[BillPart] | None:
-    """Return what each partition and account has of several bills; None where all have the same."""
+    """Return the bills of each partition and account; None if all have the same."""
     if len(booked) == 1:
         return None
     sums = {place: together(bills) for place, bills in booked.items()}
@@ -114,10 +114,10 @@ def bill_words(
     end: datetime,
     elapsed_s: Decimal,
 ) -> dict[str, Any]:
-    """The part of a record that is the bill.
+    """Return the bill as fields of a record.
 
     Args:
-        key: what the site file calls the partition.
+        key: of the partition in the site file.
     """
     partition = site.partitions.get(key or "")
     bill = _bill(usage, partition, site, begin, end, elapsed_s)
@@ -151,8 +151,8 @@ def bill_words(
 
 
 def on_demand_of(site: Site, partition: Partition) -> Partition | None:
-    """The partition that a job would be in if it could not be preempted: the first of the site with
-    the same GPUs and a price in money."""
+    """Return the non-preemptible partition to compare with: the site's first one with the same GPUs
+    and a price in money."""
     return next(
         (
             other
@@ -177,7 +177,7 @@ def _bill(
 ) -> Bill:
     names = {each.gres_name or key: key for key, each in site.gpu_types.items()}
     if partition is not None and partition.gpu_type is not None:
-        names[""] = partition.gpu_type  # Slurm was not told to track types, and there is only one
+        names[""] = partition.gpu_type  # Slurm does not track types, and there is only one
     return bill_of(
         usage,
         partition.price if partition is not None else None,

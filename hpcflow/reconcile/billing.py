@@ -1,4 +1,4 @@
-"""What an attempt took and cost: from accounting, or, until that speaks, from what the job said."""
+"""Bill an attempt: from accounting, or until that answers, estimated from the job's own events."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ def bill_of_attempt(
     due: DueBill,
     run_dir: RunDir,
     history: AttemptHistory,
-    told: Sequence[JobInfo],
+    records: Sequence[JobInfo],
     site: Site,
     now: datetime,
 ) -> Accounted | None:
-    """What is to be journaled about an attempt; None where its journal has it, is gone, or says
-    something else than the ledger: nothing is put beside that.
+    """Return the bill to journal; None if the journal has a final one, or no end of the attempt.
 
     Args:
-        history: what the journal says about the attempt.
-        told: what accounting has answered about its job's id.
+        history: the attempt's history from the journal.
+        records: accounting's records with its job's id.
 
     Raises:
         StorageError: the run's files cannot be read.
@@ -48,35 +47,35 @@ def bill_of_attempt(
         return None
     if is_elsewhere(due, site):
         return estimated(due, read_run(run_dir), site, now, is_final=True, is_here=False)
-    # Job id and times may be from a store: they choose no other job, and nothing is priced by them.
-    is_own, job = history.is_own, record_of(due, told)
+    # Job id and times may be from a store: they must not select another job or set a price.
+    is_own, job = history.is_own, record_of(due, records)
     name = (run_dir.path.name, number)
     if job is not None and (is_own or parse_job_name(job.job_name.strip()) == name):
-        return accounted(due, job, site, now, others_of(job, told))
+        return accounted(due, job, site, now, others_of(job, records))
     is_final = not site.has_accounting
     return estimated(due, read_run(run_dir), site, now, is_final=is_final, is_here=is_own)
 
 
 def is_elsewhere(due: DueBill, site: Site) -> bool:
-    """Whether its job was on another cluster than the run's site now: the run has been restored
-    from there. Then nobody can be asked what it took, and the prices here are not what it cost.
+    """Return whether its job was on another cluster than the run's site now: the run was restored
+    from there. Then its usage cannot be queried, and this site's prices do not apply.
 
-    Which cluster one looks from says nothing: homes are common to many.
+    The cluster of this host does not matter, because several clusters may share a home.
     """
     sent_to, cluster = due.attempt.journal.get("intended", {}).get("cluster"), site.cluster_name
     return bool(sent_to and cluster and sent_to.lower() != cluster.lower())
 
 
-def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
-    """The record in accounting of the life of a job that an attempt was, or the first of several;
-    None where there is none, it, or another part of the job, is not closed yet, or nobody can tell
-    which of several lives it is.
+def record_of(due: DueBill, records: Iterable[JobInfo]) -> JobInfo | None:
+    """Return the accounting record of an attempt, or the first of a resized job.
 
-    Ids wrap, and one id may be restarted many times. A job that knows its SLUID has told which life
-    it was. Else the time of submission must agree, for people rename their jobs; or, where the
-    attempt's is not known, the name.
+    None if there is none, if it or another part of the job is not closed yet, or if several match.
+
+    Ids wrap, and a job may be restarted many times. If the job reported its SLUID, that selects the
+    record. Else the submission time must agree, because a user may rename a job; or the name, if
+    the attempt's submission time is not known.
     """
-    everything, attempt = list(told), due.attempt
+    everything, attempt = list(records), due.attempt
     sluid = sluid_number(attempt.report.get("sluid"))
     same = [
         job
@@ -108,17 +107,15 @@ def record_of(due: DueBill, told: Iterable[JobInfo]) -> JobInfo | None:
 
 
 def _is_whole(job: JobInfo) -> bool:
-    """Whether a record says all that is charged for. One that ran, and does not say with what, is
-    no bill over nothing."""
+    """Return whether a record is closed and has all that is charged. One that ran needs a usage."""
     is_over = job.state is AttemptState.ENDED or job.ended_at is not None
     return is_over and job.elapsed_s is not None and (job.usage is not None or not job.elapsed_s)
 
 
 def _was_over_before(job: JobInfo, started_at: datetime | None) -> bool:
-    """Return whether the record ended before the attempt started."""
     if started_at is None or job.ended_at is None:
         return False
-    return job.ended_at < started_at.replace(microsecond=0)  # Slurm tells whole seconds
+    return job.ended_at < started_at.replace(microsecond=0)  # Slurm has whole seconds
 
 
 def _was_sent_after(job: JobInfo, ended_at: datetime | None) -> bool:
@@ -127,14 +124,14 @@ def _was_sent_after(job: JobInfo, ended_at: datetime | None) -> bool:
 
 
 def _agree(one: datetime | None, other: datetime | None) -> bool:
-    """Slurm tells whole seconds."""
+    """Return whether two times agree; Slurm has whole seconds."""
     return one is not None and other is not None and one == other.replace(microsecond=0)
 
 
-def others_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
-    """The other records of one life of a job: its components, if it is a heterogeneous one, and
-    what it was with other resources, if it was resized. None of most jobs."""
-    everything = list(told)
+def others_of(job: JobInfo, records: Iterable[JobInfo]) -> list[JobInfo]:
+    """Return a job's other records: components of a heterogeneous job, and parts of a resized
+    one."""
+    everything = list(records)
     return rest_of(job, everything) + [
         each
         for each in everything
@@ -148,16 +145,16 @@ def others_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
 def accounted(
     due: DueBill, job: JobInfo, site: Site, now: datetime, others: Sequence[JobInfo] = ()
 ) -> Accounted:
-    """The bill by accounting.
+    """Return the bill from accounting.
 
     Args:
-        others: by :func:`others_of`: each has its own lines, and all are one sum.
+        others: from :func:`others_of`; they are added to the sum.
     """
     until = due.attempt.ended_at or now
     bills: list[dict[str, Any]] = []
     booked: dict[tuple[str | None, str | None], list[dict[str, Any]]] = {}
     for each in (job, *others):
-        # Only of another component hpcflow does not know where it was sent.
+        # Only for other components the partition of the submission is unknown.
         key = key_of(site, each, _sent_to(due) if each.job_id == job.job_id else None)
         bills.append(bill_of_record(each, key, site, until))
         booked.setdefault((key, each.account), []).append(bills[-1])
@@ -192,16 +189,16 @@ def estimated(
     is_final: bool = False,
     is_here: bool = True,
 ) -> Accounted:
-    """The bill by the times that the job and the queue told, and by what was asked for.
+    """Return the bill estimated from the reported times and the request.
 
     Args:
-        is_final: there is nobody who could be asked later.
+        is_final: whether accounting cannot be queried later.
         is_here: whether the job certainly was on this site; else only its hours are known.
     """
     begin, end = due.attempt.started_at, due.attempt.ended_at
     usage, elapsed_s = Usage(), Decimal(0)
     if begin is not None and end is not None and end > begin:
-        usage = _asked_for(run, site) if is_here else _said(run)
+        usage = _placed(run, site) if is_here else _requested(run)
         elapsed_s = Decimal(str((end - begin).total_seconds()))
     at = end or now
     key = _sent_to(due) if is_here else None
@@ -218,19 +215,18 @@ def estimated(
 
 
 def _sent_to(due: DueBill) -> str:
-    """The key of its partition in the site file, as far as hpcflow has a say."""
+    """Return the site file's key of the partition that the job was submitted to."""
     return due.attempt.partition or due.partition
 
 
-def _asked_for(run: Run, site: Site) -> Usage:
+def _placed(run: Run, site: Site) -> Usage:
     try:
         return usage_of(place(run.spec, site, prefer=run.partition, is_granted=True))
     except HpcflowError:  # the site file has changed since
-        return _said(run)
+        return _requested(run)
 
 
-def _said(run: Run) -> Usage:
-    """What a run says by itself."""
+def _requested(run: Run) -> Usage:
     resources = run.spec.resources
     gpus = resources.nodes * resources.gpus_per_node
     return Usage(nodes=resources.nodes, gpus={run.gpu_type or "": gpus} if gpus else {})

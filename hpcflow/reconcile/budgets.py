@@ -1,10 +1,9 @@
-"""Budgets, brought up to what became of the attempts that they have committed something to.
+"""Reconcile budgets with the attempts that they have commitments for.
 
-As a rule the bill of an attempt settles its commitment in the moment in which it is journaled. This
-finds what was left behind: somebody was killed in between, a standby was given up, Slurm restarted
-a job or somebody sent one by hand, a budget was set while jobs ran. The ledger says where to look,
-after it has been brought up to date; what is released is released by the journal alone, under the
-run's lock.
+Usually an attempt's commitment is settled when its bill is journaled. This handles the other cases:
+hpcflow was killed in between, a standby was given up, Slurm restarted a job, a user submitted one
+by hand, or a budget was set while jobs ran. The up-to-date ledger says where to look; only the
+journal decides what is released, under the run's lock.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ from hpcflow.storage.runs import is_gone, is_path_untrusted, linked
 
 _log = logging.getLogger(__name__)
 
-#: Of an array what all take is committed before the first run is made; scratch may be slow.
+#: The costs of an array are committed before its first run is created, and scratch may be slow.
 _MAKING_TAKES: Final = timedelta(hours=1)
-#: Problems that are named of one folder: others can make any number of files in it.
+#: Problems reported for one folder: other users can create any number of files in it.
 _MOST_NAMED: Final = 10
 #: Lines that one look adds to one budget for attempts that the ledger lacks: a teammate can commit
 #: to any number of attempts.
@@ -65,16 +64,16 @@ def reconcile_budgets(
     clock: Clock,
     scope: Scope | None = None,
 ) -> list[str]:
-    """Bring the budgets up to date, of the caller's own attempts.
+    """Reconcile budgets with the caller's own attempts.
 
     Args:
         user: the caller.
-        folders: where the budgets are.
+        folders: of the budgets.
         find_site: site name -> site, for its prices; called for each run.
-        scope: this budget, too, whatever the ledger says.
+        scope: a budget that is reconciled in any case.
 
     Returns:
-        What went wrong, for people; it is tried again at the next look.
+        Warnings; the next call tries again.
 
     Raises:
         LedgerError: the database does not answer.
@@ -86,11 +85,11 @@ def reconcile_budgets(
 
 @dataclass(frozen=True)
 class _Sendings:
-    """What the journal of one run says last of the sending of each attempt, or of a standby.
+    """The last submission record of each attempt or standby of one run.
 
     Attributes:
         is_linked: whether the home has this run.
-        last: None if its journal cannot be read now.
+        last: attempt number -> record; None if the journal cannot be read now.
     """
 
     is_linked: bool
@@ -99,8 +98,6 @@ class _Sendings:
 
 @dataclass
 class _Look:
-    """One look at the budgets of one folder."""
-
     _ledger: Ledger
     _folder: BudgetFolder
     _home: Home
@@ -110,13 +107,13 @@ class _Look:
     _sites: dict[str, bool] = field(default_factory=dict)
     _sizes: dict[Scope, int] = field(default_factory=dict)
     _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
-    # By run: others can name one run in any number of lines, and a journal may be long.
+    # By run: another user can name one run in any number of lines, and a journal may be long.
     _sendings: dict[str, _Sendings] = field(default_factory=dict)
     _own: dict[str, frozenset[int] | None] = field(default_factory=dict)
     _problems: list[str] = field(default_factory=list)
 
     def problems(self, scope: Scope | None) -> list[str]:
-        """Do it; what went wrong, with each budget by itself."""
+        """Reconcile each budget, isolating errors; return the warnings."""
         with self._guarded(None):
             self._go(scope)
         named = list(dict.fromkeys(self._problems))
@@ -125,14 +122,14 @@ class _Look:
 
     @contextmanager
     def _guarded(self, scope: Scope | None) -> Iterator[None]:
-        """Keep what is wrong with one budget, or with the folder, from ending the look at others.
+        """Note an error of one budget, or of the folder, so that the others are reconciled.
 
         Raises:
             LedgerError: the database does not answer.
         """
         try:
             yield
-        except Exception as error:  # what others have written must not end a look
+        except Exception as error:  # other users' files must not end the look
             self._note(scope, error)
 
     def _note(self, scope: Scope | None, error: Exception) -> None:
@@ -163,8 +160,8 @@ class _Look:
             self._append_all()
 
     def _read_budgets(self, own: set[Scope], there: Sequence[Scope]) -> list[Budget]:
-        """Read the budgets. A teammate can fill the memory with files: the caller's own come first,
-        then small ones."""
+        """Read the budgets, the caller's own first, then small ones: a teammate's files may exceed
+        the memory limit."""
         budgets: list[Budget] = []
         memory = 0
         for each in sorted(
@@ -183,7 +180,7 @@ class _Look:
         return budgets
 
     def _follow_all(self, budget: Budget, by_key: dict[tuple[str, int], SpendingRow]) -> None:
-        """Follow the open entries of one budget; ``by_key`` gets the rows that it lacks."""
+        """Follow the open entries of one budget; add missing rows to ``by_key``."""
         entries = [each for each in budget.entries.values() if self._is_open(each)]
         unknown = {each.run_id for each in entries if (each.run_id, each.attempt) not in by_key}
         for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
@@ -203,7 +200,7 @@ class _Look:
             self._try_to_follow(budget, entry, None)
 
     def _adopt_all(self, rows: Sequence[SpendingRow], budgets: Sequence[Budget]) -> None:
-        """Commit something to each active attempt without a commitment."""
+        """Add a commitment for each active attempt without one."""
         projects, users, sweeps, runs = (
             {each.scope.name: each for each in budgets if each.scope.kind == kind} for kind in KINDS
         )
@@ -218,7 +215,7 @@ class _Look:
             if row.is_over or not concerned:
                 continue
             self._adopt(row, row.attempt, concerned)
-            # As a rule the standby has the next number, and no journal is read.
+            # Usually the standby has the next number, and no journal is read.
             is_known = all(each.is_committed_to(row.run_id, row.attempt + 1) for each in concerned)
             if not is_known and (standby := standby_of(row)) is not None:
                 self._adopt(row, standby, concerned)
@@ -226,14 +223,14 @@ class _Look:
     def _append_all(self) -> None:
         with self._folder.lock(self._clock, wait_s=0):
             for where, lines in self._lines.items():
-                # What has grown since says more than this knows of; there is a next look.
+                # A file that has grown since has unknown lines; the next look reads them.
                 with self._guarded(where):
                     if self._folder.size(where) == self._sizes[where]:
                         self._folder.append(where, lines)
 
     def _own_scopes(self, rows: Sequence[SpendingRow], there: Sequence[Scope]) -> set[Scope]:
-        """Return the scopes that are looked at in any case, of those that are ``there``. Of sweeps
-        and runs there may be one for each that ever was."""
+        """Return those of ``there`` that are always read. Only active sweeps and runs: there may be
+        a budget for each old one."""
         moving = [row for row in rows if not row.is_billed_for_good]
         names: dict[str, set[str]] = {
             "project": {row.project for row in rows},
@@ -244,12 +241,12 @@ class _Look:
         return {each for each in there if each.name in names[each.kind]}
 
     def _others(self, there: Sequence[Scope], own: Collection[Scope]) -> list[Scope]:
-        """The other projects, in which an attempt that is over may be committed to. Nothing of the
-        caller counts against another user's budget."""
+        """Return the other projects, which may have commitments of ended attempts. No attempt of
+        the caller counts against another user's budget."""
         found = [each for each in there if each.kind == "project" and each not in own]
         if (more := len(found) - _MOST_OTHERS) > 0:
             folder = self._folder.path / "project"
-            # Runs that are over may have something committed; a teammate's names may sort first.
+            # The caller's projects first: ended runs may have commitments there.
             known = set(self._ledger.projects(user=self._user))
             found.sort(key=lambda each: each.name not in known)
             self._problems.append(
@@ -262,7 +259,7 @@ class _Look:
     def _size(self, scope: Scope) -> int:
         try:
             return self._folder.size(scope)
-        except StorageError:  # which is told when it is read
+        except StorageError:  # reported when it is read
             return 0
 
     def _too_large(self, scope: Scope) -> StorageError:
@@ -278,17 +275,16 @@ class _Look:
         return os.path.realpath(self._home.path)
 
     def _is_here(self, row: SpendingRow) -> bool:
-        """Whether the run's site has its budgets in this folder."""
         if row.site not in self._sites:
             try:
                 folder = budgets_of(self._find_site(row.site), self._home)
                 self._sites[row.site] = folder.path == self._folder.path
-            except HpcflowError:  # its file is gone, and the round has said so
+            except HpcflowError:  # the round has reported the missing site file
                 self._sites[row.site] = False
         return self._sites[row.site]
 
     def _is_open(self, entry: Entry) -> bool:
-        """Whether more is to come of it, and the process that sent it is the caller."""
+        """Return whether an entry of the caller is not final."""
         if entry.by != self._user or entry.standing is Standing.RELEASED:
             return False
         if entry.home not in (None, self._real_home):
@@ -298,7 +294,7 @@ class _Look:
     def _try_to_follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
         try:
             self._follow(budget, entry, row)
-        except Exception as error:  # not by _guarded: there may be ten thousand entries
+        except Exception as error:  # not _guarded, which is slow for ten thousand entries
             self._note(budget.scope, error)
 
     def _follow(self, budget: Budget, entry: Entry, row: SpendingRow | None) -> None:
@@ -309,8 +305,8 @@ class _Look:
                     budget, entry, row, billed_amounts(row), is_final=row.is_billed_for_good
                 )
             elif is_committed and row.billed_by is None:
-                # Its run directory is gone, and with it its bill: at most all that it might take.
-                # Or its bill is to come: until then by its times, for the next attempt waits.
+                # Without a run directory there will be no bill, and all that was committed counts.
+                # If the bill is due later, the times count until then: the next attempt waits.
                 is_to_come = row.bill_due_at is not None
                 amounts = _by_times(entry, row) if is_to_come else entry.amounts
                 self._settle(budget, entry, row, amounts, is_final=False)
@@ -332,7 +328,7 @@ class _Look:
         if row.run_id not in self._own and len(self._own) >= _MOST_JOURNALS:
             return  # the next look continues
         if not self._is_own(row):
-            # Its end and its bill are in the ledger alone, or from a store: others write there.
+            # Its end and bill are only in the ledger, or from a store: other users write there.
             if entry.standing is not Standing.COMMITTED:
                 return
             amounts, is_final = entry.amounts, False
@@ -340,14 +336,14 @@ class _Look:
         self._say(budget, "settled", entry, amounts=amounts, ended_at=ended_at, is_final=is_final)
 
     def _is_own(self, row: SpendingRow) -> bool:
-        """Whether what an attempt took follows from what Slurm told this user, by its journal."""
+        """Return whether the journal has an attempt's usage from Slurm's answers to this user."""
         if row.run_id not in self._own:
             self._own[row.run_id] = self._read_own(row.run_id)
         own = self._own[row.run_id]
         return own is None or row.attempt in own
 
     def _read_own(self, run_id: str) -> frozenset[int] | None:
-        """The attempts of a run of which that is so; None if of all."""
+        """Return a run's own attempts, as in :meth:`_is_own`; None for all."""
         for run_dir in linked(self._home, [run_id]):
             if is_gone(run_dir):
                 continue
@@ -358,20 +354,20 @@ class _Look:
         return frozenset()
 
     def _is_void(self, entry: Entry) -> bool:
-        """Whether there certainly is no job of an attempt, nor is anybody sending it."""
+        """Return whether an attempt certainly has no job, and no process is submitting it."""
         is_old = self._clock.now() - entry.at > _MAKING_TAKES
         if entry.run_id not in self._sendings:
             self._sendings[entry.run_id] = self._read_sendings(entry.run_id)
-        said = self._sendings[entry.run_id]
-        if not said.is_linked:  # the process that was to make it was killed; or another home's
+        sendings = self._sendings[entry.run_id]
+        if not sendings.is_linked:  # its creation was killed, or it belongs to another home
             is_known = is_old and entry.home is not None
             return is_known and not is_path_untrusted(self._home, entry.run_id)
-        if said.last is None:
+        if sendings.last is None:
             return False
-        last = said.last.get(entry.attempt)
-        if isinstance(last, Submitted):  # also long before something was committed to it
+        last = sendings.last.get(entry.attempt)
+        if isinstance(last, Submitted):  # perhaps long before the commitment
             return False
-        # A refused number is used again: what was refused before may be on its way now.
+        # A refused number is reused: a refusal before the commitment is of an earlier submission.
         if last is None or last.at < entry.at:
             return is_old
         return isinstance(last, (Refused, Withdrawn))
@@ -384,7 +380,7 @@ class _Look:
         try:
             with submit_lock(run_dir, wait_s=0):
                 return _Sendings(is_linked=True, last=Journal(run_dir).history.last_sending)
-        except StorageError:  # somebody is at it, or it is gone, or away
+        except StorageError:  # it is being submitted, or is missing or unreadable
             return _Sendings(is_linked=True)
 
     def _say(
@@ -398,8 +394,7 @@ class _Look:
         self._lines[budget.scope].append(line)
 
     def _adopt(self, row: SpendingRow, attempt: int, budgets: Sequence[Budget]) -> None:
-        """Commit something to an attempt that is under way, or to a standby, to which nothing was
-        committed: whether there is room or not."""
+        """Add a commitment for an active attempt or a standby without one, even without room."""
         key = (row.run_id, attempt)
         for budget in budgets:
             entry = budget.entries.get(key)
@@ -407,7 +402,7 @@ class _Look:
                 continue
             with self._guarded(budget.scope):
                 if entry is None and not budget.is_whole and key in self._folder.past(budget.scope):
-                    continue  # settled long ago, and the ledger has not heard of its end
+                    continue  # settled long ago, but the ledger lacks its end
                 found = adopted(row, attempt, self._home, self._find_site, self._clock)
                 if found is None:
                     return
@@ -415,7 +410,7 @@ class _Look:
 
 
 def _by_times(entry: Entry, row: SpendingRow) -> Amounts:
-    """What an attempt took that has ended: its share of what was committed for all of its time."""
+    """Return the amounts of an ended attempt: the commitment, in proportion to its time."""
     if row.started_at is None:
         return NOTHING
     if row.ended_at is None or not entry.limit_s:
@@ -425,5 +420,4 @@ def _by_times(entry: Entry, row: SpendingRow) -> Amounts:
 
 
 def billed_amounts(row: SpendingRow) -> Amounts:
-    """What the bill of an attempt says."""
     return billed(row.cost_usd, row.cost_su, row.gpu_hours, row.elapsed_s)

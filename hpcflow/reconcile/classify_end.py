@@ -1,19 +1,20 @@
-"""What the scheduler's answer, or its silence, says about an attempt. Pure.
+"""Return the journal records that follow from the scheduler's answer about an attempt. Pure.
 
 =======================================  ==========================================================
-what is known                            what follows
+what is known                            records
 =======================================  ==========================================================
 the queue or accounting shows the job    ``observed``, if anything is new; ``ended`` too, if its raw
                                          state is an end
-it is in neither, and the queue has      ``ended`` as the queue said
+it is in neither, and the queue has      ``ended`` as the queue showed it
 shown its end
-it is in neither, the job itself         ``ended`` with the exit code that the job wrote down
+it is in neither, and the job itself     ``ended`` with the exit code that the job recorded
 reported its exit
-it is in neither, and said nothing       ``observed`` as MISSING; ``ended`` as vanished only when it
-                                         is still missing :data:`VANISHED_AFTER_S` later, and was in
-                                         between, for one and the same login node;
-                                         :data:`LISTED_AFTER_S` where accounting lists it as alive
-accounting was not asked or is silent    nothing: absence from the queue is not an end
+it is in neither, and reported nothing   ``observed`` as MISSING; ``ended`` as vanished when one
+                                         login node has missed it in all its looks for
+                                         :data:`VANISHED_AFTER_S`; or for :data:`LISTED_AFTER_S` if
+                                         accounting lists it as alive
+accounting was not queried, or does not  none: absence from the queue is not an end
+answer
 =======================================  ==========================================================
 """
 
@@ -30,40 +31,40 @@ from hpcflow.model.state import MISSING, AttemptState, Cause, cause_of_end
 from hpcflow.model.views import AttemptView
 from hpcflow.schedulers.base import JobInfo
 
-#: slurmctld sends its records to slurmdbd in batches, and both restart; after three minutes of
-#: both answering and neither knowing the job it is gone.
+#: slurmctld sends its records to slurmdbd in batches, and both restart. A job that both do not know
+#: for three minutes, although they answer, has vanished.
 VANISHED_AFTER_S: Final = 180.0
 
-#: What accounting lists as waiting or running, and the queue does not know, is more often a job
-#: that squeue left out than a record that nobody closed. This costs an hour, that a second job.
+#: A job that accounting lists as pending or running, but the queue does not, was usually left out
+#: by squeue; else the record was never closed. To wait costs an hour, a wrong end a second job.
 LISTED_AFTER_S: Final = 3600.0
 
-#: From one look to the next no more than this counts: whatever the clock says, or jumps by, nothing
-#: vanishes that was not looked for three times, with real time in between. Only looks of one login
-#: node are compared: intervals between clocks of two hosts mean nothing.
+#: The most that the time between two looks counts, so that a clock that jumps cannot end a job: it
+#: vanishes after three looks at least. Only looks of one login node are compared: intervals between
+#: clocks of two hosts mean nothing.
 LOOK_COUNTS_S: Final = VANISHED_AFTER_S / 2
 
-#: Rounds that are jobs come from another node each time. Then the looks of all count together, for
-#: a time that no clocks of one cluster are apart: munge refuses five minutes.
+#: Rounds that are jobs run on another node each time. Then the looks of all nodes count together,
+#: over a time much longer than clocks of one cluster differ: munge refuses five minutes.
 _VANISHED_FOR_ALL: Final = timedelta(hours=3)
 _LOOKS_OF_ALL: Final = 6
 
-#: What Slurm calls a job that ends within the grace time of its preemption follows from its exit
-#: code alone: a program that is told to leave while it is still starting dies of that. And the end
-#: of its grace time has become that of the job: one that ends later, before slurmctld looks at time
-#: limits, is called TIMEOUT, whatever its exit code (job_complete() in job_mgr.c of Slurm 22.05).
+#: Slurm's state of a job that ends within the grace time of its preemption follows from its exit
+#: code alone, and a program that gets TERM while it starts fails. The end of the grace time becomes
+#: the job's end time: a job that ends after that, before slurmctld checks time limits, is TIMEOUT
+#: with any exit code (job_complete() in job_mgr.c of Slurm 22.05).
 _MAY_BE_PREEMPTION: Final = frozenset({Cause.FAILED, Cause.CHECKPOINTED, Cause.TIMEOUT})
 
-#: What Slurm calls a job whose script came to its end in the last moment.
+#: Slurm's causes of a job whose script ended at the last moment.
 _MAY_BE_COMPLETED: Final = frozenset({Cause.PREEMPTED, Cause.TIMEOUT})
 
 #: From the moment of a preemption to the end that it caused, the grace time included.
 LEFT_WITHIN: Final = timedelta(hours=1)
 
 _UNKNOWN: Final = "neither the queue nor accounting knows this job"
-_LISTED: Final = "the queue does not know this job, which accounting lists as waiting or running"
+_LISTED: Final = "the queue does not know this job, which accounting lists as pending or running"
 
-#: Slurm's words for a job that only waits for its turn.
+#: Slurm's reasons of a job that only waits for its turn.
 _NOT_YET: Final = frozenset({None, "", "None", "Priority", "Resources"})
 
 
@@ -84,30 +85,30 @@ def classify(
     is_listed: bool = False,
     now: datetime,
 ) -> list[JournalRecord]:
-    """The journal records that follow from an answer.
+    """Return the journal records that follow from an answer.
 
     Args:
-        attempt: what is known so far; it has a job id and has not ended.
-        job: what the queue or accounting says; None when both answered, and the queue does not know
-            it, nor accounting its end.
-        cancel_requested: whether the run is cancelled; then every end but a completion counts as
+        attempt: the attempt so far; it has a job id and has not ended.
+        job: from the queue or accounting; None if both answered, but the queue does not know the
+            job, and accounting not its end.
+        cancel_requested: whether the run is cancelled. Then every end but a completion counts as
             cancelled, also of a job that found the request when it started, or failed on TERM.
-        first_notice: the first signal that the job says it was told to leave by. Slurm calls a
-            job that saves and leaves within the grace time of its preemption FAILED; the TERM that
-            comes before any USR2 is how it can be known.
-        stall: what was last said about its lack of progress. A job that was cancelled for that, or
-            was told to leave and did, has stalled, unless Slurm has a reason of its own.
-        has_finished: whether its program has said that it finished. What hangs after that, in its
-            teardown, and was ended for it, has completed: sent again, it would find nothing to do.
-            So has one whose script then came to its end, whatever Slurm calls it.
+        first_notice: signal of the first notice that the job reported. Slurm calls a job that saves
+            and exits within the grace time of its preemption FAILED; only a TERM before any USR2
+            shows the preemption.
+        stall: the last act about its lack of progress. A job that was cancelled for it, or exited
+            on the notice, has stalled, unless Slurm has its own reason.
+        has_finished: whether its program reported that it finished. If it hung after that and was
+            cancelled, it has completed: another attempt would have nothing to do. So has a job
+            whose script then ended, in any state.
         launch_failed: whether Slurm cancelled it because its node could not start the script.
-        seen_ended: the record of its end as the queue showed it, of a job that was not judged then.
+        seen_ended: the record of its end from the queue, if it was not classified then.
         memory_when_killed: what it used, if it was killed with nearly all of its memory in use.
             Without cgroups, Slurm does not report that a job ran out of memory.
-        missed: the records that say so, since the job was last seen.
-        last_sign: the time of the file that the job last wrote. A job that writes has not vanished.
-        host: the login node that looks, and whose clock ``now`` is.
-        is_listed: whether accounting says that it waits or runs.
+        missed: the MISSING records since the job was last seen.
+        last_sign: time of the file that the job last wrote. A job that writes has not vanished.
+        host: the login node that looks; ``now`` is by its clock.
+        is_listed: whether accounting lists the job as pending or running.
     """
     if job is None:
         records = _judge_absence(attempt, seen_ended, missed, last_sign, host, is_listed, now)
@@ -123,7 +124,7 @@ def classify(
     ]
 
 
-#: What was done about a stall -> the causes that hide it then.
+#: Act about a stall -> the causes that hide it.
 _HIDE_STALL: Final = {
     "notice": frozenset({Cause.CHECKPOINTED}),
     "cancel": frozenset({Cause.CHECKPOINTED, Cause.CANCELLED, Cause.FAILED, Cause.VANISHED}),
@@ -139,14 +140,14 @@ def _refine(
     has_finished: bool,
     memory_when_killed: str | None,
 ) -> Ended:
-    """The cause that Slurm does not know."""
+    """Replace the cause if hpcflow knows more than Slurm."""
     if has_finished and attempt.exit_code == 0 and ended.cause in _MAY_BE_COMPLETED:
-        # Both: srun can exit with 0 where its tasks were killed.
-        cause, why = Cause.COMPLETED, "it had said that it finished, and its script ended with 0"
+        # Both, because srun can exit with 0 if its tasks were killed.
+        cause, why = Cause.COMPLETED, "it had reported that it finished, and its script exited 0"
     elif cancel_requested and ended.cause is not Cause.COMPLETED:
         cause, why = Cause.CANCELLED, "cancel was requested"
     elif stall is not None and stall.action == "cancel" and ended.cause in _HIDE_STALL["cancel"]:
-        cause, why = Cause.STALLED, stall.why  # with a TERM that was ours
+        cause, why = Cause.STALLED, stall.why  # by a TERM from hpcflow
     elif ended.cause is Cause.CHECKPOINTED and first_notice == "TERM":
         cause, why = Cause.PREEMPTED, "it saved and exited on a TERM that hpcflow did not send"
     elif stall is not None and ended.cause in _HIDE_STALL.get(stall.action, ()):
@@ -156,7 +157,7 @@ def _refine(
     else:
         return ended
     if cause is Cause.STALLED and has_finished:
-        cause, why = Cause.COMPLETED, f"it had said that it finished; {why}"
+        cause, why = Cause.COMPLETED, f"it had reported that it finished; {why}"
     return ended.model_copy(update={"cause": cause, "rule": f"{why}; {ended.rule}"})
 
 
@@ -171,7 +172,7 @@ def _judge_answer(
     if job.state is AttemptState.ENDED:
         exit_code = job.exit_code if job.exit_code is not None else attempt.exit_code
         if job.source == "accounting" and attempt.exit_code is not None:
-            exit_code = attempt.exit_code  # sacct takes 128 off: 203 would be 75, "send me again"
+            exit_code = attempt.exit_code  # sacct subtracts 128: 203 would be 75, "resubmit"
         cause, rule = cause_of_end(job.raw_state, exit_code), f"{job.source} says {job.raw_state}"
         if job.is_held_for_its_exit:
             rule = f"{rule}: Slurm holds it for its exit code"
@@ -194,8 +195,8 @@ def _judge_answer(
 
 
 def _was_leaving(job: JobInfo) -> bool:
-    """Whether it ended in the grace time of a preemption; Slurm keeps the time of one that was
-    called off."""
+    """Return whether it ended in the grace time of a preemption; Slurm also keeps the time of one
+    that it called off."""
     if job.preempted_at is None:
         return False
     return job.ended_at is None or abs(job.ended_at - job.preempted_at) <= LEFT_WITHIN
@@ -211,7 +212,7 @@ def _judge_absence(
     now: datetime,
 ) -> list[JournalRecord]:
     if attempt.exit_code is not None:
-        return [_ended_unseen(attempt, now, "the job's own last word")]
+        return [_ended_unseen(attempt, now, "the job's own exit event")]
     if seen_ended is not None:
         raw_state = seen_ended.raw_state
         return [
@@ -222,7 +223,7 @@ def _judge_absence(
                 raw_state=raw_state,
                 exit_code=seen_ended.exit_code,
                 ended_at=seen_ended.ended_at,
-                rule=f"the queue said {raw_state} before it forgot the job",
+                rule=f"the queue showed {raw_state} before it dropped the job",
             )
         ]
     own = [each for each in missed if each.host == host]
@@ -250,16 +251,15 @@ def _judge_absence(
 def _is_missed_by_all(
     missed: Sequence[Observed], last_sign: datetime | None, now: datetime
 ) -> bool:
-    """Whether nobody has seen it for hours, where each look may come from another machine."""
+    """Return whether all looks, perhaps from several hosts, have missed the job for hours."""
     looks = [each for each in missed if each.last_sign == last_sign]
     return len(looks) >= _LOOKS_OF_ALL and now - looks[0].at >= _VANISHED_FOR_ALL
 
 
 def _silent_s(missed: Sequence[Observed], last_sign: datetime | None, now: datetime) -> float:
-    """For how long it has been missing, and has written nothing, as far as looks show it.
+    """Return for how long the job has been missing without writing, by the looks of one host.
 
-    That it has written is seen by the change of its file's time. What time that is does not matter:
-    it may be another machine's.
+    A change of its file's time shows that it has written; the time itself may be another host's.
     """
     silent_s = 0.0
     looks = [*((each.at, each.last_sign) for each in missed), (now, last_sign)]
@@ -283,7 +283,6 @@ def _ended_unseen(attempt: AttemptView, now: datetime, rule: str) -> Ended:
 
 
 def observed(number: int, job: JobInfo, now: datetime) -> Observed:
-    """What the scheduler shows of the job of attempt ``number``, as a record."""
     return Observed(
         at=now,
         attempt=number,
@@ -304,10 +303,9 @@ def observed(number: int, job: JobInfo, now: datetime) -> Observed:
 
 
 def is_as_known(attempt: AttemptView, job: JobInfo) -> bool:
-    """Whether nothing follows from an answer, as from nearly all of them.
+    """Return whether an answer has nothing new, as most have.
 
-    Where the job itself has said more than the scheduler shows (it has begun or left), that is
-    looked into.
+    It has if the job itself reported more than the scheduler shows: its start or exit.
     """
     return (
         job.state is attempt.state
@@ -317,7 +315,6 @@ def is_as_known(attempt: AttemptView, job: JobInfo) -> bool:
 
 
 def _is_news(attempt: AttemptView, seen: JobInfo) -> bool:
-    """Whether anything that the ledger keeps would change."""
     return (
         seen.raw_state != attempt.raw_state
         or (seen.state is AttemptState.QUEUED and _why(seen.reason) != _why(attempt.reason))
@@ -329,5 +326,5 @@ def _is_news(attempt: AttemptView, seen: JobInfo) -> bool:
 
 
 def _why(reason: str | None) -> str:
-    """The reason of a wait. Those that only say "not yet" change with every look, and are one."""
+    """Return the reason of a wait; reasons that change with every look count as one."""
     return "" if reason in _NOT_YET else str(reason)

@@ -15,22 +15,18 @@ from hpcflow.storage.journal import Journal
 
 @dataclass
 class JournalBuffer:
-    """A journal, and the records that one pass adds to it."""
-
     journal: Journal
     _added: list[JournalRecord] = field(default_factory=list)
 
     def add(self, records: Sequence[JournalRecord]) -> None:
-        """Add ``records`` to what is to be written."""
         self._added += records
 
     @property
     def has_news(self) -> bool:
-        """Whether anything is to be written."""
         return bool(self._added)
 
     def write(self) -> bool:
-        """Append what was added, with one write. Return whether there was any.
+        """Append the added records with one write; return whether there were any.
 
         Raises:
             StorageError: it could not be written.

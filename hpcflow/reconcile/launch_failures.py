@@ -25,7 +25,7 @@ _CANCELLED_BY_ROOT: Final = "CANCELLED by 0"
 _SLURMD_TAKES: Final = timedelta(minutes=1)
 #: slurmdbd records who cancelled a job within this time of answering.
 _ACCOUNTING_DELAY: Final = timedelta(minutes=3)
-#: Longer than that, accounting is not waited for: a site may have none that works.
+#: How long to wait for accounting that does not answer: a site may have none that works.
 _LONGEST_OUTAGE: Final = timedelta(hours=12)
 
 
@@ -106,7 +106,7 @@ def may_still_be_told(cancelled: Observed | None, now: datetime, *, is_answered:
 
 
 def _ends(past: Sequence[JobInfo], job: JobInfo) -> list[JobInfo]:
-    """The records of the end of this life of ``job``."""
+    """Return the records of the end of ``job`` since its last restart."""
     return [
         each
         for each in past
@@ -120,7 +120,7 @@ def _was_cancelled_by_root(ends: Sequence[JobInfo]) -> bool:
 
 
 def _wrote_nothing(run_dir: RunDir, attempt: AttemptView) -> bool:
-    """Whether the script has left no sign: it claims its attempt before it writes anything."""
+    """Return whether the script wrote nothing: it claims its attempt before any output."""
     return (
         read_claim(run_dir, attempt.attempt) is None and last_sign(run_dir, attempt.attempt) is None
     )

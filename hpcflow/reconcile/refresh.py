@@ -1,4 +1,4 @@
-"""Bringing the ledger up to what the files and the schedulers say now."""
+"""Bring the ledger up to date with the files and the schedulers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from hpcflow.schedulers.base import JobInfo, Scheduler
     from hpcflow.sites.schema import Site
 
-#: After a maintenance an admin may restart what was killed for it.
+#: After a maintenance an admin may restart the jobs that were killed for it.
 _MAY_BE_RESTARTED: Final = timedelta(days=1)
-#: One question to accounting is about no more than these; the next look goes on.
+#: The most bills of one query to accounting; the next look continues.
 _BILLS_AT_ONCE: Final = 2000
 
 
@@ -42,36 +42,35 @@ def refresh(
     own: OwnRuns | None = None,
     queue: Callable[[str], Sequence[JobInfo]] | None = None,
 ) -> list[str]:
-    """Bring the ledger up to what the files and the schedulers say now.
+    """Bring the ledger up to date with the files and the schedulers.
 
     Args:
-        user: only this user's runs are asked about; others' are theirs to watch.
+        user: only this user's runs are queried.
         connect: site name -> scheduler.
         find_site: site name -> site, for its prices.
-        own: which runs these are, if the caller goes on to look at them.
-        queue: site name -> what is in its queue; of a daemon, which also looks for jobs of runs at
-            rest that somebody has restarted. Without it the scheduler is asked for what lives.
+        own: the runs of this home, if the caller uses it further.
+        queue: site name -> its queue, from a daemon: then ended runs are also checked for restarted
+            jobs. Without it the queue is queried only for live attempts.
 
     Returns:
-        What could not be asked or read, and what is gone, for people; everything else is in the
-        journals and the ledger.
+        Warnings about what could not be queried or read, and about purged runs.
 
     Raises:
         LedgerError: the database does not answer.
     """
     kept = _record_kept_cancels(home, user, clock)
     summary = catch_up_home(ledger, home, user=user, now=clock.now())
-    said = kept + summary.problems + [purged_warning(run_id) for run_id in summary.purged]
+    warnings = kept + summary.problems + [purged_warning(run_id) for run_id in summary.purged]
     own = own or OwnRuns(home)
-    find_site = cache(find_site)  # each file is read once, and not for each of many runs
-    said += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
-    said += _reconcile(ledger, home, user, find_site, clock)
-    return list(dict.fromkeys(said))
+    find_site = cache(find_site)  # each site file is read once
+    warnings += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
+    warnings += _reconcile(ledger, home, user, find_site, clock)
+    return list(dict.fromkeys(warnings))
 
 
 def _record_kept_cancels(home: Home, user: str, clock: Clock) -> list[str]:
-    """Record the cancel requests that the home stores; return what went wrong, for people."""
-    ids, said = cancelled_runs(home), []
+    """Record the cancel requests that the home stores; return warnings."""
+    ids, warnings = cancelled_runs(home), []
     if ids:
         from hpcflow.launch.cancel import record_kept
 
@@ -80,14 +79,15 @@ def _record_kept_cancels(home: Home, user: str, clock: Clock) -> list[str]:
                 record_kept(home, require_own(run_dir), user=user, clock=clock)
             except StorageError as error:  # noqa: PERF203 - a few runs
                 if not error.retryable:
-                    said.append(f"{run_dir.path.name}: its cancel is not recorded: {error.message}")
-    return said
+                    warnings.append(
+                        f"{run_dir.path.name}: its cancel is not recorded: {error.message}"
+                    )
+    return warnings
 
 
 def _reconcile(
     ledger: Ledger, home: Home, user: str, find_site: Callable[[str], Site], clock: Clock
 ) -> list[str]:
-    """What became of attempts, for the budgets that count them."""
     marked = []
     if home.unsettled.is_dir():  # imported then only: see below
         from hpcflow.reconcile.settling import settle_marked
@@ -95,23 +95,23 @@ def _reconcile(
         marked = settle_marked(home, find_site)
     folders = {home.budgets: BudgetFolder(home.budgets)}
     for name in ledger.sites_unsettled(user=user):
-        with suppress(HpcflowError):  # that was said where it was asked
+        with suppress(HpcflowError):  # reported by the query
             folder = budgets_of(find_site(name), home)
             folders[folder.path] = folder
-    there, said = [], marked
+    there, warnings = [], marked
     for folder in folders.values():
         try:
             if folder.is_there():
                 there.append(folder)
         except StorageError as error:  # noqa: PERF203 - a few folders
-            said.append(f"budgets: {error.message}")
+            warnings.append(f"budgets: {error.message}")
     if there:
         from hpcflow.reconcile.budgets import reconcile_budgets
 
-        said += reconcile_budgets(
+        warnings += reconcile_budgets(
             ledger, home=home, user=user, folders=there, find_site=find_site, clock=clock
         )
-    return said
+    return warnings
 
 
 def refresh_without_ledger(
@@ -123,10 +123,7 @@ def refresh_without_ledger(
     find_site: Callable[[str], Site],
     clock: Clock,
 ) -> list[str]:
-    """The same for one run while the ledger is down: its journal learns what became of its job.
-
-    The run is projected into a ledger of its own, which is thrown away: the files have everything.
-    """
+    """Refresh the journal of one run while the ledger is down, with a temporary ledger."""
     with (
         temporary_folder() as folder,
         open_ledger(str(Path(folder) / "ledger.sqlite")) as ledger,
@@ -149,10 +146,10 @@ def _refresh_live(
     live = [
         (run, attempt)
         for run, attempt in ledger.live_attempts(user=user)
-        # The rows of a misfit are not updated: each look would record the same state again.
+        # The rows of a misfit are never updated, so each look would journal the same state again.
         if run.run_id not in ledger.misfits and own.has(run.run_id, run.run_dir)
     ]
-    # Without a daemon, a process that looks first writes down which standbys have begun.
+    # Without a daemon, the first process that looks journals which standbys have started.
     over = ledger.due(SETTLE_STANDBY, clock.now(), user=user)
     known = ledger.known(over) if over else {}
     standbys = [
@@ -160,8 +157,7 @@ def _refresh_live(
         for each in known.values()
         if (run_dir := own.dir_of(each.run.run_id, each.run.run_dir)) is not None
     ]
-    # Whose job somebody restarts is under way again. That is a daemon's to find out: people who
-    # look at runs at rest need not wait for Slurm.
+    # Only a daemon looks for restarted jobs of ended runs: other commands do not wait for Slurm.
     resting: list[str] = []
     if queue is not None:
         resting = ledger.resting_at(user=user, since=clock.now() - _MAY_BE_RESTARTED)
@@ -172,7 +168,7 @@ def _refresh_live(
     ]
     warnings = own.warnings()
     if live or standbys or resting or due:
-        # Asking needs pydantic, which takes as long to import as all of `hpcflow ls` otherwise.
+        # This needs pydantic, whose import takes as long as all else of `hpcflow ls`.
         from hpcflow.reconcile.attempts import observe
 
         changed = observe(

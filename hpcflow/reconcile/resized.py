@@ -1,7 +1,7 @@
-"""Jobs that were given other resources while they ran: accounting has a record for each part. Pure.
+"""Join the accounting records of jobs that were resized while they ran: one for each part. Pure.
 
-Slurm closes the record of a job as RESIZING, and begins the next with that moment as the time of
-its submission: ``jobacct_storage_p_job_start`` of its accounting_storage plugins.
+Slurm closes a job's record as RESIZING, and begins the next with that moment as its submission
+time: ``jobacct_storage_p_job_start`` of its accounting_storage plugins.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from hpcflow.schedulers.base import JobInfo
 
 
 def is_resized(job: JobInfo) -> bool:
-    """Whether a record ends because the job goes on with other resources."""
+    """Return whether a record ends because the job continues with other resources."""
     return normalize_raw_state(job.raw_state) == "RESIZING"
 
 
-def rest_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
-    """The records in which ``job`` goes on, in their order; the last is resized itself where that
-    which follows is not told of yet."""
+def rest_of(job: JobInfo, records: Iterable[JobInfo]) -> list[JobInfo]:
+    """Return the later records of a resized ``job``, in order. The last is resized itself if its
+    successor is not in ``records``."""
     by_begin = {
         each.submitted_at: each
-        for each in told
+        for each in records
         if each.source == "accounting" and each.job_id == job.job_id
     }
     found: list[JobInfo] = []
@@ -36,7 +36,7 @@ def rest_of(job: JobInfo, told: Iterable[JobInfo]) -> list[JobInfo]:
 
 
 def lives_of(records: Sequence[JobInfo]) -> list[JobInfo]:
-    """Of the records of one job id those that are lives of the job, each from its begin on."""
+    """Join the parts of resized jobs among the records of one job id: one record for each start."""
     parts = [part for each in records if is_resized(each) for part in rest_of(each, records)]
     whole = []
     for each in records:

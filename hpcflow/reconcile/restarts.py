@@ -1,4 +1,4 @@
-"""Attempts whose job Slurm has restarted under its own id: they are over, and others have begun."""
+"""Journal restarts of a job under its own id: the old attempt has ended, and another has begun."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from hpcflow.storage.locks import submit_lock
 
 
 def may_be_restarted(run_dir: RunDir, attempt: AttemptView, job: JobInfo | None) -> bool:
-    """Whether an answer, or its absence, leaves room for a restart that the journal lacks.
+    """Return whether a job may have been restarted since the journal's last record.
 
     Args:
-        job: what the queue or accounting says of it; None when neither knows it.
+        job: from the queue or accounting; None if neither knows it.
     """
     if job is not None and job.restarts:
         return True
     if job is not None and job.state is AttemptState.QUEUED:
         return False
-    # Nobody watched, and neither accounting nor every squeue counts restarts: some are wrappers,
-    # and a controller that was killed forgets. A job that never was restarted has no claim there,
-    # so in nearly all cases this is one look at a file that does not exist.
+    # Accounting does not count restarts, nor does every squeue: some are wrappers, and a controller
+    # that was killed forgets. A job without a restart has no claim there, so this is usually one
+    # look for a missing file.
     return claims_after(run_dir, attempt.attempt, attempt.job_id or "") > 0
 
 
 def is_news(run_dir: RunDir, job: JobInfo) -> bool:
-    """Whether a job has been restarted more often than the journal says.
+    """Return whether a job was restarted more often than the journal has.
 
     Raises:
         StorageError: the journal cannot be read.
@@ -55,20 +55,20 @@ def follow_restarts(
     *,
     is_certain: bool = True,
 ) -> AttemptView | None:
-    """Journal what became of ``attempt`` if its job was restarted, and the attempts after it.
+    """Journal the end of ``attempt`` if its job was restarted, and the attempts after it.
 
     Args:
-        attempt: is not over, as far as the ledger knows.
-        job: what is known of the job now; None when nobody knows it any more.
-        lives: what accounting knows of it, oldest first.
-        is_certain: whether accounting has said all that it knows.
+        attempt: an attempt without an end in the ledger.
+        job: the newest answer about the job, if any.
+        lives: accounting's records of the job, one for each start, oldest first.
+        is_certain: whether accounting has answered.
 
     Returns:
-        The attempt that ``job`` is about now: ``attempt`` where it was not restarted. None when
-        somebody else is at it, nothing is left to say, or accounting must be heard first.
+        The attempt that ``job`` is about now: ``attempt`` if it was not restarted. None if another
+        process has changed the run, nothing remains to journal, or accounting must answer first.
 
     Raises:
-        StorageError: somebody else is sending the run (``retryable``), or it cannot be read.
+        StorageError: another process is submitting the run (``retryable``), or it cannot be read.
     """
     run_dir = journal.run_dir
     with submit_lock(run_dir, wait_s=0):
@@ -82,7 +82,7 @@ def follow_restarts(
             return attempt
         records = _records(run_dir, last, restarts, job, lives, clock)
         if _is_completed(records[-1]) and len(records) == 1 and not is_certain:
-            return None  # srun can leave with 0 when a node dies; only accounting knows of that
+            return None  # srun can exit with 0 when a node dies; only accounting knows that
         for record in records:
             request_checkpoint_exit(run_dir, record)
         journal.append(*records)
@@ -111,7 +111,7 @@ def _restarts(job: JobInfo | None, lives: Sequence[JobInfo], history: RunHistory
     last = history.last
     observed = history.attempt(last.number).observed
     seen = [each.submitted_at for each in observed if each.submitted_at]
-    # The oldest lives may not have been asked for; those since the last that was seen have been.
+    # The query may not cover the oldest records, but it covers those since the last observation.
     since = sum(_is_after(each, seen[-1]) for each in lives) if seen else 0
     return max(0, len(lives) - 1, last.restarts + since)
 
@@ -126,7 +126,7 @@ def _records(
 ) -> list[JournalRecord]:
     def ends(number: int, past: int) -> list[JournalRecord]:
         record = _life(lives, past - restarts, job, own_record(run_dir, number))
-        # A restart counts as a submission, so that is when the life before it was over.
+        # A restart counts as a submission, so its time is the end of the attempt before.
         until = job.submitted_at if job is not None and past == restarts - 1 else None
         return _end(run_dir, number, record, until=until, now=clock.now())
 
@@ -135,18 +135,18 @@ def _records(
     if (
         _is_completed(own[-1]) or not is_free(run_dir, last.number + 1, job_id)
     ) and not claims_after(run_dir, last.number, job_id):
-        return own  # a process that restarts what is over finds nothing to do: the script leaves
+        return own  # a restart of a completed attempt has nothing to do: the script exits
     return follow(last, restarts, ends, clock)
 
 
 def _life(
     lives: Sequence[JobInfo], before: int, job: JobInfo | None, number: int | None
 ) -> JobInfo | None:
-    """Accounting's record of the life that was ``-before`` restarts before this one.
+    """Return accounting's record of the start that was ``-before`` restarts ago.
 
-    By the number of the record, where that life knew it. Else counted back from the newest: those
-    further back may not have been asked for. The record of this life may be there or not, and is
-    known by its time.
+    It is found by the record number, if the job reported it. Else it is counted back from the
+    newest, because the query may not cover the oldest. The record of the current start may be
+    among them, and is recognized by its time.
     """
     if number is not None:
         over, before = [each for each in lives if each.record_id == number], -1
@@ -180,11 +180,11 @@ def _end(
     until: datetime | None,
     now: datetime,
 ) -> list[JournalRecord]:
-    """How a life ended: by accounting, by its own last word, else only that it was restarted.
+    """Return the records of an attempt's end: by accounting, by its own exit event, else as
+    restarted.
 
-    Accounting calls a life REQUEUED, up to that moment, also when it had ended long before. A word
-    of its own counts only if nobody had told it to leave: what a program says once it is told to is
-    no end of the run.
+    Accounting says REQUEUED even if the job had ended long before. The exit event counts only
+    without a notice: an exit after a notice does not end the run.
     """
     own = last_exit(run_dir, number)
     exit_code = own[0] if own else None
@@ -195,7 +195,7 @@ def _end(
         rule = f"its job was restarted, and accounting says {raw_state}"
     elif own is not None and not was_told_to_leave(run_dir, number):
         raw_state, ended_at = word or "REQUEUED", own[1]
-        cause, rule = cause_of_end("", exit_code), "the job's own last word; it was restarted later"
+        cause, rule = cause_of_end("", exit_code), "the job's own exit event; restarted later"
     else:
         raw_state = word or "REQUEUED"
         until = record.ended_at if record is not None else until
@@ -214,11 +214,11 @@ def _end(
 
 
 def _last_sign(run_dir: RunDir, number: int, now: datetime) -> datetime | None:
-    """When it last wrote anything; by a clock that may be wrong, but it has ended by now."""
+    """Return when the job last wrote anything, at most ``now``: the file's clock may be wrong."""
     sign = last_sign(run_dir, number)
     return None if sign is None else min(sign, now)
 
 
 def _past_life(number: int, record: JobInfo, now: datetime) -> Observed:
-    """Where it ran and when, which nobody may have seen."""
+    """Return the record of where and when it ran, which may not have been observed."""
     return observed(number, replace(record, state=AttemptState.ENDED, reason=None), now)

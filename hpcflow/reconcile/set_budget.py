@@ -1,4 +1,4 @@
-"""Setting a budget: a new one begins with what was spent before, by the ledger."""
+"""Set a budget; a new one begins with earlier spending from the ledger."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from hpcflow.reconcile.unbudgeted import adopted, standby_of
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import Home
 
-#: Another role can write any number of rows, and a file with too many lines cannot be read.
+#: Another database role can write any number of rows, and a file with too many lines is unreadable.
 _MOST_OF_OTHERS: Final = 1000
-#: What ended before counts in the first month of these. Only the present one is ever asked for.
+#: Older ends count in the first month of this time. Only the current month is ever read.
 _MONTHS_OF: Final = timedelta(days=3660)
 
 
@@ -40,22 +40,22 @@ def set_budget(
     terms_from: Callable[[Terms | None], Terms] | None = None,
     warn: Callable[[str], object] = lambda _: None,
 ) -> Budget:
-    """Set a budget, or change one; a new one begins with what was spent before.
+    """Set or change a budget; a new one begins with earlier spending.
 
-    What was billed for good is one sum; all else, what runs or has its bill to come, is put down
-    attempt by attempt, so that it is settled as if the budget had always been there.
+    Final bills are added up to one sum. Attempts that run, or whose bill is not final, get a line
+    each, so that they are settled as if the budget had always existed.
 
     Args:
-        ledger: None where it does not answer; a budget that is set already needs none.
-        terms_from: what the terms become of those that are found under the lock, where not all of
-            them are named; somebody else may have changed them since they were read.
+        ledger: None if it does not answer; an existing budget needs none.
+        terms_from: merges partly named terms with those under the lock, which another process may
+            have changed since they were read.
         warn: receives a warning about attempts that are not counted.
 
     Returns:
         The budget as it is now.
 
     Raises:
-        LedgerError: the database does not answer, and nobody knows what was spent before.
+        LedgerError: the database does not answer, so earlier spending is unknown.
         StorageError: the budget cannot be written.
     """
     lines: list[str] = []
@@ -74,13 +74,13 @@ def set_budget(
         # hpcflow opens no file that a row of another role names.
         others = [row for row in is_open if row.billed_by is not None and not is_mine(row)]
         summed = [row for row in rows if row.is_billed_for_good] + others[_MOST_OF_OTHERS:]
-        # A bill that is journaled from now on is in no sum.
+        # Bills journaled from now on are not in the sum.
         change = replace(change, at=clock.now(), opening=_opening(summed, clock.now()))
         lines = [line for row in own for line in _opening_lines(row, home, find_site, clock)]
         lines += [_bill_line(row, clock.now()) for row in others[:_MOST_OF_OTHERS]]
     with folder.lock(clock):
         budget = folder.read(scope)
-        if budget.terms is not None:  # somebody was faster, and it has begun
+        if budget.terms is not None:  # another process has just set it
             change, lines = replace(change, opening=None), []
         if terms_from is not None:
             change = replace(change, terms=terms_from(budget.terms))
@@ -122,16 +122,16 @@ def _readable(
 
 
 def _opening(rows: Iterable[SpendingRow], now: datetime) -> Opening:
-    """The sum of what was billed, and what of it ended in which month of the last years.
+    """Return the sum of final bills, with sums by month.
 
-    What ends in the future, by the row of another role, counts now.
+    A row of another role with an end in the future counts now.
     """
     counted: list[Amounts] = []
     months: dict[str, list[Amounts]] = defaultdict(list)
     for row in rows:
         counted.append(billed_amounts(row))
         ended_at = min(row.ended_at or now, now)
-        # Without any month, all of it would count in this one.
+        # Without a month, all of it would count in the current one.
         months[f"{max(ended_at, now - _MONTHS_OF):%Y-%m}"].append(counted[-1])
     return replace(
         _sum(counted), months={month: _sum(some) for month, some in sorted(months.items())}

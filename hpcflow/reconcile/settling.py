@@ -1,7 +1,7 @@
-"""Bills, put in the place of what budgets had committed to their attempts.
+"""Settle bills: replace the budgets' commitments for an attempt by its bill.
 
-A bill is journaled whether its budgets can be written now or not. What could not be is marked in
-``HPCFLOW_HOME/unsettled/`` first, and the next look does it.
+A bill is journaled even if its budgets cannot be written. Then the run is marked first in
+``HPCFLOW_HOME/unsettled/``, and the next look settles it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from hpcflow.storage.runs import is_gone, is_path_untrusted, is_purged, linked
 
 
 class Settling:
-    """Settles the bills of one look at one site.
+    """Settle the bills of one look at one site.
 
-    What is wrong with the budgets is said once, and then no other bill has to wait for it.
+    After an error of the budgets, the other bills are only marked, so that none waits for it.
     """
 
     def __init__(self, find_site: Callable[[], Site], home: Home, warnings: list[str]) -> None:
-        """``warnings``: gets a text for what could not be settled now."""
+        """``warnings`` receives what could not be settled now."""
         self._find_site, self._home, self._warnings = find_site, home, warnings
         self._is_silent = False
 
@@ -41,7 +41,7 @@ class Settling:
         return budgets_of(self._find_site(), self._home)
 
     def settle(self, run_dir: RunDir, record: Accounted, *, is_own: bool) -> None:
-        """Settle one, in every budget that counts it; or leave a mark, for a later look to do it.
+        """Settle a bill in every budget that counts it, or mark the run for a later look.
 
         An estimate is not settled here if its times may be from a store: then
         :mod:`hpcflow.reconcile.budgets` settles what was committed.
@@ -50,7 +50,7 @@ class Settling:
             is_own: whether the id of the attempt's job is from Slurm's answer to this user.
 
         Raises:
-            StorageError: not even a mark could be left.
+            StorageError: the mark cannot be written.
         """
         is_own = is_own or record.source == "accounting"
         if is_own and not self._is_settled(run_dir, record):
@@ -71,13 +71,13 @@ class Settling:
         return True
 
     def settle_again(self, run_dir: RunDir) -> bool:
-        """Settle all own bills in the journal of a run; whether they are settled now."""
+        """Settle all own bills in the journal of a run; return whether they are settled now."""
         own_bills = Journal(run_dir).history.own_bills
         return all(self._is_settled(run_dir, each) for each in own_bills)
 
 
 def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:
-    """Settle what an earlier look could not; what went wrong, for people."""
+    """Settle what an earlier look could not; return warnings."""
     try:
         marked = [name for name in os.listdir(home.unsettled) if is_run_id(name)]  # noqa: PTH208 - names
     except OSError:
@@ -88,9 +88,9 @@ def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:
         if is_path_untrusted(home, run_id):
             continue
         run_dirs = linked(home, [run_id])
-        with suppress(HpcflowError, OSError):  # its site file, or scratch: that is said elsewhere
+        with suppress(HpcflowError, OSError):  # a missing site file or scratch: reported elsewhere
             is_away = bool(run_dirs) and is_gone(run_dirs[0])
-            # Of a purged one the ledger alone knows the bills any more, and the look goes by that.
+            # Only the ledger has the bills of a purged run; reconcile_budgets settles those.
             if is_away and not is_purged(run_dirs[0]):
                 continue
             if run_dirs and not is_away:

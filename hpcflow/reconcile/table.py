@@ -1,8 +1,8 @@
-"""What the end of a job means, by example: raw state, exit code and what else is known -> cause.
+"""The causes of ends by example: raw state, exit code and what else is known -> cause.
 
 docs/states.md shows these rows, and the tests compare them with
-:func:`hpcflow.reconcile.classify_end.classify`. A job that was restarted under its own id is none
-of them: see :mod:`.restarts`.
+:func:`hpcflow.reconcile.classify_end.classify`. For a job that was restarted under its own id see
+:mod:`.restarts`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class End:
     """A row.
 
     Attributes:
-        raw_state: Slurm's word; None where neither the queue nor accounting knows the job any more.
-        exit_code: of the batch script, as Slurm has it, or as the job itself wrote it down where
-            Slurm has forgotten the job; None where nobody knows it.
+        raw_state: Slurm's state; None if neither the queue nor accounting knows the job any more.
+        exit_code: of the batch script by Slurm, or as the job recorded it if Slurm has forgotten
+            the job; None if unknown.
         told: what else is known, for people.
-        preempted: how long before its end Slurm says that it preempted the job.
-        first_notice: the signal by which the job was first told to leave, as it says itself.
-        stall: what the daemon last did about a stall of it.
-        has_finished: its program has said that it finished.
-        own_word: the exit code that its script wrote down.
+        preempted: how long before its end Slurm preempted the job.
+        first_notice: signal of the first notice that the job reported.
+        stall: the daemon's last act about a stall.
+        has_finished: its program reported that it finished.
+        own_word: exit code that its script recorded.
         cancel_requested: `hpcflow cancel` was requested.
-        launch_failed: Slurm counts a restart that did not happen.
-        memory_when_killed: what it used then, if that was nearly all of its memory.
+        launch_failed: its node could not start the script.
+        memory_when_killed: what it used when killed, if that was nearly all of its memory.
     """
 
     raw_state: str | None

@@ -20,8 +20,8 @@ from hpcflow.storage.rundir import read_run
 
 
 def standby_of(row: SpendingRow) -> int | None:
-    """The number of the job that waits for the end of a live attempt; None where none does, or its
-    run cannot be read."""
+    """Return the number of a live attempt's standby; None without one, or if the run cannot be
+    read."""
     if row.next_action != AWAIT_STANDBY:
         return None
     try:
@@ -39,8 +39,8 @@ def adopted(
     find_site: Callable[[str], Site],
     clock: Clock,
 ) -> str | None:
-    """The line that commits something to an attempt of a run that is under way; None where the run
-    cannot be read: it is another user's, or gone; or where a store alone says that there is one."""
+    """Return the commitment line for an active attempt. None if the run cannot be read (another
+    user's, or missing), or if only a store has the attempt."""
     run_dir = RunDir(Path(row.run_dir))
     try:
         run, site = read_run(run_dir), find_site(row.site)

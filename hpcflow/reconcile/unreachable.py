@@ -1,4 +1,4 @@
-"""Handle jobs that may live on after their attempt counts as ended.
+"""Handle jobs that may still run after their attempt counts as ended.
 
 A node that slurmctld lost may still run: if only its network or its slurmd is down, the job's
 processes keep writing to scratch. Slurm cannot be asked about them, but they share scratch with the
@@ -20,40 +20,40 @@ from hpcflow.runtime.successor import SEAL
 from hpcflow.storage.files import storage_error, write_new
 from hpcflow.storage.layout import RunDir
 
-#: Ends that Slurm tells of without having seen the processes end.
+#: Causes that Slurm reports without having seen the processes end.
 UNSEEN: Final = frozenset({Cause.NODE_FAIL, Cause.VANISHED})
 
 
 def seal_vanished(run_dir: RunDir, record: JournalRecord) -> bool:
-    """Seal the attempt of a job that has vanished, if ``record`` says so and it has not begun.
+    """Seal the claim of an attempt that has vanished by ``record`` and was never claimed.
 
     Returns:
-        False where its job has begun at this very moment: it has not vanished.
+        False if its job has just claimed it, so it has not vanished.
 
     Raises:
-        StorageError: the seal could not be written; the end must wait.
+        StorageError: the claim cannot be written; the end must wait.
     """
     if not (isinstance(record, Ended) and record.raw_state == MISSING):
         return True
     claim = run_dir.attempt(record.attempt).claim
     if claim.exists():
-        return True  # it began, or was sealed before: no other job of it will
+        return True  # it was claimed or sealed before, so no other job will execute it
     try:
         write_new(claim, f"{SEAL}\n".encode())
     except FileExistsError:
         return False
     except FileNotFoundError:
-        return True  # nor can a job of it write its claim
+        return True  # without the directory a job cannot claim it either
     except OSError as error:
         raise storage_error("write", claim, error) from error
     return True
 
 
 def request_checkpoint_exit(run_dir: RunDir, record: JournalRecord) -> None:
-    """Leave the notice for what may live on, if ``record`` ends an attempt unseen.
+    """Write the notice for processes that may still run, if ``record`` ends the attempt unseen.
 
-    Before the record is journaled: a process that is killed in between comes to the same end the
-    next time. Where it cannot be written nobody is worse off: the end is an end all the same.
+    Call this before the record is journaled: if hpcflow is killed in between, the next look does
+    both. A notice that cannot be written is ignored, because the attempt has ended all the same.
     """
     if isinstance(record, Ended) and record.cause in UNSEEN:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Start a job that Slurm has restarted at once, without the wait that Slurm sets for it."""
+"""Let a job that Slurm has restarted start at once, without the wait that Slurm sets."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns
 
-#: What Slurm calls it when a job waits for a time.
+#: Slurm's reason of a job that is pending until its begin time.
 REASON: Final = "BeginTime"
 
-#: Not worth a call; and how far the times of a restart, in whole seconds, may be apart.
+#: A wait too short for a call; and the tolerance of Slurm's times, which are in whole seconds.
 _SOON: Final = timedelta(seconds=2)
 
 
 @dataclass
 class Lifted:
-    """What was done.
+    """The result of lifting begin times.
 
     Attributes:
-        jobs: run id -> job id, of those that need not wait any more.
-        warnings: what Slurm did not do, for people.
+        jobs: run id -> job id, for each job that may start now.
+        warnings: what Slurm refused.
     """
 
     jobs: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
-def lift_begin_times(around: RoundContext, own: OwnRuns, run_errors: RunErrors) -> Lifted:
-    """Let the jobs that Slurm has restarted start now. Killed on the way, it is done again.
+def lift_begin_times(context: RoundContext, own: OwnRuns, run_errors: RunErrors) -> Lifted:
+    """Let jobs that Slurm has restarted start now. The next round repeats what was interrupted.
 
     Args:
-        own: the runs that may be touched.
+        own: the runs of this home.
 
     Raises:
         LedgerError: the database does not answer.
     """
-    run_ids = around.ledger.waiting_for(REASON, user=around.settings.user)
+    run_ids = context.ledger.waiting_for(REASON, user=context.settings.user)
     by_site: dict[str, list[tuple[AttemptRow, RunDir]]] = defaultdict(list)
-    for each in around.ledger.known(run_ids).values():
+    for each in context.ledger.known(run_ids).values():
         run_dir = own.dir_of(each.run.run_id, each.run.run_dir)
         if run_dir is None:
             continue
         with run_errors.of(each.run.run_id, each.run.site):
-            attempt = to_be_lifted(each, around.clock.now())
+            attempt = to_be_lifted(each, context.clock.now())
             if attempt is not None:
                 by_site[each.run.site].append((attempt, run_dir))
     lifted = Lifted()
     for site, waiting in by_site.items():
-        if not around.may_act():
+        if not context.may_act():
             break
-        if around.queues.is_silent(site):
+        if context.queues.is_silent(site):
             continue
         try:
-            _lift(around, site, waiting, lifted, run_errors)
+            _lift(context, site, waiting, lifted, run_errors)
         except LedgerError:
             raise
         except HpcflowError as error:
@@ -77,25 +77,25 @@ def lift_begin_times(around: RoundContext, own: OwnRuns, run_errors: RunErrors) 
 
 
 def _lift(
-    around: RoundContext,
+    context: RoundContext,
     site: str,
     waiting: Sequence[tuple[AttemptRow, RunDir]],
     lifted: Lifted,
     run_errors: RunErrors,
 ) -> None:
-    scheduler = around.connect(site)
-    if other_cluster(around.find_site(site), scheduler):
+    scheduler = context.connect(site)
+    if other_cluster(context.find_site(site), scheduler):
         return
     delay_s = scheduler.restart_delay_s()
     waiting = [each for each in waiting if _waits_s(each[0]) <= delay_s + _SOON.total_seconds()]
     refused = scheduler.start_now([row.job_id or "" for row, _ in waiting]) if waiting else {}
     for row, run_dir in waiting:
-        if not around.may_act():
-            break  # scontrol may have taken long; another process does the rest again
+        if not context.may_act():
+            break  # scontrol may have taken long; another process repeats the rest
         job_id = row.job_id or ""
         why = refused.get(job_id)
         with run_errors.of(row.run_id, site):
-            now = around.clock.now()
+            now = context.clock.now()
             record = BeginLifted(at=now, attempt=row.attempt, job_id=job_id, refused=why)
             journal.append(run_dir, record)
         if why is None:
@@ -105,21 +105,20 @@ def _lift(
                 f"{row.run_id}: job {job_id} was restarted and starts after "
                 f"{format_duration(_waits_s(row))}: Slurm refused an earlier begin time: {why}"
             )
-    catch_up(around.ledger, [run_dir for _, run_dir in waiting])
+    catch_up(context.ledger, [run_dir for _, run_dir in waiting])
 
 
 def to_be_lifted(known: Known, now: datetime) -> AttemptRow | None:
-    """Return the attempt of a run whose job was restarted and waits for its begin time; asked once.
-    Pure.
+    """Return the attempt whose job was restarted and waits for its begin time, once. Pure.
 
     A job that was not restarted waits for the time that its owner chose.
     """
     last = max(known.attempts, key=lambda row: row.attempt, default=None)
     if last is None or last.state != AttemptState.QUEUED.value or last.job_id is None:
         return None
-    said = last.journal
-    observed = said.get("observed", {})
-    if not said.get("intended", {}).get("restarts") or "begin_lifted" in said:
+    records = last.journal
+    observed = records.get("observed", {})
+    if not records.get("intended", {}).get("restarts") or "begin_lifted" in records:
         return None
     if observed.get("reason") != REASON or "begins_at" not in observed:
         return None
@@ -127,7 +126,6 @@ def to_be_lifted(known: Known, now: datetime) -> AttemptRow | None:
 
 
 def _waits_s(row: AttemptRow) -> float:
-    """Return for how long a restarted job has to wait; longer than Slurm sets if a user moved its
-    begin time."""
+    """Return how long a restarted job has to wait; longer than Slurm's delay if a user moved it."""
     begins_at = from_text(row.journal["observed"]["begins_at"])
     return (begins_at - (row.submitted_at or begins_at)).total_seconds()

@@ -1,4 +1,4 @@
-"""Which budgets have room in a round, as a fact for the policy."""
+"""Check which budgets have room in a round, as a fact for the policy."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home
 
-#: For a process that reads and writes a few lines under the lock at this moment.
+#: Long enough for a process that reads and writes a few lines under the lock.
 _WAIT_S: Final = 1.0
 
 
 class BudgetFacts:
-    """The budgets as a round has read them: each once, until something is sent.
+    """The budgets of a round, each read once until an attempt is submitted.
 
-    What they say here decides nothing for good: when an attempt is sent they are asked again, under
-    their lock.
+    They are read again, under their lock, when an attempt is submitted.
     """
 
     def __init__(self, home: Home, clock: Clock) -> None:
@@ -44,11 +43,12 @@ class BudgetFacts:
     def no_room(
         self, run: Run, journal: Journal, site: Site, *, mem_mb: int | None = None
     ) -> Refusal | None:
-        """Why a hard budget has no room for the next attempt of a run; None where all have, and
-        where a standby is to be that, to which its share is committed already.
+        """Return why a hard budget has no room for the next attempt of a run; None if all have.
+
+        None also if a standby is the next attempt: its share is already committed.
 
         Args:
-            mem_mb: memory that the next attempt is to have instead of what the run asks for.
+            mem_mb: memory of the next attempt, instead of what the run requests.
 
         Raises:
             StorageError: a budget, or the journal, cannot be read.
@@ -61,13 +61,13 @@ class BudgetFacts:
             return None
         try:
             placement = next_placement(run, site, mem_mb)
-        except InputError:  # it is not sent, and that is said where it is tried
+        except InputError:  # the submission will report it
             return None
         commitment = commitment_of(
             run, last.next_number, placement, site=site, home=self._home, clock=self._clock
         )
         folder, pledge = commitment.folder, commitment.pledge
-        if standby is not None:  # it is given up for what is sent instead
+        if standby is not None:  # the new attempt replaces it
             pledge = replace(pledge, instead_of=(run.run_id, standby.number))
         read = self._read[folder.path]
         earlier = partial(earlier_lines, pledge, journal, self._now)
@@ -77,11 +77,10 @@ class BudgetFacts:
         return found
 
     def _require_free(self, folder: BudgetFolder) -> None:
-        """Find out once for all runs whether somebody holds the lock: each of them would wait a
-        minute for it.
+        """Check once for all runs that the lock is free: each run would wait a minute for it.
 
         Raises:
-            StorageError: somebody does.
+            StorageError: another process holds it.
         """
         if folder.path not in self._lock:
             self._lock[folder.path] = None
@@ -94,23 +93,22 @@ class BudgetFacts:
             raise held
 
     def _may_have(self, folder: BudgetFolder) -> bool:
-        """Whether there may be any budget: most people have none, and many runs to send."""
+        """Return whether there may be any budget; this is fast, as most users have none."""
         if folder.path not in self._is_there:
             self._is_there[folder.path] = folder.site is not None or folder.is_there()
         return self._is_there[folder.path]
 
     def forget(self) -> None:
-        """What was read is old: somebody else was faster."""
+        """Drop what was read: another process has changed it."""
         self._read.clear()
 
     def was_sent(self, run: Run, site: Site) -> None:
-        """Something was committed to an attempt of this run: what was read is old."""
+        """Drop what was read: a commitment was made for an attempt of this run."""
         self.forget()
         self._sent.append((run, site))
 
     def warnings(self) -> list[str]:
-        """What people are told of the budgets that something was committed to in this round, and
-        of those that could not be written."""
+        """Return warnings about budgets with a commitment in this round, or whose lock is held."""
         held = [
             f"budgets: {error.message}; no job is submitted"
             for error in self._lock.values()

@@ -1,8 +1,8 @@
-"""The loop around :func:`~hpcflow.requeue.tick.tick`: one process at a time, until told to exit.
+"""Run :func:`~hpcflow.requeue.tick.tick` in a loop, in one process at a time, until told to exit.
 
-Here are only the two leases and the interval. The lease of the home holds whatever ledger a process
-has; the other lease is in the ledger. If the database does not answer, the tick is repeated. A
-process that finds a lease taken waits for it, so a second daemon is a spare.
+A process needs two leases: one in HPCFLOW_HOME, which daemons with other ledgers see too, and one
+in the ledger. If a lease is taken, it waits, so a second daemon is a spare. If the database does
+not answer, the tick is repeated.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from hpcflow.storage.own_runs import OwnRuns
 if TYPE_CHECKING:
     from hpcflow.requeue.mirroring import Mirroring
 
-#: A process that has not renewed for so long is taken for dead. Longer than any one act of a tick:
-#: sbatch may take three minutes, and the lease is looked at before every act.
+#: A lease that was not renewed for this long is free. Longer than any one action of a tick: sbatch
+#: may take three minutes, and the lease is checked before each action.
 TTL_S: Final = 300.0
 #: Between two ticks. Slurm's manual pages ask for "some seconds".
 INTERVAL_S: Final = 10.0
-#: Where a job has said that it is about to leave; never closer together than this.
+#: The shortest time between two ticks, if a job reports that it is about to exit.
 SOON_S: Final = 2.0
 _LISTEN_S: Final = 0.5
 _PIECE_S: Final = 0.2
-#: So many rounds in a row fail for a reason that nobody foresaw: then a fresh process is better.
-#: It waits twice as long after each, five minutes in all: in tmux nobody starts a fresh one.
+#: After so many unexpected failures in a row the process exits, so that a new one is started. The
+#: pause doubles after each, five minutes in all, because in tmux nothing starts a new one.
 _MOST_FAILED: Final = 6
 _log = logging.getLogger(__name__)
 
 
 def lease_name(settings: Settings) -> str:
-    """Of each user, cluster and home one.
+    """Return the lease's name: there is one for each user, cluster and HPCFLOW_HOME.
 
-    A daemon reaches the run directories of its own user only, and one cluster, and acts on the runs
-    of its own home; people have the same home on several clusters, and some have several homes.
+    A daemon supervises the runs of one of each. Clusters may share a home directory, and a user may
+    have several HPCFLOW_HOMEs.
     """
     cluster = configured_name(settings.environ)
     return f"requeue/{settings.user}" + (f"@{cluster}" if cluster else "") + settings.mark
 
 
-class Told:
-    """Whether somebody wants the daemon to end; it sleeps in small pieces, to hear of it soon.
+class ExitRequest:
+    """A request that the daemon exits, and sleeps that end soon after it.
 
     Attributes:
-        wakes: asked now and then in its sleep: whether there is something to do already.
+        wakes: called during a sleep; True ends it early.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -70,7 +70,7 @@ class Told:
         self._clock = clock
 
     def sleep(self, seconds: float) -> None:
-        """Return after ``seconds``, soon after it was told to end, or when something wakes it."""
+        """Return after ``seconds``, or soon after ``is_over`` or ``wakes()`` is true."""
         begin = self._clock.monotonic()
         ask_at = begin + SOON_S
         while not self.is_over and (left := begin + seconds - self._clock.monotonic()) > 0:
@@ -85,18 +85,18 @@ class Daemon:
     """One process that supervises runs.
 
     Args:
-        around: what a tick works with; its ``may_act`` is replaced.
-        told: ends the loop; the tick that is under way ends at its next act.
-        on_report: gets what every tick did; ``on_text`` whatever else there is to say.
-        mirroring: tended after each round, unless another process makes them; None where there is
-            one round only.
-        also: done after each round of ours, whose ledger is up to date: the sweeps.
+        context: the context of each tick; its ``may_act`` is replaced.
+        exit_request: ends the loop; the current tick ends before its next action.
+        on_report: receives the report of each tick.
+        on_text: receives all other messages.
+        mirroring: tended after each round while this daemon has the lease; None for single rounds.
+        also: called after each round, when the ledger is up to date: the sweeps.
     """
 
     def __init__(
         self,
-        around: RoundContext,
-        told: Told,
+        context: RoundContext,
+        exit_request: ExitRequest,
         *,
         on_report: Callable[[Report], None],
         on_text: Callable[[str], None],
@@ -105,24 +105,24 @@ class Daemon:
         also: Callable[[], None] = lambda: None,
     ) -> None:
         self._also = also
-        self._around = replace(around, may_act=self._may_act)
-        self._told = told
+        self._context = replace(context, may_act=self._may_act)
+        self._exit_request = exit_request
         self._on_report, self._on_text = on_report, on_text
         self._interval_s = interval_s
         self._mirroring = mirroring
         self._is_spare = False
-        self._departures = ExpectedExits(around.clock)
-        told.wakes = self._departures.is_near
-        self._name = lease_name(around.settings)
+        self._departures = ExpectedExits(context.clock)
+        exit_request.wakes = self._departures.is_near
+        self._name = lease_name(context.settings)
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
         self._lease: Lease | None = None
         self._home_lease = HomeLease(
-            around.settings, around.clock, self._holder, socket.gethostname(), os.getpid(), TTL_S
+            context.settings, context.clock, self._holder, socket.gethostname(), os.getpid(), TTL_S
         )
-        self._said = ""
+        self._last_text = ""
 
     def once(self) -> Report | None:
-        """One tick, if nobody else is at it; None, without a word, if somebody is.
+        """Run one tick; return None, silently, if another process has a lease.
 
         Raises:
             LedgerError: the database does not answer.
@@ -130,36 +130,36 @@ class Daemon:
         if not self._take():
             return None
         try:
-            report = tick(self._around)
+            report = tick(self._context)
             self._do_also(report)
             return report
         finally:
             self._give_back()
 
     def run(self) -> None:
-        """Tick after tick, until it is told to end.
+        """Run ticks until told to exit.
 
         Raises:
-            HpcflowError: it makes no round any more, and does not know why.
+            HpcflowError: :data:`_MOST_FAILED` rounds in a row failed unexpectedly.
         """
         failed = 0
         try:
-            while not self._told.is_over:
+            while not self._exit_request.is_over:
                 pause_s = self._interval_s
                 try:
                     self._round()
                     self._tend_mirror()
                     failed = 0
-                except Exception as error:  # a bug, or rows that nobody foresaw: runs wait for us
+                except Exception as error:  # a bug must not end supervision at once
                     _log.debug("round", exc_info=True)
                     failed += 1
                     if failed == _MOST_FAILED:
-                        raise _unforeseen(error) from error
+                        raise _unexpected(error) from error
                     self._say(f"{type(error).__name__}: {error}; trying again")
-                    self._give_back()  # it may be ours alone: another process may do better
-                    self._departures.listen_to([])  # nothing shall wake it earlier
+                    self._give_back()  # another process may not have this error
+                    self._departures.listen_to([])  # so that nothing ends the pause early
                     pause_s = max(pause_s, INTERVAL_S * 2 ** (failed - 1))
-                self._told.sleep(pause_s)
+                self._exit_request.sleep(pause_s)
         finally:
             if self._mirroring is not None:
                 self._mirroring.close()
@@ -171,33 +171,32 @@ class Daemon:
             if self._is_spare:
                 self._log_owner()
                 return
-            report = tick(self._around)
+            report = tick(self._context)
         except LedgerError as error:
             self._lease = None
-            self._give_back()  # a process that reaches its ledger may do better
-            # Where waiting alone mends nothing, the reader must know what does.
+            self._give_back()  # another process may reach its ledger
             again = "; trying again" if error.retryable else ""
             self._say(f"{error.message}{again}{next_step(error)}")
             return
         except HpcflowError as error:
             self._say(f"{error.message}; trying again{next_step(error)}")
             return
-        except OSError as error:  # the home is away, for one
+        except OSError as error:  # such as an unmounted home
             self._say(f"{error}; trying again")
             return
-        self._said = ""
-        if report.has_lost_lease and not self._told.is_over:
+        self._last_text = ""
+        if report.has_lost_lease and not self._exit_request.is_over:
             self._is_spare = True
             self._give_back()
             self._say("another process has taken over")
         self._on_report(report)
         self._do_also(report)
-        with suppress(LedgerError):  # the next round says so; until then it is as it was
+        with suppress(LedgerError):  # the next round reports it
             self._departures.listen_to(self._at_work())
 
     def _do_also(self, report: Report) -> None:
-        """What else is done in a round; what is wrong with it holds up no run."""
-        if report.has_lost_lease or self._told.is_over:
+        """Call ``also``; its error delays no run."""
+        if report.has_lost_lease or self._exit_request.is_over:
             return
         try:
             self._also()
@@ -205,18 +204,18 @@ class Daemon:
             self._say(f"{error.message}; trying again{next_step(error)}")
 
     def _tend_mirror(self) -> None:
-        """Also while the ledger is down, which the mirror does not need."""
-        if self._mirroring is not None and not self._is_spare and not self._told.is_over:
+        """Tend the mirror, even while the ledger is down: the mirror does not need it."""
+        if self._mirroring is not None and not self._is_spare and not self._exit_request.is_over:
             self._mirroring.tend()
 
     def _at_work(self) -> list[tuple[str, int]]:
-        """Run directory and number of the attempts that run; of our own runs only."""
-        settings, own = self._around.settings, OwnRuns(self._around.settings.home)
-        found = self._around.ledger.at_work(user=settings.user, limit=MOST + 1)
+        """Return run directory and attempt number of the running attempts of this home."""
+        settings, own = self._context.settings, OwnRuns(self._context.settings.home)
+        found = self._context.ledger.at_work(user=settings.user, limit=MOST + 1)
         return [each for each in found if own.has(Path(each[0]).name, each[0])]
 
     def _take(self) -> bool:
-        """Whether both leases are ours, for :data:`TTL_S` from now."""
+        """Take or renew both leases for :data:`TTL_S`; return whether this process has them."""
         if not self._home_lease.take():
             return False
         try:
@@ -229,7 +228,7 @@ class Daemon:
         return is_taken
 
     def _take_of_ledger(self) -> bool:
-        ledger, now = self._around.ledger, self._around.clock.now()
+        ledger, now = self._context.ledger, self._context.clock.now()
         if self._lease is not None and renew(ledger, self._lease, ttl_s=TTL_S, now=now):
             return True
         self._lease = acquire(
@@ -244,25 +243,25 @@ class Daemon:
         return self._lease is not None
 
     def _log_owner(self) -> None:
-        now, other = self._around.clock.now(), look_at_home(self._around.settings)
+        now, other = self._context.clock.now(), look_at_home(self._context.settings)
         if other is None or not other.is_alive(now):
-            other = look(self._around.ledger, self._name)
+            other = look(self._context.ledger, self._name)
         if other is not None:
             self._say(f"process {other.pid} on {other.host} is the active daemon; waiting")
 
     def _may_act(self) -> bool:
         return (
-            not self._told.is_over
+            not self._exit_request.is_over
             and self._home_lease.holds()
             and self._lease is not None
-            and holds(self._around.ledger, self._lease)
+            and holds(self._context.ledger, self._lease)
         )
 
     def _give_back(self) -> None:
         lease, self._lease = self._lease, None
         try:
             if lease is not None:
-                release(self._around.ledger, lease, now=self._around.clock.now())
+                release(self._context.ledger, lease, now=self._context.clock.now())
         except LedgerError as error:
             self._say(f"{error.message}; the lease expires by itself")
         try:
@@ -271,15 +270,15 @@ class Daemon:
             self._say(f"{error.message}; the lease expires by itself")
 
     def _say(self, text: str) -> None:
-        """Once, however often it is so."""
-        if text != self._said:
-            self._said = text
+        """Report ``text`` unless it was the last message."""
+        if text != self._last_text:
+            self._last_text = text
             self._on_text(text)
 
 
-def _unforeseen(error: Exception) -> HpcflowError:
+def _unexpected(error: Exception) -> HpcflowError:
     return HpcflowError(
         f"the last {_MOST_FAILED} rounds failed: {type(error).__name__}: {error}",
-        next_action="start it again; if that does not help, report it with what this says: "
+        next_action="start it again; if that does not help, report it with the output of: "
         "HPCFLOW_DEBUG=1 hpcflow daemon --once",
     )

@@ -20,11 +20,11 @@ from hpcflow.storage.node_overrides import read_overrides
 
 
 def read_evidence(ledger: Ledger, home: Home, now: datetime) -> Evidence:
-    """What the ledger, and the user at home, say about nodes now.
+    """Return the evidence about nodes now.
 
     Raises:
         LedgerError: the database does not answer.
-        StorageError: what the user has said cannot be read.
+        StorageError: the user's overrides cannot be read.
     """
     until = now + CLOCKS_DIFFER
     against = ledger.ends(WEIGHTS, since=now - LOOK_BACK, until=until)
@@ -33,7 +33,7 @@ def read_evidence(ledger: Ledger, home: Home, now: datetime) -> Evidence:
     since = min(end.ended_at for end in against)
     well = ledger.ends(WELL | WELL_IF_SAVED, since=since, until=until)
     if len(well) >= MOST_ENDS:
-        # Of what was before these, only the failures are known: it says nothing about a node.
+        # Before the oldest of these only failures were read, which would bias the scores.
         oldest = min(end.ended_at for end in well)
         against = [end for end in against if end.ended_at >= oldest]
     return weigh([*against, *well], now, read_overrides(home))

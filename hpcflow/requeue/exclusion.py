@@ -12,23 +12,23 @@ from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.sites.added import added_options
 from hpcflow.sites.schema import Partition, SchedulerKind, Site
 
-#: How much of a partition may be excluded where its size is known, and how many nodes where not.
+#: A job may exclude a tenth of a partition, or two nodes if the partition's size is unknown.
 _PART: Final = 10
 _OF_UNKNOWN: Final = 2
-#: A partition of unknown size has more nodes than the few that were seen in it of late.
+#: The least assumed size of a partition: it has more nodes than the few seen lately.
 _LEAST_SIZE: Final = 8
 
 
 def most_excluded(partition: Partition | None, nodes: int, already: int = 0) -> int:
-    """How many nodes a job on ``nodes`` nodes may keep away from.
+    """Return how many nodes a job on ``nodes`` nodes may exclude.
 
-    A tenth of the partition, and at least one; but half of it stays, and one node more than the job
-    needs: another may go down while it waits. A site file does not say how many nodes there are:
-    there are at least as many as one job may have. Where it does not say that either, nobody knows
-    whether a job on several nodes would have enough.
+    That is a tenth of the partition, and at least one node. But half of the partition remains, and
+    one node more than the job needs, because another may go down while the job is pending. The
+    size is taken from ``nodes_max``, the most nodes of one job. If that is unknown, a job on
+    several nodes excludes none.
 
     Args:
-        already: nodes that the run itself keeps away from.
+        already: number of nodes that the run itself excludes.
     """
     size = partition.nodes_max if partition is not None else None
     if size is None:
@@ -38,10 +38,10 @@ def most_excluded(partition: Partition | None, nodes: int, already: int = 0) -> 
 
 
 def outliers(evidence: Evidence, site_name: str, site: Site | None) -> list[Standing]:
-    """The bad nodes that are clearly worse than the others of each partition in which they failed.
+    """Return the bad nodes that are clearly worse than the median node of each of their partitions.
 
-    What fails on most nodes of a partition is a program, a file system or a network: keeping away
-    from some of them would help nobody. So a node is compared with the middle one.
+    If most nodes of a partition fail, the reason is a program, a file system or a network, and
+    excluding some nodes would not help.
     """
     standings = evidence.standings.get(site_name, ())
     usual = _usual(standings, evidence.seen.get(site_name, {}), site)
@@ -55,7 +55,7 @@ def outliers(evidence: Evidence, site_name: str, site: Site | None) -> list[Stan
 def _usual(
     standings: Sequence[Standing], seen: Mapping[str, int], site: Site | None
 ) -> dict[str, float]:
-    """Partition -> the score of the middle one of its nodes; of most, nothing is known: zero."""
+    """Return partition -> median score of its nodes; nodes without failures have 0."""
     scores_in: dict[str, list[float]] = defaultdict(list)
     for each in standings:
         for name in each.partitions:
@@ -71,8 +71,7 @@ def _usual(
 
 
 def choose(standings: Iterable[Standing], most: int, partition: str) -> list[str]:
-    """The bad nodes to keep away from, ``most`` at most: first those of this partition, for those
-    of others do no harm there; among them the worst."""
+    """Return at most ``most`` bad nodes to exclude: first this partition's, and the worst first."""
     bad = [each for each in standings if each.is_bad]
     bad.sort(
         key=lambda each: (partition not in each.partitions, -each.score, -each.total, each.node)
@@ -81,8 +80,8 @@ def choose(standings: Iterable[Standing], most: int, partition: str) -> list[str
 
 
 def excludes(site: Site, run: Run | None = None) -> bool:
-    """Whether nodes are excluded there at all: not on one machine, and not where options of the
-    site, or of this run and its partition, ask for nodes by name."""
+    """Return whether hpcflow excludes nodes: only in Slurm, and not if options of the site, or of
+    this run and its partition, request nodes by name."""
     added = site.dialect.options
     if run is not None:
         added = added_options(site, site.partitions.get(run.partition), run.spec.resources)
@@ -92,7 +91,7 @@ def excludes(site: Site, run: Run | None = None) -> bool:
 
 
 def excluded_in(evidence: Evidence, site_name: str, site: Site | None) -> dict[str, list[str]]:
-    """Node -> the partitions in which a job on one node is kept away from it now."""
+    """Return bad node -> the partitions in which a one-node job excludes it now."""
     standings = outliers(evidence, site_name, site)
     found: dict[str, list[str]] = {each.node: [] for each in standings}
     if site is not None and not excludes(site):
@@ -105,16 +104,13 @@ def excluded_in(evidence: Evidence, site_name: str, site: Site | None) -> dict[s
 
 
 def to_avoid(evidence: Evidence, run: Run, site: Site) -> list[str]:
-    """The nodes that the next attempt of ``run`` had better not get.
-
-    None where the user has said otherwise.
-    """
+    """Return the nodes that the next attempt of ``run`` excludes; none if the user disabled it."""
     if not run.spec.retry.avoid_bad_nodes or not excludes(site, run):
         return []
     try:
         already = set(expand(run.spec.resources.exclude or ""))
     except ValueError:
-        return []  # Slurm will say what is wrong with it
+        return []  # Slurm will report the error
     standings = [each for each in outliers(evidence, run.site, site) if each.node not in already]
     most = most_excluded(site.partitions.get(run.partition), run.spec.resources.nodes, len(already))
     chosen = choose(standings, most, run.partition)

@@ -13,18 +13,18 @@ from hpcflow.requeue.round_context import RoundContext
 from hpcflow.storage.own_runs import OwnRuns
 
 
-def warn_of_exclusions(around: RoundContext, own: OwnRuns) -> list[str]:
-    """A run that waits for nodes that it was told to keep away from: its owner may change that."""
-    known = around.ledger.known(around.ledger.pending_for_nodes(user=around.settings.user)).values()
+def warn_of_exclusions(context: RoundContext, own: OwnRuns) -> list[str]:
+    known = context.ledger.known(
+        context.ledger.pending_for_nodes(user=context.settings.user)
+    ).values()
     mine = (each for each in known if own.dir_of(each.run.run_id, each.run.run_dir) is not None)
-    return [said for each in mine if (said := exclusion_warning(each)) is not None]
+    return [warning for each in mine if (warning := exclusion_warning(each)) is not None]
 
 
 def exclusion_warning(known: Known) -> str | None:
-    """What to tell the owner of a run of which a job waits for nodes; None where it may have all.
-    Pure.
+    """Return the warning for a run that is pending for nodes; None if it excludes none. Pure.
 
-    The words stay the same for as long as it waits, so that they are said once.
+    The text does not change while the job is pending, so that it is shown once.
     """
     last = max(known.attempts, key=lambda row: row.attempt, default=None)
     if last is None or last.state != AttemptState.QUEUED.value or last.job_id is None:
@@ -34,7 +34,7 @@ def exclusion_warning(known: Known) -> str | None:
         return None
     own = known.run.resources.get("exclude") or ""
     return (
-        f"{last.run_id}: job {last.job_id} waits for nodes that are not there, and is kept away "
-        f"from {', '.join(excluded)}; to let it have these, too: scontrol update "
+        f"{last.run_id}: job {last.job_id} is pending for nodes that are unavailable, and excludes "
+        f"{', '.join(excluded)}; to allow these nodes: scontrol update "
         f"jobid={shell_word(last.job_id)} ExcNodeList={shell_word(own) if own else ''}"
     ).rstrip()

@@ -16,19 +16,18 @@ from hpcflow.errors import StorageError
 from hpcflow.storage.files import read_from
 from hpcflow.storage.layout import RunDir
 
-#: How many jobs are listened to. Where more run, one ends at any moment, and the many looks would
-#: be a burden to scratch.
+#: How many jobs are watched. With more, one ends at any moment, and the reads would load scratch.
 MOST: Final = 200
-#: How long an end is waited for that a job has announced. Before a time limit the notice comes
-#: minutes early; its exit is then announced once more.
+#: How long an announced exit is expected. The notice of a time limit comes minutes before the exit,
+#: which the job then announces again.
 _NEAR_S: Final = 30.0
 _TAIL_BYTES: Final = 4096
-#: A metric may have such a name, too.
+#: With the key, because a metric may have such a name.
 _WORDS: Final = (b'"event": "notice"', b'"event": "exited"')
 
 
 class ExpectedExits:
-    """Listens to the jobs that run, between two rounds."""
+    """Watch the events of running jobs between two rounds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,11 +35,10 @@ class ExpectedExits:
         self._announced_at: dict[Path, float] = {}
 
     def listen_to(self, running: Iterable[tuple[str, int]]) -> None:
-        """From now on, to these.
+        """Watch these attempts from now on; none if they are more than :data:`MOST`.
 
         Args:
-            running: run directory and number of each attempt that runs; if they are more than
-                :data:`MOST`, to none.
+            running: run directory and attempt number of each running attempt.
         """
         files = {RunDir(Path(path)).attempt(number).events for path, number in running}
         if len(files) > MOST:
@@ -51,7 +49,7 @@ class ExpectedExits:
         }
 
     def is_near(self) -> bool:
-        """Whether any of them has announced its end a moment ago."""
+        """Return whether a job has announced its exit within the last 30 s."""
         now = self._clock.monotonic()
         for path in self._heard_bytes:
             if self._announces(path):
@@ -59,13 +57,12 @@ class ExpectedExits:
         return any(now - at < _NEAR_S for at in self._announced_at.values())
 
     def _announces(self, path: Path) -> bool:
-        """Whether there is such a word in what was written since the last look."""
         with suppress(OSError, StorageError):
             size = path.stat().st_size
             heard, self._heard_bytes[path] = self._heard_bytes[path], size
             if size <= heard:
                 return False
-            # The last words of what nobody has looked at yet are enough.
+            # The tail is enough.
             begin = max(0, heard - len(_WORDS[0]), size - _TAIL_BYTES)
             text = read_from(path, begin, _TAIL_BYTES)
             return any(word in text for word in _WORDS)

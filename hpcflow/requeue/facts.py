@@ -11,11 +11,11 @@ from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.requeue.policy import CRASHES_WITHIN, AttemptFacts, Facts, Stage
 
-#: How long to wait after Slurm did not take a job: doubled each time in a row, up to the longest.
+#: How long to wait after Slurm deferred a job; doubled each time in a row, up to the maximum.
 _DELAY_S: Final = 30.0
 _DELAY_MAX_S: Final = 600.0
 _MOST_DOUBLINGS: Final = 10
-#: What a daemon has decided that waits for a second look at the clock.
+#: Decisions that a later round has to confirm by its clock.
 _TIMED_OUT: Final = frozenset({("wait", "forgotten"), ("wait", "deadline")})
 
 
@@ -27,17 +27,11 @@ def facts_of(
     is_purged: bool = False,
     only_mirrored: int | None = None,
 ) -> Facts:
-    """The facts of one run.
-
-    Args:
-        known: its rows.
-        mem_max_mb: memory of a node of its partition; None if nobody knows it.
-        is_journal_lost, is_purged, only_mirrored: as in :class:`Facts`.
-    """
+    """Return the facts of one run; the arguments are as in :class:`Facts`."""
     journal = known.run.journal
     rows = sorted(known.attempts, key=lambda row: row.attempt)
     attempts = [_attempt(row) for row in rows]
-    if is_purged:  # nobody saw the end of what ran when it was purged
+    if is_purged:  # an attempt that ran when it was purged has no recorded end
         attempts = [
             replace(each, ended_at=each.ended_at or known.run.journal_at) for each in attempts
         ]
@@ -67,16 +61,16 @@ def facts_of(
 
 
 def was_looked_for(known: Known, here: int | None) -> bool:
-    """Whether the mirror of a run was searched for its newest checkpoint since its last attempt
-    ended, and has none that is newer than what is on scratch.
+    """Return whether the mirror was searched since the last attempt ended, and has no newer
+    checkpoint than scratch.
 
-    A process that fetched an older one did not search. What was found and is lost again can be
-    found again; what was not found is not asked for a second time, so nobody asks for ever.
+    Fetching an older checkpoint is not a search. A checkpoint that was found and is lost again is
+    searched again; one that was not found is not, so the searches end.
 
     Args:
-        here: the newest that is whole on scratch; None without one.
+        here: train step of the newest complete checkpoint on scratch.
     """
-    # The next attempt's intent takes it away.
+    # The next attempt's intent removes this record.
     newest: int | None = known.run.journal.get("restored", {}).get("newest")
     return newest is not None and newest <= (here or 0)
 
@@ -100,7 +94,8 @@ def _attempt(row: AttemptRow) -> AttemptFacts:
 
 
 def _crash(row: AttemptRow) -> str | None:
-    """How its log ends, if it failed soon after its start, before its first train step."""
+    """Return the digest of the log's end if the attempt crashed at its start; see
+    :class:`AttemptFacts`."""
     report = row.report
     if row.started_at is None or row.ended_at is None or "saved" in report:
         return None
@@ -112,7 +107,7 @@ def _crash(row: AttemptRow) -> str | None:
 
 
 def _ended_at(row: AttemptRow) -> datetime | None:
-    """When it ended; not later than somebody wrote that down, whatever the job's clock said."""
+    """Return when it ended, at most when that was recorded: the job's clock may be wrong."""
     written = row.journal.get("ended", {}).get("at")
     if row.ended_at is None or written is None:
         return row.ended_at
@@ -120,7 +115,7 @@ def _ended_at(row: AttemptRow) -> datetime | None:
 
 
 def _put_off_at(last: AttemptRow) -> datetime | None:
-    """When Slurm last did not take it, and may another time."""
+    """Return when Slurm last deferred the submission, or it was withdrawn."""
     journal = last.journal
     if "refused" in journal and journal["refused"].get("retryable"):
         return from_text(journal["refused"]["at"])
@@ -128,7 +123,7 @@ def _put_off_at(last: AttemptRow) -> datetime | None:
 
 
 def _delayed_until(last: AttemptRow | None, journal: dict[str, Any]) -> datetime | None:
-    """When to try again what Slurm did not take; None where the last attempt was taken."""
+    """Return when to retry a deferred submission; None if the last attempt was accepted."""
     put_off_at = _put_off_at(last) if last is not None else None
     if put_off_at is None:
         return None

@@ -14,25 +14,25 @@ from hpcflow.ledger.rows import AttemptRow
 from hpcflow.model.journal import JournalRecord
 from hpcflow.model.state import Cause
 
-#: Attempts that have not ended, or after which nothing is to be done again.
+#: No end yet, or an end after which no train step is repeated.
 _NOTHING_LOST: Final = (None, Cause.COMPLETED.value, Cause.PRUNED.value)
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """One attempt, as a person asks for it afterwards.
+    """One attempt in the history.
 
     Attributes:
-        how: its job came to be: as in the journal's `submitted`.
-        resumed_from_train_step: that of the checkpoint with which it began.
-        waited_s: from its submission to its start, or from the end before it, if it was a standby.
+        how: how its job was submitted, as in the journal's `submitted`.
+        resumed_from_train_step: train step of the checkpoint that it loaded.
+        waited_s: from its submission to its start; for a standby, from the end before it.
         trained_at: when training began.
         ran_s: from its start to its end.
-        began_at_train_step, reached_train_step: where training began, and how far it is known to
-            have come.
-        checkpoint_train_step: the last complete checkpoint that it made.
-        lost_train_steps: done and to be done again, because no checkpoint held them.
-        recovery_s: from the end of the attempt before to the beginning of training in this one.
+        began_at_train_step: where training began.
+        reached_train_step: the last train step that is known.
+        checkpoint_train_step: its last complete checkpoint.
+        lost_train_steps: train steps after its last checkpoint, which have to be repeated.
+        recovery_s: from the end of the attempt before to the start of training in this one.
     """
 
     attempt: int
@@ -58,11 +58,11 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Story:
-    """A whole run.
+    """The history of a run.
 
     Attributes:
         chapters: its attempts, oldest first.
-        entries: what was said meanwhile, in the order of the journal.
+        entries: its journal's entries, in order.
     """
 
     chapters: list[Chapter]
@@ -70,11 +70,10 @@ class Story:
 
 
 def history(attempts: Iterable[AttemptRow], records: Iterable[JournalRecord]) -> Story:
-    """The story of one run.
+    """Return the history of one run.
 
     Args:
-        attempts: its rows.
-        records: its journal; none where that is gone.
+        records: its journal; none if that is gone.
     """
     chapters: list[Chapter] = []
     for row in sorted(attempts, key=lambda row: row.attempt):
@@ -98,9 +97,7 @@ def _chapter(row: AttemptRow, before: Chapter | None) -> Chapter:
     began, reached = report.get("began_at"), report.get("train_step")
     saved: int | None = report.get("saved")
     lost = None
-    if (
-        reached is None and saved is not None
-    ):  # its checkpoints are adopted: it may have gone further
+    if reached is None and saved is not None:  # adopted checkpoints: it may have gone further
         began, reached = resumed_from, saved
     elif reached is not None and row.cause not in _NOTHING_LOST:
         lost = max(0, reached - max(began or 0, saved or 0))
@@ -129,7 +126,7 @@ def _chapter(row: AttemptRow, before: Chapter | None) -> Chapter:
 
 
 def _waits_since(row: AttemptRow, before: Chapter | None) -> datetime | None:
-    """Since when it could have started; what a standby waits for is the end of another attempt."""
+    """Return since when the job could start; a standby waits for the end of another attempt."""
     ended_at = before.ended_at if before is not None and _was_standby(row) else None
     if ended_at is None or row.submitted_at is None:
         return row.submitted_at

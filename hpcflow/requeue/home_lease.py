@@ -25,8 +25,7 @@ from hpcflow.settings import Settings
 from hpcflow.storage.files import make_folders, storage_error
 from hpcflow.storage.locks import wait_for_lock
 
-#: Every record has this length, so that each is written in one piece over the one before, also on a
-#: full disk.
+#: All records have this length, so that one write replaces the record before, even on a full disk.
 _BYTES: Final = 1024
 _LOCK_WAIT_S: Final = 10.0
 _MAX_FENCE: Final = 2**53 - 1
@@ -34,12 +33,12 @@ _TIMES: Final = ("acquired_at", "renewed_at", "expires_at")
 
 
 def path_of(settings: Settings) -> Path:
-    """The file with the lease of the daemon of this home on this cluster."""
+    """Return the path of the daemon's lease for this home and cluster."""
     return settings.home.daemon / f"{cluster_word(settings)}.lease"
 
 
 def look(settings: Settings) -> Lease | None:
-    """Who has or had the lease last; None if nobody ever had.
+    """Return the current or last lease; None if there never was one.
 
     Raises:
         StorageError: the file cannot be read.
@@ -59,7 +58,7 @@ class HomeLease:
     """The lease of a home, as one process sees it.
 
     Attributes:
-        holder: a text that no other process has.
+        holder: unique text of this process.
         is_held: whether this process took it and did not give it back.
     """
 
@@ -72,7 +71,7 @@ class HomeLease:
     is_held: bool = False
 
     def take(self) -> bool:
-        """Hold it for ``ttl_s`` from now; False if another process has it.
+        """Take or renew the lease for ``ttl_s``; return False if another process has it.
 
         Raises:
             StorageError: the file cannot be written, or its lock is held for long.
@@ -100,7 +99,7 @@ class HomeLease:
         return True
 
     def holds(self) -> bool:
-        """Whether it is still this process that has it.
+        """Return whether this process still has the lease.
 
         Raises:
             StorageError: the file cannot be read, or its lock is held for long.
@@ -108,13 +107,13 @@ class HomeLease:
         if not self.is_held:
             return False
         path = path_of(self.settings)
-        # The lock makes a client of a file server read what other hosts have written.
+        # The lock makes an NFS client read what other hosts have written.
         with wait_for_lock(path, wait_s=_LOCK_WAIT_S, clock=self.clock) as lock:
             found = _read(lock.fd, path)
         return found is not None and found.holder == self.holder
 
     def give_back(self) -> None:
-        """End it now, if this process has it.
+        """End the lease now, if this process has it.
 
         Raises:
             StorageError: the file cannot be written, or its lock is held for long.
@@ -145,7 +144,7 @@ def _write(fd: int, path: Path, lease: Lease) -> None:
 
 
 def _parsed(data: bytes) -> Lease | None:
-    """The lease; None for an empty or damaged file: a host may die while it writes."""
+    """Return the lease; None for an empty or damaged file: a host may die while it writes."""
     try:
         values = parse_json(data)
         times: dict[str, datetime] = {name: from_text(values[name]) for name in _TIMES}

@@ -32,23 +32,22 @@ from hpcflow.working_dir import own_python
 
 #: Tells a successor which job it follows.
 AFTER: Final = "HPCFLOW_DAEMON_AFTER"
-#: A daemon that cannot live must not fill the queue: one job a minute, at most.
+#: A daemon that fails at once must not fill the queue: at most one job a minute.
 _EARLIEST: Final = "now+60"
 _FIRST_DELAY_S: Final = 10.0
 _LONGEST_DELAY_S: Final = 300.0
 _LOOK_AGAIN_S: Final = 600.0
 _SUBMIT_TIMEOUT_S: Final = 180.0
-#: As long as Slurm gives a job's processes, by default, to leave.
+#: One look a second: Slurm's default KillWait is 30 s.
 _MOST_LOOKS: Final = 30
 _UNDER_WAY: Final = frozenset({"COMPLETING", "RUNNING"})
 _STATE: Final = re.compile(r"\bJobState=(\w+)")
 
 
 def was_cancelled(job_id: str, clock: Clock) -> bool:
-    """Whether somebody ended this job by hand; False where nobody knows any more.
+    """Return whether a user cancelled this job; False if Slurm no longer knows.
 
-    A job whose last processes are being cleared away may be followed already; while nobody says how
-    it ended, it is asked again.
+    The job may still be completing when its successor starts; it is queried until its end is known.
     """
     for _ in range(_MOST_LOOKS):
         state = _state_of(job_id)
@@ -59,14 +58,14 @@ def was_cancelled(job_id: str, clock: Clock) -> bool:
 
 
 def _state_of(job_id: str) -> str:
-    """Slurm's word for it; an empty one where nobody knows."""
+    """Return Slurm's state of a job; empty if unknown."""
     state = ""
     with suppress(HpcflowError):
         found = _STATE.search(ask(["scontrol", "show", "job", job_id]))
         state = found[1] if found is not None else ""
     if state in ("", "COMPLETING"):
-        # slurmctld forgets after some minutes; accounting, if there is any, does not, and knows
-        # from the beginning how a job ends.
+        # slurmctld forgets a job after some minutes; accounting does not, and it has the final
+        # state while the job is still completing.
         argv = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=State"]
         with suppress(HpcflowError):
             words = ask([*argv, f"--jobs={job_id}"]).split()
@@ -75,7 +74,7 @@ def _state_of(job_id: str) -> str:
 
 
 def successor_command(script: Path, allocation: Allocation, job_name: str) -> list[str]:
-    """sbatch for the same job again, with what this one was given on its command line."""
+    """Return the sbatch command for the same job again, with its command line options."""
     given = {
         "partition": allocation.partition,
         "account": allocation.account,
@@ -91,12 +90,12 @@ def successor_command(script: Path, allocation: Allocation, job_name: str) -> li
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What one look came to.
+class SuccessorCheck:
+    """The result of one look for the successor.
 
     Attributes:
-        job_id: of the successor; None where there is none, as far as anybody knows.
-        kind: what hinders it; the same kind is said once.
+        job_id: of the successor; None if none is known.
+        kind: type of the error; repeats of one kind are logged once.
         text: for the log.
     """
 
@@ -113,20 +112,20 @@ def keep_successor(
     say: Callable[[str], None],
     is_needed: Callable[[], bool],
 ) -> None:
-    """See that one job waits for the end of this one, for as long as this one lives.
+    """Keep one successor pending while this job runs.
 
-    One that waits may be cancelled, or forgotten by slurmctld in a crash; so the queue is looked at
-    every ten minutes, and more often while there is none.
+    A successor may be cancelled, or lost when slurmctld crashes. So the queue is checked every ten
+    minutes, and more often while there is none.
     """
     job_name = environ.get("SLURM_JOB_NAME") or "hpcflow-daemon"
     delay_s = _FIRST_DELAY_S
-    before: Looked | None = None
+    before: SuccessorCheck | None = None
     while is_needed():
-        looked = _look(script, environ, job_name)
-        if before is None or (before.job_id, before.kind) != (looked.job_id, looked.kind):
-            say(looked.text)
-        before = looked
-        if looked.job_id is not None:
+        check = _look(script, environ, job_name)
+        if before is None or (before.job_id, before.kind) != (check.job_id, check.kind):
+            say(check.text)
+        before = check
+        if check.job_id is not None:
             delay_s = _FIRST_DELAY_S
             clock.sleep(_LOOK_AGAIN_S)
         else:
@@ -134,13 +133,13 @@ def keep_successor(
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
 
-def _look(script: Path, environ: Mapping[str, str], job_name: str) -> Looked:
-    """Look for the successor; send it where none waits."""
+def _look(script: Path, environ: Mapping[str, str], job_name: str) -> SuccessorCheck:
+    """Look for the successor; submit it if none is pending."""
     try:
         waiting = [job for job in daemon_jobs([job_name]) if job.state == "PENDING"]
         if waiting:
             job_id = waiting[0].job_id
-            return Looked(job_id, "", f"job {job_id} waits for the end of this one")
+            return SuccessorCheck(job_id, "", f"job {job_id} is pending until this one ends")
         answer = run_submission(
             successor_command(script, read_allocation(environ), job_name),
             cwd=_folder(),
@@ -149,15 +148,15 @@ def _look(script: Path, environ: Mapping[str, str], job_name: str) -> Looked:
         )
         job_id = job_from(answer).job_id
     except (HpcflowError, OSError) as error:
-        # Slurm is silent, a limit is full, an answer was lost, the node has no process left; or
-        # Slurm does not want it, which a site may change.
+        # Slurm does not answer, a limit is full, an answer was lost, the node has no process left;
+        # or Slurm refuses the job, which a site may change.
         why = error.message if isinstance(error, HpcflowError) else error
-        return Looked(None, type(error).__name__, f"no successor yet: {why}; trying again")
-    return Looked(job_id, "", f"job {job_id} goes on after this one")
+        return SuccessorCheck(None, type(error).__name__, f"no successor yet: {why}; trying again")
+    return SuccessorCheck(job_id, "", f"job {job_id} follows this one")
 
 
 def _folder() -> Path:
-    """Where this job is, and its successor shall be; that folder may have been deleted."""
+    """Return the working directory for the successor; this job's may have been deleted."""
     try:
         return Path.cwd()
     except OSError:
@@ -165,13 +164,14 @@ def _folder() -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """``python -m hpcflow.requeue.job SCRIPT``, in a job whose script that is."""
+    """Run ``python -m hpcflow.requeue.job SCRIPT`` inside the job of that script."""
     words = list(sys.argv[1:] if argv is None else argv)
     job_id = os.environ.get("SLURM_JOB_ID", "")
     try:
         if not job_id or not words:
             raise InputError(
-                "this is no batch job of Slurm", next_action="send it: sbatch sbatch/daemon.sbatch"
+                "this is not a Slurm batch job",
+                next_action="submit it: sbatch sbatch/daemon.sbatch",
             )
         if words[1:] == ["--send"]:
             os.environ[AFTER] = job_id
@@ -193,18 +193,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (before.isdecimal() and was_cancelled(before, SystemClock())):
         subprocess.Popen(own_python("hpcflow.requeue.job", words[0], "--send"))
         _become(own_python("hpcflow.cli.main", "daemon"))
-    _say(f"job {job_id}: job {before} was cancelled, so this one ends, too")
+    _say(f"job {job_id}: job {before} was cancelled, so this one exits too")
     return 0
 
 
 def _become(command: list[str]) -> NoReturn:
-    """The script hands Slurm's signals to this process, so it has to be the daemon itself."""
+    """Replace this process by ``command``: the script forwards Slurm's signals to this process."""
     os.execv(command[0], command)  # noqa: S606
 
 
 def _say(text: str) -> None:
-    """Into the log. One that is on a full disk is no reason to end; and whatever Python kept for
-    later, it would trip over at its own end."""
+    """Write to the log, ignoring a full disk. Unbuffered: a buffer that cannot be flushed would
+    make Python fail at exit."""
     with suppress(OSError):
         os.write(1, f"{safe(text)}\n".encode())
 

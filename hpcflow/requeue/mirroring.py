@@ -31,25 +31,25 @@ from hpcflow.working_dir import own_python
 #: The process id of the daemon, for the process that it starts.
 OF_DAEMON: Final = "HPCFLOW_MIRROR_OF"
 JOB_NAME: Final = "hpcflow-mirror"
-#: Between the beginnings of two passes, and at least between the end of one and the next.
+#: Between the starts of two passes; and the least time from the end of one to the next.
 _EVERY_S: Final = 60.0
 _PAUSE_S: Final = 10.0
-#: How often it is looked whether the job is in the queue.
+#: How often to check whether the job is in the queue.
 _JOB_EVERY_S: Final = 600.0
-#: So many runs that were not known yet are looked at in one round.
+#: How many new runs are checked in one round.
 _NEW_RUNS: Final = 200
-_SAID_BYTES: Final = 4000
+_ERROR_BYTES: Final = 4000
 _END_S: Final = 5.0
-#: No round waits longer: should the job be there all the same, it is found by its name.
+#: No round waits longer. A job that was created all the same is found by its name.
 _SLURM_TIMEOUT_S: Final = 20.0
 
 
 class Mirroring:
-    """Sees that a mirror is at work while any run of the home has one.
+    """Keep the mirror running while any run of the home has one.
 
     Args:
-        say: gets what the mirror complains about, once for as long as it is the same.
-        find_site: site name -> site as its file is now; None for that of this machine.
+        say: receives the mirror's errors, repeated ones once.
+        find_site: site name -> site as its file is now; None for this machine's site.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class Mirroring:
         self._have_none: set[str] = set()
         self._mirrored: RunDir | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._complaints: IO[bytes] | None = None
+        self._errors: IO[bytes] | None = None
         self._began_s = self._next_s = clock.monotonic()
-        self._said = ""
+        self._last_text = ""
 
     def tend(self) -> None:
-        """Called after every round; takes next to no time."""
+        """Start or check the mirror, after each round. This is fast."""
         if self._process is not None and not self._has_ended(self._process):
             return
         if self._clock.monotonic() < self._next_s or not self._is_wanted():
@@ -86,7 +86,7 @@ class Mirroring:
             self._warn_once(f"the mirror cannot be started: {error}")
 
     def close(self) -> None:
-        """End the process, if there is one: any moment is as good as another."""
+        """End the process, if there is one; the mirror can be ended at any time."""
         if self._process is not None:
             with suppress(OSError):
                 self._process.terminate()
@@ -96,11 +96,11 @@ class Mirroring:
                 self._process.kill()
                 self._process.wait()
             self._process = None
-        if self._complaints is not None:
-            self._complaints.close()
+        if self._errors is not None:
+            self._errors.close()
 
     def _is_wanted(self) -> bool:
-        """Whether a run has a mirror; one that says it has none is not asked again."""
+        """Return whether any run has a mirror; runs without one are not read again."""
         if self._mirrored is None:
             ids = [each for each in run_ids(self._settings.home) if each not in self._looked_at]
             for run_dir in linked(self._settings.home, ids[:_NEW_RUNS]):
@@ -112,13 +112,13 @@ class Mirroring:
                     break
                 if run_dir.run_json.exists():
                     self._have_none.add(run_dir.path.name)
-            if len(ids) <= _NEW_RUNS:  # from the beginning again: some may be back
+            if len(ids) <= _NEW_RUNS:  # all read: unreadable runs are tried again
                 self._looked_at = set(self._have_none)
         return self._mirrored is not None
 
     def _site(self) -> Site | None:
-        """That of this machine; where it cannot be told, that of the run. What was frozen with the
-        run is old, and may be another cluster's."""
+        """Return this machine's site, or the run's if that is unknown. Both are read anew: the site
+        frozen with the run is old and may be another cluster's."""
         assert self._mirrored is not None
         with suppress(HpcflowError):
             return self._find_site(None)
@@ -127,14 +127,14 @@ class Mirroring:
         return None
 
     def _start(self) -> None:
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
         self._process = subprocess.Popen(
             own_python("hpcflow.cli.main", "mirror", "--once"),
             env={**self._settings.environ, OF_DAEMON: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=self._complaints,
-            start_new_session=True,  # what the terminal tells the daemon, the daemon passes on
+            stderr=self._errors,
+            start_new_session=True,  # Ctrl-C reaches only the daemon, which ends this process
         )
         self._began_s = self._clock.monotonic()
 
@@ -143,10 +143,10 @@ class Mirroring:
             return False
         self._next_s = max(self._began_s + _EVERY_S, self._clock.monotonic() + _PAUSE_S)
         self._process = None
-        if self._complaints is not None:
-            with self._complaints as file:
+        if self._errors is not None:
+            with self._errors as file:
                 file.seek(0)
-                self._warn_once(file.read(_SAID_BYTES).decode(errors="replace").strip())
+                self._warn_once(file.read(_ERROR_BYTES).decode(errors="replace").strip())
         return True
 
     def _tend_job(self, partition: str, account: str | None) -> None:
@@ -166,13 +166,13 @@ class Mirroring:
                 ["sbatch", "--parsable", *options, str(script)],
                 cwd=self._settings.home.path,
                 timeout_s=_SLURM_TIMEOUT_S,
-                lock_fd=None,  # should it be there twice, the locks of the runs keep them apart
+                lock_fd=None,  # two jobs would do no harm: each run has a lock
                 environment={**self._settings.environ, "HPCFLOW_PYTHON": sys.executable},
             )
             if answer.exit_code != 0:
                 raise SchedulerUnavailable(f"sbatch: {answer.complaint}")
 
     def _warn_once(self, text: str) -> None:
-        if text and text != self._said:
+        if text and text != self._last_text:
             self._say(f"mirror: {text}")
-        self._said = text
+        self._last_text = text

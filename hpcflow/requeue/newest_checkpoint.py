@@ -1,4 +1,4 @@
-"""The newest checkpoint on scratch, as a fact for the policy."""
+"""Read the newest checkpoint on scratch, as a fact for the policy."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ def with_progress_on_scratch(
     policy: Retry,
     now: datetime,
 ) -> Facts:
-    """The facts; if ``rule`` finds no progress in them, with the newest complete checkpoint on
-    scratch, as that of the attempt that made it.
-
-    Its event can be lost: purged or torn.
+    """Return the facts; if ``rule`` finds no progress, with the newest complete checkpoint on
+    scratch, whose event may have been purged or torn.
 
     Raises:
-        StorageError: what is on scratch cannot be found out.
+        StorageError: scratch cannot be read.
     """
     if rule(facts, policy, now).rule != NO_PROGRESS or (found := newest_found(run_dir)) is None:
         return facts

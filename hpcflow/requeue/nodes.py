@@ -1,22 +1,22 @@
-"""Which nodes fail runs: how attempts ended and the time go in, a score for every node comes out.
+"""Score the nodes of a site by the failures of attempts on them. Pure.
 
-Slurm drains a node that it knows to be dead. This is about the others: those that come back after
-each failure, or run everything but a training. Pure: what there is to weigh is read in
-:mod:`.evidence`, and who keeps away from what is said in :mod:`.exclusion`.
+Slurm drains a node that it knows to be dead. This finds the others: nodes that come back after each
+failure, or that fail only trainings. :mod:`.evidence` reads the input; :mod:`.exclusion` selects
+the nodes that a job excludes.
 
-- The end of an attempt speaks against its nodes as :data:`WEIGHTS` says, shared by all of them,
-  for nobody knows which it was; but not those on which the same run later got further. A program
-  that fails does so on any node: that counts only where the same run later got further without
-  some of them, and without a person in between.
-- It weighs half as much after every :data:`HALF_LIFE`, and half as much after every attempt that
-  ran well on the node since.
-- A run speaks against a node as loudly as one failure on that node alone, however often it failed:
-  a program with a bug of its own excludes nothing for others. All runs of one user together speak
-  no louder than that: the sixty trials of a sweep are sixty runs of one program.
-- A node is *bad* when :data:`RUNS_AGAINST` runs speak against it, together with :data:`BAD_FROM`.
-- A run itself keeps away from the node where its last attempt, alone there, failed so or before its
-  first train step. The second crash of a program is then on another node, if there is one.
-- What happened before a person said ``hpcflow nodes forgive NODE`` says nothing.
+- The weight of a failure, from :data:`WEIGHTS`, is divided among the attempt's nodes. Nodes where
+  the same run later got further are left out. A failure of the program counts only if the same run
+  later got further without some of these nodes and without a `resume` or `release` in between:
+  otherwise the program may be the reason.
+- The weight halves after each :data:`HALF_LIFE`, and after each attempt that ran well on the node
+  since.
+- The weights of one run on a node sum to at most 1, so a program with a bug excludes no node for
+  others. So do the weights of all runs of one user: the trials of a sweep run one program.
+- A node is *bad* if at least :data:`RUNS_AGAINST` runs count against it and its score is at least
+  :data:`BAD_FROM`.
+- A run also excludes the one node on which its last attempt failed for a reason that can be the
+  node's, or before its first train step. So a program's second crash is on another node, if any.
+- Failures before ``hpcflow nodes forgive NODE`` do not count.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from hpcflow.ledger.ends import End
 from hpcflow.model.state import Cause
 from hpcflow.model.units import counted
 
-#: A person who is told of a bad node sees to it within a working day or so.
+#: About the time in which an admin handles a bad node.
 HALF_LIFE: Final = timedelta(days=1)
-#: What is older weighs an eighth of what it did, and is no longer heard: see SPEAKS_FROM.
+#: An older failure has an eighth of its weight or less, and does not count: see SPEAKS_FROM.
 LOOK_BACK: Final = 3 * HALF_LIFE
-#: Clocks of login nodes and of the controller differ; what ended later than this is no time.
+#: Clocks of login nodes and of the controller differ; an end further in the future is ignored.
 CLOCKS_DIFFER: Final = timedelta(hours=1)
 
-#: How much an end says about the nodes. Of a job that vanished nobody knows where it went, and a
-#: program that failed may have had its own reasons. Other causes say nothing: a preemption, a time
-#: limit, a cancel are decided elsewhere, and memory is the run's to ask for.
+#: Cause -> weight against the nodes. A vanished job has an unknown end, and a program may fail by
+#: itself. Other causes do not count: a node causes no preemption, time limit or cancel, and the run
+#: itself requests its memory.
 WEIGHTS: Final[dict[Cause, float]] = {
     Cause.NODE_FAIL: 1.0,
     Cause.LAUNCH_FAILED: 1.0,
@@ -53,38 +53,38 @@ WEIGHTS: Final[dict[Cause, float]] = {
     Cause.VANISHED: 0.5,
     Cause.FAILED: 0.5,
 }
-#: The ends for which a node alone can be the reason: a run keeps away from where it last met one.
+#: Causes for which the node can be the only reason: the run's next attempt excludes that node.
 _HARD: Final = frozenset({Cause.NODE_FAIL, Cause.LAUNCH_FAILED, Cause.STALLED})
-#: Ends of attempts that ran well: always, or if they made a checkpoint.
+#: Causes of attempts that ran well: always, or if they made a checkpoint.
 WELL: Final = frozenset({Cause.COMPLETED, Cause.CHECKPOINTED})
 WELL_IF_SAVED: Final = frozenset({Cause.PREEMPTED, Cause.TIMEOUT})
 
 RUNS_AGAINST: Final = 2
-#: What a run says below this is not heard: one of eight nodes, or a failure of three days ago.
+#: A run counts from this weight on: one failure on one of eight nodes, or one three days ago.
 SPEAKS_FROM: Final = 0.125
 #: Two runs that each failed on it and one other node (½ + ½), half a day later.
 BAD_FROM: Final = 0.7
 
-#: A share below a hundredth says nothing; jobs of so many nodes are not looked at.
+#: A share below a hundredth says nothing; jobs on more nodes are ignored.
 _MOST_NODES: Final = 100
 _ATTEMPT: Final = attrgetter("attempt")
-#: What Slurm takes for a node's name. Event files are written by jobs, and a ledger may be common
-#: to many: any other text in the place of a name is not one.
+#: A valid node name. Others are ignored: jobs write the event files, and users may share a ledger.
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known of one node of a site.
+    """The record of one node of a site.
 
     Attributes:
-        score: all that speaks against it, by its weight now, each user with 1 at most.
-        total: the same, however much one user says: for the order of those with the same score.
-        runs: the runs that failed on it; ``heard``: how many still say enough to count.
-        failures: how many attempts.
+        score: sum of the weights against it now, at most 1 for each user.
+        total: the same sum without the limit for each user; orders nodes with equal scores.
+        runs: runs that failed on it.
+        heard: how many of them have at least the weight :data:`SPEAKS_FROM`.
+        failures: number of failed attempts.
         causes: their causes, the most frequent first.
-        ran_well: attempts that ran well on it after its first failure.
-        partitions: in which all these attempts ran.
+        ran_well: number of attempts that ran well on it after its first failure.
+        partitions: partitions of all attempts on it.
     """
 
     node: str
@@ -100,32 +100,31 @@ class Standing:
 
     @property
     def is_bad(self) -> bool:
-        """Whether new attempts had better keep away from it, if others are better."""
+        """Return whether new attempts should exclude it, if other nodes are better."""
         return self.heard >= RUNS_AGAINST and self.score >= BAD_FROM
 
     @property
     def why(self) -> str:
-        """The verdict and its reason, in words."""
         causes = ", ".join(cause.value for cause in self.causes)
-        said = f"{counted(self.failures, 'failure')} of {counted(len(self.runs), 'run')} ({causes})"
+        text = f"{counted(self.failures, 'failure')} of {counted(len(self.runs), 'run')} ({causes})"
         if self.ran_well:
-            said += f", {counted(self.ran_well, 'attempt')} ran well since"
+            text += f", {counted(self.ran_well, 'attempt')} ran well since"
         if self.is_bad:
-            return said
+            return text
         if len(self.runs) < RUNS_AGAINST:
-            return f"{said}; one run alone can be its own fault"
-        return f"{said}; too little, or too long ago, to avoid it"
+            return f"{text}; a single run may fail by itself"
+        return f"{text}; too few or too old to exclude it"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What past attempts say about nodes.
+    """The evidence of past attempts about nodes.
 
     Attributes:
-        standings: site -> its nodes that have failed a run, the worst first.
-        own: run -> the node that its next attempt keeps away from: the last one, alone there,
-            failed for a reason that can be the node's.
-        seen: site -> partition -> how many nodes these attempts had there.
+        standings: site -> its nodes with failures, the worst first.
+        own: run -> the node that its next attempt excludes: the only node of its last attempt,
+            which failed for a reason that can be the node's.
+        seen: site -> partition -> number of nodes that these attempts had there.
     """
 
     standings: Mapping[str, Sequence[Standing]] = field(default_factory=dict)
@@ -148,10 +147,10 @@ def weigh(
     now: datetime,
     forgiven: Mapping[tuple[str, str], datetime] | None = None,
 ) -> Evidence:
-    """What ``ends``, in any order, say about nodes.
+    """Return the evidence of ``ends``, in any order.
 
     Args:
-        forgiven: site and node -> what happened until then counts no more.
+        forgiven: (site, node) -> the time up to which failures do not count.
     """
     by_site: dict[str, list[End]] = defaultdict(list)
     for end in ends:
@@ -178,7 +177,7 @@ def _seen(ends: Iterable[End]) -> dict[str, int]:
 def _standings(
     ends: Sequence[End], forgiven: Mapping[str, datetime], now: datetime
 ) -> list[Standing]:
-    """The nodes of one site that have failed a run, the worst first."""
+    """Return the nodes of one site with failures, the worst first."""
     failures = [
         each
         for each in _failures(ends, now)
@@ -226,7 +225,7 @@ def _with_suspects(ends: Sequence[End]) -> Iterator[tuple[End, set[str]]]:
     by_run: dict[str, _Later] = defaultdict(_Later)
     newest_first = sorted(ends, key=_ATTEMPT, reverse=True)
     for _, same in groupby(newest_first, _ATTEMPT):
-        of_attempt = list(same)  # several runs, and no end is later than another
+        of_attempt = list(same)  # of several runs: none is a later attempt of another
         yield from ((end, by_run[end.run_id].suspects(end)) for end in of_attempt)
         for end in of_attempt:
             by_run[end.run_id].add(end)
@@ -255,7 +254,7 @@ class _Later:
         self._counted_from[since] = max(reached, self._counted_from.get(since, -math.inf))
 
     def suspects(self, failed: End) -> set[str]:
-        """Return the nodes of a failed attempt that may have been the reason."""
+        """Return the nodes of a failed attempt that may be the reason."""
         reached = -1 if failed.reached is None else failed.reached
         nodes = set(failed.nodes)
         left = {node for node in nodes if self._on_node.get(node, -math.inf) <= reached}
@@ -269,7 +268,7 @@ class _Later:
 
 
 def _ran_well(ends: Sequence[End], nodes: set[str]) -> dict[str, list[datetime]]:
-    """Node -> when attempts ended that ran well on it."""
+    """Return node -> end times of the attempts that ran well on it."""
     found: dict[str, list[datetime]] = {node: [] for node in nodes}
     for end in ends:
         if end.cause in WELL or (end.cause in WELL_IF_SAVED and end.has_saved):
@@ -285,14 +284,14 @@ def _standing(
     partitions: frozenset[str],
     now: datetime,
 ) -> Standing:
-    said: dict[str, list[float]] = defaultdict(list)
+    weights_of: dict[str, list[float]] = defaultdict(list)
     well = sorted(well)
     for failure in failures:
         age = max(0.0, (now - failure.ended_at) / HALF_LIFE)
         since = len(well) - bisect_right(well, failure.ended_at)
-        said[failure.run_id].append(failure.weight * 0.5 ** (age + since))
-    # fsum, so that the order in which the ends were read makes no difference.
-    runs = {run_id: min(1.0, math.fsum(weights)) for run_id, weights in said.items()}
+        weights_of[failure.run_id].append(failure.weight * 0.5 ** (age + since))
+    # fsum makes the result independent of the order of the ends.
+    runs = {run_id: min(1.0, math.fsum(weights)) for run_id, weights in weights_of.items()}
     by_user: dict[str, dict[str, float]] = defaultdict(dict)
     for failure in failures:
         by_user[failure.user][failure.run_id] = runs[failure.run_id]
@@ -301,7 +300,7 @@ def _standing(
     return Standing(
         node=node,
         score=math.fsum(min(1.0, math.fsum(of_user.values())) for of_user in by_user.values()),
-        runs=tuple(sorted(said)),
+        runs=tuple(sorted(weights_of)),
         heard=sum(weight >= SPEAKS_FROM for weight in runs.values()),
         failures=len(failures),
         causes=tuple(sorted(causes, key=lambda cause: (-causes[cause], cause.value))),
@@ -313,7 +312,7 @@ def _standing(
 
 
 def _own(ends: Iterable[End], forgiven: Mapping[str, datetime], now: datetime) -> dict[str, str]:
-    """Run -> the one node on which its last attempt failed, not long ago."""
+    """Return run -> the only node of its last attempt, if that failed within HALF_LIFE."""
     last: dict[str, End] = {}
     for end in ends:
         if end.run_id not in last or last[end.run_id].attempt < end.attempt:

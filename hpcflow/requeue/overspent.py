@@ -1,6 +1,6 @@
 """Give running attempts the notice if a hard budget is reached and its terms ask for that.
 
-As a rule running jobs cannot exceed a budget, because their whole time limit is committed. But a
+Usually running jobs cannot exceed a budget, because their whole time limit is committed. But a
 user may lower the budget, or set one while jobs run; Slurm may restart a job; a bill may be higher
 than committed. By default running attempts may finish. With ``on_exceeded: save_and_stop`` they get
 the notice: first the record is journaled, then the notice file is written. A process that is killed
@@ -38,39 +38,39 @@ from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 
-#: What the notice says, so that people find out why.
+#: Content of the notice file, for people.
 NOTICE_WORD: Final = "budget"
 
 
 def end_overspent(
-    around: RoundContext,
+    context: RoundContext,
     queue: Callable[[str], Sequence[JobInfo]],
     own: OwnRuns,
     run_errors: RunErrors,
 ) -> dict[str, str]:
-    """Give the notice to what runs although a budget is reached; run id -> why, of those told now.
+    """Give the notice to running attempts whose budget is reached; return run id -> reason.
 
     Args:
-        queue: site name -> what is in its queue; asked only for a run that has a standby.
+        queue: site name -> its queue; queried only for a run that has a standby.
 
     Raises:
         LedgerError: the database does not answer.
-        LeaseLostError: another process has taken over.
+        LeaseLostError: another process has taken the lease.
     """
-    return _Round(around, queue, own, run_errors).go()
+    return _Round(context, queue, own, run_errors).go()
 
 
 @dataclass
 class _Round:
-    _around: RoundContext
+    _context: RoundContext
     _queue: Callable[[str], Sequence[JobInfo]]
     _own: OwnRuns
     _run_errors: RunErrors
     _read: dict[tuple[Path, Scope], str | None] = field(default_factory=dict)
 
     def go(self) -> dict[str, str]:
-        around = self._around
-        told: dict[str, str] = {}
+        context = self._context
+        noticed: dict[str, str] = {}
         changed: list[RunDir] = []
         folders = self._folders()
         for row in self._running() if folders else ():
@@ -81,29 +81,28 @@ class _Round:
             with self._run_errors.of(row.run_id, row.site):
                 found = self._reached(row, folder)
                 if found is not None and self._tell(row, run_dir, *found):
-                    told[row.run_id] = found[1]
+                    noticed[row.run_id] = found[1]
                     changed.append(run_dir)
-        catch_up(around.ledger, changed)
-        return told
+        catch_up(context.ledger, changed)
+        return noticed
 
     def _folders(self) -> dict[str, BudgetFolder]:
-        """Site -> where its budgets are, where any may ask for that."""
-        around = self._around
+        context = self._context
         found = {}
-        user = around.settings.user
+        user = context.settings.user
         own = {
             Scope("user", user),
-            *(Scope("project", each) for each in around.ledger.projects(user=user)),
+            *(Scope("project", each) for each in context.ledger.projects(user=user)),
         }
-        for name in around.ledger.sites_unsettled(user=user):
-            with suppress(HpcflowError):  # its site file is gone, which the round has said
-                folder = budgets_of(around.find_site(name), around.settings.home)
+        for name in context.ledger.sites_unsettled(user=user):
+            with suppress(HpcflowError):  # the round has reported the missing site file
+                folder = budgets_of(context.find_site(name), context.settings.home)
                 if folder.is_there() and _may_want_notice(folder, own):
                     found[name] = folder
         return found
 
     def _running(self) -> list[SpendingRow]:
-        rows = self._around.ledger.spending_unsettled(user=self._around.settings.user)
+        rows = self._context.ledger.spending_unsettled(user=self._context.settings.user)
         return [
             row
             for row in rows
@@ -111,7 +110,7 @@ class _Round:
         ]
 
     def _reached(self, row: SpendingRow, folder: BudgetFolder) -> tuple[Scope, str] | None:
-        """The budget that is reached and wants this attempt to end, and in which words."""
+        """Return the scope and the message of a reached budget that asks for the notice."""
         for scope in _scopes(row):
             key = (folder.path, scope)
             if key not in self._read:
@@ -124,15 +123,15 @@ class _Round:
         if not folder.has(scope):
             return None
         budget = folder.look(scope)
-        return reached(budget, self._around.clock.now()) if _wants_notice(budget) else None
+        return reached(budget, self._context.clock.now()) if _wants_notice(budget) else None
 
     def _tell(self, row: SpendingRow, run_dir: RunDir, scope: Scope, why: str) -> bool:
-        """Give the notice to one attempt, if that was not done; whether it was done now."""
+        """Give the notice to one attempt; return whether this was done now."""
         notice = run_dir.attempt(row.attempt).notice
         if size_of(notice) is not None:
             return False
         with submit_lock(run_dir, wait_s=0) as lock:
-            self._around.require_lease()
+            self._context.require_lease()
             journal = self._own.journal_of(run_dir)
             last = journal.history.last
             if last.number != row.attempt or not last.is_live or journal.history.is_cancelled:
@@ -140,22 +139,22 @@ class _Round:
             run = read_run(run_dir)
             if run.site != row.site:
                 return False
-            if last.has_standby:  # it would go on
+            if last.has_standby:  # it would continue the run
                 discard(
                     journal,
                     self._queue(row.site),
-                    scheduler=self._around.connect(row.site),
-                    clock=self._around.clock,
+                    scheduler=self._context.connect(row.site),
+                    clock=self._context.clock,
                     lock=lock,
                     why=why,
                 )
             record = Overspent(
-                at=self._around.clock.now(), attempt=row.attempt, budget=str(scope), why=why
+                at=self._context.clock.now(), attempt=row.attempt, budget=str(scope), why=why
             )
             journal.append(record)
             try:
                 write_new(notice, f"{NOTICE_WORD}\n".encode())
-            except FileExistsError:  # it has just been told something else
+            except FileExistsError:  # it just got another notice
                 pass
             except OSError as error:
                 raise storage_error("write", notice, error) from error
@@ -171,12 +170,12 @@ def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
 
 
 def _may_want_notice(folder: BudgetFolder, own: Collection[Scope]) -> bool:
-    """Whether any budget of the user's runs may ask for that. Those of a sweep or a run are not
-    opened: there may be one of each run."""
+    """Return whether a budget of the user's runs may ask for the notice. Budgets of sweeps and runs
+    are not opened: there may be one for each run."""
     try:
         return any(
             scope.kind in ("sweep", "run") or (scope in own and _wants_notice(folder.look(scope)))
             for scope in folder.scopes()
         )
-    except StorageError:  # of one that cannot be read; those of each run are read later
+    except StorageError:  # the budgets of each running attempt are read later
         return True

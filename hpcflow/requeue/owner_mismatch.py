@@ -11,23 +11,24 @@ from typing import Final
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.storage.runs import run_ids
 
-#: How many are told one by one.
-_TOLD: Final = 3
+#: How many get a warning each.
+_MOST_NAMED: Final = 3
 
 
-def warn_of_owner_mismatch(around: RoundContext) -> list[str]:
-    """Which runs are ours by their link, and not by their name."""
-    home, user = around.settings.home, around.settings.user
-    of_others = around.ledger.of_others(user=user)
-    if not of_others:  # as in every ledger that is not common
+def warn_of_owner_mismatch(context: RoundContext) -> list[str]:
+    """Return warnings about runs that this home links and that name another user."""
+    home, user = context.settings.home, context.settings.user
+    of_others = context.ledger.of_others(user=user)
+    if not of_others:  # as in every ledger of one user
         return []
     mine = [run_id for run_id in run_ids(home) if run_id in of_others]
-    said = [
-        f"{run_id}: it is in your {home.runs}, but says that it is of user {of_others[run_id]!r} "
-        f"and not of {user!r}, so nothing is done about it; to have it back, write {user!r} for "
-        f"`user` into {home.runs / run_id}/run.json, then: hpcflow ledger rebuild"
-        for run_id in mine[:_TOLD]
+    warnings = [
+        f"{run_id}: the run is in your {home.runs}, but its run.json names user "
+        f"{of_others[run_id]!r} and not {user!r}, so hpcflow does not supervise it; to change "
+        f"this, set user to {user!r} in {home.runs / run_id}/run.json, then: "
+        "hpcflow ledger rebuild"
+        for run_id in mine[:_MOST_NAMED]
     ]
-    if len(mine) > _TOLD:
-        said.append(f"{len(mine) - _TOLD} more runs of yours say that they are of another user")
-    return said
+    if len(mine) > _MOST_NAMED:
+        warnings.append(f"{len(mine) - _MOST_NAMED} more runs of yours name another user")
+    return warnings

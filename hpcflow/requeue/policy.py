@@ -20,54 +20,51 @@ from hpcflow.model import lost_journal
 from hpcflow.model.retry import Retry
 from hpcflow.model.state import Cause
 
-#: Longer than anybody takes from making a run to its first intent.
+#: Longer than a submission takes from creating a run to its first intent.
 NEW_FOR: Final = timedelta(minutes=5)
-#: A daemon that was down for a holiday goes on; one that is started for the first time leaves the
-#: past alone.
+#: A daemon that was down for a holiday resubmits its runs; a first daemon leaves older ones alone.
 FORGOTTEN_AFTER: Final = timedelta(days=14)
-#: Times further ahead come from a wrong clock, and delay nothing.
+#: Times further in the future come from a wrong clock and delay nothing.
 CLOCKS_DIFFER: Final = timedelta(hours=2)
-#: More would be longer than any `backoff_max`, and at some point than any number.
+#: More doublings exceed any `backoff_max`, and finally overflow.
 _MOST_DOUBLINGS: Final = 40
 #: A failure within this time of the start, before the first train step, is a crash: with torch on a
 #: busy file system, imports take a minute.
 CRASHES_WITHIN: Final = timedelta(minutes=2)
-#: What more memory means after running out of it.
+#: How much more memory the next attempt requests after out of memory.
 MEMORY_FACTOR: Final = 1.5
 
 
 class Action(str, Enum):
-    """What to do with a run."""
-
-    NONE = "none"  # somebody else is at work on it, or it is over
-    WAIT = "wait"  # not yet; ``not_before`` says when, if that is known
-    RESTORE = "restore"  # what it goes on from is in its mirror alone
+    NONE = "none"  # an attempt is not over, or the run is
+    WAIT = "wait"  # until ``not_before``, or for an event
+    RESTORE = "restore"  # fetch what only its mirror has
     RESUBMIT = "resubmit"
-    STOP = "stop"  # it has failed for good, until a person says otherwise
-    CANCEL = "cancel"  # its job goes on, and shall not
+    STOP = "stop"  # failed, until a user resumes it
+    CANCEL = "cancel"  # the run was cancelled, but its job is not over
 
 
 class Stage(str, Enum):
-    """Where an attempt stands, as far as deciding goes."""
+    """The state of an attempt, as far as the rules need it."""
 
-    OPEN = "open"  # in doubt, queued or running: not over
+    OPEN = "open"  # in doubt, pending or running
     OVER = "over"
-    VOID = "void"  # it never became a job
+    VOID = "void"  # never became a job
 
 
 @dataclass(frozen=True)
 class AttemptFacts:
-    """One attempt.
+    """The facts of one attempt.
 
     Attributes:
         cause: why it ended; None unless it is over.
         ended_at: when it ended, or was given up.
         has_run: whether a node ever executed it.
-        checkpoint: the highest train step of a complete checkpoint made in it; None for none.
-        mem_mb: memory on every node that it asked for; None where it named none.
+        checkpoint: highest train step of its complete checkpoints; None for none.
+        mem_mb: memory requested on each node, if any.
         is_ending: Slurm is ending its job, or the job has reported its end.
-        crash: how the log ends of an attempt that failed within :data:`CRASHES_WITHIN`, before its
-            first train step: equal for two that failed alike. None for any other attempt.
+        crash: digest of the log's end, equal for two that failed alike; only for an attempt that
+            failed within :data:`CRASHES_WITHIN`, before its first train step.
     """
 
     number: int
@@ -83,28 +80,28 @@ class AttemptFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run.
+    """The facts of a run.
 
     Attributes:
         attempts: by number.
-        counted_from: attempts with at least this number count against the budgets: the first one
-            after the last `resume` or `release`.
-        extends: the completed attempt that a person has let the run go on from; None if none.
-        is_trial: a sweep says when it is sent for the first time.
+        counted_from: number of the first attempt after the last `resume` or `release`; earlier
+            attempts do not count against the budgets.
+        extends: the completed attempt that the user has extended, if any.
+        is_trial: its sweep decides when it is first submitted.
         is_held: the last request holds the run.
-        is_cancelled: the run was cancelled.
         was_stopped: a rule has stopped it, and no `resume` or `release` came since.
-        is_attended: a daemon has decided about its last end before, or a person has since.
-        timed_out_at: when a daemon first found that its time is up, by the clock alone, if nothing
-            was sent or requested since.
-        put_off_at: when a submission was last put off, if nothing was sent since.
-        delayed_until: a submission was put off (a limit is full, Slurm is down).
+        is_attended: a daemon has decided about its last end before, or the user has made a request
+            since.
+        timed_out_at: when a daemon first found, by the clock alone, that its time is up; None if
+            an attempt was submitted or a request made since.
+        put_off_at: when a submission was last deferred or withdrawn, if none was accepted since.
+        delayed_until: when to retry a deferred submission (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.
-        is_journal_lost: its run directory has no journal: the state of its jobs is unknown.
-        is_purged: its run directory is gone, and it has a mirror. Of its policy nothing is known.
-        over_budget: which hard budget has no room for the next attempt, if one has none.
-        only_mirrored: the train step of its newest checkpoint, where that is gone from scratch, the
-            run has a mirror, and nobody has looked there since its last attempt ended.
+        is_journal_lost: its run directory has no journal, so the state of its jobs is unknown.
+        is_purged: its run directory is gone, and it has a mirror; its policy is unknown.
+        over_budget: which hard budget has no room for the next attempt, if any.
+        only_mirrored: train step of its newest checkpoint, if that is gone from scratch and the
+            mirror was not searched since the last attempt ended.
     """
 
     run_id: str
@@ -128,17 +125,16 @@ class Facts:
 
     @property
     def executed(self) -> list[AttemptFacts]:
-        """The attempts that were jobs, oldest first."""
+        """Return the attempts that became jobs, oldest first."""
         return [attempt for attempt in self.attempts if attempt.stage is not Stage.VOID]
 
     @property
     def last(self) -> AttemptFacts | None:
-        """The last attempt that was a job."""
         return self.executed[-1] if self.executed else None
 
     @property
     def counted(self) -> list[AttemptFacts]:
-        """Those of them that count against the budgets."""
+        """Return the executed attempts that count against the budgets."""
         return [each for each in self.executed if each.number >= self.counted_from]
 
 
@@ -148,9 +144,9 @@ class Decision:
 
     Attributes:
         rule: name of the rule, for the journal.
-        why: the facts that it went by, for people.
-        not_before: with WAIT, when it may be otherwise; None if only an event can change it.
-        mem_mb: with RESUBMIT, memory to ask for instead.
+        why: the facts behind it, for people.
+        not_before: with WAIT, when to decide again; None if only an event can change it.
+        mem_mb: with RESUBMIT, memory to request instead.
     """
 
     action: Action
@@ -160,13 +156,13 @@ class Decision:
     mem_mb: int | None = None
 
 
-#: The rule by which a run stops that makes no new checkpoint.
+#: The rule that stops a run without new checkpoints.
 NO_PROGRESS: Final = "no_progress"
-#: The rule by which a run stops whose program crashes at its start.
+#: The rule that stops a run whose program crashes at its start.
 SAME_CRASH: Final = "same_crash"
 
-#: Cause -> the budget that an end of this cause is charged to. One that is not here costs nothing:
-#: what an admin does to a job says nothing about the run.
+#: Cause -> the budget that it is charged to. Other causes cost nothing: what an admin does to a job
+#: says nothing about the run.
 BUDGETS: Final[dict[Cause, str]] = {
     Cause.CHECKPOINTED: "timeouts",
     Cause.TIMEOUT: "timeouts",
@@ -179,12 +175,12 @@ BUDGETS: Final[dict[Cause, str]] = {
     Cause.OUT_OF_MEMORY: "out_of_memory",
 }
 
-#: Ends that are nobody's fault: the run goes on at once.
+#: Causes without a failure: the run is resubmitted at once.
 _AT_ONCE: Final = frozenset({Cause.CHECKPOINTED, Cause.TIMEOUT, Cause.PREEMPTED, Cause.REQUEUED})
 
 
 def decide(facts: Facts, policy: Retry, now: datetime) -> Decision:
-    """What to do with a run now: the same for the same arguments."""
+    """Return what to do with a run now; equal arguments give an equal decision."""
     for rule in RULES:
         decision = rule(facts, policy, now)
         if decision is not None:
@@ -193,7 +189,7 @@ def decide(facts: Facts, policy: Retry, now: datetime) -> Decision:
 
 
 def after_preemption(facts: Facts, policy: Retry, now: datetime) -> Decision:
-    """What would become of a run if the attempt that runs were preempted now."""
+    """Return the decision if the running attempt were preempted now."""
     last = facts.last
     if last is None or last.stage is not Stage.OPEN:
         return decide(facts, policy, now)
@@ -203,7 +199,7 @@ def after_preemption(facts: Facts, policy: Retry, now: datetime) -> Decision:
 
 
 def _cancel(facts: Facts, _: Retry, __: datetime) -> Decision | None:
-    """The process of `hpcflow cancel` may have been killed before any job heard of it."""
+    """Cancel the jobs; `hpcflow cancel` may have been killed before it did."""
     last = facts.last
     if not facts.is_cancelled or last is None or last.stage is not Stage.OPEN or last.is_ending:
         return None
@@ -226,26 +222,26 @@ def _completed(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 
 
 def _new(facts: Facts, _: Retry, now: datetime) -> Decision | None:
-    """The process that made it is sending it, or was killed before."""
+    """Wait for the process that created the run; it may still be submitting it."""
     until = facts.created_at + NEW_FOR
     if facts.attempts or now >= until or until - now > CLOCKS_DIFFER:
         return None
-    return Decision(Action.WAIT, "new", "it was made just now", until)
+    return Decision(Action.WAIT, "new", "it was created just now", until)
 
 
 def _forgotten(facts: Facts, _: Retry, now: datetime) -> Decision | None:
-    """What ended long before anybody looked is not sent again behind its owner's back."""
+    """Do not resubmit a run that ended long before a daemon first saw it."""
     last = facts.last
     if facts.is_attended:
         return None
     if last is not None and (last.number < facts.counted_from or last.ended_at is None):
         return None
-    # The latest of them: one that a clock far behind has written is no sign of anything.
+    # The latest one: a clock that was far behind may have written the others.
     moments = (facts.put_off_at, last.ended_at if last else None, facts.created_at)
     since = max(moment for moment in moments if moment is not None)
     if now - since < FORGOTTEN_AFTER:
         return None
-    what = "Slurm last refused it" if facts.put_off_at else "it ended" if last else "it was made"
+    what = "Slurm last refused it" if facts.put_off_at else "it ended" if last else "it was created"
     return _time_is_up(facts, "forgotten", f"{what} on {since:%Y-%m-%d}", now)
 
 
@@ -280,14 +276,14 @@ def _lost_journal(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 
 
 def _trial(facts: Facts, _: Retry, __: datetime) -> Decision | None:
-    """A sweep may have been stopped, or be over, since it made this run."""
+    """Leave the first submission to the sweep, which may have been stopped or ended since."""
     if not facts.is_trial or facts.last is not None:
         return None
     return Decision(Action.WAIT, "trial", "its sweep submits it, or ends it")
 
 
 def _purged(facts: Facts, _: Retry, __: datetime) -> Decision | None:
-    """What else would become of it, its config says, which comes back with it."""
+    """Restore the run directory: it has the config, which the remaining rules need."""
     if not facts.is_purged:
         return None
     return Decision(Action.RESTORE, "purged", "its run directory is gone")
@@ -303,7 +299,7 @@ def _deadline(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
 
 
 def _same_crash(facts: Facts, _: Retry, __: datetime) -> Decision | None:
-    """A program that crashes twice at its start, alike, crashes a third time.
+    """Stop a program that crashed twice at its start in the same way: it would do so again.
 
     The node is not the reason: see ``Evidence.own`` in :mod:`hpcflow.requeue.nodes`.
     """
@@ -318,7 +314,7 @@ def _same_crash(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 
 
 def _no_progress(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
-    # What an admin does to a job is no sign of trouble, but what it had made until then counts.
+    # An admin's requeue is no lack of progress, but a checkpoint made before it counts.
     ran = [
         each
         for each in facts.counted
@@ -331,7 +327,7 @@ def _no_progress(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
     if any(_best([each]) > before for each in latest):
         return None
     which = "the last attempt" if len(latest) == 1 else f"{len(latest)} attempts in a row"
-    return Decision(Action.STOP, NO_PROGRESS, f"{which} brought no new checkpoint")
+    return Decision(Action.STOP, NO_PROGRESS, f"{which} made no new checkpoint")
 
 
 def _budget(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
@@ -352,7 +348,7 @@ def _budget(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
 
 
 def _memory(facts: Facts, _: Retry, __: datetime) -> Decision | None:
-    """Without more memory it would end the same way."""
+    """Stop if a node has no more memory: the run would end the same way."""
     last = facts.last
     if last is None or last.cause is not Cause.OUT_OF_MEMORY or last.number < facts.counted_from:
         return None
@@ -387,7 +383,7 @@ def _backoff(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
 
 
 def _over_budget(facts: Facts, _: Retry, __: datetime) -> Decision | None:
-    """It is looked at again in every round: jobs end, and people raise budgets."""
+    """Wait without a time: each round checks again, because jobs end and people raise budgets."""
     if facts.over_budget is None:
         return None
     return Decision(Action.WAIT, "over_budget", facts.over_budget)
@@ -410,7 +406,7 @@ def _resubmit(facts: Facts, _: Retry, __: datetime) -> Decision:
     return Decision(Action.RESUBMIT, "go_on", why, mem_mb=mem_mb)
 
 
-#: Asked in this order.
+#: Tried in this order.
 RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = (
     _cancel,
     _under_way,
@@ -439,7 +435,7 @@ RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = 
 def _time_is_up(facts: Facts, rule: str, why: str, now: datetime) -> Decision:
     """Stop a run for good if an earlier round found the same; otherwise wait."""
     since = facts.timed_out_at
-    if since is None or since > now:  # a round before had a clock that was ahead
+    if since is None or since > now:  # the clock of an earlier round was ahead
         since = now
     if now - since < CONFIRMED_AFTER:
         return Decision(Action.WAIT, rule, why, since + CONFIRMED_AFTER)
@@ -447,18 +443,18 @@ def _time_is_up(facts: Facts, rule: str, why: str, now: datetime) -> Decision:
 
 
 def _best(attempts: Iterable[AttemptFacts]) -> int:
-    """The highest train step of a checkpoint of these attempts; -1 for none."""
+    """Return the highest train step of a checkpoint of these attempts; -1 for none."""
     return max((each.checkpoint for each in attempts if each.checkpoint is not None), default=-1)
 
 
 def _is_further(facts: Facts, attempt: AttemptFacts) -> bool:
-    """Whether an attempt brought a new checkpoint."""
+    """Return whether an attempt made a checkpoint further than all before."""
     before = _best(each for each in facts.executed if each.number < attempt.number)
     return _best([attempt]) > before
 
 
 def _failures_in_a_row(facts: Facts) -> int:
-    """How many failures since a preemption, a time limit or the attempt with a new checkpoint."""
+    """Count the failures in a row, back to a preemption, a time limit or a new checkpoint."""
     row = 0
     for attempt in reversed(facts.counted):
         if attempt.cause in _AT_ONCE:
@@ -479,6 +475,6 @@ def _more_memory(facts: Facts) -> int | None:
 
 
 def _chance(run_id: str, number: int) -> float:
-    """From 0 to 1, the same for the same attempt: runs that failed together come back apart."""
+    """Return a jitter from 0 to 1 that depends on run and attempt only."""
     digest = hashlib.sha256(f"{run_id}:{number}".encode()).digest()
     return int.from_bytes(digest[:4], "big") / 2**32

@@ -21,14 +21,14 @@ _MOST_S: Final = 60.0
 
 @dataclass(frozen=True)
 class _Silence:
-    said: str
+    message: str
     next_action: str | None
     pause_s: float
     ends_at: float
 
 
 class Queues:
-    """The queues of all sites.
+    """Query the queues of all sites, with a backoff each.
 
     Args:
         connect: site name -> scheduler.
@@ -39,14 +39,14 @@ class Queues:
         self._silences: dict[str, _Silence] = {}
 
     def ask(self, site: str) -> list[JobInfo]:
-        """What is in the queue of a site now.
+        """Return the jobs in a site's queue.
 
         Raises:
-            SchedulerUnavailable: it does not say; or it did not say a moment ago.
+            SchedulerUnavailable: the site does not answer, or its backoff has not ended.
         """
         silence = self._silences.get(site)
         if silence is not None and self.is_silent(site):
-            raise SchedulerUnavailable(silence.said, next_action=silence.next_action)
+            raise SchedulerUnavailable(silence.message, next_action=silence.next_action)
         try:
             jobs = self._connect(site).queue()
         except SchedulerUnavailable as error:
@@ -58,6 +58,5 @@ class Queues:
         return list(jobs)
 
     def is_silent(self, site: str) -> bool:
-        """Whether it did not answer a moment ago, and is not asked again yet."""
         silence = self._silences.get(site)
         return silence is not None and self._clock.monotonic() < silence.ends_at

@@ -44,15 +44,15 @@ MOST_AT_ONCE: Final = 2
 
 @dataclass
 class Restores:
-    """The restoring of one round.
+    """The restores of one round.
 
     Attributes:
-        find_site: site name -> site, read once in a round.
-        begun: run id -> why it is restored, of those for which a process was started.
-        at_work: how many are under way.
+        find_site: site name -> site, read once a round.
+        begun: run id -> decision, for each process that was started.
+        at_work: number of restores in progress.
     """
 
-    around: RoundContext
+    context: RoundContext
     own: OwnRuns
     run_errors: RunErrors
     find_site: Callable[[str], Site]
@@ -61,7 +61,7 @@ class Restores:
 
     def __post_init__(self) -> None:
         reap()
-        home = self.around.settings.home
+        home = self.context.settings.home
         try:
             names = [path.name for path in home.restoring.iterdir()]
         except OSError:
@@ -69,16 +69,16 @@ class Restores:
         self.at_work = sum(self._is_at_work(name) for name in names if is_run_id(name))
 
     def look_for_purged(self) -> None:
-        """Restore the runs that were to go on and whose directory is gone, if they were mirrored.
+        """Restore unfinished, mirrored runs whose directory was purged.
 
         Raises:
             LedgerError: the database does not answer.
-            LeaseLostError: another process has taken over.
+            LeaseLostError: another process has taken the lease.
         """
-        around = self.around
-        now = around.clock.now()
-        ids = around.ledger.purged(user=around.settings.user, since=now - FORGOTTEN_AFTER)
-        for run_id, known in around.ledger.known(ids).items():
+        context = self.context
+        now = context.clock.now()
+        ids = context.ledger.purged(user=context.settings.user, since=now - FORGOTTEN_AFTER)
+        for run_id, known in context.ledger.known(ids).items():
             run_dir = self.own.dir_of(run_id, known.run.run_dir)
             if run_dir is None or not is_purged(run_dir):
                 continue
@@ -86,9 +86,9 @@ class Restores:
                 self._look_at_purged(known, run_dir)
 
     def only_mirrored(self, known: Known, run_dir: RunDir, run: Run) -> int | None:
-        """The train step of the newest checkpoint of a run that is to be sent, where it is gone
-        from scratch and may be in its mirror; None where it is there, or the mirror was searched
-        and has nothing newer than what is there.
+        """Return the train step of the newest checkpoint, if only the mirror may have it.
+
+        None if scratch has it, or the mirror was searched and has no newer one than scratch.
 
         Raises:
             LedgerError: the database does not answer.
@@ -96,7 +96,7 @@ class Restores:
         """
         if run.mirror is None:
             return None
-        rows = self.around.ledger.checkpoints([run.run_id])
+        rows = self.context.ledger.checkpoints([run.run_id])
         folder = f"{RunDir(Path()).checkpoints}/"
         steps = [
             row.train_step for row in rows if row.removed is None and row.path.startswith(folder)
@@ -110,13 +110,13 @@ class Restores:
         return newest
 
     def begin(self, run_id: str, decision: Decision) -> None:
-        """Start a process for a run, unless one is at it, or failed a moment ago.
+        """Start to restore a run, unless that is in progress or failed a moment ago.
 
         Raises:
-            LeaseLostError: another process has taken over.
+            LeaseLostError: another process has taken the lease.
         """
-        around = self.around
-        home, now = around.settings.home, around.clock.now()
+        context = self.context
+        home, now = context.settings.home, context.clock.now()
         if run_id in self.begun or is_restored_now(home, run_id):
             return
         mark = read_mark(home, run_id)
@@ -127,38 +127,38 @@ class Restores:
             return
         if self.at_work >= MOST_AT_ONCE:
             return
-        around.require_lease()
-        keep_started(home, run_id, around.clock)
-        around.start_restore(around.settings, run_id)
+        context.require_lease()
+        keep_started(home, run_id, context.clock)
+        context.start_restore(context.settings, run_id)
         self.begun[run_id] = decision
         self.at_work += 1
 
     def _is_at_work(self, run_id: str) -> bool:
-        """Whether a run is being restored; also by a process that has only just begun."""
-        home = self.around.settings.home
+        """Return whether a run is being restored, or its process was just started."""
+        home = self.context.settings.home
         mark = read_mark(home, run_id)
         if mark is not None and mark.outcome == STARTED:
-            return mark.waits(self.around.clock.now()) or is_restored_now(home, run_id)
+            return mark.waits(self.context.clock.now()) or is_restored_now(home, run_id)
         return is_restored_now(home, run_id)
 
     def _look_at_purged(self, known: Known, run_dir: RunDir) -> None:
-        around = self.around
-        home, run_id = around.settings.home, known.run.run_id
-        mark, now = read_mark(home, run_id), around.clock.now()
+        context = self.context
+        home, run_id = context.settings.home, known.run.run_id
+        mark, now = read_mark(home, run_id), context.clock.now()
         if is_cancelled(home, run_id):
             return
         if mark is not None and mark.outcome == NOTHING and mark.waits(now):
             return
         site = self.find_site(known.run.site)
-        if other_cluster(site, around.connect(known.run.site)):
+        if other_cluster(site, context.connect(known.run.site)):
             return
-        from hpcflow.restore.request import mirror_of_gone  # imports much, and is seldom needed
+        from hpcflow.restore.request import mirror_of_gone  # slow to import, rarely needed
 
         try:
-            mirror_of_gone(around.ledger, run_dir, site, around.settings)
-        except InputError:  # it has none, so there is nothing to be said
+            mirror_of_gone(context.ledger, run_dir, site, context.settings)
+        except InputError:  # it has no mirror
             return
-        # Its config is gone with it; what it says of retries is asked when it is back.
+        # The config is gone too; its `retry` applies once it is restored.
         decision = decide(facts_of(known, is_purged=True), Retry(), now)
         if decision.action is Action.RESTORE:
             self.begin(run_id, decision)

@@ -1,4 +1,4 @@
-"""What a round of the daemon works with."""
+"""The context of a round of the daemon."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from hpcflow.sites.schema import Site
 
 
 class LeaseLostError(Exception):
-    """This process may not act any more; the rest of the round is left to another one."""
+    """This process must not act any more; another one does the rest of the round."""
 
 
 @dataclass(frozen=True)
 class RoundContext:
-    """Everything that a tick works with.
+    """The context of a round.
 
     Attributes:
         connect: site name -> scheduler.
         find_site: site name -> site.
-        may_act: asked before every act, under the lock of its run: whether this process still holds
-            the lease, and is not told to end.
-        start_restore: settings and run id -> nothing: fetches what is in the mirror alone, beside
-            this process.
-        host: whose clock it is.
+        may_act: called before every action, under the run's lock: whether this process still holds
+            the lease, and is not told to exit.
+        start_restore: starts a process that restores a run from its mirror.
+        host: the host of ``clock``.
     """
 
     ledger: Ledger
@@ -45,14 +44,10 @@ class RoundContext:
 
     @cached_property
     def queues(self) -> Queues:
-        """The queues of the sites, through all rounds of this process."""
+        """The queues of the sites, shared by all rounds of this process."""
         return Queues(self.connect, self.clock)
 
     def require_lease(self) -> None:
-        """Go on only if this process may act.
-
-        Raises:
-            LeaseLostError: it may not.
-        """
+        """Raise LeaseLostError unless this process may act."""
         if not self.may_act():
             raise LeaseLostError

@@ -21,10 +21,10 @@ from hpcflow.errors import (
 from hpcflow.model.run import Run
 from hpcflow.requeue.round_context import LeaseLostError
 
-#: So many submissions are lost, or turned away, in one round; the next ones would be, too. Not the
-#: first alone, for it can be its own fault. Each is looked up, which is a squeue of its own.
+#: After this many lost or deferred submissions of a round no more are tried. More than one, because
+#: one can be the run's own fault; few, because each costs an extra squeue.
 _MOST_IN_VAIN: Final = 3
-#: What Slurm will never take may be the account's fault or each run's own: its words do not tell.
+#: After this many refusals likewise: the reason may be the account, or each run by itself.
 _MOST_REFUSED: Final = 30
 _log = logging.getLogger(__name__)
 
@@ -34,9 +34,9 @@ class RunErrors:
     """The errors of runs in one round.
 
     Attributes:
-        of_runs: run id -> what went wrong with it; it is tried again in the next round.
-        silent_sites: those whose Slurm did not answer, or lost what it was sent, again and again.
-            The next run would not fare better, after as long a wait: who acts asks here first.
+        of_runs: run id -> error; the next round tries again.
+        silent_sites: sites whose Slurm did not answer, or lost submissions repeatedly; no further
+            action is tried there in this round.
     """
 
     of_runs: dict[str, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class RunErrors:
 
     @contextmanager
     def of_sending(self, run: Run) -> Iterator[None]:
-        """The sending of a job of ``run``; what is raised goes on to the caller."""
+        """Count the errors of a submission of ``run``, and raise them on."""
         try:
             yield
         except SubmissionDelayed:
@@ -57,35 +57,35 @@ class RunErrors:
             self._refused[_share(run)] += 1
             raise
         except SubmissionInDoubt as doubt:
-            if isinstance(doubt.__cause__, SchedulerUnavailable):  # nobody could be asked
+            if isinstance(doubt.__cause__, SchedulerUnavailable):
                 self.silent_sites.add(run.site)
             raise
         except SubmissionLost:
-            # A controller that has too much to do is better left alone; but one run whose every
-            # submission is lost is no reason to send none of the others.
+            # An overloaded controller needs a pause, but one run whose submissions are always lost
+            # must not stop the others.
             self._lost[run.site] += 1
             if self._lost[run.site] >= _MOST_IN_VAIN:
                 self.silent_sites.add(run.site)
             raise
 
     def has_room_for(self, run: Run) -> bool:
-        """Whether hardly any job with the same limits was turned away in this round."""
+        """Return whether few jobs with the same limits were deferred or refused in this round."""
         share = _share(run)
         return self._full[share] < _MOST_IN_VAIN and self._refused[share] < _MOST_REFUSED
 
     @contextmanager
     def of(self, run_id: str, site: str) -> Iterator[None]:
-        """What is done about one run.
+        """Record an error of the block for one run instead of raising it.
 
         Raises:
             LedgerError: the database does not answer.
-            LeaseLostError: nothing more may be done.
+            LeaseLostError: another process has taken the lease.
         """
         try:
             yield
         except (LedgerError, LeaseLostError):
             raise
-        except Exception as error:  # whatever it is, it ends no other run
+        except Exception as error:  # a bug must not affect other runs either
             _log.debug("run %s", run_id, exc_info=True)
             if isinstance(error, SchedulerUnavailable):
                 self.silent_sites.add(site)
@@ -94,6 +94,6 @@ class RunErrors:
 
 
 def _share(run: Run) -> tuple[str | None, ...]:
-    """What Slurm's limits depend on, and most of its refusals."""
+    """Return what Slurm's limits, and most refusals, depend on."""
     resources = run.spec.resources
     return run.site, run.partition, resources.account, resources.qos

@@ -17,23 +17,22 @@ _PORTION_BYTES: Final = 1 << 16
 
 
 def no_submission_in_progress(known: Known, now: datetime) -> bool:
-    """Whether it is certain that nobody is at sbatch for a run: one that is has said so in the
-    journal just before."""
+    """Return whether no process can be in sbatch for a run: a submission journals its intent just
+    before."""
     return now - (known.run.journal_at or known.run.created_at) > SENDING_TAKES
 
 
 def is_stale(known: Known, run_dir: RunDir) -> bool:
-    """Whether the journal has records that the ledger has not read, such as a new request.
+    """Return whether the journal has records that the ledger has not read, such as a new request.
 
     Raises:
-        StorageError: it says less, so it is not the journal that the ledger has read; or it cannot
-            be read.
+        StorageError: it is shorter than what the ledger has read, or cannot be read.
     """
     name = run_dir.journal.name
     read = next((each.offset_bytes for each in known.sources if each.path == name), 0)
     if (size_of(run_dir.journal) or 0) < read:
         raise StorageError(
-            "its journal is shorter than it was; what became of its jobs is lost",
+            "the journal is truncated; the record of its jobs is lost",
             next_action="scratch may have been purged; if the run was mirrored, see "
             f"hpcflow restore {known.run.run_id}; else start a new run: hpcflow run CONFIG",
         )

@@ -17,23 +17,21 @@ from typing import Final
 from hpcflow.ledger.rhythm import Rhythm
 from hpcflow.model.units import counted, format_duration
 
-#: A validation or a save that took so long once may take so many times as long the next time.
+#: A validation or save may take this many times the longest time seen.
 LONGEST_FACTOR: Final = 3
-#: A single long gap counts for no more than so many times ``stall_after``: it may have been a
-#: suspension, a clock that was put right, or a hang that somebody else ended.
+#: A single long gap allows at most this many times ``stall_after``: it may have been a suspension,
+#: a corrected clock, or a hang that a user ended.
 LONGEST_MOST: Final = 8
-#: Pulling a container, staging data and compiling take longer than any train step.
+#: Pulling a container, staging data and compiling take longer than a train step.
 START_UP_FACTOR: Final = 2
-#: An attempt that was ended for a stall may only have been slow: each such end doubles the rest.
+#: An attempt cancelled for a stall may only have been slow: each one doubles the patience.
 MOST_DOUBLINGS: Final = 4
-#: A job that runs so long after its cancel, and the notice on top, was not cancelled: four times
-#: the time that Slurm usually leaves between TERM and KILL.
+#: A job that still runs this long after its cancel, plus the notice, was not cancelled: four times
+#: Slurm's default KillWait.
 CANCEL_TAKES_S: Final = 120.0
 
 
 class Act(str, Enum):
-    """What to do with a run that is watched."""
-
     NONE = "none"
     NOTICE = "notice"
     CANCEL = "cancel"
@@ -42,13 +40,13 @@ class Act(str, Enum):
 
 @dataclass(frozen=True)
 class Terms:
-    """What the run itself says about its stalls.
+    """The settings of the run about stalls.
 
     Attributes:
         after_s: ``retry.stall_after``; None for never.
         factor: ``retry.stall_factor``.
         log: ``retry.stall_log``.
-        notice_s: ``checkpoint.notice``: how long it may take to save and leave.
+        notice_s: ``checkpoint.notice``: time to save and exit.
     """
 
     after_s: int | None
@@ -59,11 +57,11 @@ class Terms:
 
 @dataclass(frozen=True)
 class Given:
-    """What was done about its silence last, and not withdrawn.
+    """The last act about the attempt's silence, if not withdrawn.
 
     Attributes:
-        silent_s: how long it had been silent.
-        longest_s: the longest that it had taken before, this silence not counted.
+        silent_s: how long it had been silent then.
+        longest_s: the longest silence before this one.
     """
 
     act: Act
@@ -73,17 +71,17 @@ class Given:
 
 @dataclass(frozen=True)
 class Watched:
-    """An attempt whose job runs.
+    """A running attempt.
 
     Attributes:
         silent_s: how long it has been watched without a sign of progress.
         has_begun: there was a progress event since its job started, or its log has grown.
-        rhythm: that of the run: of this attempt and those before.
-        log_gap_s: the longest that its log stood still and then grew; where that is watched.
-        stalls: how many attempts before ended as stalled, since the last `resume` or `release`.
-        is_leaving: its program has said that it was told to leave.
-        given: what was done about its silence.
-        has_moved: whether there was a sign of progress since.
+        rhythm: of this attempt and those before.
+        log_gap_s: the longest time between two growths of its log, if that is watched.
+        stalls: number of earlier attempts that stalled since the last `resume` or `release`.
+        is_leaving: its program has reported the notice and is exiting.
+        given: the last act about its silence.
+        has_moved: whether there was a sign of progress since that act.
         cancelled_s: how long it has been watched since its cancel was last tried.
     """
 
@@ -100,7 +98,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do, by which rule, and why."""
+    """What to do about a stall, by which rule, and why."""
 
     act: Act
     rule: str
@@ -109,15 +107,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long an attempt may be silent, and which rule gives it that."""
-
     seconds: float
     rule: str
     why: str
 
 
 def judge(watched: Watched, terms: Terms) -> Verdict | None:
-    """What to do about an attempt now; None for nothing. The same for the same arguments."""
+    """Return what to do about an attempt now; None for nothing."""
     given = watched.given
     if given is None:
         return None if watched.is_leaving else _suspect(watched, terms)
@@ -127,20 +123,18 @@ def judge(watched: Watched, terms: Terms) -> Verdict | None:
             return None
         return Verdict(Act.WITHDRAW, "moved", "it shows progress again")
     if given.act is Act.CANCEL and not watched.has_moved:
-        return Verdict(Act.CANCEL, "silent", "its job was to be cancelled, and runs")
-    # Where it is no longer known how long it was silent, it is watched for as long again.
+        return Verdict(Act.CANCEL, "silent", "its job still runs after the cancel")
+    # If the watch file was lost since, silent_s began at 0 again, and it is watched for as long.
     since_s = watched.silent_s if watched.has_moved else watched.silent_s - given.silent_s
     if since_s < (_leaving_s(given, terms) if watched.is_leaving else terms.notice_s):
         return None
-    done = "had begun to leave" if watched.is_leaving else "did not leave"
+    done = "began to exit" if watched.is_leaving else "did not exit"
     silent = format_duration(watched.silent_s)
-    return Verdict(
-        Act.CANCEL, "silent", f"no progress for {silent}; it was given the notice and {done}"
-    )
+    return Verdict(Act.CANCEL, "silent", f"no progress for {silent}; it got the notice and {done}")
 
 
 def patience(watched: Watched, terms: Terms) -> Patience | None:
-    """How long it may be silent; None for ever: it is not watched, or never reports anything."""
+    """Return how long it may be silent; None if it is not watched or has never reported."""
     if terms.after_s is None:
         return None
     if watched.has_begun:
@@ -178,7 +172,7 @@ def _start_up_patience(watched: Watched, after_s: int) -> list[Patience]:
 
 
 def _doubled(allowed: Patience, watched: Watched) -> Patience:
-    """Twice as long for each stall before."""
+    """Double the patience for each earlier stall."""
     if not watched.stalls:
         return allowed
     times = 2 ** min(watched.stalls, MOST_DOUBLINGS)
@@ -188,7 +182,7 @@ def _doubled(allowed: Patience, watched: Watched) -> Patience:
 
 
 def _once(took_s: float, rule: str, what: str, after_s: int) -> Patience:
-    """Three times what was seen once, which may have been a clock put right, or a suspension."""
+    """Allow LONGEST_FACTOR times the longest gap seen, limited by LONGEST_MOST."""
     why = f"{LONGEST_FACTOR} times the {_seconds(took_s)} that {what}"
     most_s = LONGEST_MOST * after_s
     if LONGEST_FACTOR * took_s <= most_s:
@@ -197,7 +191,7 @@ def _once(took_s: float, rule: str, what: str, after_s: int) -> Patience:
 
 
 def _leaving_s(given: Given, terms: Terms) -> float:
-    """How long it may take to save and leave: as long as a save may take, if that is longer."""
+    """Return how long it may take to save and exit: the notice, or as long as a save may take."""
     longest_s = min(LONGEST_FACTOR * given.longest_s, terms.after_s or 0)
     return max(terms.notice_s, longest_s)
 

@@ -1,4 +1,4 @@
-"""Read the signs of progress of one running attempt, what was done about it, and its verdict.
+"""Read the signs of progress of one running attempt and the acts about it; return its verdict.
 
 This reads the attempt's files and writes nothing; :mod:`.stalls` acts.
 """
@@ -25,7 +25,7 @@ from hpcflow.storage.rundir import read_run
 
 @dataclass(frozen=True)
 class Suspect:
-    """An attempt about which something may have to be done, or was."""
+    """An attempt that may have stalled, or has an act about its silence."""
 
     row: RunningRow
     known: Known
@@ -48,13 +48,13 @@ class Suspect:
 
     @property
     def longest_s(self) -> float:
-        """The longest that it had taken when it first fell silent."""
+        """Return the longest silence before the current one."""
         given, rhythm = self.watched.given, self.watched.rhythm
         return given.longest_s if given else max(rhythm.longest_s, self.watched.log_gap_s)
 
     @property
     def waits_for_notice(self) -> bool:
-        """Whether it has been given the notice, and has neither moved nor heard it since."""
+        """Return whether a notice was journaled, and neither its file nor progress seen since."""
         given = self.watched.given
         return (
             self.verdict is None
@@ -69,7 +69,7 @@ class Suspect:
 def suspect_of(
     row: RunningRow, known: Known, attempt: AttemptRow, entry: Entry, turn: Turn
 ) -> Suspect:
-    """What is to be made of its silence, by all that is known."""
+    """Return a running attempt with its verdict."""
     given = _given(attempt) or _heard_late(row, attempt)
     has_moved = _has_moved(attempt, entry)
     if given is not None and not has_moved:
@@ -79,17 +79,16 @@ def suspect_of(
 
 
 def looked_at(entry: Entry, row: RunningRow, turn: Turn) -> Entry:
-    """What is remembered of it after one more look."""
     try:
         log_bytes = _log_bytes(row) if entry.terms.log else entry.log_bytes
     except StorageError:
-        # Nobody can say that it stood still.
+        # Its progress is unknown.
         return replace(entry, silent_s=0.0, since=turn.number)
     return entry.looked_at(signs_of(row.report), log_bytes, turn)
 
 
 def first_look(row: RunningRow, known: Known, turn: Turn) -> Entry:
-    """Take a run under watch: what it says itself, and what is known of its attempts before."""
+    """Return the first entry of a run: its settings, and the record of its earlier attempts."""
     spec = read_run(RunDir(Path(row.run_dir))).spec
     retry = spec.retry
     terms = Terms(
@@ -113,7 +112,7 @@ def first_look(row: RunningRow, known: Known, turn: Turn) -> Entry:
 
 
 def _rhythm_before_stall(attempt: AttemptRow) -> Rhythm:
-    """Its rhythm; the silence in which it stalled is no part of that, if it ended for it."""
+    """Return the attempt's rhythm, without the silence for which it was cancelled."""
     rhythm = rhythm_of([attempt.report])
     if attempt.cause != Cause.STALLED.value or "stall" not in attempt.journal:
         return rhythm
@@ -135,38 +134,40 @@ def _watched(row: RunningRow, entry: Entry) -> Watched:
 
 
 def _given(attempt: AttemptRow) -> Given | None:
-    """What was done about its silence last, unless it was withdrawn."""
-    said = attempt.journal.get("stall")
-    if said is None or said["action"] == Act.WITHDRAW.value:
+    """Return the last act about its silence, unless that was withdrawn."""
+    record = attempt.journal.get("stall")
+    if record is None or record["action"] == Act.WITHDRAW.value:
         return None
-    return Given(Act(said["action"]), float(said["silent_s"]), float(said.get("longest_s", 0)))
+    return Given(
+        Act(record["action"]), float(record["silent_s"]), float(record.get("longest_s", 0))
+    )
 
 
 def _heard_late(row: RunningRow, attempt: AttemptRow) -> Given | None:
-    """Our notice, if the program heard it in the moment in which it was withdrawn, and leaves.
+    """Return hpcflow's notice if the program saw it just before its withdrawal, and is exiting.
 
-    It is withdrawn from nobody who is known to leave, and its file deleted; a notice of the job
-    script's is a file that stays, and what Slurm sends to the program itself is a signal.
+    The withdrawn notice file is deleted. A notice of the job script is a file that stays, and one
+    that Slurm sends to the program is a signal.
     """
-    said = attempt.journal.get("stall")
-    if said is None or said["action"] != Act.WITHDRAW.value or not is_leaving(row):
+    record = attempt.journal.get("stall")
+    if record is None or record["action"] != Act.WITHDRAW.value or not is_leaving(row):
         return None
     if size_of(_files(row).notice) is not None:
         return None
     if first_notice(RunDir(Path(row.run_dir)), row.attempt) in ("TERM", "USR2"):
         return None
-    return Given(Act.NOTICE, 0.0, float(said.get("longest_s", 0)))
+    return Given(Act.NOTICE, 0.0, float(record.get("longest_s", 0)))
 
 
 def is_leaving(row: RunningRow) -> bool:
-    """Whether its program has said that it was told to leave."""
+    """Return whether its program has reported the notice."""
     return "notice_at" in row.report
 
 
 def _unless_untold(row: RunningRow, entry: Entry, given: Given, turn: Turn) -> Entry:
-    """Somebody who was killed before the notice has given it to nobody: no time has run yet.
+    """Restart the time to exit if the notice file was never written: hpcflow was killed before.
 
-    Once it was seen there, it does not matter what the program does with it.
+    Once the file was seen, it does not matter whether the program deletes it.
     """
     try:
         was_told = entry.was_told or size_of(_files(row).notice) is not None
@@ -180,17 +181,17 @@ def _unless_untold(row: RunningRow, entry: Entry, given: Given, turn: Turn) -> E
 
 
 def _has_moved(attempt: AttemptRow, entry: Entry) -> bool:
-    """Whether there was a sign since something was last done: by the journal, for that lasts."""
-    said = attempt.journal.get("stall", {})
-    then = said.get("signs", entry.signs), said.get("log_bytes", entry.log_bytes)
+    """Return whether there was a sign of progress since the last act in the journal."""
+    record = attempt.journal.get("stall", {})
+    then = record.get("signs", entry.signs), record.get("log_bytes", entry.log_bytes)
     return bool(then != (entry.signs, entry.log_bytes))
 
 
 def may_have_stalled(row: RunningRow, entry: Entry) -> bool:
-    """Whether it is worth to read more of it: nearly all runs show progress."""
+    """Return whether to read more about an attempt: nearly all runs show progress."""
     after_s = entry.terms.after_s
     if after_s is None or entry.silent_s < after_s:
-        return False  # nobody's patience is shorter
+        return False  # no patience is shorter
     return judge(_watched(row, entry), entry.terms) is not None
 
 
@@ -203,15 +204,15 @@ def _files(row: RunningRow) -> AttemptDir:
 
 
 def has_news(suspect: Suspect) -> bool:
-    """Whether the job has written an event that the ledger has not read.
+    """Return whether the job has written an event that the ledger has not read.
 
     Raises:
-        StorageError: its events are gone, or cannot be read: nobody knows whether it moves.
+        StorageError: its events are missing or cannot be read, so its progress is unknown.
     """
     events = suspect.files.events
     name = events.relative_to(suspect.run_dir.path).as_posix()
     read = next((each.offset_bytes for each in suspect.known.sources if each.path == name), 0)
     size = size_of(events)
     if size is None or size < read:
-        raise StorageError(f"{events} is gone, or shorter than it was: it may move unseen")
+        raise StorageError(f"{events} is missing or truncated; the progress is unknown")
     return b"\n" in read_from(events, read, MAX_LINE_BYTES)

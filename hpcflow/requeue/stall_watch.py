@@ -1,21 +1,21 @@
-"""How long each running attempt has been watched without progress: remembered between two looks.
+"""Record how long each running attempt has been watched without progress.
 
-No two clocks are compared, and no clock is trusted. Where several login nodes take turns, as with
-cron on each, every one of them counts by its own clock, from its own last look, and leaves out what
-the others have counted since; and nothing at all for an attempt that another one has seen move, or
-has told to leave, after that look. Progress is a *change*: more signs in the attempt's events than
-at the look before, or a log of another size. Silence is what was watched: at each look in which
-nothing had changed, the time since the look before is added to it, but never more than
-:data:`GAP_MAX_S`, nor more than a quarter of what the run allows. So:
+Clocks are neither compared nor trusted. Progress is a change: more signs in the attempt's events
+than at the last look, or another size of its log. Each look without a change adds the time since
+the last look to the attempt's silence, but at most :data:`GAP_MAX_S`, and at most a quarter of what
+the run allows. So:
 
 - a job's clock may be wrong by any amount;
-- ours may jump an hour ahead, which adds five minutes, or back, which adds nothing;
+- the daemon's clock may jump an hour ahead, which adds five minutes, or back, which adds nothing;
 - a daemon that was down for a weekend has seen five minutes of silence, not a weekend;
-- nothing is called silent that was not looked at at least four times.
+- an attempt is called silent after at least four looks.
 
-Every error is one to the late side. It is kept in one file in the home, for the daemon, killed at
-any moment, or started by cron every two minutes, is another process the next time. A process that
-finds no such file, or a damaged one, starts again: the only harm is a stall that is noticed later.
+If several login nodes take turns, as with cron on each, each host counts by its own clock, from its
+own last look, without the time that the others have counted since. It counts nothing for an attempt
+that another host saw move, or gave the notice, after that look.
+
+Errors only delay the detection of a stall. The state is one file in HPCFLOW_HOME, because each
+round may be another process. Without it, or if it is damaged, watching starts again.
 """
 
 from __future__ import annotations
@@ -34,24 +34,23 @@ from hpcflow.runtime.reading import MAX_FILE_BYTES, open_file, parse_json
 from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
 from hpcflow.storage.layout import Home
 
-#: The most that the time between two looks counts for.
+#: The most that one look adds to a silence.
 GAP_MAX_S: Final = 300.0
-#: Between two looks, where no run asks for more. A tick between them costs one small read.
+#: The longest time between two looks. A tick between them costs one small read.
 LOOK_S: Final = 60.0
-#: Login nodes that take turns; the one that was longest away is forgotten, and counts nothing once.
+#: Login nodes that take turns. A host with an older look is dropped; its next look counts no time.
 _MOST_HOSTS: Final = 16
 _FORMAT: Final = 3
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A look of one host that begins.
+    """A look of one host that begins now.
 
     Attributes:
-        elapsed_s: the time since its last look, by a clock that may have been set meanwhile,
-            without what others have counted since.
+        elapsed_s: time since its last look by its own clock, without what other hosts counted.
         number: counted over all hosts.
-        last: the number of its last look.
+        last: number of its last look.
     """
 
     elapsed_s: float
@@ -61,21 +60,21 @@ class Turn:
 
 @dataclass(frozen=True)
 class Entry:
-    """One attempt, as it was at the last look.
+    """One attempt at the last look.
 
     Attributes:
         signs: signs of progress in its events.
-        log_bytes: size of its log, where that is watched.
+        log_bytes: size of its log, if that is watched.
         silent_s: how long it has been watched without a change of either.
-        log_gap_s: the longest that this was before its log grew.
+        log_gap_s: the longest silence before its log grew.
         log_grew: whether the log ever grew while it was watched.
-        terms: what its run says.
-        before: the rhythm of the attempts before; ``stalls``: how many of them stalled.
-        is_suspected: whether its journal may say that something was done about its silence.
-        was_told: whether its notice file has been seen there since.
+        before: rhythm of the earlier attempts.
+        stalls: how many of them stalled.
+        is_suspected: whether its journal may have an act about its silence.
+        was_told: whether its notice file has been seen since.
         cancelled_s: how long it has been watched since its cancel was last tried.
-        since: the number of the look at which it was taken under watch, last moved, or something
-            was last done: who has not looked since counts no time for it.
+        since: number of the look at which it was first watched, last moved, or last acted on; a
+            host with no look since counts no time for it.
     """
 
     attempt: int
@@ -93,7 +92,6 @@ class Entry:
     since: int = 0
 
     def looked_at(self, signs: int, log_bytes: int | None, turn: Turn) -> Entry:
-        """The entry after another look."""
         log_grew = log_bytes is not None and log_bytes != self.log_bytes
         is_silent = signs == self.signs and not log_grew
         if self.terms.after_s is None and is_silent:
@@ -118,12 +116,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Look:
-    """A look of one host.
+    """The last look of one host.
 
     Attributes:
         at: when, by its own clock.
-        watched_s: how much time all of them had counted then.
-        number: which look it was, counted over all hosts.
+        watched_s: how much time all hosts had counted then.
+        number: counted over all hosts.
     """
 
     at: datetime
@@ -133,26 +131,25 @@ class Look:
 
 @dataclass
 class Watch:
-    """All entries by run id, and when they were looked at.
+    """The state of the watch.
 
     Attributes:
-        resubmitted_s: how long until the next look.
-        problems: what went wrong at that look, so that what lasts is said once.
+        pause_s: time from a look to the next.
+        entries: run id -> entry.
+        problems: run id -> error of the last look, repeated until the next look.
         looks: host -> its last look, the latest last.
     """
 
-    resubmitted_s: float = 0.0
+    pause_s: float = 0.0
     entries: dict[str, Entry] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     looks: dict[str, Look] = field(default_factory=dict)
 
     def is_fresh(self, host: str, now: datetime) -> bool:
-        """Whether it is too soon for another look."""
         look = self.looks.get(host)
-        return look is not None and 0 <= (now - look.at).total_seconds() < self.resubmitted_s
+        return look is not None and 0 <= (now - look.at).total_seconds() < self.pause_s
 
     def turn(self, host: str, now: datetime) -> Turn:
-        """The look that begins now."""
         number = max((look.number for look in self.looks.values()), default=0) + 1
         look = self.looks.get(host)
         if look is None:
@@ -162,7 +159,6 @@ class Watch:
         return Turn(elapsed_s, number, look.number)
 
     def looks_after(self, turn: Turn, host: str, now: datetime) -> dict[str, Look]:
-        """The looks, with this one."""
         look = Look(now, self._watched_s + turn.elapsed_s, turn.number)
         others = {name: each for name, each in self.looks.items() if name != host}
         return dict([*others.items(), (host, look)][-_MOST_HOSTS:])
@@ -173,7 +169,7 @@ class Watch:
 
 
 def pause_s(entries: Iterable[Entry]) -> float:
-    """How long until the next look: an eighth of the least that any run allows, or a minute."""
+    """Return the time until the next look: :data:`LOOK_S`, or a fraction of the shortest limit."""
     allowed = [LOOK_S]
     for entry in entries:
         if entry.terms.after_s is not None:
@@ -184,18 +180,18 @@ def pause_s(entries: Iterable[Entry]) -> float:
 
 
 class WatchFile:
-    """The file of one ledger and cluster: a daemon for each may have the same home."""
+    """The file of one ledger and cluster; daemons of several may share a home."""
 
     def __init__(self, home: Home, ledger_url: str, cluster: str | None) -> None:
         name = hashlib.sha256(f"{ledger_url}@{cluster or ''}".encode()).hexdigest()[:16]
         self._path = home.watch / f"{name}.json"
 
     def head(self) -> Watch:
-        """The same as :meth:`load` without the entries, in no time."""
+        """Read the first line only: the state without the entries."""
         return self._load(with_entries=False)
 
     def load(self) -> Watch:
-        """What was kept; nothing where that is no such file."""
+        """Read the state; empty if the file is missing or damaged."""
         return self._load(with_entries=True)
 
     def _load(self, *, with_entries: bool) -> Watch:
@@ -208,7 +204,7 @@ class WatchFile:
             return Watch()
 
     def save(self, watch: Watch) -> None:
-        """Keep it, whole.
+        """Write the state atomically.
 
         Raises:
             StorageError: it could not be written.
@@ -221,7 +217,7 @@ class WatchFile:
             raise storage_error("write", self._path, error) from error
         head = {
             "format": _FORMAT,
-            "resubmitted_s": watch.resubmitted_s,
+            "resubmitted_s": watch.pause_s,
             "problems": watch.problems,
             "looks": {
                 host: [to_text(look.at), look.watched_s, look.number]
@@ -233,22 +229,22 @@ class WatchFile:
 
 
 def _thin(entry: Entry) -> dict[str, Any]:
-    """Without what is as it is for most: ten thousand of them are written at a time."""
+    """Return an entry without its default values: ten thousand may be written at a time."""
     terms = entry.terms
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "attempt": entry.attempt,
         "signs": entry.signs,
         "terms": [terms.after_s, terms.factor, terms.log, terms.notice_s],
     }
     for name, usual in _USUAL.items():
         if (value := getattr(entry, name)) != usual:
-            said[name] = value
+            values[name] = value
     if entry.before != Rhythm():
-        said["before"] = asdict(entry.before)
-    return said
+        values["before"] = asdict(entry.before)
+    return values
 
 
-#: Field -> what it is in most entries.
+#: Field -> default.
 _USUAL: Final[dict[str, Any]] = {
     each.name: each.default
     for each in fields(Entry)
@@ -270,32 +266,32 @@ def _decode(head: dict[str, Any], entries: dict[str, Any]) -> Watch:
     )
 
 
-def _entry(said: dict[str, Any]) -> Entry:
-    """ValueError, TypeError or KeyError for what was never written here."""
-    after_s, factor, log, notice_s = said["terms"]
-    log_bytes, before = said.get("log_bytes"), said.get("before")
+def _entry(values: dict[str, Any]) -> Entry:
+    """Parse an entry; raises ValueError, TypeError or KeyError if it is damaged."""
+    after_s, factor, log, notice_s = values["terms"]
+    log_bytes, before = values.get("log_bytes"), values.get("before")
     return Entry(
-        attempt=int(said["attempt"]),
-        signs=int(said["signs"]),
+        attempt=int(values["attempt"]),
+        signs=int(values["signs"]),
         terms=Terms(after_s and int(after_s), int(factor), bool(log), int(notice_s)),
         log_bytes=None if log_bytes is None else int(log_bytes),
-        silent_s=float(said.get("silent_s", 0)),
-        log_gap_s=float(said.get("log_gap_s", 0)),
-        log_grew=bool(said.get("log_grew")),
+        silent_s=float(values.get("silent_s", 0)),
+        log_gap_s=float(values.get("log_gap_s", 0)),
+        log_grew=bool(values.get("log_grew")),
         before=_rhythm(before) if before else Rhythm(),
-        stalls=int(said.get("stalls", 0)),
-        is_suspected=bool(said.get("is_suspected")),
-        was_told=bool(said.get("was_told")),
-        cancelled_s=float(said.get("cancelled_s", 0)),
-        since=int(said.get("since", 0)),
+        stalls=int(values.get("stalls", 0)),
+        is_suspected=bool(values.get("is_suspected")),
+        was_told=bool(values.get("was_told")),
+        cancelled_s=float(values.get("cancelled_s", 0)),
+        since=int(values.get("since", 0)),
     )
 
 
-def _rhythm(said: dict[str, Any]) -> Rhythm:
+def _rhythm(values: dict[str, Any]) -> Rhythm:
     return Rhythm(
-        int(said["signs"]),
-        {int(index): int(count) for index, count in said["gaps"].items()},
-        float(said["longest_s"]),
-        int(said["starts"]),
-        float(said["start_up_s"]),
+        int(values["signs"]),
+        {int(index): int(count) for index, count in values["gaps"].items()},
+        float(values["longest_s"]),
+        int(values["starts"]),
+        float(values["start_up_s"]),
     )

@@ -5,24 +5,22 @@ and :mod:`.stall_policy` decides. This module acts. Each action is journaled fir
 is killed in between, the next check does it:
 
 =========  ======================================  =================================================
-act        what is done                            where somebody was killed before it
+act        action                                  if the process is killed before it
 =========  ======================================  =================================================
-notice     the attempt's notice file is written    it is written at the next look, and the time to
-                                                   leave counts from then
-cancel     the job is cancelled                    it is cancelled at the next look, if it runs
-                                                   and has not moved since; where that is minutes
-                                                   later, with another record
-withdraw   our notice file is deleted, then the    it is withdrawn at the next look
-           record written
+notice     write the attempt's notice file         the next look writes it; the time to exit counts
+                                                   from then
+cancel     cancel the job                          the next look cancels it if it runs and has not
+                                                   moved; minutes later, with another record
+withdraw   delete hpcflow's notice file, then      the next look withdraws it
+           write the record
 =========  ======================================  =================================================
 
-The notice is the file alone. A program that still goes round its loop sees it; to one that does
-not, a signal says nothing that the TERM of the cancel does not say, and would be a call to Slurm.
+No signal is sent with the notice: it would be a call to Slurm, and a program that does not check
+the file gets TERM when its job is cancelled.
 
-Nothing is done about a job that the queue, asked in this round, does not show as running: not if it
-is suspended, completing, or waits again. Nor about a run whose files cannot be read and written
-just now: where a full or lost scratch keeps the journal from growing, it has kept the events, too,
-and its silence says nothing; it is watched again.
+No action is taken on a job that this round's queue does not show as running, nor on a run whose
+files cannot be read and written: a full or lost scratch stops the events too, so silence means
+nothing, and watching starts again.
 """
 
 from __future__ import annotations
@@ -61,20 +59,20 @@ from hpcflow.storage.files import storage_error, write_new
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.own_runs import OwnRuns
 
-#: Runs of which so much is tried at one look, for their files are opened; the rest is at the next.
+#: New runs watched at one look, because their files have to be opened; the next look takes others.
 _NEW_AT_ONCE: Final = 200
-#: What our notice says, so that nobody else's is deleted.
+#: Content of hpcflow's notice file, so that no other notice is deleted.
 NOTICE_WORD: Final = "stalled"
 
 
 @dataclass
 class Seen:
-    """What a look did.
+    """The result of a look.
 
     Attributes:
-        verdicts: run id -> what was found about it now, and was not before.
-        problems: run id -> what went wrong with it; it is tried again.
-        has_lost_lease: whether another process has taken the lease meanwhile.
+        verdicts: run id -> new verdict.
+        problems: run id -> error; the next look tries again.
+        has_lost_lease: whether another process has taken the lease.
     """
 
     verdicts: dict[str, Verdict] = field(default_factory=dict)
@@ -83,54 +81,54 @@ class Seen:
 
 
 def look_for_stalls(
-    around: RoundContext,
+    context: RoundContext,
     queue: Callable[[str], Sequence[JobInfo]],
     own: OwnRuns,
     run_errors: RunErrors,
 ) -> Seen:
-    """Look at all attempts that run, unless that was done a moment ago, and act.
+    """Check all running attempts, unless the last look is recent, and act.
 
     Args:
-        queue: site name -> what is in its queue; asked only before an act.
-        own: the runs that may be touched.
-        run_errors: of the round so far: where Slurm has just not answered, nothing is done.
+        queue: site name -> its queue; queried only before an act.
+        own: the runs of this home.
+        run_errors: of the round so far; sites that did not answer are skipped.
 
     Raises:
         LedgerError: the database does not answer.
     """
-    return _Look(around, queue, own, run_errors).go()
+    return _Look(context, queue, own, run_errors).go()
 
 
 class _Look:
     def __init__(
         self,
-        around: RoundContext,
+        context: RoundContext,
         queue: Callable[[str], Sequence[JobInfo]],
         own: OwnRuns,
         run_errors: RunErrors,
     ) -> None:
-        self._around = around
+        self._context = context
         self._own = own
         self._seen = Seen()
-        # Its own, for they are kept with the watch: what lasts is to be said at every round.
+        # Kept apart from the round's: the watch stores them, so that each round reports them.
         self._run_errors = RunErrors(self._seen.problems, run_errors.silent_sites)
         self._queue = queue
         self._changed: list[RunDir] = []
         self._to_cancel: dict[str, dict[str, str]] = defaultdict(dict)
         self._entries: dict[str, Entry] = {}
         self._turn = Turn(0.0)
-        #: Whether entries are not as they were saved before the acts.
+        #: Whether entries have changed since they were saved before the acts.
         self._has_changed = False
 
     def go(self) -> Seen:
-        around, now = self._around, self._around.clock.now()
-        file = WatchFile(around.settings.home, around.settings.ledger_url, configured_name())
-        if (head := file.head()).is_fresh(around.host, now):
+        context, now = self._context, self._context.clock.now()
+        file = WatchFile(context.settings.home, context.settings.ledger_url, configured_name())
+        if (head := file.head()).is_fresh(context.host, now):
             self._seen.problems = head.problems
             return self._seen
         before = file.load()
         rows = self._running()
-        turn = self._turn = before.turn(around.host, now)
+        turn = self._turn = before.turn(context.host, now)
         entries = self._entries = self._look_at(rows, before)
         suspects = self._suspects(rows, entries)
         for suspect in suspects:
@@ -147,18 +145,17 @@ class _Look:
             pause_s(entries.values()),
             entries,
             dict(self._seen.problems),
-            before.looks_after(turn, around.host, now),
+            before.looks_after(turn, context.host, now),
         )
         try:
-            # Before the acts: a process that is killed in the midst of them has left a trace of
-            # all.
+            # Before the acts, so that a process killed during them has recorded all.
             file.save(watch)
             try:
                 self._act(suspects)
             except LeaseLostError:
                 self._seen.has_lost_lease = True
             finally:
-                catch_up(around.ledger, self._changed)
+                catch_up(context.ledger, self._changed)
             if self._has_changed or self._seen.problems != watch.problems:
                 file.save(replace(watch, problems=self._seen.problems))
         except StorageError as error:
@@ -166,10 +163,10 @@ class _Look:
         return self._seen
 
     def _running(self) -> list[RunningRow]:
-        """The attempts that run by the scheduler's own word, on the cluster that is here."""
+        """Return the attempts on this cluster that are running in the scheduler."""
         rows = [
             row
-            for row in self._around.ledger.running(user=self._around.settings.user)
+            for row in self._context.ledger.running(user=self._context.settings.user)
             if self._own.has(row.run_id, row.run_dir)
         ]
         is_here = {site: self._is_here(site) for site in {row.site for row in rows}}
@@ -181,9 +178,9 @@ class _Look:
 
     def _is_here(self, site: str) -> bool:
         try:
-            return not other_cluster(self._around.find_site(site), self._around.connect(site))
+            return not other_cluster(self._context.find_site(site), self._context.connect(site))
         except HpcflowError:
-            return False  # the round has said so
+            return False  # reported by the round
 
     def _look_at(self, rows: list[RunningRow], before: Watch) -> dict[str, Entry]:
         entries: dict[str, Entry] = {}
@@ -195,14 +192,14 @@ class _Look:
             else:
                 with self._run_errors.of(row.run_id, row.site):
                     entries[row.run_id] = looked_at(entry, row, self._turn)
-        # Who could not be taken under watch lately comes behind the others, the last one last.
+        # Runs that failed at the last look come after the others, the latest one last.
         failed = {run_id: place for place, run_id in enumerate(before.problems)}
         new.sort(key=lambda row: failed.get(row.run_id, -1))
         new, later = new[:_NEW_AT_ONCE], new[_NEW_AT_ONCE:]
         for row in later:
             if row.run_id in failed:
                 self._seen.problems[row.run_id] = before.problems[row.run_id]
-        known = self._around.ledger.known([row.run_id for row in new]) if new else {}
+        known = self._context.ledger.known([row.run_id for row in new]) if new else {}
         for row in new:
             if row.run_id in known:
                 with self._run_errors.of(row.run_id, row.site):
@@ -216,7 +213,7 @@ class _Look:
                 with self._run_errors.of(row.run_id, row.site):
                     if entry.is_suspected or is_leaving(row) or may_have_stalled(row, entry):
                         found.append(row)
-        known = self._around.ledger.known([row.run_id for row in found]) if found else {}
+        known = self._context.ledger.known([row.run_id for row in found]) if found else {}
         suspects = []
         for row in found:
             of_run = known.get(row.run_id)
@@ -234,13 +231,13 @@ class _Look:
                 continue
             if suspect.row.site in self._run_errors.silent_sites:
                 continue
-            self._around.require_lease()
+            self._context.require_lease()
             with self._run_errors.of(suspect.row.run_id, suspect.row.site):
                 self._unless_files_fail(suspect)
         for site, jobs in self._to_cancel.items():
-            self._around.require_lease()
+            self._context.require_lease()
             with self._run_errors.of(next(iter(jobs)), site):
-                self._around.connect(site).cancel(list(jobs.values()))
+                self._context.connect(site).cancel(list(jobs.values()))
 
     def _unless_files_fail(self, suspect: Suspect) -> None:
         try:
@@ -256,7 +253,7 @@ class _Look:
 
     def _one(self, suspect: Suspect) -> None:
         if suspect.journal.history.is_cancelled or has_news(suspect):
-            return  # somebody has cancelled it; it has moved since the ledger was read
+            return  # cancelled, or moved since the ledger was read
         job_id = self._running_job(suspect)
         if job_id is None:
             return
@@ -273,7 +270,6 @@ class _Look:
             self._to_cancel[suspect.row.site][suspect.row.run_id] = job_id
 
     def _running_job(self, suspect: Suspect) -> str | None:
-        """Its job, if the queue shows it as running."""
         row = suspect.row
         running = [
             job
@@ -282,23 +278,23 @@ class _Look:
         ]
         if not running:
             return None
-        history, scheduler = suspect.journal.history, self._around.connect(row.site)
+        history, scheduler = suspect.journal.history, self._context.connect(row.site)
         return next(iter(alive_jobs(row.run_id, scheduler, history, queue=running)), None)
 
     def _record_cancel(self, suspect: Suspect, verdict: Verdict) -> None:
-        """Unless that was just done: a cancel that is tried much later may end the job, too, and
-        has to be known for what did."""
-        said = suspect.attempt.journal.get("stall", {})
-        if said.get("action") == Act.CANCEL.value:
-            if abs(self._around.clock.now() - from_text(said["at"])) < CANCEL_TAKES / 2:
+        """Journal a cancel, unless that was just done. A much later retry gets a record of its own,
+        so that the job's end is attributed to it."""
+        last = suspect.attempt.journal.get("stall", {})
+        if last.get("action") == Act.CANCEL.value:
+            if abs(self._context.clock.now() - from_text(last["at"])) < CANCEL_TAKES / 2:
                 return
-            verdict = replace(verdict, why=said["why"])
+            verdict = replace(verdict, why=last["why"])
         self._write_down(suspect, verdict)
 
     def _write_down(self, suspect: Suspect, verdict: Verdict) -> None:
         is_cancel = verdict.act is Act.CANCEL
         record = Stall(
-            at=self._around.clock.now(),
+            at=self._context.clock.now(),
             attempt=suspect.row.attempt,
             action=verdict.act.value,
             rule=verdict.rule,
@@ -318,13 +314,13 @@ def _give_notice(files: AttemptDir) -> None:
     try:
         write_new(files.notice, f"{NOTICE_WORD}\n".encode())
     except FileExistsError:
-        return  # it has been told already
+        return
     except OSError as error:
         raise storage_error("write", files.notice, error) from error
 
 
 def _take_notice_back(files: AttemptDir) -> None:
-    """Delete the notice, unless the job script has made it one of its own."""
+    """Delete hpcflow's notice, unless the job script has replaced it."""
     try:
         if read_file(files.notice).strip() == NOTICE_WORD.encode():
             files.notice.unlink()

@@ -1,6 +1,6 @@
 """Keep one standby for each run that wants it while an attempt runs, and no other.
 
-:mod:`hpcflow.launch.standby` says what a standby is, and why it may be given up at any moment.
+:mod:`hpcflow.launch.standby` explains standbys, and why one can be given up at any moment.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone
 
-#: How many standbys a round sends: the ends of attempts are not to wait for them.
+#: How many standbys a round submits, so that they do not delay resubmissions.
 MOST_SENT: Final = 100
 _BATCH: Final = 200
 
 
 def look_after_standbys(
-    around: RoundContext,
+    context: RoundContext,
     queue: Callable[[str], Sequence[JobInfo]],
     to_avoid: Callable[[Run, Site], Sequence[str]],
     own: OwnRuns,
@@ -50,25 +50,25 @@ def look_after_standbys(
     *,
     sent: dict[str, str],
 ) -> None:
-    """Send those that are wanted, and end those that are not any more.
+    """Submit standbys that are wanted, and end those that no longer are.
 
     Args:
-        queue: site name -> what is in its queue; asked only before a job is cancelled.
-        to_avoid: the nodes that the next attempt of a run had better not get.
-        own: the runs that may be touched.
-        run_errors: receives the errors; where Slurm has just not answered, it is not asked again.
-        sent: gets run id -> job id of what was sent.
+        queue: site name -> its queue; queried only before a job is cancelled.
+        to_avoid: returns the nodes that the next attempt of a run excludes.
+        own: the runs of this home.
+        run_errors: receives the errors; sites that did not answer are skipped.
+        sent: receives run id -> job id of each submitted standby.
 
     Raises:
         LedgerError: the database does not answer.
-        LeaseLostError: another process has taken over.
+        LeaseLostError: another process has taken the lease.
     """
-    _Round(around, queue, to_avoid, own, run_errors, sent).go()
+    _Round(context, queue, to_avoid, own, run_errors, sent).go()
 
 
 @dataclass(frozen=True)
 class _GivenUp:
-    """A standby that will never execute anything, and whose job is still to be cancelled."""
+    """A standby that will execute nothing, and whose job is still to be cancelled."""
 
     run_dir: RunDir
     number: int
@@ -78,7 +78,7 @@ class _GivenUp:
 
 @dataclass
 class _Round:
-    _around: RoundContext
+    _context: RoundContext
     _queue: Callable[[str], Sequence[JobInfo]]
     _to_avoid: Callable[[Run, Site], Sequence[str]]
     _own: OwnRuns
@@ -90,19 +90,19 @@ class _Round:
     def go(self) -> None:
         self._each(SETTLE_STANDBY, self._give_up)
         for site, doomed in self._given_up.items():
-            self._around.require_lease()
+            self._context.require_lease()
             self._end(site, doomed)
         self._each(SUBMIT_STANDBY, self._send)
 
     def _each(self, action: str, act: Callable[[Known, RunDir], None]) -> None:
-        """``act`` for every run whose next action this is; an error of one affects no other."""
-        around = self._around
-        run_ids = around.ledger.due(action, around.clock.now(), user=around.settings.user)
+        """Call ``act`` for every run whose next action this is; isolate errors."""
+        context = self._context
+        run_ids = context.ledger.due(action, context.clock.now(), user=context.settings.user)
         for begin in range(0, len(run_ids), _BATCH):
             self._some(run_ids[begin : begin + _BATCH], act)
 
     def _some(self, run_ids: Sequence[str], act: Callable[[Known, RunDir], None]) -> None:
-        known = self._around.ledger.known(run_ids)
+        known = self._context.ledger.known(run_ids)
         changed = []
         try:
             for run_id in run_ids:
@@ -114,13 +114,13 @@ class _Round:
                     with self._run_errors.of(run_id, known[run_id].run.site):
                         act(known[run_id], run_dir)
         finally:
-            catch_up(self._around.ledger, changed)
+            catch_up(self._context.ledger, changed)
 
     def _is_here(self, site: Site) -> bool:
-        return not other_cluster(site, self._around.connect(site.name))
+        return not other_cluster(site, self._context.connect(site.name))
 
     def _is_silent(self, site: str) -> bool:
-        return site in self._run_errors.silent_sites or self._around.queues.is_silent(site)
+        return site in self._run_errors.silent_sites or self._context.queues.is_silent(site)
 
     def _decided(
         self, known: Known, run_dir: RunDir, run: Run, site: Site, *, is_over: bool
@@ -128,16 +128,16 @@ class _Round:
         partition = site.partitions.get(run.partition)
         facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
         rule = decide if is_over else after_preemption
-        policy, now = run.spec.retry, self._around.clock.now()
+        policy, now = run.spec.retry, self._context.clock.now()
         facts = with_progress_on_scratch(facts, run_dir, rule, policy, now)
         return rule(facts, policy, now)
 
     def _send(self, known: Known, run_dir: RunDir) -> None:
-        around = self._around
+        context = self._context
         if self._tries >= MOST_SENT or self._is_silent(known.run.site):
             return
         run = read_run(run_dir)
-        site = around.find_site(run.site)
+        site = context.find_site(run.site)
         if not self._run_errors.has_room_for(run):
             return
         if site.scheduler is not SchedulerKind.SLURM or not self._is_here(site):
@@ -145,24 +145,24 @@ class _Round:
         if self._decided(known, run_dir, run, site, is_over=False).action is not Action.RESUBMIT:
             return
         avoid = self._to_avoid(run, site)
-        is_free = no_submission_in_progress(known, around.clock.now())
+        is_free = no_submission_in_progress(known, context.clock.now())
         sent = None
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
-            self._around.require_lease()
+            self._context.require_lease()
             if is_stale(known, run_dir):
                 return
             self._tries += 1
-            # Without room in a budget for another attempt beside this one there is no standby, and
-            # what becomes of the run is decided when this one has ended.
+            # If a budget has no room for a second attempt, there is no standby; what follows is
+            # decided when this attempt has ended.
             with suppress(BudgetError), self._run_errors.of_sending(run):
                 sent = send_standby(
                     self._own.journal_of(run_dir),
                     run,
                     after=max(attempt.attempt for attempt in known.attempts),
-                    settings=around.settings,
-                    scheduler=around.connect(run.site),
+                    settings=context.settings,
+                    scheduler=context.connect(run.site),
                     site=site,
-                    clock=around.clock,
+                    clock=context.clock,
                     lock=lock,
                     avoid=avoid,
                 )
@@ -170,20 +170,20 @@ class _Round:
             self._sent[run.run_id] = sent.job_id
 
     def _give_up(self, known: Known, run_dir: RunDir) -> None:
-        """From now on the standby executes nothing; or, if it does already, it is an attempt.
+        """Prevent the standby from executing anything; if it already does, adopt it as an attempt.
 
-        That takes a file alone, and so it is done also where Slurm is silent.
+        This needs only a file, so it works even if Slurm does not answer.
         """
-        around, run = self._around, read_run(run_dir)
-        site = around.find_site(run.site)
+        context, run = self._context, read_run(run_dir)
+        site = context.find_site(run.site)
         if not self._is_here(site):
             return
         decision = self._decided(known, run_dir, run, site, is_over=True)
         if decision.action is Action.RESUBMIT:
-            return  # it is what the run goes on with
-        is_free = no_submission_in_progress(known, around.clock.now())
+            return  # the standby is the next attempt
+        is_free = no_submission_in_progress(known, context.clock.now())
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
-            around.require_lease()
+            context.require_lease()
             if is_stale(known, run_dir):
                 return
             journal = self._own.journal_of(run_dir)
@@ -191,8 +191,8 @@ class _Round:
             if not last.has_standby:
                 return
             if (holder := give_up(run_dir, last)) is not None:
-                mark_dirty(around.settings.home, run_dir)
-                adopt(journal, holder, around.clock)
+                mark_dirty(context.settings.home, run_dir)
+                adopt(journal, holder, context.clock)
                 return
             if self._is_silent(run.site):
                 return
@@ -203,26 +203,26 @@ class _Round:
             )
 
     def _settled(self, journal: Journal, site: str, lock: HeldLock) -> LastAttempt | None:
-        """The standby with its job, if it has one; None when there never was a job of it."""
+        """Settle whether the standby's job exists; return None if there never was one."""
         last = journal.history.last
         if last.standby is not None and last.standby.is_open:
-            mark_dirty(self._around.settings.home, journal.run_dir)
-            scheduler, clock = self._around.connect(site), self._around.clock
+            mark_dirty(self._context.settings.home, journal.run_dir)
+            scheduler, clock = self._context.connect(site), self._context.clock
             submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
             last = journal.history.last
         return last.standby if last.has_standby else None
 
     def _end(self, site: str, doomed: Sequence[_GivenUp]) -> None:
-        """One scancel for all. Who cannot be cancelled now is told the next time, or leaves."""
+        """Cancel all with one scancel. If it fails, the next round retries."""
         is_told = False
         with self._run_errors.of(doomed[0].run_dir.path.name, site):
             jobs = {each.job_id: (each.run_dir.path.name, each.number) for each in doomed}
-            end_jobs(jobs, self._queue(site), self._around.connect(site))
+            end_jobs(jobs, self._queue(site), self._context.connect(site))
             is_told = True
         for each in doomed if is_told else ():
             with self._run_errors.of(each.run_dir.path.name, site):
                 self._write_off(each)
-        catch_up(self._around.ledger, [each.run_dir for each in doomed])
+        catch_up(self._context.ledger, [each.run_dir for each in doomed])
 
     def _write_off(self, each: _GivenUp) -> None:
         with submit_lock(each.run_dir, wait_s=0):
@@ -231,5 +231,5 @@ class _Round:
             if last.standby is not None and last.has_standby:
                 if last.standby.number != each.number:
                     return
-                mark_dirty(self._around.settings.home, each.run_dir)
-                write_off(journal, self._around.clock, each.why)
+                mark_dirty(self._context.settings.home, each.run_dir)
+                write_off(journal, self._context.clock, each.why)

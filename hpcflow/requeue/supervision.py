@@ -1,6 +1,6 @@
-"""Whether a daemon supervises the runs of this home, which runs need one, and what to type.
+"""Check whether a daemon supervises the runs of this home, and which runs need one.
 
-Every command that shows runs asks here, and so does `hpcflow daemon status`.
+Commands that show runs use this, and `hpcflow daemon status`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from hpcflow.ledger.lease import Lease
     from hpcflow.model.views import RunView
 
-#: Single rounds come every minute by cron, and every five by scrontab, plus the time in the queue.
+#: Cron runs a round every minute, scrontab every five minutes plus the time pending.
 ROUNDS_WITHIN: Final = timedelta(minutes=15)
-_NOBODY_RESUBMITS: Final = "so no run is resubmitted after a preemption or a failure"
+_NO_RESUBMISSION: Final = "so no run is resubmitted after a preemption or a failure"
 _TO_BE_SENT: Final = (RunState.CREATED, RunState.WAITING)
 #: Next actions of a run that needs no daemon for now.
 _NEEDS_NONE: Final = (STOP, HELD, AWAIT_STANDBY)
@@ -38,13 +38,13 @@ _NEEDS_NONE: Final = (STOP, HELD, AWAIT_STANDBY)
 
 @dataclass(frozen=True)
 class Supervision:
-    """Who supervises the runs of this home on this cluster.
+    """What supervises the runs of this home on this cluster.
 
     Attributes:
-        lease: that of the last daemon; None if there never was one.
-        has_died: whether its process is certainly gone.
+        lease: of the last daemon; None if there never was one.
+        has_died: whether its process certainly no longer exists.
         is_alive: whether a daemon holds the lease now.
-        has_rounds: whether a daemon is alive, or single rounds are made, as by cron.
+        has_rounds: whether a daemon is alive, or single rounds run, as by cron.
     """
 
     lease: Lease | None
@@ -54,7 +54,7 @@ class Supervision:
 
 
 def supervision(settings: Settings, now: datetime) -> Supervision:
-    """Look who supervises the runs of this home.
+    """Return what supervises the runs of this home.
 
     Raises:
         StorageError: the home cannot be read.
@@ -78,9 +78,7 @@ def unsupervised(
     now: datetime,
     find_site: Callable[[str], Site],
 ) -> frozenset[str]:
-    """Return the ids of the runs that need a daemon, where none supervises them.
-
-    Only runs of this home on this cluster: a daemon leaves the others alone.
+    """Return the ids of this home's runs on this cluster that need a daemon and have none.
 
     Raises:
         StorageError: the home cannot be read.
@@ -93,7 +91,7 @@ def unsupervised(
     own, site_named = OwnRuns(settings.home), cache(find_site)
     found = set()
     for run in open_runs:
-        # Its site file or its directory may be gone or damaged: told elsewhere.
+        # A missing or damaged site file or run directory is reported elsewhere.
         with suppress(HpcflowError, OSError, ValueError, LookupError, TypeError, AttributeError):
             if own.has(run.run_id, run.run_dir):
                 site, times = site_named(run.site), _resubmissions(RunDir(Path(run.run_dir)))
@@ -103,7 +101,7 @@ def unsupervised(
 
 
 def _resubmissions(run_dir: RunDir) -> int | None:
-    """Return ``retry.preemptions`` of a run's config. The model of all of it is slow to import."""
+    """Return ``retry.preemptions`` of a run, without the config model: it is slow to import."""
     found: int | None = read_object(run_dir.run_json)["spec"].get("retry", {}).get("preemptions")
     return found
 
@@ -116,11 +114,10 @@ def needs_daemon(
     state: RunState = RunState.QUEUED,
     next_action: str | None = None,
 ) -> bool:
-    """Whether a run waits for good without a daemon: it is to be resubmitted now, or will be after
-    a preemption.
+    """Return whether a run needs a daemon: to be submitted now, or after a preemption.
 
     Args:
-        resubmissions: how often it is resubmitted after a preemption; None for no limit.
+        resubmissions: ``retry.preemptions``; None for no limit.
     """
     here = configured_name(settings.environ)
     if here and site.cluster_name and here.lower() != site.cluster_name.lower():
@@ -134,8 +131,7 @@ def needs_daemon(
 
 
 def warning(settings: Settings) -> str:
-    """Return what to say of runs that need a daemon and have none: what is wrong, and the command
-    that changes it.
+    """Return the warning for runs that need a daemon and have none, with the command to type.
 
     Raises:
         StorageError: the home cannot be read.
@@ -146,21 +142,21 @@ def warning(settings: Settings) -> str:
     installed = _installed(settings)
     if not installed:
         return (
-            f"no daemon supervises your runs, {_NOBODY_RESUBMITS}"
+            f"no daemon supervises your runs, {_NO_RESUBMISSION}"
             " → install one: hpcflow daemon install"
         )
     lease = look(settings)
     since = f"since {lease.renewed_at:%Y-%m-%d %H:%M} UTC" if lease is not None else "yet"
     log = place_of(settings).log
-    said = f"tail {shell_word(log)}; " if log.exists() else ""
+    see_log = f"tail {shell_word(log)}; " if log.exists() else ""
     return (
-        f"the daemon is installed ({', '.join(installed)}) and has made no round {since}, "
-        f"{_NOBODY_RESUBMITS} → see why: {said}hpcflow daemon status"
+        f"the daemon is installed ({', '.join(installed)}) and has run no round {since}, "
+        f"{_NO_RESUBMISSION} → see why: {see_log}hpcflow daemon status"
     )
 
 
 def _has_died(lease: Lease) -> bool:
-    """Whether that is certain: of a process on another host nobody knows."""
+    """Return whether the process certainly no longer exists; unknown on another host."""
     if lease.host != socket.gethostname():
         return False
     try:
@@ -173,8 +169,8 @@ def _has_died(lease: Lease) -> bool:
 
 
 def _makes_rounds(lease: Lease | None, settings: Settings, now: datetime) -> bool:
-    """Whether something installed makes single rounds: here, or on another host, such as a login
-    node that has a crontab of its own. Here, people make rounds by hand, too."""
+    """Return whether single rounds run: by something installed here, or on another host, such as a
+    login node with its own crontab. Rounds by hand on this host do not count."""
     # A loop renews its lease in its second round.
     round_at = lease.renewed_at if lease and lease.renewed_at == lease.acquired_at else None
     if lease is not None and lease.host != socket.gethostname() and _is_recent(round_at, now):
@@ -188,7 +184,7 @@ def _is_recent(moment: datetime | None, now: datetime) -> bool:
 
 
 def _installed_at(settings: Settings) -> datetime | None:
-    """When a way was installed whose first round may still be to come, or has said something."""
+    """Return the log's time: of the installation, or of the last message of a round."""
     from hpcflow.requeue.install.place import place_of
 
     with suppress(HpcflowError, OSError, ValueError):

@@ -1,7 +1,7 @@
 """The rules of :func:`hpcflow.requeue.policy.decide` by example.
 
-docs/states.md shows these rows, and the tests hold ``decide()`` against them. All happen at
-:data:`NOW`; attempts ended a minute before it, unless a row says otherwise.
+docs/states.md shows these rows, and the tests compare ``decide()`` with them. The time is
+:data:`NOW`; attempts ended a minute before, unless a row says otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REQUEUED_ONCE: Final = (Cause.PREEMPTED, Cause.REQUEUED, Cause.PREEMPTED, Cause
 
 @dataclass(frozen=True)
 class Example:
-    """A row: these facts, under this ``retry:``, lead to this action by this rule."""
+    """A row: with this ``retry:``, these facts lead to this action by this rule."""
 
     told: str
     facts: Facts
@@ -39,7 +39,7 @@ class Example:
 
 
 def _ended(*causes: Cause, checkpoints: bool = True, **changes: Any) -> tuple[AttemptFacts, ...]:
-    """Attempts that ended so, one after the other; each made a checkpoint further on, or none."""
+    """Return attempts that ended by ``causes``, each with a further checkpoint, or none."""
     return tuple(
         replace(
             AttemptFacts(number, Stage.OVER, cause, _ENDED),
@@ -51,13 +51,12 @@ def _ended(*causes: Cause, checkpoints: bool = True, **changes: Any) -> tuple[At
 
 
 def _made(*checkpoints: int | None, causes: Sequence[Cause]) -> tuple[AttemptFacts, ...]:
-    """Attempts that ended so, with these checkpoints."""
     pairs = zip(_ended(*causes), checkpoints, strict=True)
     return tuple(replace(attempt, checkpoint=made) for attempt, made in pairs)
 
 
 def _crashed(*crashes: str | None) -> tuple[AttemptFacts, ...]:
-    """Attempts that failed, with what their logs end in if they crashed at their start."""
+    """Return failed attempts; each crash is the end of a log, or None for a later failure."""
     failed = _ended(*[Cause.FAILED] * len(crashes), checkpoints=False)
     return tuple(
         replace(each, crash=crash, ended_at=_HOUR_AGO)

@@ -66,7 +66,7 @@ from hpcflow.storage.restoring import is_cancelled
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged
 
-# What renders takes long to import, and most rounds send nothing.
+# The modules that render scripts are slow to import, and most rounds submit nothing.
 if TYPE_CHECKING:
     from hpcflow.launch.run import Launched
 
@@ -79,20 +79,20 @@ _BY_CLOCK: Final = frozenset({"forgotten", "deadline"})
 
 @dataclass
 class Report:
-    """What a tick did.
+    """The result of a tick.
 
     Attributes:
-        looked_at: runs for which something had to be decided.
-        decisions: run id -> what was decided now, and was not decided before, or done.
-        sent: run id -> job id, of the attempts that were sent.
-        lifted: run id -> job id, of the attempts that Slurm has restarted and that need not wait.
-        standbys: run id -> job id, of the standbys that were sent.
-        restores: run id -> why, of the runs of which something is being fetched from now on.
-        stalls: run id -> what was found about an attempt that shows no progress.
-        overspent: run id -> why, of the attempts that are told to leave, for a budget is reached.
-        warnings: what could not be asked, for people.
-        problems: run id -> what went wrong with it; it is tried again.
-        has_lost_lease: whether another process has taken the lease; it does the rest.
+        looked_at: number of runs that needed a decision.
+        decisions: run id -> decision; only new ones and those carried out.
+        sent: run id -> job id of the submitted attempts.
+        lifted: run id -> job id of the attempts that Slurm has restarted and that start at once.
+        standbys: run id -> job id of the submitted standbys.
+        restores: run id -> decision, for each restore that was started.
+        stalls: run id -> new verdict on an attempt without progress.
+        overspent: run id -> reason, for each attempt that got the notice because of a budget.
+        warnings: what the tick could not check.
+        problems: run id -> error; the next tick tries again.
+        has_lost_lease: whether another process took the lease and does the rest.
     """
 
     looked_at: int = 0
@@ -110,11 +110,11 @@ class Report:
 
 @dataclass
 class _Case:
-    """One run in a round: what is known of it, and what was decided.
+    """The facts and the decision of one run in a round.
 
     Attributes:
-        queue: the jobs in the queue that may be of the run, if they are needed.
-        avoid: the nodes that its next attempt excludes.
+        queue: queued jobs that may belong to the run; read only if needed.
+        avoid: nodes that the next attempt excludes.
     """
 
     known: Known
@@ -128,19 +128,19 @@ class _Case:
     avoid: list[str] = field(default_factory=list)
 
 
-def tick(around: RoundContext) -> Report:
-    """One round.
+def tick(context: RoundContext) -> Report:
+    """Run one round.
 
     Raises:
         LedgerError: the database does not answer; nothing is lost.
     """
     with no_collection():
-        return _Round(around).go()
+        return _Round(context).go()
 
 
 class _Round:
-    def __init__(self, around: RoundContext) -> None:
-        self._around = around
+    def __init__(self, context: RoundContext) -> None:
+        self._context = context
         self._report = Report()
         self._run_errors = RunErrors()
         self._changed: list[RunDir] = []
@@ -148,21 +148,21 @@ class _Round:
         self._by_run: dict[str, _ByRun] = {}
         self._sites: dict[str, Site] = {}
         self._evidence: Evidence | None = None
-        self._own = OwnRuns(around.settings.home)
-        self._budgets = BudgetFacts(around.settings.home, around.clock)
-        self._restores = Restores(around, self._own, self._run_errors, self._site)
+        self._own = OwnRuns(context.settings.home)
+        self._budgets = BudgetFacts(context.settings.home, context.clock)
+        self._restores = Restores(context, self._own, self._run_errors, self._site)
 
     def go(self) -> Report:
-        around = self._around
+        context = self._context
         self._report.warnings = refresh(
-            around.ledger,
-            around.settings.home,
-            user=around.settings.user,
-            connect=around.connect,
-            find_site=around.find_site,
-            clock=around.clock,
+            context.ledger,
+            context.settings.home,
+            user=context.settings.user,
+            connect=context.connect,
+            find_site=context.find_site,
+            clock=context.clock,
             own=self._own,
-            queue=around.queues.ask,
+            queue=context.queues.ask,
         )
         try:
             self._act()
@@ -171,24 +171,24 @@ class _Round:
         finally:
             self._report.problems.update(self._run_errors.of_runs)
             self._report.restores = self._restores.begun
-            said = [*self._report.warnings, *self._own.warnings(), *self._budgets.warnings()]
-            self._report.warnings = list(dict.fromkeys(said))
+            warnings = [*self._report.warnings, *self._own.warnings(), *self._budgets.warnings()]
+            self._report.warnings = list(dict.fromkeys(warnings))
         return self._report
 
     def _act(self) -> None:
-        around = self._around
+        context = self._context
         with self._apart():
-            lifted = lift_begin_times(around, self._own, self._run_errors)
+            lifted = lift_begin_times(context, self._own, self._run_errors)
             self._report.lifted = lifted.jobs
             self._report.warnings += lifted.warnings
         with self._apart():
-            self._report.warnings += warn_of_exclusions(around, self._own)
+            self._report.warnings += warn_of_exclusions(context, self._own)
         with self._apart():
-            self._report.warnings += warn_of_owner_mismatch(around)
-        user = around.settings.user
+            self._report.warnings += warn_of_owner_mismatch(context)
+        user = context.settings.user
         due = [
-            *around.ledger.alive_due(CANCEL_JOBS, user=user),
-            *around.ledger.undecided(around.clock.now(), user=user),
+            *context.ledger.alive_due(CANCEL_JOBS, user=user),
+            *context.ledger.undecided(context.clock.now(), user=user),
         ]
         self._report.looked_at = len(due)
         for begin in range(0, len(due), _BATCH):
@@ -197,7 +197,7 @@ class _Round:
             self._restores.look_for_purged()
         with self._apart():
             look_after_standbys(
-                around,
+                context,
                 self._queue,
                 self._to_avoid,
                 self._own,
@@ -205,14 +205,16 @@ class _Round:
                 sent=self._report.standbys,
             )
         with self._apart():
-            stalls = look_for_stalls(around, self._queue, self._own, self._run_errors)
+            stalls = look_for_stalls(context, self._queue, self._own, self._run_errors)
             self._report.stalls = stalls.verdicts
             self._report.problems.update(stalls.problems)
             self._report.has_lost_lease = stalls.has_lost_lease
         if self._report.has_lost_lease:
             return
         with self._apart():
-            self._report.overspent = end_overspent(around, self._queue, self._own, self._run_errors)
+            self._report.overspent = end_overspent(
+                context, self._queue, self._own, self._run_errors
+            )
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
@@ -232,8 +234,7 @@ class _Round:
                 self._report.warnings.append(words)
 
     def _batch(self, run_ids: Sequence[str]) -> None:
-        """Decide about these runs and act."""
-        known = self._around.ledger.known(run_ids)
+        known = self._context.ledger.known(run_ids)
         try:
             for run_id in run_ids:
                 if run_id not in known:
@@ -244,22 +245,20 @@ class _Round:
                         self._decide(known[run_id], run_dir)
         finally:
             changed, self._changed = self._changed, []
-            catch_up(self._around.ledger, changed)
+            catch_up(self._context.ledger, changed)
 
     def _decide(self, known: Known, run_dir: RunDir) -> None:
-        """Decide about one run; journal the decision, and act on it."""
-        around = self._around
+        context = self._context
         if is_gone(run_dir):
             self._warn_gone(run_dir)
             return
         case = self._case(known, run_dir)
         if case is None or not self._is_to_be_acted_on(case):
             return
-        is_free = no_submission_in_progress(known, around.clock.now())
+        is_free = no_submission_in_progress(known, context.clock.now())
         with submit_lock(run_dir, wait_s=0, must_be_free=is_free) as lock:
-            # Only now: a process that was stopped while the others took over stops before it
-            # writes.
-            around.require_lease()
+            # Under the lock: a process that was suspended and lost the lease must not write.
+            context.require_lease()
             self._changed.append(run_dir)
             if is_stale(known, run_dir):
                 return
@@ -270,11 +269,11 @@ class _Round:
             self._report.sent[case.run.run_id] = launched.job_id
 
     def _case(self, known: Known, run_dir: RunDir) -> _Case | None:
-        """What is known of a run, and the decision that follows; None if it is for another daemon,
-        or its rows are damaged."""
-        around = self._around
+        """Return the facts and the decision of a run; None if it is on another cluster, or its rows
+        are damaged."""
+        context = self._context
         run = read_run(run_dir)
-        site, scheduler = self._site(run.site), around.connect(run.site)
+        site, scheduler = self._site(run.site), context.connect(run.site)
         if other_cluster(site, scheduler):
             return None
         partition = site.partitions.get(run.partition)
@@ -284,24 +283,24 @@ class _Round:
                 mem_max_mb=partition.mem_per_node_mb if partition else None,
                 is_journal_lost=is_lost(run_dir),
             )
-            now, policy = around.clock.now(), run.spec.retry
+            now, policy = context.clock.now(), run.spec.retry
             facts = with_progress_on_scratch(facts, run_dir, decide, policy, now)
             decision = decide(facts, policy, now)
-        except FOLD_ERRORS:  # hpcflow never wrote these rows; the next round decides by the files
-            rebuild(around.ledger, [run_dir])
+        except FOLD_ERRORS:  # damaged rows: the next round decides from rebuilt ones
+            rebuild(context.ledger, [run_dir])
             return None
         journal = self._own.journal_of(run_dir)
         return _Case(known, journal, run, site, scheduler, facts, decision)
 
     def _is_to_be_acted_on(self, case: _Case) -> bool:
-        """Whether anything is to be done now, by the facts that take time to find out as well."""
-        run, home = case.run, self._around.settings.home
+        """Return whether to act now; this reads the facts that are expensive to get."""
+        run, home = case.run, self._context.settings.home
         if case.decision.action is Action.NONE:
             return False
         if case.decision.rule == lost_journal.RULE:
             if is_cancelled(home, run.run_id):
                 return False
-            case.journal.require()  # raises: no journal is begun to say that it is lost
+            case.journal.require()  # raises, so that no new journal is started for this record
         if case.decision.action is Action.RESUBMIT:
             mem_mb = case.decision.mem_mb
             no_room = self._budgets.no_room(run, case.journal, case.site, mem_mb=mem_mb)
@@ -318,17 +317,16 @@ class _Round:
         if case.decision.action is Action.RESUBMIT:
             case.avoid = self._to_avoid(run, case.site)
             if case.avoid:
-                why = f"{case.decision.why}; avoiding {', '.join(case.avoid)}"
+                why = f"{case.decision.why}; excluding {', '.join(case.avoid)}"
                 case.decision = replace(case.decision, why=why)
         return True
 
     def _decide_again(self, case: _Case, **facts: Any) -> None:
-        """Decide with more facts."""
         case.facts = replace(case.facts, **facts)
-        case.decision = decide(case.facts, case.run.spec.retry, self._around.clock.now())
+        case.decision = decide(case.facts, case.run.spec.retry, self._context.clock.now())
 
     def _act_on(self, case: _Case, lock: HeldLock) -> Launched | None:
-        """Journal the decision, and act on it; return the attempt that was submitted."""
+        """Journal the decision and act on it; return the attempt that was submitted."""
         if case.decision.action is Action.CANCEL:
             before = partial(self._write_down, case)
             complete(case.journal, case.queue, before=before, scheduler=case.scheduler, lock=lock)
@@ -345,10 +343,10 @@ class _Round:
                     case.run,
                     after=case.facts.last.number if case.facts.last else 0,
                     mem_mb=case.decision.mem_mb,
-                    settings=self._around.settings,
+                    settings=self._context.settings,
                     scheduler=case.scheduler,
                     site=case.site,
-                    clock=self._around.clock,
+                    clock=self._context.clock,
                     lock=lock,
                     queue=case.queue,
                     avoid=case.avoid,
@@ -359,15 +357,15 @@ class _Round:
             self._decide_again(case, over_budget=error.short)
             self._write_down(case, is_second=True)
         except (InputError, SubmissionRefused) as error:
-            # The same would be said the next time, and every ten seconds from now on.
+            # Each later round would fail the same way, every ten seconds.
             case.decision = Decision(Action.STOP, "refused", error.message)
             self._write_down(case)
         return None
 
     def _warn_gone(self, run_dir: RunDir) -> None:
-        """Nothing can be sent from a directory that is gone; from one that is away, not yet."""
+        """Report a purged run directory, or one whose file system is not mounted here."""
         if is_purged(run_dir):
-            purged = end_purged(self._around.ledger, [run_dir])
+            purged = end_purged(self._context.ledger, [run_dir])
             self._report.warnings += [purged_warning(run_id) for run_id in purged]
         else:
             self._report.problems[run_dir.path.name] = (
@@ -375,47 +373,46 @@ class _Round:
             )
 
     def _site(self, name: str) -> Site:
-        """The site of that name: read once."""
+        """Return a site; read it once a round."""
         if name not in self._sites:
-            self._sites[name] = self._around.find_site(name)
+            self._sites[name] = self._context.find_site(name)
         return self._sites[name]
 
     def _queue(self, site: str) -> list[JobInfo]:
-        """What is in the queue of a site: asked once, before the first run is sent there."""
+        """Return the queue of a site; query it once a round."""
         if site not in self._queues:
-            self._queues[site] = self._around.queues.ask(site)
+            self._queues[site] = self._context.queues.ask(site)
         return self._queues[site]
 
     def _jobs_of(self, run: Run) -> list[JobInfo]:
-        """Those of them that may be of this run."""
         if run.site not in self._by_run:
             self._by_run[run.site] = _ByRun(self._queue(run.site))
         return self._by_run[run.site].of(run.run_id)
 
     def _to_avoid(self, run: Run, site: Site) -> list[str]:
-        """The nodes that the next attempt of ``run`` had better not get; read once in a round.
+        """Return the nodes that the next attempt of ``run`` excludes.
 
-        This is advice: where it cannot be had, the run is sent without.
+        The evidence is read once a round. If it cannot be read, no node is excluded.
         """
         if self._evidence is None:
             try:
                 self._evidence = read_evidence(
-                    self._around.ledger, self._around.settings.home, self._around.clock.now()
+                    self._context.ledger, self._context.settings.home, self._context.clock.now()
                 )
             except (LedgerError, StorageError) as error:
                 self._evidence = Evidence()
-                self._report.warnings.append(f"{error.message}; no node is avoided for now")
+                self._report.warnings.append(f"{error.message}; no node is excluded for now")
         return to_avoid(self._evidence, run, site)
 
     def _write_down(self, case: _Case, *, is_second: bool = False) -> None:
-        """Put the decision into the journal, unless it stands there.
+        """Journal the decision, unless the journal already has the same one.
 
         Args:
-            is_second: another one was put there in this round.
+            is_second: another decision was journaled in this round.
         """
         facts, decision = case.facts, case.decision
         record = Decided(
-            at=self._around.clock.now(),
+            at=self._context.clock.now(),
             after=facts.last.number if facts.last else 0,
             action=decision.action.value,
             rule=decision.rule,
@@ -423,27 +420,25 @@ class _Round:
             not_before=_not_before(decision, facts),
             mem_mb=decision.mem_mb,
         )
-        said = record.model_dump(mode="json", exclude_none=True, exclude={"at", "record"})
+        values = record.model_dump(mode="json", exclude_none=True, exclude={"at", "record"})
         before = case.known.run.journal.get("decided", {})
-        if not is_second and said == {
-            name: value for name, value in before.items() if name in said
+        if not is_second and values == {
+            name: value for name, value in before.items() if name in values
         }:
             return
         self._report.decisions[facts.run_id] = decision
-        mark_dirty(self._around.settings.home, case.journal.run_dir)
+        mark_dirty(self._context.settings.home, case.journal.run_dir)
         case.journal.append(record)
 
 
 def _not_before(decision: Decision, facts: Facts) -> datetime | None:
-    """When it is time; of what is to be sent now, since when, for runs take turns by that."""
+    """Return when to decide again; for a resubmission, since when it is due: this orders runs."""
     if decision.action is not Action.RESUBMIT:
         return decision.not_before
     return facts.delayed_until or (facts.last.ended_at if facts.last else None)
 
 
 class _ByRun:
-    """The jobs of a queue, by the runs whose names they bear."""
-
     def __init__(self, jobs: Iterable[JobInfo]) -> None:
         self._named: dict[str | None, list[JobInfo]] = defaultdict(list)
         for job in jobs:
@@ -451,5 +446,5 @@ class _ByRun:
             self._named[named[0] if named else None].append(job)
 
     def of(self, run_id: str) -> list[JobInfo]:
-        """Those that may be of a run: they bear its name, or none that hpcflow gave."""
+        """Return the jobs with the run's name, and those whose name is not from hpcflow."""
         return [*self._named.get(run_id, ()), *self._named.get(None, ())]

@@ -87,10 +87,10 @@ def look_and_tick(
         LedgerError: the database does not answer.
         StorageError: the home cannot be read.
     """
-    from hpcflow.requeue.daemon import Daemon, Told
+    from hpcflow.requeue.daemon import Daemon, ExitRequest
 
     warnings: list[str] = []
-    told = Told(around.clock)
+    told = ExitRequest(around.clock)
     daemon = Daemon(around, told, on_report=lambda _: None, on_text=warnings.append)
     report = daemon.once()
     if report is not None:

@@ -1,4 +1,1 @@
-"""The fakes, contract suites and development cluster that hpcflow is tested with, shipped.
-
-Nothing in hpcflow itself imports from here.
-"""
+"""Fakes, contract suites and the development cluster for tests; hpcflow imports none of it."""

@@ -1,4 +1,4 @@
-"""A clock that tests steer."""
+"""A clock that tests control."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 
 class FakeClock:
-    """A :class:`hpcflow.clock.Clock` that stands still until it is told to go on."""
+    """A :class:`hpcflow.clock.Clock` that only :meth:`advance` and :meth:`sleep` move."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = start or datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -22,6 +22,5 @@ class FakeClock:
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let ``seconds`` pass at once."""
         self._now += timedelta(seconds=seconds)
         self._elapsed_s += seconds

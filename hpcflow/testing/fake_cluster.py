@@ -1,6 +1,6 @@
-"""The cluster behind the shipped fake: its jobs, what happens to them, what is remembered of them.
+"""The cluster of the fake scheduler: its jobs, their events and their records.
 
-Time passes only when the clock is moved; nothing is executed. The scheduler that speaks for it is
+Time passes only with the clock; nothing is executed. Its scheduler is
 :mod:`hpcflow.testing.fake_scheduler`.
 """
 
@@ -18,21 +18,19 @@ from hpcflow.model.usage import Usage
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.parse_jobs import since_resize
 
-#: How long Slurm lets a job wait that it has requeued, unless its administrators say otherwise.
+#: Slurm's default wait of a requeued job.
 REQUEUE_WAIT = timedelta(seconds=121)
 
 _DEPENDENCY = re.compile(r"^#SBATCH --dependency=afterany:(\S+)$", re.MULTILINE)
 _ARRAY = re.compile(r"^#SBATCH --array=0-([0-9]+)$", re.MULTILINE)
 _GPUS = re.compile(r"^#SBATCH --(?:gres=gpu|gpus-per-node=)(?::?([a-z]\w*))?:?(\d+)$", re.MULTILINE)
-#: What a job is allocated of each node, whatever it asks for; but for GPUs.
+#: The allocation of every job on each node, except GPUs.
 OF_A_NODE: Final = Usage(nodes=1, cpus=8, mem_mb=6000)
 _HINT = re.compile(r"^# fake: (.*)$", re.MULTILINE)
 
 
 @dataclass
 class _Plan:
-    """What a script will do."""
-
     duration_s: float | None = None
     exit_code: int = 0
     signal: int | None = None
@@ -59,20 +57,19 @@ class FakeCluster:
         self._gpus: dict[str, dict[str, int]] = {}  # of each node
         self._waits_for: dict[str, str] = {}
         self._past: list[JobInfo] = []
-        self._resized: dict[str, JobInfo] = {}  # since when it is as it is, for accounting
+        self._resized: dict[str, JobInfo] = {}  # the current part of a resized job, for accounting
         self._components: dict[str, list[tuple[str, str, Usage]]] = {}
         self._record_ids: dict[object, int] = {}
-        self.forgets_records = False  # slurmdbd answers, and has not heard of any job
-        self.tells_no_usage = False  # it has not heard of what jobs were allocated
+        self.forgets_records = False  # slurmdbd answers, but knows no job
+        self.tells_no_usage = False  # slurmdbd knows no allocations
         self.requeue_wait = REQUEUE_WAIT
-        self.next_id: str | None = None  # one that was given before, as after a crash
+        self.next_id: str | None = None  # a reused id, as after a crash of slurmctld
 
     def start(self, job_id: str, nodes: Sequence[str] = ("n1",)) -> None:
-        """Let a waiting job run."""
         self._change(job_id, "RUNNING", nodes=tuple(nodes), started_at=self._clock.now())
 
     def wait_for(self, job_id: str, reason: str) -> None:
-        """Why a waiting job waits, in Slurm's words."""
+        """Set the reason of a pending job."""
         self._jobs[job_id] = replace(self._jobs[job_id], reason=reason)
 
     def move(self, job_id: str, partition: str) -> None:
@@ -80,8 +77,8 @@ class FakeCluster:
         self._jobs[job_id] = replace(self._jobs[job_id], partition=partition)
 
     def resize(self, job_id: str, nodes: Sequence[str]) -> None:
-        """``scontrol update NumNodes=…`` of one that runs: accounting begins another record, which
-        keeps the start of the whole job; the queue says as before when it was submitted."""
+        """``scontrol update NumNodes=…`` of a running job: accounting begins another record with
+        the start of the whole job; the queue keeps the submission time."""
         job, now = self._jobs[job_id], self._clock.now()
         part = replace(self._resized.get(job_id, job), nodes=job.nodes)
         state = attempt_state("RESIZING")
@@ -110,10 +107,10 @@ class FakeCluster:
             self._change(job_id, raw_state, ended_at=now, exit_code=exit_code, signal=signal)
 
     def preempt(self, job_id: str, *, leaves_with: int | None = None) -> None:
-        """A job of higher priority takes its nodes.
+        """Preempt a job.
 
         Args:
-            leaves_with: its exit code, if it ends by itself within the grace time.
+            leaves_with: its exit code, if it exits by itself within the grace time.
         """
         self._jobs[job_id] = replace(self._jobs[job_id], preempted_at=self._clock.now())
         if leaves_with is None:
@@ -122,9 +119,9 @@ class FakeCluster:
             self.end(job_id, "FAILED" if leaves_with else "COMPLETED", exit_code=leaves_with)
 
     def requeue(self, job_id: str, raw_state: str = "REQUEUED") -> None:
-        """Slurm itself starts the job again, under the same id, after ``requeue_wait``.
+        """Requeue a job under the same id, to start after ``requeue_wait``.
 
-        Accounting keeps both: the first as ``raw_state``, or as it had ended.
+        Accounting keeps the first record with ``raw_state``, or as the job had ended.
         """
         job = self._jobs[job_id]
         now = self._clock.now()
@@ -140,7 +137,7 @@ class FakeCluster:
         )
 
     def hold_for_its_exit(self, job_id: str, exit_code: int) -> None:
-        """A job that was sent with ``--requeue=expedite`` fails, and no epilog does."""
+        """Fail a job that was submitted with ``--requeue=expedite``, without failed epilogs."""
         job, now = self._jobs[job_id], self._clock.now()
         word = "REQUEUE_HOLD"
         record = replace(job, raw_state="REQUEUED", state=attempt_state("REQUEUED"), ended_at=now)
@@ -156,10 +153,10 @@ class FakeCluster:
             self._may_begin(job_id)
 
     def fail_launch(self, job_id: str, *, is_node_free: bool = True) -> None:
-        """Let the node fail to start a job that may not be requeued, as real Slurm reports it.
+        """Fail to start a job that must not be requeued, as real Slurm reports it.
 
-        Slurm counts a restart and cancels the job. Once its node is free, the submission time is
-        that moment.
+        Slurm counts a restart and cancels the job. Once its node is free, that moment is the job's
+        submission time.
         """
         self.end(job_id, "CANCELLED")
         job = replace(self._jobs[job_id], restarts=(self._jobs[job_id].restarts or 0) + 1)
@@ -180,19 +177,19 @@ class FakeCluster:
         )
 
     def hold(self, job_id: str, reason: str = "JobHeldAdmin") -> None:
-        """``scontrol hold``, or what ``scontrol requeuehold`` makes of a requeued job."""
+        """``scontrol hold``, or ``scontrol requeuehold`` of a requeued job."""
         self._jobs[job_id] = replace(self._jobs[job_id], reason=reason, begins_at=None)
 
     def set_raw_state(self, job_id: str, raw_state: str) -> None:
-        """Any word of Slurm's, known or not."""
+        """Set any state, known to hpcflow or not."""
         self._change(job_id, raw_state)
 
     def forget(self, job_id: str) -> None:
-        """The queue loses a job at once, accounting keeps it."""
+        """Drop a job from the queue; accounting keeps it."""
         self._past.append(replace(self._part(self._jobs.pop(job_id)), source="accounting"))
 
     def _part(self, job: JobInfo) -> JobInfo:
-        """A job as accounting has it since it was resized, or since Slurm holds it."""
+        """Return a job's current record in accounting, if it was resized or is held."""
         if job.is_held_for_its_exit:
             return _pending(job.job_id, job.job_name, job.partition or "gpu", job.ended_at)
         return replace(job, submitted_at=self._resized.get(job.job_id, job).submitted_at)
@@ -200,7 +197,7 @@ class FakeCluster:
     def _add_all(
         self, job_name: str, script: str, partition: str, nodes: Sequence[str] = ("n1",)
     ) -> str:
-        """A job, or all tasks of an array; the id is that of the whole."""
+        """Add a job, or all tasks of an array; return the job's or the array's id."""
         if _ARRAY.search(script) is None:
             return self._add(job_name, script, partition, nodes)
         number = str(1001 + len({job.job_id for job in self._records()}))
@@ -232,7 +229,7 @@ class FakeCluster:
         return job_id
 
     def _never_started(self, job_id: str) -> None:
-        """A job, or all tasks of an array, are but a record."""
+        """Turn a job, or all tasks of an array, into records that never started."""
         now = self._clock.now()
         for each, job in list(self._jobs.items()):
             if each.partition("_")[0] == job_id:
@@ -245,7 +242,7 @@ class FakeCluster:
                 )
 
     def _advance(self) -> None:
-        """Let happen what should have happened since the last call."""
+        """Start and end the jobs that are due."""
         now = self._clock.now()
         for job_id, job in list(self._jobs.items()):
             waits_for = self._waits_for.get(job_id)
@@ -273,7 +270,7 @@ class FakeCluster:
                 )
 
     def _is_over(self, job_id: str) -> bool:
-        """A job that nobody knows is over as well. One that is requeued is not."""
+        """Return whether a job has ended or is unknown; a requeued one has not ended."""
         job = self._jobs.get(job_id)
         return job is None or job.state is AttemptState.ENDED
 
@@ -294,7 +291,7 @@ class FakeCluster:
                 yield job
 
     def _records(self) -> list[JobInfo]:
-        """What accounting knows: what was, and what is. No restarts: Slurm before 24.11."""
+        """Return all records of accounting, without restarts, as in Slurm before 24.11."""
         source: Literal["accounting"] = "accounting"
         known = [] if self.forgets_records else [*self._past, *map(self._part, self._jobs.values())]
         found = []
@@ -324,22 +321,21 @@ class FakeCluster:
         return self._record_ids.setdefault(key, 1 + len(self._record_ids))
 
     def lose_record(self, record_id: int | None) -> None:
-        """slurmdbd has lost the record of a former life of a job."""
+        """Lose the record of an earlier start of a job in slurmdbd."""
         self._past = [job for job in self._past if self._record_id(job) != record_id]
 
     def add_component(
         self, job_id: str, partition: str, usage: Usage, account: str = "physics"
     ) -> None:
-        """The job is a heterogeneous one, and this is one more of its components."""
         self._components.setdefault(job_id, []).append((partition, account, usage))
 
     def rename_record(self, job_id: str, name: str) -> None:
-        """The id is that of another job by now; the queue has forgotten the first."""
+        """Reuse the id for another job; the queue has dropped the first."""
         job = replace(self._jobs.pop(job_id), job_name=name, submitted_at=self._clock.now())
         self._past.append(replace(job, source="accounting"))
 
     def change_record(self, job_id: str, *, ended_at: datetime) -> None:
-        """An admin corrects a record of accounting."""
+        """Correct a record of accounting, as an admin."""
         self._jobs[job_id] = replace(self._jobs[job_id], ended_at=ended_at)
 
     def _usage(self, job: JobInfo) -> Usage:
@@ -378,7 +374,7 @@ class FakeCluster:
 
 
 def tasks_in(script: str) -> int:
-    """How many jobs a script is."""
+    """Return the number of array tasks of a script; 1 without an array."""
     array = _ARRAY.search(script)
     return int(array[1]) + 1 if array else 1
 

@@ -1,13 +1,11 @@
-"""How users stand at the shipped fake, what is reserved there, and when jobs would start.
+"""The fake's associations, reservations, pending jobs and expected starts, as a test sets them::
 
-All of it is as a test sets it::
-
-    fake.standings["ada"] = Standing("ada", (Association("physics"),))
-    fake.reserved.append(Reservation("maint", start, end, flags=("MAINT",)))
-    fake.tell_waiting(job_id, priority=5000, time_limit_min=60)
-    fake.starts["gpu"] = start      # of a job that is not sent yet; None: cannot be said
-    fake.others = ClusterQueue(waiting, running)      # jobs of other people
-    fake.idle.append(IdleNode("n2", ("gpu",), {"cpu": 8}, True))
+fake.standings["ada"] = Standing("ada", (Association("physics"),))
+fake.reserved.append(Reservation("maint", start, end, flags=("MAINT",)))
+fake.tell_waiting(job_id, priority=5000, time_limit_min=60)
+fake.starts["gpu"] = start      # of a job that is not submitted yet; None: unknown
+fake.others = ClusterQueue(waiting, running)      # jobs of other users
+fake.idle.append(IdleNode("n2", ("gpu",), {"cpu": 8}, True))
 """
 
 from __future__ import annotations
@@ -30,13 +28,11 @@ from hpcflow.schedulers.waiting import (
 from hpcflow.sites.standing import Association, FairShare, QosLimits, Reservation, Standing
 from hpcflow.testing.fake_cluster import FakeCluster
 
-#: A job that nothing is told of.
+#: The default priority.
 _PRIORITY = 1000
 
 
 class FakeOutlook(FakeCluster):
-    """A cluster whose queue can be looked at."""
-
     def __init__(
         self, clock: Clock, *, min_job_age_s: float = 300, starts_at_once: bool = True
     ) -> None:
@@ -49,11 +45,11 @@ class FakeOutlook(FakeCluster):
         self._told: dict[str, dict[str, Any]] = {}
 
     def tell_waiting(self, job_id: str, **fields: Any) -> None:
-        """Fields of the WaitingJob that this job is while it waits."""
+        """Set fields of this job's WaitingJob."""
         self._told[job_id] = {**self._told.get(job_id, {}), **fields}
 
     def _standing(self, user: str) -> Standing:
-        """A member of ``physics`` who has used nothing."""
+        """Return the user's standing; by default a member of ``physics`` without usage."""
         return self.standings.get(user) or Standing(
             user,
             (Association("physics", None, "normal", ("normal",), is_default=True),),

@@ -1,8 +1,8 @@
-"""A scheduler in memory that behaves like Slurm, as far as hpcflow can tell: it passes the same
-contract suite. Time passes only when the clock is moved; nothing is executed.
+"""A scheduler in memory that passes the same contract suite as Slurm.
 
-A script may say what it will do, ``# fake: duration_s=5 exit_code=3``; without ``duration_s`` it
-runs until it is told otherwise. Everything that goes wrong on a real cluster can be ordered::
+Time passes only with the clock; nothing is executed. A script can set what it does,
+``# fake: duration_s=5 exit_code=3``; without ``duration_s`` it runs until the test ends it. Faults
+of real clusters can be injected::
 
     fake.faults.append(Fault.LOST_ANSWER)      # the next sbatch "times out", but the job exists
     fake.is_controller_down = True             # squeue, sbatch, scancel fail
@@ -10,7 +10,7 @@ runs until it is told otherwise. Everything that goes wrong on a real cluster ca
     fake.forbids_start_now = True              # a site where only admins may change a begin time
     fake.preempt(job_id); fake.requeue(job_id); fake.end(job_id, "NODE_FAIL")
 
-What a user may use, and what stands before a job, is in :mod:`hpcflow.testing.fake_outlook`.
+Associations and the pending queue are in :mod:`hpcflow.testing.fake_outlook`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ from hpcflow.testing.fake_outlook import FakeOutlook
 
 
 class Fault(Enum):
-    """What goes wrong with one submission."""
-
     LOST_ANSWER = "the job exists, but the answer is lost"
     CONTROLLER_DIES = "the job exists, the answer is lost, and nobody can be asked"
     STILLBORN = "refused, and yet there is a record of it"
@@ -60,7 +58,7 @@ class FakeScheduler(FakeOutlook):
         min_job_age_s: how long the queue remembers a job that has ended.
         has_accounting: whether there is a sacct at all.
         starts_at_once: whether jobs start when they are submitted, or wait for :meth:`start`.
-        max_jobs: as MaxSubmitJobs: jobs that may be queued or running.
+        max_jobs: as MaxSubmitJobs: most jobs pending or running.
         cluster_name: as ClusterName.
         max_array_size: as MaxArraySize.
     """
@@ -248,7 +246,6 @@ class FakeScheduler(FakeOutlook):
             )
 
     def _partition(self, script: str, *, refuses: bool = False) -> str:
-        """Of a job that names none, the default one."""
         wanted = re.search(r"^#SBATCH --partition[= ](\S+)", script, re.MULTILINE)
         if refuses or (wanted and wanted[1] not in self.partitions):
             raise SubmissionRefused(
@@ -259,7 +256,7 @@ class FakeScheduler(FakeOutlook):
         return wanted[1] if wanted else "gpu"
 
     def _allowed(self, script: str) -> list[str]:
-        """The nodes that ``--exclude`` leaves; as sbatch, it wants to know each by name."""
+        """Return the nodes that ``--exclude`` leaves; an unknown node is an error, as in sbatch."""
         found = re.search(r"^#SBATCH --exclude[= ](\S+)", script, re.MULTILINE)
         excluded = set(expand(found[1])) if found else set()
         if not excluded <= set(self.nodes):

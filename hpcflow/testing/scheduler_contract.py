@@ -1,4 +1,4 @@
-"""What every scheduler must do, as tests. Subclass it, add the two fixtures, run pytest::
+"""The contract of every scheduler, as tests. Subclass it, add the two fixtures, run pytest::
 
     class TestMyScheduler(SchedulerContract):
         @pytest.fixture
@@ -6,10 +6,9 @@
         @pytest.fixture
         def directory(self, tmp_path) -> Path: ...   # a fresh folder where jobs may write
 
-:class:`LostAnswerContract` is for those that have an sbatch whose answer can get lost; it wants
-a third fixture, ``forgetful``: the same scheduler, whose next submission creates the job but loses
-the answer.
-Scripts are real bash; the comment ``# fake: …`` tells the shipped fake what they would do.
+:class:`LostAnswerContract` is for schedulers whose sbatch can lose its answer. It needs a third
+fixture, ``forgetful``: the same scheduler, whose next submission creates the job but loses the
+answer. Scripts are real bash; the comment ``# fake: …`` tells the fake what they do.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from hpcflow.schedulers.base import JobInfo, JobRef, Scheduler, SubmitRequest
 SLEEPS = "# fake:\nsleep 600"
 """A script that runs until it is cancelled."""
 
-#: What a path may hold that a shell would stumble over.
+#: A path with characters that are special in a shell.
 WEIRD = "a b'c\"d;$(touch oops)&*"
 
 
 class SchedulerContract:
-    """The tests. The methods before them may be changed in a subclass."""
+    """The tests. A subclass may override the methods before them."""
 
     #: Longest time that a small job may take from submission to its end.
     patience_s = 60.0
@@ -46,15 +45,14 @@ class SchedulerContract:
         return "#SBATCH --partition=nowhere"
 
     def begin_lines(self) -> str:
-        """Lines of a script that is to begin in an hour."""
+        """Lines of a script that begins in an hour."""
         return "#SBATCH --begin=now+3600"
 
     def waiting_lines(self, job_id: str) -> str:
-        """Lines of a script that is to wait for the end of a job; none where nothing waits."""
+        """Lines of a script that waits for the end of a job; none if the scheduler has no wait."""
         return f"#SBATCH --dependency=afterany:{job_id}"
 
     def let_pass(self, seconds: float) -> None:
-        """Let time pass for the scheduler."""
         time.sleep(seconds)
 
     def now(self) -> datetime:
@@ -66,7 +64,7 @@ class SchedulerContract:
     def request(
         self, directory: Path, body: str, *, lines: str = "", lock_fd: int | None = None
     ) -> SubmitRequest:
-        """A job with a name of its own."""
+        """Return a request with a unique job name."""
         job_name = f"contract-20260101-{secrets.token_hex(4)}:1"
         folder = directory / job_name.replace(":", "-")
         folder.mkdir(mode=0o777)
@@ -79,7 +77,6 @@ class SchedulerContract:
     def until(
         self, scheduler: Scheduler, job_id: str, condition: Callable[[JobInfo], bool]
     ) -> JobInfo:
-        """What the queue says of a job once ``condition`` is true of it."""
         seen: list[JobInfo] = []
         waited_s = 0.0
         while waited_s < self.patience_s:
@@ -201,7 +198,7 @@ class SchedulerContract:
         later = scheduler.submit(self.request(directory, SLEEPS, lines=self.begin_lines()))
         waits = scheduler.queue([later.job_id])[0]
         assert scheduler.start_now(["66999999", later.job_id, "not a job"]) == {}
-        if waits.begins_at is not None:  # where nothing waits, there is nothing to take away
+        if waits.begins_at is not None:  # else this scheduler has no begin times
             assert waits.state is AttemptState.QUEUED
             assert waits.begins_at > self.now() + timedelta(minutes=10)
         assert self.running(scheduler, later.job_id).begins_at is None
@@ -236,7 +233,7 @@ class SchedulerContract:
         ids = [second.job_id, first.job_id]
         for job_id in ids:
             self.ended(scheduler, job_id)
-        jobs = self._told(scheduler, ids, since)
+        jobs = self._accounted(scheduler, ids, since)
         assert [job.job_id for job in jobs] == [first.job_id, second.job_id]
         assert [job.exit_code for job in jobs] == [3, 0]
         assert jobs[0].started_at is not None
@@ -250,8 +247,8 @@ class SchedulerContract:
         assert [job.job_id for job in so_named] == [first.job_id, second.job_id]
         assert scheduler.accounting([], since, is_named="no job is called so".__eq__) == []
 
-    def _told(self, scheduler: Scheduler, ids: list[str], since: datetime) -> list[JobInfo]:
-        """Accounting's word, once it has heard of the end: it lags behind."""
+    def _accounted(self, scheduler: Scheduler, ids: list[str], since: datetime) -> list[JobInfo]:
+        """Return accounting's records once they have the ends; accounting lags behind."""
         jobs: list[JobInfo] = []
         for _ in range(100):
             jobs = scheduler.accounting(ids, since)
@@ -360,7 +357,7 @@ class SchedulerContract:
             assert job.partitions
             assert job.expected_start is not None
             assert job.expected_start > self.now() + timedelta(minutes=10)
-            assert job.position is None  # there is nobody whom it could come before
+            assert job.position is None  # no other job competes with it
 
     def test_everybodys_queue_has_what_runs_and_not_what_waits_for_a_time(
         self, scheduler: Scheduler, directory: Path
@@ -394,7 +391,7 @@ class SchedulerContract:
 
 
 class LostAnswerContract(SchedulerContract):
-    """For schedulers that talk with somebody else: the job is made, but its id never arrives."""
+    """For schedulers with a remote controller: the job is created, but its id may get lost."""
 
     def test_after_a_lost_answer_the_name_tells_that_the_job_exists(
         self, scheduler: Scheduler, forgetful: Scheduler, directory: Path

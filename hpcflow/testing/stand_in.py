@@ -1,9 +1,8 @@
-"""A Slurm that many processes share and that no kill of theirs disturbs: programs over a file.
+"""A Slurm stand-in in a file, which many processes share and which survives their kills.
 
-``sbatch``, ``squeue`` and the others are real processes on PATH (stand_in_program.py), so hpcflow
-speaks to them as to Slurm's; what happens to the jobs is up to the test. Every submission is kept,
-with the process that sent it and the jobs of the same run that were alive beside it: the evidence
-for "exactly once".
+``sbatch``, ``squeue`` and the others are real programs on PATH (stand_in_program.py), so hpcflow
+calls them like Slurm's; the test decides what happens to the jobs. Every submission is recorded
+with its process and the live jobs of the same run, to verify "exactly once".
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ DELETE FROM job;
 
 @dataclass(frozen=True)
 class Job:
-    """A job that an sbatch has made; ``beside``: jobs of its run that were alive then."""
+    """A submitted job; ``beside``: number of its run's jobs that were alive then."""
 
     job_id: str
     name: str
@@ -64,9 +63,9 @@ class StandIn:
     """The cluster in ``folder``.
 
     Args:
-        sbatch_s: an sbatch takes up to so long before its job exists, and again before it says so.
-        slow: the part of them that may take twenty times as long.
-        lost_answers: the part of the submissions that "time out" although the job exists.
+        sbatch_s: the longest time until sbatch has created the job, and again until it answers.
+        slow: fraction of submissions that may take twenty times as long.
+        lost_answers: fraction of submissions that "time out" although the job exists.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class StandIn:
         self.set(sbatch_s=sbatch_s, slow=slow, lost_answers=lost_answers)
 
     def environment(self, home: Path, scratch: Path) -> dict[str, str]:
-        """What somebody who uses this cluster has in their environment."""
+        """Return the environment of a user of this cluster."""
         kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         return {
             **kept,
@@ -98,12 +97,11 @@ class StandIn:
         }
 
     def set(self, **settings: float) -> None:
-        """Change how sbatch behaves."""
         with self._open() as raw:
             raw.executemany("INSERT OR REPLACE INTO setting VALUES (?, ?)", settings.items())
 
     def jobs(self) -> list[Job]:
-        """Every job that ever was, oldest first."""
+        """Return all jobs, oldest first."""
         with self._open() as raw:
             rows = raw.execute(
                 "SELECT job_id, name, state, ended IS NOT NULL, started IS NOT NULL, "
@@ -115,18 +113,18 @@ class StandIn:
         ]
 
     def alive(self, run_id: str | None = None) -> list[Job]:
-        """The jobs that have not ended, or those of one run."""
+        """Return the jobs that have not ended, of all runs or of one."""
         return [job for job in self.jobs() if not job.is_over and run_id in (None, job.run_id)]
 
     def requests(self) -> Mapping[str, int]:
-        """Program -> how often it was called."""
+        """Return program -> number of calls."""
         with self._open() as raw:
             return dict(
                 raw.execute("SELECT program, count(*) FROM request GROUP BY program").fetchall()
             )
 
     def start(self, job: Job, home: Home) -> bool:
-        """The job runs: it claims its attempt, as the script would; False where it is taken."""
+        """Start a job and claim its attempt, as the script would; return False if it is claimed."""
         self._change(job, "RUNNING", "started")
         attempt = _run_dir(job, home).attempt(job.attempt)
         own = attempt.path / f"claim.{job.job_id}"
@@ -142,7 +140,6 @@ class StandIn:
         return True
 
     def say(self, job: Job, home: Home, event: str, **said: object) -> None:
-        """The job appends an event."""
         line = json.dumps({"at": to_text(SystemClock().now()), "event": event, **said})
         with _run_dir(job, home).attempt(job.attempt).events.open("a") as file:
             file.write(line + "\n")
@@ -150,14 +147,14 @@ class StandIn:
     def end(
         self, job: Job, home: Home, state: str, *, exit_code: int = 0, checkpoint: int | None = None
     ) -> None:
-        """The job ends, after it made a checkpoint at this train step."""
+        """End a job, with a checkpoint at this train step, if any."""
         if checkpoint is not None:
             path = f"checkpoints/{checkpoint:09d}"
             self.say(job, home, "checkpoint", train_step=checkpoint, path=path, size_bytes=1)
         self._change(job, state, "ended", exit_code)
 
     def forget(self, job: Job) -> None:
-        """The queue knows it no more; accounting does."""
+        """Drop a job from the queue; accounting keeps it."""
         with self._open() as raw:
             raw.execute("UPDATE job SET is_remembered = 0 WHERE job_id = ?", [job.job_id])
 
@@ -171,7 +168,7 @@ class StandIn:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Opened again each time: nothing of SQLite may be open where processes are forked."""
+        """Open the database for each use: SQLite must not be open across a fork."""
         raw = sqlite3.connect(self._database, isolation_level=None, timeout=30)
         try:
             raw.execute("PRAGMA synchronous = OFF")
@@ -185,7 +182,7 @@ def _run_dir(job: Job, home: Home) -> RunDir:
 
 
 def assert_exactly_once(jobs: list[Job]) -> None:
-    """No name was submitted twice, and no job of a run while another one was alive."""
+    """Assert that no name was submitted twice, and no job beside a live one of its run."""
     names = [job.name for job in jobs]
     assert len(set(names)) == len(names), (
         f"sent twice: {sorted({n for n in names if names.count(n) > 1})}"
@@ -196,7 +193,7 @@ def assert_exactly_once(jobs: list[Job]) -> None:
 
 
 def pass_five_minutes(home: Home) -> None:
-    """A process that holds the lease and is dead, or stopped, has not renewed it for so long."""
+    """Let all leases expire, as if their processes had not renewed them for five minutes."""
     for path in home.daemon.glob("*.lease"):
         with wait_for_lock(path, wait_s=30) as lock:
             record = json.loads(os.pread(lock.fd, 4096, 0))

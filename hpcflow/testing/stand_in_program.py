@@ -1,8 +1,8 @@
-"""One of Slurm's programs, of a cluster that is a file: ``stand_in_program.py DATABASE NAME …``.
+"""One of the stand-in's Slurm programs: ``stand_in_program.py DATABASE NAME …``.
 
-Started by what :class:`hpcflow.testing.stand_in.StandIn` puts on PATH. It imports nothing but the
-standard library, so that an sbatch takes as long as a real one. Every request is written down, with
-the process that sent it.
+The scripts that :class:`hpcflow.testing.stand_in.StandIn` puts on PATH start it. It imports only
+the standard library, so that an sbatch takes as long as a real one. Every call is recorded with its
+process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def now() -> str:
 
 
 def sbatch(raw: sqlite3.Connection, settings: dict[str, float], args: tuple[str, ...]) -> int:
-    """Takes its time before and after the job exists; sometimes its answer is lost."""
+    """Create a job, with delays before and after; sometimes lose the answer."""
     with open(args[-1]) as file:  # noqa: PTH123 - no import that takes time
         name = re.findall(r"^#SBATCH --job-name=(\S+)$", file.read(), re.MULTILINE)[0]
     longest_s = settings["sbatch_s"] * (20 if random.random() < settings["slow"] else 1)
@@ -73,7 +73,6 @@ def sacct(raw: sqlite3.Connection, _: dict[str, float], args: tuple[str, ...]) -
 
 
 def fields(job: tuple[str, ...]) -> dict[str, str]:
-    """What there is to say of a job, by the names that squeue and sacct have for it."""
     job_id, name, state, code, submitted, started, ended = job
     said = {
         **dict.fromkeys(("JobArrayID", "JobID"), str(job_id)),

@@ -129,7 +129,7 @@ def test_a_run_whose_journal_is_gone_is_neither_held_nor_sent(desk: Desk) -> Non
     journal.unlink()
     for word in ("hold", "release"):
         (said,) = desk.json(word, "patient", code=1)["runs"]
-        assert "is gone, and with it what became of its jobs" in said["error"]["message"]
+        assert "is missing, so the state of its jobs is unknown" in said["error"]["message"]
     desk.say("daemon", "--once", code=1)
     assert not journal.exists()
 

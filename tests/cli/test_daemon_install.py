@@ -172,7 +172,7 @@ def test_a_lock_that_somebody_else_has_put_there_holds_nobody_up(
     words = ["daemon", "install", "--cron", "--yes"]
     with (tmp_path / f"hpcflow-crontab-{os.getuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "another hpcflow has been at crontab" in desk.error(*words, code=1)
+        assert "another hpcflow process has used crontab" in desk.error(*words, code=1)
         theirs = os.geteuid() + 1
         monkeypatch.setattr("hpcflow.requeue.install.table_program.os.geteuid", lambda: theirs)
         CRONTAB_PROGRAM.change(lambda _: "* * * * * mine\n")
@@ -181,7 +181,7 @@ def test_a_lock_that_somebody_else_has_put_there_holds_nobody_up(
 
 def test_a_table_that_does_not_stay_is_no_success(desk: Desk, machine: Machine) -> None:
     machine.has("crontab", CRONTAB.replace("mv table.new table", "rm table.new"))
-    assert "did not stay" in desk.error("daemon", "install", "--cron", "--yes", code=1)
+    assert "did not persist" in desk.error("daemon", "install", "--cron", "--yes", code=1)
 
 
 def test_a_header_that_the_program_adds_does_not_grow(desk: Desk, machine: Machine) -> None:
@@ -218,7 +218,7 @@ def test_where_a_site_offers_no_cron_the_rest_is_taken_away(desk: Desk, machine:
         "daemon", "uninstall", code=0
     )
     assert desk.say("daemon", "uninstall", "--scrontab") == "nothing is installed\n"
-    assert "take another way" in desk.error("daemon", "install", "--scrontab", "--yes")
+    assert "use another way" in desk.error("daemon", "install", "--scrontab", "--yes")
 
 
 def test_what_is_elsewhere_is_named_where_a_table_is_switched_off(
@@ -269,7 +269,7 @@ def test_an_entry_that_slurm_has_switched_off_is_told_and_mended(
     for begin in (b"#SCRON", b"*/5 "):
         ours = ours.replace(b"\n" + begin, b"\n#DISABLED: " + begin)
     machine.table = ours + end + rest  # what `scrontab -l` prints after an scancel
-    assert "switched off" in desk.json("daemon", "status", code=1)["installed"]["scrontab"]
+    assert "disabled" in desk.json("daemon", "status", code=1)["installed"]["scrontab"]
     desk.say("daemon", "install", "--scrontab", "--yes", *options)
     assert machine.table == written
     desk.say("daemon", "uninstall", "--scrontab")
@@ -332,7 +332,7 @@ def test_without_flags_everything_is_taken_away(desk: Desk, machine: Machine) ->
     [
         (["--cron", "--systemd"], "several ways are given"),
         (["--cron", "--yes", "--", "--partition=gpu"], "takes no options of sbatch"),
-        (["--scrontab", "--yes", "--", "gpu"], "not an option of sbatch"),
+        (["--scrontab", "--yes", "--", "gpu"], "not an sbatch option"),
     ],
 )
 @pytest.mark.usefixtures("machine")

@@ -51,7 +51,7 @@ def test_a_bad_node_is_shown_with_its_reasons(desk: Desk, home: Path) -> None:
     assert "from gpu" in said[1]
     assert "2 failures of 2 runs (node_fail)" in said[1]
     assert "10m" in said[1]
-    assert "one run alone can be its own fault" in said[2]
+    assert "a single run may fail by itself" in said[2]
 
 
 def test_what_the_cap_leaves_is_suspicious(desk: Desk, home: Path) -> None:

@@ -72,7 +72,7 @@ def test_what_could_be_a_secret_is_warned_of_and_sent(desk: Desk) -> None:
     value = corpus.some(40)
     said = desk.error("run", config, "--set", f"params.salt={value}", "--dry-run", code=0)
     assert "warning: " in said
-    assert "params.salt: looks random, as a key does" in said
+    assert "params.salt: looks like a random key" in said
     assert "environment.secrets" in said
     assert value not in said
 

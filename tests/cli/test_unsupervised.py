@@ -191,7 +191,7 @@ def test_installed_it_is_trusted_until_its_rounds_fail_to_come(cluster: ClusterD
     os.utime(log, (0, 0))
     said = cluster.error("ls", code=0)
     assert "the daemon is installed (a line in the crontab of " in said
-    assert ") and has made no round yet, so no run is resubmitted" in said
+    assert ") and has run no round yet, so no run is resubmitted" in said
     assert f"→ see why: tail {log}; hpcflow daemon status\n" in said
     assert main(["daemon", "--once"]) == 0
     assert warned(cluster, "ls") == 0

@@ -53,7 +53,7 @@ def test_what_failed_on_a_bad_node_goes_on_elsewhere(
 
     def is_sent() -> bool:
         report = hpcflow("daemon", "--once", "--json").stdout
-        return by_daemon in report and f"avoiding {bad}" in report
+        return by_daemon in report and f"excluding {bad}" in report
 
     poll(is_sent, 300, "the daemon did not send it")
     sent[by_daemon] = last(by_daemon)["job_id"]

@@ -62,7 +62,7 @@ def test_a_job_is_the_daemon_and_hands_on_to_its_successor(hpcflow: Hpcflow) -> 
     hpcflow.user.run(["scancel", second])
     hpcflow.user.run(["scontrol", "update", f"jobid={third}", "StartTime=now"])
     poll(lambda: not queue(hpcflow), 300, lambda: f"{queue(hpcflow)} {log.read_text()}")
-    assert f"job {third}: job {second} was cancelled, so this one ends, too" in log.read_text()
+    assert f"job {third}: job {second} was cancelled, so this one exits too" in log.read_text()
     assert "Traceback" not in log.read_text()
     assert ", without a job in the queue" in hpcflow("daemon", "status", check=False).stdout
 
@@ -105,7 +105,7 @@ def test_slurms_own_cron_does_the_rounds(hpcflow: Hpcflow) -> None:
     def status() -> str:
         return str(hpcflow("daemon", "status", check=False).stdout)
 
-    poll(lambda: "switched off" in status(), 300, status)
+    poll(lambda: "disabled" in status(), 300, status)
     hpcflow("daemon", "uninstall", "--scrontab")
     assert hpcflow.user.run(["scrontab", "-l"]).stdout == foreign
     hpcflow.user.run(["scrontab", "-r"])

@@ -34,7 +34,7 @@ def test_slurmctld_down_keeps_the_run_and_resume_sends_it(
     with cluster.without("slurmctld"):
         done = hpcflow("run", config, check=False)
         assert done.returncode == 1
-        assert "the run is kept; send it with: hpcflow resume sleeper-" in done.stderr
+        assert "the run is kept; submit it with: hpcflow resume sleeper-" in done.stderr
     (run,) = hpcflow.json("ls")["runs"]
     assert (run["state"], run["job_id"]) == ("created", None)
     sent = hpcflow.json("resume", run["run_id"])

@@ -132,7 +132,7 @@ def test_nothing_is_asked_where_there_is_nothing_to_choose(cluster: Cluster) -> 
 def test_a_run_without_gpus_leaves_them_to_others_whatever_that_costs(cluster: Cluster) -> None:
     refused = cluster.chooser.survey(asked(gpus_per_node=0)).refused
 
-    assert refused["spot", None] == "its GPUs are left to those who take some"
+    assert refused["spot", None] == "it has GPUs, and the run requests none"
 
 
 def test_a_partition_that_the_cluster_refuses_is_not_chosen(cluster: Cluster) -> None:
@@ -253,9 +253,7 @@ def test_the_answers_of_another_cluster_are_not_taken_for_the_sites(tmp_path: Pa
     chooser = cluster.chooser
 
     assert chooser.choose(asked())[1].partition == "spot"
-    assert chooser.forecast.unknown == [
-        "what the cluster says: Slurm on this machine is that of fake"
-    ]
+    assert chooser.forecast.unknown == ["what the cluster says: Slurm on this machine is of fake"]
 
 
 def test_a_name_that_no_config_could_hold_is_charged_by_nobody(cluster: Cluster) -> None:
@@ -285,7 +283,7 @@ def test_slurm_is_not_waited_for_without_end(cluster: Cluster) -> None:
     chooser.survey(asked())
 
     assert len(questions(cluster)) == 1
-    assert any("not asked any more" in each for each in chooser.forecast.unknown)
+    assert any("not queried" in each for each in chooser.forecast.unknown)
 
 
 def test_advice_can_be_typed(cluster: Cluster) -> None:

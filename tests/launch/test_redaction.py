@@ -93,7 +93,7 @@ def test_every_form_is_replaced(repository: Path, kind: str) -> None:
 def test_a_file_of_secrets_is_left_out(repository: Path, name: str) -> None:
     diff = changed(repository, name, "one: hunter1\n", "two: hunter2\n")
     assert "hunter" not in diff
-    assert "hpcflow leaves out what has changed here" in diff
+    assert "hpcflow omits the changes of this file" in diff
     assert name in code_state(repository).warnings[0]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hpcflow.errors import HpcflowError, LedgerError
 from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
-from hpcflow.requeue.daemon import INTERVAL_S, TTL_S, Daemon, Told, lease_name
+from hpcflow.requeue.daemon import INTERVAL_S, TTL_S, Daemon, ExitRequest, lease_name
 from hpcflow.requeue.mirroring import Mirroring
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report
@@ -40,7 +40,7 @@ class Process:
     def __init__(self, desk: Watched, ledger: Ledger, *, interval_s: float = INTERVAL_S) -> None:
         self.reports: list[Report] = []
         self.texts: list[str] = []
-        self.told = Told(desk.clock)
+        self.told = ExitRequest(desk.clock)
         self.daemon = Daemon(
             RoundContext(
                 ledger,
@@ -263,14 +263,14 @@ def test_a_daemon_that_makes_no_round_leaves_it_to_others_and_ends(
 def test_told_to_end_it_ends_before_the_next_act(desk: Watched, ledger: Ledger) -> None:
     preempted(desk, 3)
     process = Process(desk, ledger)
-    around = process.daemon._around
+    around = process.daemon._context
     asked = iter([True, False, False])
 
     def may_act() -> bool:
         process.told.is_over = not next(asked)
         return around.may_act()
 
-    process.daemon._around = replace(around, may_act=may_act)
+    process.daemon._context = replace(around, may_act=may_act)
     process.daemon.run()
     assert len(desk.alive()) == 1
     assert process.reports[0].has_lost_lease
@@ -352,7 +352,7 @@ def test_a_queue_that_is_silent_is_asked_ever_more_rarely_until_it_answers(
     assert {tuple(report.warnings) for report in process.reports} == {
         (
             "devcluster: Unable to contact slurm controller (connect failure); "
-            "showing what was known before",
+            "showing the last known state",
         )
     }
     desk.slurm.is_controller_down = False

@@ -12,7 +12,7 @@ import pytest
 
 from hpcflow.errors import HpcflowError
 from hpcflow.ledger.store import Ledger, open_ledger
-from hpcflow.requeue.daemon import INTERVAL_S, SOON_S, Daemon, Told
+from hpcflow.requeue.daemon import INTERVAL_S, SOON_S, Daemon, ExitRequest
 from hpcflow.requeue.expected_exits import MOST, ExpectedExits
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report
@@ -48,7 +48,7 @@ def rounds(
     desk: Watched, ledger: Ledger, *, until_s: float, on_text: Callable[[str], Any] = pytest.fail
 ) -> list[float]:
     """When a daemon's rounds were, in seconds since it began."""
-    told, began = Told(desk.clock), desk.clock.monotonic()
+    told, began = ExitRequest(desk.clock), desk.clock.monotonic()
     found: list[float] = []
 
     def on_report(_: Report) -> None:

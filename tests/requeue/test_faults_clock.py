@@ -21,7 +21,7 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.journal import Decided, Ended
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.reconcile.classify_end import VANISHED_AFTER_S
-from hpcflow.requeue.daemon import Daemon, Told
+from hpcflow.requeue.daemon import Daemon, ExitRequest
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report
 from hpcflow.storage import journal
@@ -271,7 +271,7 @@ def daemon(desk: Watched, ledger: Ledger, clock: FakeClock) -> Daemon:
     around = RoundContext(
         ledger, desk.settings, clock, connect=lambda _: desk.slurm, find_site=lambda _: desk.site
     )
-    return Daemon(around, Told(clock), on_report=lambda _: None, on_text=lambda _: None)
+    return Daemon(around, ExitRequest(clock), on_report=lambda _: None, on_text=lambda _: None)
 
 
 @jumps

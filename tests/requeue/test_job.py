@@ -55,7 +55,7 @@ def test_the_successor_gets_what_this_job_has(programs: Path) -> None:
     program(programs, "squeue", 'echo "7 RUNNING"')
     program(programs, "sbatch", "echo 8")
     said = looks(Path("/spool/slurm_script"), FakeClock())
-    assert said == ["job 8 goes on after this one"]
+    assert said == ["job 8 follows this one"]
     (sent,) = calls(programs, "sbatch")
     assert sent.split()[1:] == [
         *("--parsable", "--job-name=hpcflow-daemon", "--begin=now+60"),
@@ -67,7 +67,7 @@ def test_where_one_waits_already_none_is_sent(programs: Path) -> None:
     program(programs, "squeue", 'echo "7 RUNNING"; echo "8 PENDING"')
     program(programs, "sbatch", "echo 9")
     said = looks(Path("/x"), FakeClock(), 3)
-    assert said == ["job 8 waits for the end of this one"]
+    assert said == ["job 8 is pending until this one ends"]
     assert calls(programs, "sbatch") == []
 
 
@@ -85,7 +85,7 @@ def test_it_tries_until_slurm_answers_and_looks_before_every_try(programs: Path)
     began = clock.monotonic()
     no, yes = looks(Path("/x"), clock, 3)
     assert "no successor yet: Slurm does not take the job now" in no
-    assert yes == "job 8 goes on after this one"
+    assert yes == "job 8 follows this one"
     assert (len(calls(programs, "squeue")), len(calls(programs, "sbatch"))) == (3, 3)
     assert clock.monotonic() - began == 10 + 20 + 600
 
@@ -107,7 +107,7 @@ def test_a_successor_that_somebody_cancels_is_sent_again(programs: Path) -> None
     program(programs, "squeue", 'echo "7 RUNNING"')
     program(programs, "sbatch", f"grep -c ^sbatch {programs}/calls")
     said = looks(Path("/x"), FakeClock(), 2)
-    assert said == ["job 1 goes on after this one", "job 2 goes on after this one"]
+    assert said == ["job 1 follows this one", "job 2 follows this one"]
 
 
 def test_a_folder_that_was_deleted_does_not_end_the_chain(
@@ -119,7 +119,7 @@ def test_a_folder_that_was_deleted_does_not_end_the_chain(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert looks(Path("/x"), FakeClock()) == ["job 8 goes on after this one"]
+    assert looks(Path("/x"), FakeClock()) == ["job 8 follows this one"]
 
 
 def test_a_node_without_processes_is_waited_for(
@@ -189,7 +189,7 @@ def test_a_successor_of_a_cancelled_job_sends_none(
     monkeypatch.setenv("SLURM_JOB_ID", "8")
     monkeypatch.setenv(AFTER, "7")
     assert main(["script"]) == 0
-    assert "job 7 was cancelled, so this one ends, too" in capfd.readouterr().out
+    assert "job 7 was cancelled, so this one exits too" in capfd.readouterr().out
     assert calls(programs, "sbatch") == []
 
 

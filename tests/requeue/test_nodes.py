@@ -238,13 +238,13 @@ def test_the_reasons_in_words() -> None:
         return next(each.why for each in weigh(ends, NOW).standings["here"] if each.node == "n2")
 
     one = ended("a", 1, "n2", NODE_FAIL)
-    assert why(one) == "1 failure of 1 run (node_fail); one run alone can be its own fault"
+    assert why(one) == "1 failure of 1 run (node_fail); a single run may fail by itself"
     two = ended("b", 1, "n2", Cause.STALLED)
     assert why(one, two) == "2 failures of 2 runs (node_fail, stalled)"
     good = ended("c", 1, "n2", DONE, 0.5)
     assert why(one, two, good, replace(good, run_id="d")) == (
         "2 failures of 2 runs (node_fail, stalled), 2 attempts ran well since; "
-        "too little, or too long ago, to avoid it"
+        "too few or too old to exclude it"
     )
 
 

@@ -16,7 +16,7 @@ from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Ended, Observed
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import catch_up, rebuild
-from hpcflow.requeue.daemon import Daemon, Told
+from hpcflow.requeue.daemon import Daemon, ExitRequest
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
@@ -130,7 +130,7 @@ def test_the_daemon_listens_to_no_jobs_of_others(desk: Training, tmp_path: Path)
         around = RoundContext(
             ledger, desk.settings, desk.clock, lambda _: desk.slurm, lambda _: desk.site
         )
-        daemon = Daemon(around, Told(desk.clock), on_report=print, on_text=print)
+        daemon = Daemon(around, ExitRequest(desk.clock), on_report=print, on_text=print)
         assert daemon._at_work() == [(str(mine.run_dir), 1)]
 
 
@@ -258,7 +258,7 @@ def test_a_run_that_was_made_while_our_name_was_not_known_is_named_with_what_to_
     desk.end(launched.job_id, "PREEMPTED")
     (said,) = desk.tick().warnings
     assert f"{launched.run_id}: " in said
-    assert f"of user '1000' and not of {ada.user!r}" in said
+    assert f"names user '1000' and not {ada.user!r}" in said
     assert desk.alive() == []
     frozen = launched.run_dir / "run.json"
     frozen.write_text(json.dumps({**json.loads(frozen.read_text()), "user": ada.user}))

@@ -57,8 +57,8 @@ def test_each_failure_in_a_row_doubles_the_wait_up_to_the_longest() -> None:
     [
         ({"failures": 9}, "1 failure", "2 failures in a row"),
         ({"failures": 0}, "ended once as failed", "ended 2 times as failed"),
-        ({"without_checkpoint": 1}, "the last attempt brought no new checkpoint", None),
-        ({"without_checkpoint": 2}, None, "2 attempts in a row brought no new checkpoint"),
+        ({"without_checkpoint": 1}, "the last attempt made no new checkpoint", None),
+        ({"without_checkpoint": 2}, None, "2 attempts in a row made no new checkpoint"),
     ],
 )
 def test_people_are_told_why_in_their_own_language(

@@ -141,7 +141,9 @@ def test_what_hangs_after_it_has_finished_is_ended_and_has_completed(
     desk.waits(60)
     seen = desk.seen(launched.run_id)
     assert (seen.run.state, seen.run.final_model) == (RunState.COMPLETED, "checkpoints/20")
-    assert (seen.attempts[0].rule or "").startswith("it had said that it finished; no progress for")
+    assert (seen.attempts[0].rule or "").startswith(
+        "it had reported that it finished; no progress for"
+    )
     assert desk.alive() == []
 
 

@@ -285,7 +285,7 @@ def test_events_that_were_cut_or_lost_end_nothing(desk: Training) -> None:
         desk.clock.advance(MINUTE)
         report = desk.tick()
         assert report.stalls == {}
-    assert "may move unseen" in report.problems[launched.run_id]
+    assert "the progress is unknown" in report.problems[launched.run_id]
     desk.clock.advance(10)
     assert desk.tick().problems == report.problems, "what lasts is not said again at each look"
 

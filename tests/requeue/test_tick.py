@@ -180,7 +180,7 @@ def test_an_unknown_state_is_waited_for_and_said(desk: Watched) -> None:
         report = desk.tick()
         assert report.sent == {}
         (warning,) = report.warnings
-        assert f"'LEVITATING' of job {launched.job_id}" in warning
+        assert f"job {launched.job_id} is in state 'LEVITATING'" in warning
         desk.clock.advance(600)
     assert desk.seen(launched.run_id).attempts[0].state is AttemptState.UNKNOWN
 

@@ -55,9 +55,9 @@ def test_a_node_that_failed_two_runs_is_excluded_from_what_is_sent_again(desk: W
     for launched in (*runs, third):
         assert "#SBATCH --exclude=n2\n" in _script(launched, 2)
         assert [each.excluded for each in _intents(launched)] == [None, ["n2"]]
-        assert "avoiding n2" in report.decisions[launched.run_id].why
+        assert "excluding n2" in report.decisions[launched.run_id].why
     decided = [each for each in journal.read(RunDir(third.run_dir)) if isinstance(each, Decided)]
-    assert decided[-1].why == "attempt 1 ended as preempted; avoiding n2"
+    assert decided[-1].why == "attempt 1 ended as preempted; excluding n2"
     fresh = desk.launch()
     assert "--exclude" not in _script(fresh, 1), "a first attempt needs no ledger"
 
@@ -92,7 +92,7 @@ def test_where_the_evidence_cannot_be_had_the_run_is_sent_all_the_same(
     monkeypatch.setattr(Ledger, "ends", damaged)
     report = desk.tick()
     assert set(report.sent) == {launched.run_id for launched in runs}
-    assert report.warnings == ["the ledger is damaged; no node is avoided for now"]
+    assert report.warnings == ["the ledger is damaged; no node is excluded for now"]
     assert "--exclude" not in _script(runs[0], 2)
 
 
@@ -174,8 +174,8 @@ def test_a_job_that_waits_for_nodes_that_it_is_kept_away_from_is_named(
     assert desk.tick().warnings == [], "it waits for its turn"
     desk.slurm.wait_for(job_id, reason)
     warning = (
-        f"{launched.run_id}: job {job_id} waits for nodes that are not there, and is kept away "
-        f"from n2; to let it have these, too: scontrol update jobid={job_id} ExcNodeList="
+        f"{launched.run_id}: job {job_id} is pending for nodes that are unavailable, and "
+        f"excludes n2; to allow these nodes: scontrol update jobid={job_id} ExcNodeList="
     )
     assert desk.tick().warnings == [warning]
     assert desk.tick().warnings == [warning], "in the same words, so the log says it once"

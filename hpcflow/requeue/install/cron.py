@@ -15,19 +15,17 @@ from hpcflow.requeue.install.table_program import TableProgram
 
 CRONTAB: Final = TableProgram(
     "crontab",
-    "take another way, or another login node: hpcflow daemon install --help; ask the site which",
+    "use another way, or another login node: hpcflow daemon install --help; ask the site which",
 )
-#: A round in which nothing happens costs less than a second, and a node that waits costs more.
+#: A round without work costs less than a second; a waiting run costs more.
 SCHEDULE: Final = "* * * * *"
-#: Debian's cron, which is Vixie's, takes 998 characters after the five fields; others take more.
+#: The limit of Debian's (Vixie) cron, after the five fields; other crons accept more.
 LONGEST_COMMAND: Final = 998
 _LOOK_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True)
 class Cron:
-    """The line, in a block of its own."""
-
     place: Place
     variables: Mapping[str, str]
     user: str
@@ -45,7 +43,7 @@ class Cron:
         lines = self._lines()
         self.place.make_folder()
         self.program.change(lambda old: with_block(old, self.place.block, lines))
-        return f"its crontab is that of {socket.gethostname()} alone; it says: {self.place.log}"
+        return f"the crontab is of {socket.gethostname()} only; its log: {self.place.log}"
 
     def uninstall(self) -> str | None:
         if not self.program.is_here or not self.program.remove(self.place.block):
@@ -63,10 +61,10 @@ class Cron:
 
 
 def cron_lines(place: Place, variables: Mapping[str, str]) -> list[str]:
-    """What stands between the marks.
+    """Return the lines between the marks.
 
     Raises:
-        InputError: it is longer than cron takes.
+        InputError: the command is longer than cron accepts.
     """
     command = escape_percent(
         f"{round_command(place, variables)} >> {shlex.quote(str(place.log))} 2>&1"
@@ -74,19 +72,19 @@ def cron_lines(place: Place, variables: Mapping[str, str]) -> list[str]:
     if len(command.encode()) > LONGEST_COMMAND:
         longest = max(variables, key=lambda name: len(variables[name]))
         raise InputError(
-            f"the line would have {len(command.encode())} bytes, and cron takes "
-            f"{LONGEST_COMMAND}; the longest in it is {longest}={variables[longest][:60]}…",
-            next_action="shorten that one, or take another way: hpcflow daemon install --systemd",
+            f"the line would have {len(command.encode())} bytes, but cron accepts "
+            f"{LONGEST_COMMAND}; the longest part is {longest}={variables[longest][:60]}…",
+            next_action="shorten that part, or use another way: hpcflow daemon install --systemd",
         )
     return [f"# {place.rounds.remark.format(way=Cron.name)}", f"{SCHEDULE} {command}"]
 
 
 def round_command(place: Place, variables: Mapping[str, str]) -> str:
-    """One round, with its whole environment, as a command of sh."""
+    """Return the sh command of one round, with its whole environment."""
     words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     return " ".join([*words, *map(shlex.quote, place.command), *place.rounds.words])
 
 
 def escape_percent(command: str) -> str:
-    """cron takes ``%`` for a newline, also between quotes, unless a backslash stands before it."""
+    """Escape ``%``, which cron reads as a newline even between quotes."""
     return command.replace("%", "\\%")

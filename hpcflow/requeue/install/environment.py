@@ -1,7 +1,7 @@
 """The environment variables of a daemon that is started by cron, a service manager or a job.
 
-As few as possible: a line of cron holds a thousand characters, and what is not needed can only be
-wrong one day.
+They are as few as possible: a line of cron has at most a thousand characters, and an old value can
+be wrong one day.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from hpcflow.programs import run_program
 from hpcflow.requeue.install.place import require_one_line
 from hpcflow.settings import Settings
 
-#: What hpcflow and Slurm's programs read. SLURM_JWT is a secret, and ends after a while: no.
+#: Read by hpcflow and Slurm's programs. Not SLURM_JWT: it is a secret and expires.
 _READ: Final = ("SLURM_CONF", "SLURM_CONF_SERVER", "SCRATCH", "HPCFLOW_SITE", "HPCFLOW_LEDGER")
-#: By which Postgres is found and logged in to. PGPASSWORD is a secret: no.
+#: Needed to connect to Postgres. Not PGPASSWORD: it is a secret.
 _POSTGRES: Final = (
     *("PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGSERVICE", "PGSERVICEFILE", "PGSYSCONFDIR"),
     *("PGPASSFILE", "PGSSLMODE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "PGSSLCRL"),
     *("PGGSSENCMODE", "PGKRBSRVNAME", "PGCHANNELBINDING"),
 )
-#: By which S3 is found, and what says who we are. AWS_SECRET_ACCESS_KEY is a secret: no.
+#: Needed to connect to S3. Not AWS_SECRET_ACCESS_KEY: it is a secret.
 _S3: Final = (
     *("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
     *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE"),
 )
-#: Paths. A daemon starts in another folder.
+#: Paths: they must be absolute, because a daemon starts in another directory.
 _ABSOLUTE: Final = (
     *("SLURM_CONF", "SCRATCH", "PGSERVICEFILE", "PGSYSCONFDIR", "PGPASSFILE"),
     *("PGSSLCERT", "PGSSLKEY", "PGSSLCRL"),
     *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE"),
 )
-#: What Python may need to start at all, where it comes from a module.
+#: What a Python from an environment module may need to start.
 _LIBRARIES: Final = ("LD_LIBRARY_PATH",)
 _PROGRAMS: Final = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "sacctmgr")
 _SYSTEM: Final = ("/usr/bin", "/bin")
@@ -52,22 +52,21 @@ def daemon_environment(
     *,
     starts: Callable[[Sequence[str], Mapping[str, str]], str | None] | None = None,
 ) -> dict[str, str]:
-    """All variables that ``command`` needs to be the daemon of the caller.
+    """Return all variables that ``command`` needs to be the daemon of the caller.
 
     Args:
-        starts: runs a command in an environment and no other; returns what is wrong. Really runs
-            it if None.
+        starts: runs a command with exactly this environment and returns its error; for tests.
 
     Raises:
-        InputError: one of them holds a secret or a newline, or the command does not start, or
-            cannot log in to Postgres.
+        InputError: a variable has a secret or a newline, the command does not start, or cannot
+            log in to Postgres.
     """
     environ = settings.environ
     found = {
         "HOME": environ.get("HOME") or str(settings.home.path.parent),
         "PATH": _path(environ.get("PATH", ""), command),
         "HPCFLOW_HOME": str(settings.home.path),
-        "LOGNAME": settings.user,  # while the name service is away
+        "LOGNAME": settings.user,  # for when the name service is down
         **{name: environ[name] for name in (*_READ, *_S3) if environ.get(name)},
     }
     is_postgres = not parse_url(settings.ledger_url).is_own
@@ -89,13 +88,13 @@ def daemon_environment(
         raise InputError(
             f"the ledger cannot be opened without the rest of your environment: {problem}",
             where=Where(key="ledger"),
-            next_action="name in its URL, ~/.pgpass or ~/.pg_service.conf what is missing",
+            next_action="add what is missing to its URL, ~/.pgpass or ~/.pg_service.conf",
         )
     return found
 
 
 def _path(path: str, command: Sequence[str]) -> str:
-    """The folders of ``path`` that hold hpcflow's, Slurm's and the system's programs; in order."""
+    """Return the folders of ``path`` with hpcflow's, Slurm's or system programs, in order."""
     homes = [Path(command[0]).parent, *map(Path, _SYSTEM)]
     for program in _PROGRAMS:
         place = shutil.which(program, path=path)
@@ -111,7 +110,7 @@ def _require_no_secret(found: Mapping[str, str], settings: Settings) -> None:
         if is_secret(value) or "password" in unquote(value.partition("?")[2]).lower():
             config = settings.home.config
             raise InputError(
-                "holds a password, and what a daemon is started with can be seen by others",
+                "has a password, and a daemon's environment is readable by other users",
                 where=Where(key=name),
                 next_action=f"write it as `ledger: …` in {config}, chmod 600 {shell_word(config)}, "
                 f"and unset {shell_word(name)}",
@@ -123,9 +122,9 @@ def _require_password_file(environ: Mapping[str, str], settings: Settings) -> No
     passwords = Path(environ.get("PGPASSFILE") or home / ".pgpass")
     if environ.get("PGPASSWORD") and not is_secret(settings.ledger_url) and not passwords.exists():
         raise InputError(
-            "holds the password of the ledger, and is not taken along: others could see it",
+            "has the ledger's password, which the daemon does not get: other users could read it",
             where=Where(key="PGPASSWORD"),
-            next_action=f"write it into {passwords}, as HOST:5432:DATABASE:USER:PASSWORD, "
+            next_action=f"write it to {passwords}, as HOST:5432:DATABASE:USER:PASSWORD, "
             f"chmod 600 {passwords}, and unset PGPASSWORD",
         )
 
@@ -134,9 +133,9 @@ def _require_absolute(found: Mapping[str, str]) -> None:
     for name in _ABSOLUTE:
         if name in found and not found[name].startswith("/"):
             raise InputError(
-                f"is no absolute path: {found[name][:200]!r}",
+                f"is not an absolute path: {found[name][:200]!r}",
                 where=Where(key=name),
-                next_action="a daemon starts in another folder; begin it with a slash",
+                next_action="a daemon starts in another directory; begin the path with a slash",
             )
 
 
@@ -155,7 +154,7 @@ def _with_libraries(
     if problem:
         raise InputError(
             f"hpcflow does not start without the rest of your environment: {problem}",
-            next_action=f"install it into a virtual environment of its own; to see it yourself: "
+            next_action=f"install it into its own virtual environment; to see the error: "
             f"env -i {command[0]} version",
         )
     return found

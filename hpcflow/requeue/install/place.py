@@ -16,20 +16,20 @@ from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.files import FILE_MODE, make_folders, storage_error
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
-#: What no line of a table, unit or script can hold; the others may stand there, quoted.
+#: Characters that a line of a table, unit or script cannot have, even quoted.
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\x80-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """What is to be made a round of, again and again.
+    """A kind of rounds that is run regularly.
 
     Attributes:
-        what: what the marks around a line of it say.
-        words: of hpcflow, that make one round.
+        what: its name in the marks around its entry.
+        words: arguments of hpcflow that run one round.
         job_name: of a round that is a job.
-        log_suffix: behind the name of the place, in that of the log.
-        remark: stands above the line; ``{way}`` is the option that chooses the table.
+        log_suffix: follows the place's name in the log's name.
+        remark: comment above the entry; ``{way}`` is the option that selects the table.
     """
 
     what: str
@@ -50,15 +50,15 @@ DAEMON: Final = Rounds(
 
 @dataclass(frozen=True)
 class Place:
-    """One daemon, and what it is called wherever it is installed; or likewise the sweeps.
+    """The names of one installed daemon, or of the installed sweeps.
 
-    People have one home on several clusters, and some have several HPCFLOW_HOMEs; each has runs
-    and a daemon of its own, and installing one must not take the place of another.
+    Clusters may share a home directory, and a user may have several HPCFLOW_HOMEs. Each has its
+    own daemon, and installing one must not replace another.
 
     Attributes:
-        cluster: by Slurm's name; ``local`` where there is none.
-        mark: tells apart those of other homes than ``~/.hpcflow``; empty for that one.
-        command: how hpcflow is started; absolute.
+        cluster: Slurm's ClusterName; ``local`` without one.
+        mark: suffix for a home other than ``~/.hpcflow``; empty for that one.
+        command: absolute command that starts hpcflow.
         folder: for logs and scripts.
     """
 
@@ -70,34 +70,32 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Where one place holds the daemons of several clusters."""
+        """Return a name that is unique across clusters and homes."""
         return self.cluster + self.mark
 
     @property
     def block(self) -> str:
-        """The same in a table, where lines for something else may stand, too."""
         return f"{self.rounds.what} {self.name}"
 
     @property
     def job_name(self) -> str:
-        """Where there is one cluster only; as in ``sbatch/daemon.sbatch``."""
+        """Return the daemon's job name; for the default home as in ``sbatch/daemon.sbatch``."""
         return f"hpcflow-daemon{self.mark}"
 
     @property
     def round_name(self) -> str:
-        """The job of a round in Slurm's own cron: none of those that are the daemon."""
+        """Return the job name of a scrontab round; it differs from :attr:`job_name`."""
         return self.rounds.job_name + self.mark
 
     @property
     def log(self) -> Path:
-        """What the rounds say."""
         return self.folder / f"{self.name}{self.rounds.log_suffix}.log"
 
     def make_folder(self) -> None:
-        """Make the folder, and the log as a file that nobody else may read.
+        """Create the folder, and the log, which only the user can read.
 
         Raises:
-            StorageError: it cannot be made.
+            StorageError: they cannot be created.
         """
         try:
             make_folders(self.folder)
@@ -111,10 +109,10 @@ class Place:
 
 
 def place_of(settings: Settings, rounds: Rounds = DAEMON) -> Place:
-    """The daemon of the caller, here; or what else rounds are made of.
+    """Return the place of the caller's daemon, or of other rounds, on this cluster.
 
     Raises:
-        InputError: a path holds what no table, unit or script can hold.
+        InputError: a path has a character that a table, unit or script cannot have.
     """
     place = Place(
         cluster=cluster_word(settings),
@@ -128,13 +126,13 @@ def place_of(settings: Settings, rounds: Rounds = DAEMON) -> Place:
 
 
 def cluster_word(settings: Settings) -> str:
-    """This cluster's name as a part of file names; ``local`` where there is none."""
+    """Return this cluster's name for file names; ``local`` without one."""
     cluster = configured_name(settings.environ)
     return _ODD.sub("-", cluster) if cluster else "local"
 
 
 def hpcflow_command() -> tuple[str, ...]:
-    """This very hpcflow, whatever PATH says later."""
+    """Return the command of this installation, independent of PATH."""
     beside = Path(sys.executable).with_name("hpcflow")
     if os.access(beside, os.X_OK):
         return (str(beside),)
@@ -142,15 +140,15 @@ def hpcflow_command() -> tuple[str, ...]:
 
 
 def require_one_line(values: Mapping[str, str]) -> None:
-    """Refuse what could become a second line, or bytes that are no text.
+    """Check that values have no line breaks, control characters or invalid UTF-8.
 
     Raises:
-        InputError: names the first of ``values`` that does.
+        InputError: names the first value that has.
     """
     for name, value in values.items():
         if _CONTROL.search(value) or value.encode("utf-8", "replace").decode() != value:
             raise InputError(
-                f"holds a newline, another control character, or no UTF-8 text: {value[:200]!r}",
+                f"has a newline, another control character, or invalid UTF-8: {value[:200]!r}",
                 where=Where(key=name),
-                next_action=f"give it another value, or none: unset {name}",
+                next_action=f"change its value, or unset it: unset {name}",
             )

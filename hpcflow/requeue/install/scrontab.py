@@ -1,8 +1,8 @@
 """An entry in Slurm's scrontab: every five minutes a short job that is one round.
 
-Slurm runs it on a compute node, hence the ledger must be one that may be opened there. It gives the
-job the user's login environment or none, so the line brings its own, as that of cron does; ``%``
-means nothing here.
+Slurm runs it on a compute node, so the ledger must be one that may be opened there. The line sets
+its own environment, as in cron: Slurm gives the job the user's login environment or none. ``%`` has
+no special meaning here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hpcflow.settings import Settings
 
 SCRONTAB: Final = TableProgram(
     "scrontab",
-    "Slurm's own cron is not offered here; take another way: hpcflow daemon install --help",
+    "scrontab is not available here; use another way: hpcflow daemon install --help",
 )
 #: Each round is a job, with a start, an end and a line in accounting.
 SCHEDULE: Final = "*/5 * * * *"
-#: How `scrontab -l` shows an entry whose job somebody has cancelled.
+#: How `scrontab -l` shows an entry whose job was cancelled.
 DISABLED: Final = "#DISABLED: "
 _LOOK_TIMEOUT_S: Final = 5.0
 
@@ -59,7 +59,7 @@ class Scrontab:
         lines = self._lines()
         self.place.make_folder()
         self.program.change(lambda old: with_block(old, self.place.block, lines))
-        return f"never scancel its job, which would end all later rounds; it says: {self.place.log}"
+        return f"never scancel its job: that would end all later rounds; its log: {self.place.log}"
 
     def uninstall(self) -> str | None:
         if not self.program.is_here or not self.program.remove(self.place.block):
@@ -74,8 +74,7 @@ class Scrontab:
             return None
         if DISABLED in block:
             return (
-                "an entry in the scrontab, switched off because its job was cancelled; "
-                "install it again"
+                "an entry in the scrontab, disabled because its job was cancelled; install it again"
             )
         return "an entry in the scrontab"
 
@@ -86,10 +85,10 @@ class Scrontab:
 def scrontab_lines(
     place: Place, variables: Mapping[str, str], options: Sequence[str] = ()
 ) -> list[str]:
-    """What stands between the marks.
+    """Return the lines between the marks.
 
     Raises:
-        InputError: an option or the path of the log cannot stand there.
+        InputError: an option or the path of the log cannot be written there.
     """
     ours = (
         f"--job-name={place.round_name}",

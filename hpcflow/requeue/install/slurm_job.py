@@ -31,33 +31,30 @@ from hpcflow.storage.files import storage_error, write_durably
 _LOOK_TIMEOUT_S: Final = 5.0
 _TIMEOUT_S: Final = 60.0
 _SUBMIT_TIMEOUT_S: Final = 180.0
-#: After each scancel, until nothing is left to end: slurmctld may be slow to end a job.
+#: Pauses after each scancel: slurmctld may be slow to end a job.
 _PAUSES_S: Final = (0.2, 1.0, 2.0, 4.0, 8.0)
-#: By which sbatch starts and says who sends. All else, secrets among it, no job shall hand on.
+#: What sbatch needs to start and authenticate. Other variables, such as secrets, are not passed on.
 _SBATCH_NEEDS: Final = ("LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_JWT")
 _PROGRAM: Final = "set -euo pipefail\n"
 
 
-class NobodyKnowsError(SchedulerUnavailable):
-    """Slurm is silent, and nothing here says that there ever was a job of ours."""
+class DaemonJobsUnknownError(SchedulerUnavailable):
+    """Slurm does not answer, and no file shows that a daemon job was ever installed here."""
 
 
 @dataclass(frozen=True)
 class DaemonJob:
-    """A job of this user that is the daemon, or waits to be."""
-
     job_id: str
     state: str
 
     @property
     def is_ending(self) -> bool:
-        """Whether it is over but for its last processes."""
         return self.state == "COMPLETING"
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """The job, and the script that it and its successors are made from.
+    """The job, and the script for it and its successors.
 
     Attributes:
         options: of sbatch, for the job: partition, account and the like.
@@ -73,12 +70,11 @@ class SlurmJob:
 
     @property
     def script(self) -> Path:
-        """What is sent, filled in."""
         return self.place.folder / f"{self.place.name}.sbatch"
 
     @property
     def _untried(self) -> Path:
-        """The same, before Slurm has taken it. Who is killed meanwhile leaves it, and its job."""
+        """Return its path before Slurm has accepted it; it remains if hpcflow is killed then."""
         return self.script.with_suffix(".new")
 
     @property
@@ -102,7 +98,7 @@ class SlurmJob:
         try:
             job_id = self._send(self._untried)
         except SubmissionInDoubt as error:
-            self._untried.replace(self.script)  # its job may live, and is to be found
+            self._untried.replace(self.script)  # its job may exist and must be found
             raise SubmissionInDoubt(
                 error.message, next_action="install it again, which ends that job if there is one"
             ) from None
@@ -110,9 +106,9 @@ class SlurmJob:
             self._untried.unlink(missing_ok=True)
             raise
         self._untried.replace(self.script)
-        # The new one has waited for their end.
+        # The new job is pending until these have ended.
         end_jobs(self.place.job_name, self.clock, except_for=job_id)
-        return f"job {job_id} is in the queue; it says: {self.place.log}"
+        return f"job {job_id} is in the queue; its log: {self.place.log}"
 
     def _send(self, script: Path) -> str:
         answer = run_submission(
@@ -127,7 +123,7 @@ class SlurmJob:
         except SubmissionRefused as error:
             raise InputError(
                 error.message,
-                next_action="name what the site wants, such as: hpcflow daemon install --slurm "
+                next_action="add what the site requires, such as: hpcflow daemon install --slurm "
                 "-- --partition=serial --time=12:00:00 --account=physics",
             ) from None
 
@@ -137,7 +133,7 @@ class SlurmJob:
             if not scripts and not self._jobs_without_script():
                 return None
         except SchedulerUnavailable as error:
-            raise NobodyKnowsError(error.message, next_action=error.next_action) from None
+            raise DaemonJobsUnknownError(error.message, next_action=error.next_action) from None
         ended = end_jobs(self.place.job_name, self.clock)
         try:
             for script in scripts:
@@ -145,14 +141,14 @@ class SlurmJob:
         except OSError as error:
             raise storage_error("delete", self.script, error) from error
         jobs = ", ".join(job.job_id for job in ended)
-        what = ", ".join(map(str, scripts)) or "what had no script here"
+        what = ", ".join(map(str, scripts)) or "a daemon without a script here"
         return what + (f", and its jobs: {jobs}" if jobs else "; it had no job")
 
     def look(self) -> str | None:
         scripts = self._scripts
         if not scripts:
             found = []
-            with suppress(SchedulerUnavailable):  # as a rule none is there
+            with suppress(SchedulerUnavailable):  # usually there is none
                 found = self._jobs_without_script()
             if not found:
                 return None
@@ -163,7 +159,7 @@ class SlurmJob:
         return ", ".join(f"job {job.job_id} ({job.state.lower()})" for job in found)
 
     def _jobs_without_script(self) -> list[DaemonJob]:
-        """Such as are sent by hand; none where there is no Slurm."""
+        """Return jobs submitted by hand; none without Slurm."""
         if shutil.which("squeue") is None:
             return []
         return daemon_jobs([self.place.job_name], timeout_s=_LOOK_TIMEOUT_S)
@@ -181,31 +177,30 @@ def _of_sbatch(environ: Mapping[str, str]) -> dict[str, str]:
 def job_script(
     shipped: str, place: Place, variables: Mapping[str, str], options: Sequence[str]
 ) -> str:
-    """``sbatch/daemon.sbatch`` with a name, a log, options and variables of its own.
+    """Return ``sbatch/daemon.sbatch`` with a name, a log, options and variables.
 
     Raises:
-        InputError: an option or the path of the log cannot stand there.
+        InputError: an option or the path of the log cannot be written there.
     """
     own = [f"--job-name={place.job_name}", output_option(place.log), *checked_options(options)]
     head, program, tail = shipped.partition(_PROGRAM)
     if not program:
         raise HpcflowError(
-            "this installation's sbatch/daemon.sbatch is not the one that was shipped",
+            "this installation's sbatch/daemon.sbatch was changed",
             next_action="install hpcflow again",
         )
-    # Of two options of one name sbatch takes the later one.
+    # If an option is given twice, sbatch uses the later one.
     directives = "".join(f"#SBATCH {option}\n" for option in own)
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     return f"{head}{directives}{program}{exports}{tail}"
 
 
 def daemon_jobs(names: Sequence[str], *, timeout_s: float = _TIMEOUT_S) -> list[DaemonJob]:
-    """Those of this user's jobs in the queue that bear one of these names; running ones first.
-
-    Not those that end already.
+    """Return this user's queued jobs with one of these names, without those that are completing;
+    running ones first.
 
     Raises:
-        SchedulerUnavailable: nobody knows.
+        SchedulerUnavailable: Slurm does not answer.
     """
     return _alive(_in_queue(names, timeout_s))
 
@@ -218,15 +213,15 @@ def _in_queue(names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> list[Daemo
 
 
 def end_jobs(name: str, clock: Clock, *, except_for: str | None = None) -> list[DaemonJob]:
-    """End the jobs of this name, those that wait first, lest one of them starts meanwhile.
+    """Cancel the jobs of this name, pending ones first, so that none starts meanwhile.
 
-    Looks again until there is none: one that is about to end may send another.
+    Repeats until there is none: a job may submit its successor before it ends.
 
     Args:
-        except_for: this one, and those that it has sent itself.
+        except_for: a job that is kept, with the jobs that it has submitted.
 
     Returns:
-        Those that were there.
+        The jobs that were cancelled.
 
     Raises:
         SchedulerUnavailable: some may still be there.
@@ -242,15 +237,15 @@ def end_jobs(name: str, clock: Clock, *, except_for: str | None = None) -> list[
             answer = run_query(["scancel", *(job.job_id for job in reversed(alive))])
         clock.sleep(pause_s)
         found = _without(_in_queue([name]), except_for)
-    alive = _alive(found)  # a node may take for ever to get done with a job that is over
+    alive = _alive(found)  # a job may be completing for very long
     if not alive:
         return list(ended.values())
-    # It complains of a job that has just ended, too: only now is it known that it meant it.
+    # Only now: scancel also reports an error for a job that has just ended.
     if answer is not None and answer.exit_code != 0:
         raise unavailable(answer)
     raise SchedulerUnavailable(
         f"these jobs are still there after scancel: {', '.join(job.job_id for job in alive)}",
-        next_action=f"look at them: squeue --me --name={name}; then try once more",
+        next_action=f"see: squeue --me --name={name}; then try again",
     )
 
 
@@ -261,7 +256,7 @@ def _alive(jobs: Sequence[DaemonJob]) -> list[DaemonJob]:
 def _without(jobs: Sequence[DaemonJob], kept: str | None) -> list[DaemonJob]:
     others = [job for job in jobs if job.job_id != kept]
     if kept is None or DaemonJob(kept, "PENDING") in jobs:
-        return others  # who waits has sent none
+        return others  # a pending job has submitted none
     return [job for job in others if _number(job.job_id) < _number(kept)]
 
 

@@ -15,14 +15,12 @@ from hpcflow.requeue.install.place import Place
 from hpcflow.storage.files import fsync_folder, make_folders, storage_error, write_durably
 
 _TIMEOUT_S: Final = 60.0
-#: Where logind keeps the names of the users whose units outlive their last login.
+#: Where logind keeps the names of the lingering users.
 _LINGERING: Final = Path("/var/lib/systemd/linger")
 
 
 @dataclass(frozen=True)
 class Systemd:
-    """The unit, below ``~/.config``."""
-
     place: Place
     variables: Mapping[str, str]
     environ: Mapping[str, str]
@@ -31,12 +29,12 @@ class Systemd:
 
     @property
     def unit(self) -> str:
-        """Its name. A home may be that of several clusters."""
+        """Return the unit's name; it has the cluster, because clusters may share a home."""
         return f"hpcflow-daemon-{self.place.name}.service"
 
     @property
     def path(self) -> Path:
-        """Where systemd looks for the units of a user."""
+        """Return the unit's path, where systemd looks for the units of a user."""
         home = self.environ.get("HOME") or str(Path.home())
         config = self.environ.get("XDG_CONFIG_HOME", "")
         base = Path(config) if config.startswith("/") else Path(home) / ".config"
@@ -63,8 +61,8 @@ class Systemd:
             raise storage_error("write", self.path, error) from error
         write_durably(self.path, text)
         after = (
-            "it ends with your last login unless the site lets it linger: loginctl enable-linger\n"
-            f"it says: journalctl --user --unit={self.unit}"
+            "it stops at your last logout unless the site lets it linger: loginctl enable-linger\n"
+            f"its log: journalctl --user --unit={self.unit}"
         )
         steps = [["daemon-reload"], ["enable", self.unit], ["restart", self.unit]]
         problem = next(filter(None, map(self._call, steps)), None)
@@ -72,8 +70,8 @@ class Systemd:
             return after
         typed = " && ".join(f"systemctl --user {' '.join(step)}" for step in steps)
         return (
-            f"the unit is written, and does not run: {problem}\n"
-            f"type on the machine where it shall run: {typed}\n{after}"
+            f"the unit is written but does not run: {problem}\n"
+            f"type on the machine where it should run: {typed}\n{after}"
         )
 
     def uninstall(self) -> str | None:
@@ -82,7 +80,7 @@ class Systemd:
         problem = self._call(["disable", "--now", self.unit])
         try:
             self.path.unlink(missing_ok=True)
-            # What `enable` made, where systemctl cannot be reached to take it back.
+            # The link of `enable`, if systemctl could not remove it.
             (self.path.parent / "default.target.wants" / self.unit).unlink(missing_ok=True)
             fsync_folder(self.path.parent)
         except OSError as error:
@@ -90,7 +88,7 @@ class Systemd:
         if problem is None:
             self._call(["daemon-reload"])
         return (
-            f"the unit {self.path}; where it runs on other machines that share this home, type "
+            f"the unit {self.path}; if it runs on other machines that share this home, type "
             f"there: systemctl --user stop {self.unit}"
         )
 
@@ -114,14 +112,13 @@ class Systemd:
 
 
 def unit_text(place: Place, variables: Mapping[str, str]) -> str:
-    """The unit."""
     command = " ".join(quote_word(word, expands=True) for word in (*place.command, "daemon"))
     lines = [
         "# Written by: hpcflow daemon install --systemd",
         "# remove: hpcflow daemon uninstall --systemd",
         "[Unit]",
         f"Description=hpcflow requeue daemon for {place.cluster.replace('%', '%%')}",
-        # However often it ends, it is started again: Slurm may be down for a night.
+        # No limit of restarts: Slurm may be down for a night.
         "StartLimitIntervalSec=0",
         "",
         "[Service]",
@@ -129,7 +126,7 @@ def unit_text(place: Place, variables: Mapping[str, str]) -> str:
         f"ExecStart={command}",
         "Restart=always",
         "RestartSec=30",
-        # At SIGTERM it ends between two acts; one of them, sbatch, may take three minutes.
+        # At SIGTERM it exits after the current action; sbatch may take three minutes.
         "TimeoutStopSec=200",
         "",
         "[Install]",
@@ -140,16 +137,16 @@ def unit_text(place: Place, variables: Mapping[str, str]) -> str:
 
 
 def quote_word(text: str, *, expands: bool = False) -> str:
-    """``text`` as one word of a unit, by the rules of systemd.syntax(7).
+    """Return ``text`` as one word of a unit, by the rules of systemd.syntax(7).
 
     Args:
-        expands: whether ``$`` means something there: in a command line, not in ``Environment=``.
+        expands: whether ``$`` is special: in a command line, not in ``Environment=``.
 
     Raises:
-        HpcflowError: it holds a newline, which was to be refused before.
+        HpcflowError: it has a newline; :func:`require_one_line` refuses it earlier.
     """
     if "\n" in text or "\0" in text:
-        raise HpcflowError(f"{text!r} cannot stand in a unit")
+        raise HpcflowError(f"{text!r} cannot be written in a unit")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     if expands:
         escaped = escaped.replace("$", "$$")

@@ -1,8 +1,7 @@
 """Edit hpcflow's block in the text of a crontab. Pure.
 
-The block stands at the beginning, and what others wrote after it, byte for byte: a setting of
-theirs (``SHELL=``, ``PATH=``) holds for the lines below it only, so neither does theirs reach our
-line, nor is there one of ours to reach theirs.
+The block comes first; the other lines follow, byte for byte. A setting (``SHELL=``, ``PATH=``)
+applies only to the lines below it, so theirs do not apply to hpcflow's line, which sets none.
 """
 
 from __future__ import annotations
@@ -14,26 +13,26 @@ from hpcflow.errors import InputError
 
 
 def make_block(name: str, lines: Sequence[str]) -> str:
-    """``lines`` between the marks by which the block is found again.
+    """Return ``lines`` between the marks of the block.
 
     Args:
-        name: what it is for, and where: ``daemon north``; ``sweeps north`` is another block.
+        name: what the block is for, and where, such as ``daemon north`` or ``sweeps north``.
     """
     return "".join(f"{line}\n" for line in (_begin(name), *lines, _end(name)))
 
 
 def find_block(text: str, name: str) -> str | None:
-    """The block called ``name``, marks included.
+    """Return the block called ``name``, marks included.
 
     Raises:
-        InputError: it begins and does not end, or the other way round.
+        InputError: one of its marks is missing.
     """
     found = _found(text, name)
     return found[0] if found else None
 
 
 def with_block(text: str, name: str, lines: Sequence[str]) -> str:
-    """``text`` with this block: where an older one stood, else at the beginning.
+    """Return ``text`` with this block, in place of an older one, else at the beginning.
 
     Raises:
         InputError: the marks in it do not match.
@@ -47,7 +46,7 @@ def with_block(text: str, name: str, lines: Sequence[str]) -> str:
 
 
 def without_block(text: str, name: str) -> str:
-    """``text`` without this block, however often it is in it.
+    """Return ``text`` without any copy of this block.
 
     Raises:
         InputError: the marks in it do not match.
@@ -58,14 +57,14 @@ def without_block(text: str, name: str) -> str:
 
 
 def block_names(text: str, what: str) -> list[str]:
-    """The names of all blocks for ``what`` that begin in ``text``, without that word."""
+    """Return the names of all blocks for ``what`` in ``text``, without that word."""
     return re.findall(rf"(?<![^\n]){re.escape(_begin(f'{what} '))}([^\r\n]+)", text)
 
 
 def _found(text: str, name: str) -> re.Match[str] | None:
     begin, end = (re.escape(mark) for mark in (_begin(name), _end(name)))
-    # No line between the marks is a mark itself; only \n ends a line, whatever Unicode says.
-    # An editor may have ended all of them with \r\n.
+    # No line between the marks is a mark itself. Only \n ends a line, not other Unicode line
+    # breaks; an editor may have written \r\n.
     block = re.search(
         rf"(?<![^\n]){begin}\r?\n(?:(?!{begin}\r?\n|{end}\r?(?:\n|\Z))[^\n]*\n)*"
         rf"{end}\r?(?:\n|\Z)",

@@ -6,13 +6,13 @@ from typing import ClassVar, Protocol
 
 
 class Way(Protocol):
-    """One way. Nothing is asked or written before a method is called."""
+    """One way. Creating it reads and writes nothing."""
 
-    #: The option that chooses it, without its dashes.
+    #: The option that selects it, without its dashes.
     name: ClassVar[str]
 
     def plan(self) -> str:
-        """For people: exactly what :meth:`install` would write, and where.
+        """Return exactly what :meth:`install` would write, and where.
 
         Raises:
             InputError: it would not work here.
@@ -20,26 +20,26 @@ class Way(Protocol):
         ...
 
     def require_allowed(self) -> None:
-        """Return if this machine lets the user install it. Answers within seconds.
+        """Check within seconds that the user may install it on this machine.
 
         Raises:
-            HpcflowError: it does not; says why.
+            HpcflowError: why not.
         """
         ...
 
     def install(self) -> str:
-        """Write it, in place of what an earlier call wrote; returns what to know from now on.
+        """Install it, replacing an earlier installation; return notes for the user.
 
         Raises:
-            HpcflowError: it was not written.
+            HpcflowError: it was not installed.
         """
         ...
 
     def uninstall(self) -> str | None:
-        """Take away what :meth:`install` wrote, and nothing else.
+        """Remove exactly what :meth:`install` wrote.
 
         Returns:
-            What was taken away; None if there was nothing.
+            What was removed; None if there was nothing.
 
         Raises:
             HpcflowError: it is still there.
@@ -47,9 +47,9 @@ class Way(Protocol):
         ...
 
     def look(self) -> str | None:
-        """What is installed, in a few words; None if nothing is. Answers within seconds.
+        """Return within seconds what is installed, in a few words; None if nothing is.
 
         Raises:
-            HpcflowError: nobody knows.
+            HpcflowError: this is unknown.
         """
         ...

@@ -17,12 +17,12 @@ from hpcflow.requeue.install.table import block_names
 from hpcflow.requeue.install.way import Way
 from hpcflow.settings import Settings
 
-#: In the order in which they are to be tried; see docs/operations.md.
+#: In the order of preference; see docs/operations.md.
 NAMES = ("systemd", "cron", "scrontab", "slurm")
 
 
 def way_to_install(name: str, settings: Settings, options: Sequence[str]) -> Way:
-    """The way called ``name``, with the environment that the daemon needs.
+    """Return the way called ``name``, with the environment that the daemon needs.
 
     Raises:
         InputError: the daemon would not start there.
@@ -35,13 +35,13 @@ def allowed_ways(settings: Settings) -> Iterator[str]:
     """Yield those of :data:`NAMES` that this machine allows.
 
     Raises:
-        InputError: it allows none; says why of each.
+        InputError: it allows none; gives the reason for each.
     """
     refused = []
     for name in NAMES:
         try:
             installed_way(name, settings).require_allowed()
-        except HpcflowError as error:  # noqa: PERF203 - the next one may
+        except HpcflowError as error:  # noqa: PERF203 - the next one may be allowed
             refused.append(f"--{name}: {error.message}")
         else:
             yield name
@@ -53,12 +53,12 @@ def allowed_ways(settings: Settings) -> Iterator[str]:
 
 
 def installed_way(name: str, settings: Settings) -> Way:
-    """The way called ``name``, for looking and for taking away."""
+    """Return the way called ``name``, for ``look`` and ``uninstall`` only."""
     return _way(name, place_of(settings), settings, {}, ())
 
 
 def look_around(settings: Settings) -> dict[str, str | HpcflowError]:
-    """Name of a way -> what is installed, in a few words, or why nobody knows. Never fails."""
+    """Return way -> what is installed, in a few words, or why this is unknown. Never fails."""
     found: dict[str, str | HpcflowError] = {}
     for name in NAMES:
         try:
@@ -72,7 +72,7 @@ def look_around(settings: Settings) -> dict[str, str | HpcflowError]:
 
 
 def others_installed(settings: Settings) -> list[str]:
-    """What is here of other clusters and homes, in a few words each. Never fails."""
+    """Return what is installed here for any cluster and home, in a few words each. Never fails."""
     place = place_of(settings)
     folder = Systemd(place, {}, settings.environ, settings.user).path.parent
     units = folder.glob("hpcflow-daemon-*.service")
@@ -81,7 +81,7 @@ def others_installed(settings: Settings) -> list[str]:
 
 
 def lines_installed(rounds: Rounds) -> list[str]:
-    """What stands in the tables for these rounds, of all clusters and homes. Never fails."""
+    """Return the table entries for ``rounds`` of all clusters and homes. Never fails."""
     found: list[str] = []
     for program in (CRONTAB, SCRONTAB):
         if program.is_here:

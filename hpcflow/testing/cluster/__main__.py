@@ -22,7 +22,7 @@ _TREE = Path(__file__).resolve().parents[3]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse, do, and return the exit code: 0, 1 (it failed), 2 (what you gave us was wrong)."""
+    """Run a command; return the exit code: 0, 1 for a failure, 2 for wrong input."""
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.act(arguments))
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         return 2
     except KeyboardInterrupt:
-        print("stopped half-way; `up` or `down` take it from here", file=sys.stderr)
+        print("interrupted; continue with `up` or `down`", file=sys.stderr)
         return 130
 
 
@@ -65,12 +65,12 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(act=act)
         return command
 
-    add("up", _up, "start what does not run", size)
+    add("up", _up, "start the cluster, or those of its daemons that do not run", size)
     down = add("down", _down, "stop everything that runs in the folder")
     down.add_argument("--purge", action="store_true", help="also delete the folder and the users")
     add("destroy", _destroy, "the same as down --purge")
     add("restart", _restart, "down, then up", size)
-    add("status", _status, "what runs; exit code 1 unless all of it does")
+    add("status", _status, "show what runs; exit code 1 unless all of it does")
     add("env", _env, "print shell exports, for eval")
     software = add("software", _software, "install hpcflow from a tree where the users can run it")
     software.add_argument("--tree", type=Path, default=_TREE, help="default: %(default)s")

@@ -1,4 +1,4 @@
-"""Accounts with unequal fair share and their users, as slurmdbd must know them."""
+"""Accounts with unequal fair share, and their users, in slurmdbd."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hpcflow.testing.cluster.slurm import run
 
 FAIR_SHARES = {"physics": 70, "biology": 30}
 USERS = {"hpcf-ada": "physics", "hpcf-grace": "biology"}
-"""Unix user → its only account."""
+"""Unix user -> its only account."""
 
 
 def ensure_accounts(folder: Path, settings: Settings) -> None:
-    """Add what slurmdbd does not know yet; touch nothing that a test has changed."""
+    """Add what slurmdbd lacks; change nothing that a test has changed."""
     known = _associations(folder, settings.name)
     if not known:
         run(folder, "sacctmgr", "-i", "add", "cluster", settings.name)
@@ -28,7 +28,7 @@ def ensure_accounts(folder: Path, settings: Settings) -> None:
             run(folder, "sacctmgr", "-i", "add", "user", user, f"account={account}",
                 f"cluster={settings.name}")  # fmt: skip
     for record in settings.layout.records:
-        run(folder, "sacctmgr", "-i", *record.split(), check=False)  # it may be there
+        run(folder, "sacctmgr", "-i", *record.split(), check=False)  # it may exist
 
 
 def _associations(folder: Path, name: str) -> Mapping[tuple[str, str], bool]:

@@ -1,6 +1,6 @@
-"""The whole cluster: bring it up, take it down, ask it, break it. One folder holds all of it.
+"""The whole cluster, in one folder: start, stop, query and break it.
 
-How it comes up is in startup.py, how it goes down in shutdown.py.
+startup.py starts it, shutdown.py stops it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hpcflow.testing.cluster.users import User
 
 
 class Cluster:
-    """A Slurm cluster on this machine. Creating the object starts nothing; :meth:`up` does."""
+    """A Slurm cluster on this machine; :meth:`up` starts it."""
 
     def __init__(
         self, directory: str | Path | None = None, *, progress: Progress | None = None
@@ -58,10 +58,10 @@ class Cluster:
     ) -> Cluster:
         """Start what does not run, and wait until every node takes jobs.
 
-        May be called at any time: on nothing, on a running cluster, on one killed half-way.
-        ``size`` defaults to what it was the last time; another one restarts Slurm. ``version`` is
-        Slurm's, such as ``26.05``, for a new cluster; the default is the installed one. ``layout``
-        is a key of LAYOUTS, for a new cluster.
+        This works in every state: without a cluster, with a running one, or after a kill. ``size``
+        defaults to the last one; another one restarts Slurm. ``version`` is Slurm's, such as
+        ``26.05``, for a new cluster; the default is the installed one. ``layout`` is a key of
+        LAYOUTS, for a new cluster.
         """
         packages.require()
         require_own_folder(self.directory)
@@ -80,8 +80,8 @@ class Cluster:
     def down(self, *, purge: bool = False) -> None:
         """Stop everything that runs in this folder, jobs too.
 
-        Pending jobs and accounting are still there after the next :meth:`up`; a job that ran is
-        then seen as lost with its node. ``purge`` also deletes the folder and its Unix users.
+        After the next :meth:`up`, pending jobs and accounting are still there; jobs that ran are
+        lost with their nodes. ``purge`` also deletes the folder and its Unix users.
         """
         if self.directory.exists():
             require_own_folder(self.directory)
@@ -100,7 +100,7 @@ class Cluster:
         return self
 
     def healthy(self) -> bool:
-        """Whether every daemon answers and every node takes jobs, now."""
+        """Return whether every daemon answers and every node takes jobs now."""
         settings = Settings.load(self.directory)
         if settings is None or not all(d.is_ready() for d in self.daemons().values()):
             return False
@@ -121,43 +121,38 @@ class Cluster:
 
     @property
     def munge(self) -> Daemon:
-        """munged."""
         return self._parts.munge
 
     @property
     def mariadb(self) -> Daemon:
-        """slurmdbd's database server."""
         return self._parts.mariadb
 
     @property
     def slurmdbd(self) -> Daemon:
-        """The accounting daemon."""
         return self._parts.slurmdbd
 
     @property
     def slurmctld(self) -> Daemon:
-        """The controller."""
         return self._parts.slurmctld
 
     @property
     def slurmd(self) -> dict[str, Daemon]:
-        """Node name → its daemon."""
         return self._parts.slurmd
 
     def daemons(self) -> dict[str, Daemon]:
-        """All of Slurm's daemons by name, in the order in which they start."""
+        """Return all of Slurm's daemons by name, in the order in which they start."""
         return {daemon.name: daemon for daemon in self._parts.all()}
 
     def postgres(self) -> Postgres:
-        """The Postgres server in this folder, started when it does not run."""
+        """Return the Postgres server of this folder, started if need be."""
         return Postgres(self.directory, progress=self.progress).start()
 
     def s3(self) -> S3:
-        """The S3 server in this folder, started when it does not run."""
+        """Return the S3 server of this folder, started if need be."""
         return S3(self.directory, progress=self.progress).start()
 
     def user(self, name: str) -> User:
-        """One of the two ordinary users: ``hpcf-ada`` (physics) or ``hpcf-grace`` (biology)."""
+        """Return one of the ordinary users: ``hpcf-ada`` (physics) or ``hpcf-grace`` (biology)."""
         if name not in USERS:
             raise InputError(
                 f"no user {name!r} in the cluster", next_action=f"one of: {list(USERS)}"
@@ -165,35 +160,34 @@ class Cluster:
         return User(self.directory, name, USERS[name])
 
     def software(self, tree: Path, python: Path | None = None) -> Software:
-        """hpcflow as built from ``tree``, where every user can run it; quick when unchanged."""
+        """Install hpcflow from ``tree`` where every user can run it; fast if unchanged."""
         with self._lock(), self.progress.step("software for the users"):
             return refresh(tree, python or Path(sys.executable), self.directory / "software")
 
     # --- asking it -------------------------------------------------------------------------
 
     def env(self) -> dict[str, str]:
-        """What to export to use the cluster from a shell."""
         found, path = slurm.environment(self.directory), os.environ.get("PATH", os.defpath)
         with_own = slurm.path_of(self.directory, path)
         return found if with_own == path else {**found, "PATH": with_own}
 
     def run(self, *argv: str, timeout_s: float = 30, check: bool = True) -> str:
-        """What a command of the operator (root) prints: ``cluster.run("scontrol", "show", …)``."""
+        """Run a command as the operator (root); return its output."""
         return slurm.run(self.directory, *argv, timeout_s=timeout_s, check=check).stdout
 
     def node_states(self) -> dict[str, str]:
-        """Node name → its state as sinfo says it; empty when slurmctld does not answer."""
+        """Return node name -> sinfo's state; empty if slurmctld does not answer."""
         return nodes.states(self.directory)
 
     def processes(self) -> list[str]:
-        """What runs of this cluster, daemons and jobs, as ``pid program``."""
+        """Return the running daemons and jobs of this cluster, as ``pid program``."""
         return leftovers.find(self.directory)
 
     def wait_saved(self, deadline_s: float = 20) -> None:
-        """After a change: wait until slurmctld has written its jobs to disk.
+        """Wait until slurmctld has written its jobs to disk after a change.
 
-        It does so every five seconds. What was submitted since then, a killed slurmctld forgets:
-        sbatch had said the job's id, and the next job gets the same one.
+        It writes every five seconds. A killed slurmctld forgets jobs that were submitted since, and
+        reuses their ids.
         """
         written, now = self.directory / "state/job_state", time.time()
         poll(
@@ -204,7 +198,7 @@ class Cluster:
 
     @contextmanager
     def without(self, *names: str, kill: bool = False) -> Iterator[None]:
-        """Stop (or kill) these daemons for the length of the block, then bring them back."""
+        """Stop (or kill) these daemons during the block, then start them again."""
         before = sorted(nodes.usable(self.directory))
         chosen = [self.daemons()[name] for name in names]
         for daemon in reversed(chosen):
@@ -221,9 +215,9 @@ class Cluster:
 
     @contextmanager
     def configured(self, line: str) -> Iterator[None]:
-        """Add a line to slurm.conf for the length of the block.
+        """Add a line to slurm.conf during the block.
 
-        The file is replaced in one step. A newer slurmctld reads it after `scontrol reconfigure`
+        The file is replaced in one step: a newer slurmctld reads it after `scontrol reconfigure`
         has returned, and exits if it is empty.
         """
         conf = self.directory / "etc/slurm.conf"
@@ -237,23 +231,23 @@ class Cluster:
             self.run("scontrol", "reconfigure")
 
     def crash_node(self, name: str) -> None:
-        """Let a node die with all its jobs, as in a power cut, and let Slurm know at once.
+        """Kill a node with all its jobs, as in a power cut, and set it down in Slurm at once.
 
-        By itself Slurm finds out after SlurmdTimeout. :meth:`revive_node` brings it back.
+        By itself Slurm notices after SlurmdTimeout. :meth:`revive_node` starts it again.
         """
         self.slurmd[name].kill()
         leftovers.kill_node_jobs(self.directory, name)
         self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=crashed")
 
     def revive_node(self, name: str) -> None:
-        """Start a node's slurmd, if need be, and wait until it takes jobs again."""
+        """Start a node's slurmd if need be, and wait until it takes jobs again."""
         self.slurmd[name].start().wait_ready()
         nodes.wait_usable(self.directory, [name], 60, revive=True)
 
     # ---------------------------------------------------------------------------------------
 
     def _delete(self) -> None:
-        """Delete the folder, and its mark last: who is killed in between leaves it to the next."""
+        """Delete the folder, and its mark last, so that an interrupted deletion is continued."""
         mark = purge_mark(self.directory)
         mark.touch()
         for path in self.directory.iterdir():
@@ -268,5 +262,5 @@ class Cluster:
         return Parts(self.directory, self.settings)
 
     def _lock(self) -> AbstractContextManager[None]:
-        """One ``up``, ``down`` or refresh at a time in this folder."""
+        """Lock the folder for one ``up``, ``down`` or refresh at a time."""
         return locked(self.directory / "lock")

@@ -1,4 +1,4 @@
-"""One background process of the cluster: start it, know it again, wait for it, stop it, kill it."""
+"""A background process of the cluster: start, recognize, await, stop and kill it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from hpcflow.testing.cluster.polling import DeadlinePassed, poll
 from hpcflow.testing.cluster.processes import MARKER, Identity
 
 _LAUNCH = ["/bin/bash", "-c", 'set -m; "$@" >&2 & echo $!', "launch"]
-"""Starts its arguments in the background, prints the pid, and ends.
+"""Start the arguments in the background, print the pid, and exit.
 
-So the daemon is nobody's child, and no zombie stays behind it until the Python that started it
-has ended. ``set -m``, for without it the shell lets background processes ignore SIGINT, and slurmd
-would hand that on to every job.
+So the daemon is no child of this process, and leaves no zombie. Without ``set -m`` the shell lets
+background processes ignore SIGINT, and slurmd would pass that on to every job.
 """
 
 CLEAN_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/"}
-"""Nothing of the caller's shell reaches a daemon: what it inherits, it hands on to jobs."""
+"""Daemons get none of the caller's variables, because they pass them on to jobs."""
 
 
 class Daemon:
@@ -60,26 +59,24 @@ class Daemon:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the running daemon; None when it does not run."""
         identity = self._identity()
         return identity.pid if identity else None
 
     def is_running(self) -> bool:
-        """Whether the process exists; it may not answer yet, see :meth:`is_ready`."""
+        """Return whether the process exists; it may not answer yet, see :meth:`is_ready`."""
         return self._identity() is not None
 
     def is_ready(self) -> bool:
-        """Whether the process exists and answers."""
         return self.is_running() and self._ready()
 
     def start(self) -> Daemon:
-        """Start it unless it runs. Returns at once; :meth:`wait_ready` waits for the answer."""
+        """Start it unless it runs, without waiting; see :meth:`wait_ready`."""
         if self._identity() is None:
             self._spawn()
         return self
 
     def wait_ready(self, deadline_s: float = 30) -> Daemon:
-        """Wait until it answers. A daemon that died meanwhile is reported at once, with its log."""
+        """Wait until it answers; report a daemon that died at once, with its log."""
         try:
             poll(self._ready_or_dead, deadline_s, "no answer")
         except DeadlinePassed as error:
@@ -87,15 +84,14 @@ class Daemon:
         return self
 
     def stop(self) -> None:
-        """End it as its manual says, and be sure that it is gone; does nothing when it is."""
+        """Stop it as its manual says, and wait for its end."""
         self._end(self._stop_signal, self._stop_deadline_s)
 
     def kill(self) -> None:
-        """SIGKILL: no chance to save anything. For tests of what happens then."""
+        """Send SIGKILL, to test what follows."""
         self._end(signal.SIGKILL, 10)
 
     def restart(self, deadline_s: float = 30) -> Daemon:
-        """Stop, start, wait."""
         self.stop()
         return self.start().wait_ready(deadline_s)
 
@@ -108,10 +104,10 @@ class Daemon:
         return self._orphan()
 
     def _orphan(self) -> Identity | None:
-        """One that was started but never recorded, because the starter was killed in between.
+        """Find a daemon that was never recorded, because its starter was killed.
 
-        By its arguments too, for helpers that it has forked (slurmscriptd, a Postgres backend)
-        carry the same marker and may outlive it for a moment.
+        The arguments must match too: forked helpers (slurmscriptd, a Postgres backend) have the
+        same marker and may outlive it for a moment.
         """
         for pid in processes.marked(self._mark):
             identity = Identity.of(pid)

@@ -22,7 +22,7 @@ def write_atomic(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def write_if_changed(path: Path, text: str, mode: int = 0o644) -> bool:
-    """Write ``path`` unless it holds ``text`` already. True when it was written."""
+    """Write ``path`` unless it has ``text`` already; return whether it was written."""
     if path.exists() and path.read_text() == text:
         return False
     write_atomic(path, text, mode)
@@ -30,7 +30,7 @@ def write_if_changed(path: Path, text: str, mode: int = 0o644) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The record in ``path``; empty when it is missing or torn."""
+    """Return the record in ``path``; empty if it is missing or torn."""
     try:
         value = json.loads(path.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -39,12 +39,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a record that only its owner may read."""
     write_atomic(path, json.dumps(value, indent=1) + "\n", 0o600)
 
 
 def make_directory(path: Path, mode: int = 0o755, owner: tuple[int, int] | None = None) -> Path:
-    """Create ``path`` with exactly this mode and owner, whatever the umask says."""
+    """Create ``path`` with exactly this mode and owner, independent of the umask."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(mode)
     if owner is not None:
@@ -53,7 +52,6 @@ def make_directory(path: Path, mode: int = 0o755, owner: tuple[int, int] | None 
 
 
 def last_lines(path: Path, count: int = 12) -> str:
-    """The end of a log, for an error message."""
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
@@ -63,7 +61,7 @@ def last_lines(path: Path, count: int = 12) -> str:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Only one process at a time is inside a block with the same lock file."""
+    """Run the block in one process at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

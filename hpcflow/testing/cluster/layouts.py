@@ -1,7 +1,7 @@
-"""What a cluster has: nodes, GPUs, partitions. Pure values.
+"""Nodes, GPUs and partitions of a cluster. Pure values.
 
-The development cluster's own are :func:`development`; those in :data:`LAYOUTS` stand for clusters
-of other kinds, so that hpcflow can meet them on a real Slurm.
+:func:`development` is the development cluster's layout. :data:`LAYOUTS` are those of other kinds of
+clusters, to test hpcflow with them on a real Slurm.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GPU_TYPE = "a100"
 
 @dataclass(frozen=True)
 class Size:
-    """How big the cluster pretends to be; nodes may claim more than the machine has."""
+    """The claimed size of the cluster; nodes may claim more than the machine has."""
 
     nodes: int = 4
     cpus: int = 8
@@ -34,7 +34,7 @@ class Size:
 
     @property
     def memory_mb(self) -> int:
-        """Per node: 1 GB a CPU, at least 8 GB; claimed, not had."""
+        """Return the claimed memory of a node: 1 GB per CPU, at least 8 GB."""
         return 1024 * max(8, self.cpus)
 
 
@@ -43,7 +43,7 @@ class Gres:
     """Generic resources of a node: ``gpu`` or ``shard``.
 
     Attributes:
-        cores: those that a GPU is close to, such as ``0-3``.
+        cores: cores near the GPUs, such as ``0-3``.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Gres:
 
 @dataclass(frozen=True)
 class Node:
-    """A node: its words in slurm.conf, and its generic resources."""
+    """A node: its text in slurm.conf, and its generic resources."""
 
     words: str
     gres: tuple[Gres, ...] = ()
 
     @property
     def gres_words(self) -> str:
-        """What slurm.conf says of them: ``gpu:a100:4,shard:16``."""
+        """Return its Gres in slurm.conf, such as ``gpu:a100:4,shard:16``."""
         counts: dict[str, int] = {}
         for each in self.gres:
             key = f"{each.name}:{each.type}" if each.type else each.name
@@ -71,13 +71,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a cluster has.
+    """The layout of a cluster.
 
     Attributes:
-        nodes: by their names.
-        partitions: their words in slurm.conf, the name first.
+        nodes: by name.
+        partitions: their text in slurm.conf, the name first.
         settings: keys of slurm.conf that differ from the development cluster's.
-        records: what sacctmgr is told before slurmctld starts, beside the usual accounts.
+        records: commands of sacctmgr before slurmctld starts, after the usual accounts.
         has_accounting: whether there is a slurmdbd.
     """
 
@@ -89,11 +89,11 @@ class Layout:
 
 
 def development(size: Size) -> Layout:
-    """Return the development cluster's own: nodes that are alike, each in all partitions."""
+    """Return the development cluster's layout: equal nodes, each in all partitions."""
     gres = (Gres("gpu", size.gpus, GPU_TYPE),) if size.gpus else ()
     feature = f" Feature={GPU_TYPE}" if size.gpus else ""
     node = Node(f"CPUs={size.cpus} RealMemory={size.memory_mb}{feature}", gres)
-    # Without DefMemPerCPU a job that names no memory gets all of the node's.
+    # Without DefMemPerCPU, a job without a memory request gets all of the node's.
     names = f"n[1-{size.nodes}]" if size.nodes > 1 else "n1"
     common = f"Nodes={names} DefMemPerCPU={size.memory_mb // size.cpus}"
     day = "MaxTime=1-00:00:00 DefaultTime=01:00:00"
@@ -163,7 +163,7 @@ _UNLIKE = Layout(
         "drained Nodes=cpu1 State=DRAIN MaxTime=1:00:00",
         "closed Nodes=cpu1 MaxNodes=0 MaxTime=1:00:00",
     ],
-    # A federation's commands speak of all its clusters.
+    # The commands of a federation show all its clusters.
     settings={"GresTypes": "gpu,shard", "FederationParameters": "fed_display"},
     records=[
         "add qos long",
@@ -193,5 +193,5 @@ _ALONE = Layout(
     has_accounting=False,
 )
 LAYOUTS = {"unlike": _UNLIKE, "alone": _ALONE}
-"""unlike: a partition for each way in which nodes, GPUs and permissions can differ.
-alone: whole nodes, no accounting, no GPUs that Slurm knows of, nodes that users may not see."""
+"""unlike: partitions with many kinds of nodes, GPUs and permissions.
+alone: whole nodes, no accounting, no GPUs in Slurm, nodes that users cannot see."""

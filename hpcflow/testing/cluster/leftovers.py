@@ -1,7 +1,7 @@
-"""What a cluster leaves behind when its daemons end: slurmstepd processes and the jobs below them.
+"""Find and kill what remains after a cluster's daemons: slurmstepd processes and their jobs.
 
-slurmd's end does not end jobs, by design of Slurm. A cluster that is taken down must end them, for
-nobody would know them any more; a test that lets a node die must end those of this node.
+By Slurm's design, jobs survive the end of slurmd. So they are killed when the cluster stops, or
+when a test crashes their node.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _SERVERS = {"postgres", "rclone"}
 
 
 def kill_node_jobs(folder: Path, node: str) -> list[Identity]:
-    """Kill every job step of one node, and all that it started.
+    """Kill every job step of one node, and all its descendants.
 
-    slurmstepd first: it must not live to tell slurmctld that its processes failed.
+    slurmstepd first, so that it cannot report to slurmctld that its processes failed.
     """
     steps = _steps(folder, node)
     family = processes.with_descendants(steps)
@@ -28,22 +28,21 @@ def kill_node_jobs(folder: Path, node: str) -> list[Identity]:
 
 
 def kill_slurm(folder: Path) -> list[Identity]:
-    """Kill what still runs of Slurm and of its jobs; returns what was found."""
+    """Kill what still runs of Slurm and its jobs; return what was found."""
     return processes.kill_all(_family(folder, _SLURM))
 
 
 def kill_postgres(folder: Path) -> list[Identity]:
-    """Kill the backends that a killed server has left; they end by themselves, but not at once."""
+    """Kill the backends of a killed server, which would exit only after a while."""
     return processes.kill_all(_daemons(folder, {"postgres"}))
 
 
 def kill_everything(folder: Path) -> list[Identity]:
-    """Kill all that still runs of this folder, servers and users' commands too; what was found."""
+    """Kill all processes of this folder, servers and users' commands too; return what was found."""
     return processes.kill_all(_family(folder, _SLURM | _SERVERS) | _users_commands(folder))
 
 
 def find(folder: Path) -> list[str]:
-    """What runs of this folder's cluster, as ``pid program``, for a human."""
     found = _family(folder, _SLURM | _SERVERS)
     return sorted(f"{pid} {processes.program(pid)}" for pid in found if Identity.of(pid))
 
@@ -60,7 +59,7 @@ def _family(folder: Path, programs: set[str]) -> set[int]:
 
 
 def _daemons(folder: Path, programs: set[str]) -> set[int]:
-    """Daemons and steps: by the marker, or by an open log, for a step loses its environment."""
+    """Return daemons and steps: by the marker, or by an open log, as a step has no environment."""
     logs = f"{folder}/log/"
     return {
         pid
@@ -74,9 +73,9 @@ def _daemons(folder: Path, programs: set[str]) -> set[int]:
 
 
 def _users_commands(folder: Path) -> set[int]:
-    """What the two users have started, whose caller may have been killed: a daemon, for example.
+    """Return the users' processes, such as a daemon whose caller was killed.
 
-    It would go on writing into a folder that is deleted, and so make it again.
+    They would write to the deleted folder, and so create it again.
     """
     conf = f"{folder}/etc/slurm.conf"
     uids = user_ids(USERS)
@@ -88,9 +87,9 @@ def _users_commands(folder: Path) -> set[int]:
 
 
 def _job_processes(folder: Path) -> set[int]:
-    """Processes of jobs that have left the family tree (daemonized) but kept the environment.
+    """Return daemonized processes of jobs, by their environment.
 
-    A shell in which someone has set SLURM_CONF has no SLURM_JOB_ID, and is left alone.
+    A shell with SLURM_CONF but without SLURM_JOB_ID is none of them.
     """
     conf = f"{folder}/etc/slurm.conf"
     return {

@@ -1,4 +1,4 @@
-"""Files of one folder made usable in another: hard links where everyone may read, else copies."""
+"""Link or copy files to another folder: hard links if everyone can read them, else copies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOT_PROGRAMS = ("python", "activate", "Activate", "pip", "hpcflow")
 
 
 def link_libraries(source: Path, target: Path) -> None:
-    """All packages of a site-packages folder but hpcflow itself, which comes as a wheel."""
+    """Link all packages of a site-packages folder except hpcflow, which is a wheel."""
     for folder, names, files in os.walk(source):
         here = target / Path(folder).relative_to(source)
         if Path(folder) == source:
@@ -23,7 +23,7 @@ def link_libraries(source: Path, target: Path) -> None:
 
 
 def link_programs(source: Path, target: Path) -> None:
-    """The console scripts of a venv, so that they start the Python of the other venv."""
+    """Copy the console scripts of a venv so that they start the Python of the other venv."""
     old, new = f"#!{source}/python".encode(), f"#!{target}/python".encode()
     for program in source.iterdir():
         if program.name.startswith(_NOT_PROGRAMS) or not program.is_file():
@@ -38,7 +38,7 @@ def link_programs(source: Path, target: Path) -> None:
 
 
 def readable_copy(source: Path, target: Path) -> None:
-    """A copy that everyone may read, whatever the umask of the checkout was."""
+    """Copy a file so that everyone can read it, independent of the checkout's umask."""
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)

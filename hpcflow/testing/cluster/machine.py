@@ -1,4 +1,4 @@
-"""What a cluster changes outside its folder: /etc/hosts, the Unix users, cgroups of killed jobs.
+"""Change what is outside the cluster's folder: /etc/hosts, Unix users, cgroups of killed jobs.
 
 All clusters of the machine share the first two, so both are changed under one lock.
 """
@@ -20,9 +20,9 @@ from hpcflow.testing.cluster import processes
 
 HOSTS = Path("/etc/hosts")
 FREEZER = Path("/sys/fs/cgroup/freezer")
-"""Slurm 22.05 tracks processes by this hierarchy of cgroups. Few containers have it."""
+"""The cgroup hierarchy with which Slurm 22.05 tracks processes; few containers have it."""
 COMMENT = "hpcflow development cluster"
-"""Stands in /etc/passwd: a user that carries it was created here and may be deleted here."""
+"""The comment in /etc/passwd of users that were created here and may be deleted here."""
 
 _BLOCK = re.compile(
     r"# BEGIN hpcflow cluster (?P<folder>\S+)\n.*?# END hpcflow cluster (?P=folder)\n", re.DOTALL
@@ -30,7 +30,7 @@ _BLOCK = re.compile(
 
 
 def remove_cgroups() -> None:
-    """Remove what killed job steps have left in :data:`FREEZER`, unless Slurm still runs here."""
+    """Remove the cgroups of killed job steps in :data:`FREEZER`, unless Slurm still runs here."""
     if any(processes.program(pid) in {"slurmd", "slurmstepd"} for pid in processes.pids()):
         return
     for root in FREEZER.glob("slurm_*"):
@@ -41,29 +41,26 @@ def remove_cgroups() -> None:
 
 @contextmanager
 def _locked_hosts() -> Iterator[TextIO]:
-    """/etc/hosts, open and locked. Written in place: in containers it is a mount of its own."""
+    """Open /etc/hosts, locked; it is written in place, because in containers it is a mount."""
     with HOSTS.open("r+") as hosts:
         fcntl.flock(hosts, fcntl.LOCK_EX)
         yield hosts
 
 
 def add_host_names(folder: Path, names: Iterable[str]) -> None:
-    """Let the node names resolve (torchrun's rendezvous needs them), in this cluster's block.
-
-    Each cluster has its own block, so two clusters with the same names do not disturb each other.
-    """
+    """Add the node names, which torchrun's rendezvous needs, to the cluster's own block."""
     lines = "".join(f"127.0.0.1 {name}\n" for name in names)
     block = f"# BEGIN hpcflow cluster {folder}\n{lines}# END hpcflow cluster {folder}\n"
     _rewrite(folder, block)
 
 
 def remove_host_names(folder: Path) -> None:
-    """Take this cluster's block out again, and those of folders that are gone."""
+    """Remove this cluster's block, and those of deleted folders."""
     _rewrite(folder, "")
 
 
 def clusters() -> list[str]:
-    """The folders of all clusters that have a block in /etc/hosts: those that are up."""
+    """Return the folders of all clusters that are up: they have a block in /etc/hosts."""
     return [found["folder"] for found in _BLOCK.finditer(HOSTS.read_text())]
 
 
@@ -85,10 +82,10 @@ def _rewrite(folder: Path, block: str) -> None:
 
 
 def ensure_user(name: str, home: Path) -> pwd.struct_passwd:
-    """The Unix user of this name, created when absent.
+    """Return the Unix user of this name, created if missing.
 
-    A user left by another cluster whose folder is gone gets this home: Slurm's
-    ``--get-user-env`` logs in there.
+    A user of a cluster whose folder was deleted gets this home: Slurm's ``--get-user-env`` logs in
+    there.
     """
     with _locked_hosts():
         entry = _entry(name)
@@ -101,7 +98,7 @@ def ensure_user(name: str, home: Path) -> pwd.struct_passwd:
 
 
 def remove_users(names: Iterable[str], folder: Path) -> None:
-    """Delete those users that a cluster created; keep them while another cluster is up."""
+    """Delete the users that a cluster created, unless another cluster is up."""
     others = [other for other in clusters() if other != str(folder)]
     with _locked_hosts():
         for name in names:
@@ -115,12 +112,12 @@ def remove_users(names: Iterable[str], folder: Path) -> None:
 
 
 def user_ids(names: Iterable[str]) -> set[int]:
-    """The uids of those of these users that exist."""
+    """Return the uids of these users, if they exist."""
     return {entry.pw_uid for name in names if (entry := _entry(name)) is not None}
 
 
 def _move_home(entry: pwd.struct_passwd, home: Path) -> None:
-    """By vipw, for usermod refuses while the user has a process, and tests of others may run."""
+    """Change a user's home with vipw: usermod refuses while the user has a process."""
     old = entry.pw_dir.replace(".", "[.]")
     edit = f"sed -i 's|^\\({entry.pw_name}:.*\\):{old}:|\\1:{home}:|'"
     _admin("vipw", env={**os.environ, "EDITOR": edit, "VISUAL": edit})

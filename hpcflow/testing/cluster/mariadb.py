@@ -1,4 +1,4 @@
-"""MariaDB, for slurmdbd only: a data folder of its own, the loopback, one database, one user."""
+"""MariaDB for slurmdbd: own data folder, loopback only, one database, one user."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ _USER = "mysql"
 
 
 def mariadb(folder: Path, settings: Settings) -> Daemon:
-    """The daemon of this folder."""
     argv = [find_program("mariadbd") or "mariadbd", f"--defaults-file={folder}/mariadb/my.cnf"]
     port = settings.ports.mariadb
     return Daemon(folder, "mariadb", argv, ready=lambda: answers(port), user=_owner())
 
 
 def prepare(folder: Path, settings: Settings) -> None:
-    """Configuration always; the data folder once. A half-made one is thrown away and created
-    again."""
+    """Write the configuration, and create the data folder once; an incomplete one is recreated."""
     home = make_directory(folder / "mariadb", 0o700, _owner())
     for name, text in (("my.cnf", _my_cnf(home, settings)), ("init.sql", _init_sql(settings))):
         write_atomic(home / name, text, 0o600)
         os.chown(home / name, *_owner())
-    # Of its own: in a common one each that starts removes what others have there right now.
+    # Not shared: a starting server removes the temporary files of others.
     scratch = make_directory(home / "tmp", 0o700, _owner())
     if (home / "data").exists():
         return
@@ -71,7 +69,7 @@ init-file={home}/init.sql
 bind-address=127.0.0.1
 port={settings.ports.mariadb}
 skip-name-resolve
-# What slurmdbd asks for, in small; a lost second of accounting matters only when the machine dies.
+# What slurmdbd asks for, but smaller; only a crash of the machine loses a second of accounting.
 innodb_buffer_pool_size=128M
 innodb_log_file_size=48M
 innodb_lock_wait_timeout=900
@@ -81,7 +79,7 @@ max_allowed_packet=16M
 
 
 def _init_sql(settings: Settings) -> str:
-    """Runs at every start, before the first connection is taken. The password is plain hex."""
+    """Return the SQL that runs at every start, before connections. The password is plain hex."""
     password = settings.database_password
     return f"""CREATE DATABASE IF NOT EXISTS slurm_acct_db;
 CREATE USER IF NOT EXISTS slurm@'127.0.0.1' IDENTIFIED BY '{password}';

@@ -1,4 +1,4 @@
-"""munged with its own key and socket: how the Slurm of one cluster knows itself."""
+"""munged with its own key and socket, for the authentication within one cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _USER = "munge"
 
 
 def munge(folder: Path) -> Daemon:
-    """The daemon of this folder. Debian's own munged, if one runs, is left alone."""
+    """Return the munge daemon of this folder; Debian's own munged is not touched."""
     home = folder / "munge"
     socket = home / "munge.sock"
     argv = [
@@ -27,14 +27,14 @@ def munge(folder: Path) -> Daemon:
         f"--pid-file={home}/munged.pid",
         f"--log-file={home}/private/munged.log",
         "--num-threads=4",
-        # A killed munged leaves its lock; the pid record of daemon.py is what tells who runs.
+        # A killed munged leaves its lock; daemon.py's record decides whether it runs.
         "--force",
     ]
     return Daemon(folder, "munge", argv, ready=lambda: _answers(socket), user=_owner())
 
 
 def prepare(folder: Path) -> None:
-    """The key, made once, and folders as munged wants them: its own, writable by nobody else."""
+    """Create the key once, and folders that only munged can write, as it requires."""
     owner = _owner()
     make_directory(folder / "munge", 0o755, owner)
     make_directory(folder / "munge/private", 0o700, owner)

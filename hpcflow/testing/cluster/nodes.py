@@ -1,4 +1,4 @@
-"""The nodes as Slurm sees them: their states, waiting for them, putting them back to work."""
+"""Query the states of nodes, wait for nodes, and resume them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ _STUCK = {"down", "drained", "draining", "drain", "inval", "error", "fail"}
 
 
 def states(folder: Path) -> dict[str, str]:
-    """Node name → sinfo's state, with its flags such as ``*`` (does not answer).
+    """Return node name -> sinfo's state, with flags such as ``*`` (does not answer).
 
-    Empty when slurmctld does not answer.
+    Empty if slurmctld does not answer.
     """
     lines = slurm.command(folder, "sinfo", "-a", "-h", "-N", "-o", "%N %T").splitlines()
     return dict(line.split(maxsplit=1) for line in lines if " " in line)
 
 
 def usable(folder: Path) -> set[str]:
-    """The nodes that take or run jobs now."""
     return {name for name, state in states(folder).items() if state in _USABLE}
 
 
@@ -43,7 +42,6 @@ def wait_usable(
 
 
 def resume(folder: Path, names: Sequence[str]) -> None:
-    """Put drained and down nodes back to work."""
     if names:
         slurm.run(folder, "scontrol", "update", f"nodename={','.join(names)}", "state=resume",
                   check=False)  # fmt: skip

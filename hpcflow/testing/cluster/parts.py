@@ -1,4 +1,4 @@
-"""The daemons of one cluster as its settings describe them, in the order in which they start."""
+"""The daemons of one cluster, from its settings."""
 
 from __future__ import annotations
 
@@ -13,53 +13,49 @@ from hpcflow.testing.cluster.settings import Settings
 
 @dataclass(frozen=True)
 class Parts:
-    """Every daemon of Slurm; Postgres and S3 are not among them, for they live on their own."""
+    """All daemons of Slurm, without Postgres and S3, which are independent."""
 
     folder: Path
     settings: Settings
 
     @property
     def munge(self) -> Daemon:
-        """munged."""
         return munge.munge(self.folder)
 
     @property
     def mariadb(self) -> Daemon:
-        """slurmdbd's database server."""
         return mariadb.mariadb(self.folder, self.settings)
 
     @property
     def slurmdbd(self) -> Daemon:
-        """The accounting daemon."""
         return slurm.slurmdbd(self.folder, self.settings)
 
     @property
     def slurmctld(self) -> Daemon:
-        """The controller."""
         return slurm.slurmctld(self.folder)
 
     @property
     def slurmd(self) -> dict[str, Daemon]:
-        """Node name → its daemon."""
         names = self.settings.node_names
         return {name: slurm.slurmd(self.folder, self.settings, name) for name in names}
 
     def all(self) -> list[Daemon]:
-        """As they start."""
+        """Return all daemons in the order in which they start."""
         return [self.munge, *self.accounting, self.slurmctld, *self.slurmd.values()]
 
     @property
     def accounting(self) -> list[Daemon]:
-        """The database server and slurmdbd; none where jobs are not kept."""
+        """The database server and slurmdbd; none without accounting."""
         return [self.mariadb, self.slurmdbd] if self.settings.layout.has_accounting else []
 
     def stopping(self) -> list[Daemon]:
-        """As they stop: the controller first, or it sees the nodes go and judges their jobs."""
+        """Return all daemons in the order in which they stop: the controller first, so that it does
+        not see its nodes go and end their jobs."""
         nodes = self.slurmd.values()
         return [self.slurmctld, *nodes, *reversed(self.accounting), self.munge]
 
     def taken_ports(self) -> list[int]:
-        """Ports that something else took while our daemon did not run."""
+        """Return the ports that another process took while the daemon did not run."""
         ports = self.settings.ports
         wanted = {
             ports.slurmctld: self.slurmctld,

@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline. Never a sleep for luck."""
+"""Wait for a condition, with a deadline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class DeadlinePassed(HpcflowError):
-    """What was waited for did not become true in time."""
+    """A condition did not become true in time."""
 
 
 def poll(
@@ -24,11 +24,11 @@ def poll(
     *,
     every_s: float = 0.05,
 ) -> T:
-    """Call ``fn`` until what it returns is true, and return that.
+    """Call ``fn`` until it returns a true value; return that.
 
-    ``message`` says what was waited for; a function is called only when the time is up, so that it
-    can show the last state. A look that takes long, because it starts programs, is followed by a
-    rest of twice that time, a second at most: else it keeps the CPU from what it waits for.
+    ``message`` describes the condition; a function is called only at the deadline, so that it can
+    show the last state. After a slow call, such as one that starts programs, the pause is twice its
+    time, at most a second, to leave the CPU to what is waited for.
 
     Raises DeadlinePassed after ``deadline_s`` seconds.
     """

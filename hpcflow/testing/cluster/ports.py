@@ -1,7 +1,7 @@
-"""Free TCP ports.
+"""Find free TCP ports.
 
-Taken from below the kernel's ephemeral range: a port of that range may be free now and be some
-client's a second later, before the daemon that got it has even started.
+They are below the kernel's ephemeral range, where a client could take a port before the daemon
+starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FIRST, _LAST = 12_000, 32_000
 
 
 def is_free(port: int) -> bool:
-    """Whether a daemon could listen on this port now, on all addresses."""
+    """Return whether a daemon could listen on this port now, on all addresses."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -26,7 +26,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int) -> bool:
-    """Whether something accepts connections on this port of the loopback."""
+    """Return whether something accepts connections on this port of the loopback."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True
@@ -35,7 +35,7 @@ def answers(port: int) -> bool:
 
 
 def free_block(count: int) -> int:
-    """The first of ``count`` consecutive free ports; random, as two clusters may start at once."""
+    """Return the first of ``count`` consecutive free ports, at random for concurrent starts."""
     for _ in range(200):
         first = random.randint(_FIRST, _LAST - count)
         if all(is_free(port) for port in range(first, first + count)):

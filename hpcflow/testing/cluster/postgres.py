@@ -1,6 +1,7 @@
-"""A Postgres server of its own: a data folder, a random password, the loopback. Needs no Slurm.
+"""A Postgres server with its own data folder and a random password, on the loopback.
 
-As root it runs as the Unix user ``postgres``, for the server refuses root; else as the caller.
+It needs no Slurm. Started by root, it runs as the Unix user ``postgres``, because it refuses root;
+else as the caller.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ROLE = "hpcflow"
 
 
 class Postgres:
-    """The server of one folder; creating the object starts nothing."""
+    """The server of one folder; :meth:`start` starts it."""
 
     def __init__(self, folder: str | Path, *, progress: Progress | None = None) -> None:
         self.folder = Path(folder).resolve()
@@ -44,7 +45,7 @@ class Postgres:
 
     @property
     def daemon(self) -> Daemon:
-        """The process, to be killed and started by tests."""
+        """The process, for tests that kill it."""
         argv = [str(require_postgres() / "postgres"), "-D", str(self.home / "data")]
         return Daemon(
             self.folder,
@@ -52,11 +53,11 @@ class Postgres:
             argv,
             ready=self._answers,
             user=_owner(),
-            stop_signal=signal.SIGINT,  # "fast": does not wait for clients to leave
+            stop_signal=signal.SIGINT,  # "fast" shutdown: does not wait for clients
         )
 
     def start(self) -> Postgres:
-        """Make the data folder if need be, start the server unless it runs, wait for it."""
+        """Create the data folder if need be, start the server unless it runs, and wait for it."""
         if self.daemon.is_ready():
             return self
         with locked(self.folder / "postgres.lock"), self._progress.step("Postgres"):
@@ -66,23 +67,22 @@ class Postgres:
         return self
 
     def stop(self) -> None:
-        """Stop the server; the data stay."""
+        """Stop the server; the data remain."""
         self.daemon.stop()
 
     def url(self, database: str = "postgres") -> str:
-        """What SQLAlchemy connects to."""
         saved = self._settings()
         login = f"{_ROLE}:{saved['password']}"
         return f"postgresql+psycopg://{login}@127.0.0.1:{saved['port']}/{database}"
 
     def create_database(self, name: str) -> str:
-        """Create an empty database, replacing one of that name; returns its URL."""
+        """Create an empty database, replacing one of that name; return its URL."""
         self.drop_database(name)
         self._client("createdb", name)
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Delete a database, if it is there, and throw its clients out."""
+        """Delete a database if it exists, and disconnect its clients."""
         self._client("dropdb", "--force", "--if-exists", name)
 
     def _settings(self) -> dict[str, str]:
@@ -120,10 +120,10 @@ class Postgres:
         return done
 
     def _prepare(self) -> None:
-        """Data folder once (a half-made one is created again), port again whenever it was taken.
+        """Create the data folder once, and choose another port if it was taken.
 
-        The server does not run, so its locks are stale. Postgres itself would look for the pid in
-        them, and take a zombie, or a process that has got the pid since, for a running server.
+        The server does not run, so its locks are stale. Postgres would take a zombie, or another
+        process with the pid in them, for a running server.
         """
         leftovers.kill_postgres(self.folder)
         for lock in (self.home / "data/postmaster.pid", *self.home.glob(".s.PGSQL.*")):
@@ -162,7 +162,7 @@ class Postgres:
 
 
 def _configuration(port: int, home: Path) -> str:
-    # fsync off: a killed server loses nothing by it, only a machine that loses power does.
+    # fsync off: only a power failure loses data, not a killed server.
     return f"""listen_addresses = '127.0.0.1'
 port = {port}
 unix_socket_directories = '{home if len(str(home)) < 80 else ""}'
@@ -172,7 +172,7 @@ fsync = off
 
 
 def _owner() -> tuple[int, int] | None:
-    """The Unix user for the server: None, for the caller itself, unless that is root."""
+    """Return the Unix user for the server; None for the caller, unless that is root."""
     if os.geteuid() != 0:
         return None
     entry = pwd.getpwnam("postgres")

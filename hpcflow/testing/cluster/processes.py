@@ -1,7 +1,4 @@
-"""Which process is ours: identity that survives the reuse of a pid, and the search for orphans.
-
-Starting and stopping lives in daemon.py. Nothing here knows Slurm.
-"""
+"""Identify processes, even if a pid is reused, and find orphans."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ from hpcflow.testing.cluster.polling import poll
 
 PROC = Path("/proc")
 MARKER = "HPCFLOW_CLUSTER_DAEMON"
-"""Every daemon carries ``MARKER=<folder>:<name>`` in its environment, and its children inherit it.
-So a daemon is found again even when the starter was killed before it wrote the pid down."""
+"""Every daemon has ``MARKER=<folder>:<name>`` in its environment, and its children inherit it. So a
+daemon is found even if its starter was killed before it recorded the pid."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """One process: its pid, when it started (clock ticks since boot), and during which boot."""
+    """One process: its pid, its start in clock ticks since boot, and the boot id."""
 
     pid: int
     started: int
@@ -29,20 +26,19 @@ class Identity:
 
     @classmethod
     def of(cls, pid: int) -> Identity | None:
-        """The process that has this pid now; None when there is none, or only a zombie."""
+        """Return the process with this pid now; None without one, or for a zombie."""
         fields = _stat(pid)
         if fields is None or fields[0] in ("Z", "X"):
             return None
         return cls(pid=pid, started=int(fields[19]), boot=_boot())
 
     def alive(self) -> bool:
-        """Whether this very process still runs."""
         return Identity.of(self.pid) == self
 
     def send(self, number: signal.Signals) -> bool:
-        """Signal this very process; False when it is gone.
+        """Signal this process; return False if it has ended.
 
-        Through a pidfd, so that no other process can get the pid between the look and the signal.
+        A pidfd prevents that another process gets the pid between check and signal.
         """
         try:
             descriptor = os.pidfd_open(self.pid)
@@ -60,7 +56,7 @@ class Identity:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the state on; the name before it may hold anything."""
+    """Return the fields of /proc/PID/stat from the state on; the name before it may be any text."""
     try:
         text = (PROC / str(pid) / "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -73,12 +69,11 @@ def _boot() -> str:
 
 
 def pids() -> Iterator[int]:
-    """Every process of the machine."""
     return (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The environment that the process was started with; empty when it cannot be read."""
+    """Return the environment that the process was started with; empty if it cannot be read."""
     try:
         raw = (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -88,7 +83,7 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def owner(pid: int) -> int | None:
-    """The uid that it runs as; None when it is gone."""
+    """Return the uid of a process; None if it has ended."""
     try:
         return (PROC / str(pid)).stat().st_uid
     except OSError:
@@ -96,7 +91,7 @@ def owner(pid: int) -> int | None:
 
 
 def arguments(pid: int) -> list[str]:
-    """The command line as the process shows it; empty when it cannot be read."""
+    """Return the command line of a process; empty if it cannot be read."""
     try:
         raw = (PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
@@ -105,9 +100,9 @@ def arguments(pid: int) -> list[str]:
 
 
 def program(pid: int) -> str:
-    """The name of the program that the process executes; empty when it cannot be read.
+    """Return the name of the program that the process executes; empty if it cannot be read.
 
-    Without Debian's suffix: there, slurmd is a link to slurmd-wlm.
+    Debian's suffix is removed: there, slurmd is a link to slurmd-wlm.
     """
     try:
         name = (PROC / str(pid) / "exe").readlink().name
@@ -117,22 +112,22 @@ def program(pid: int) -> str:
 
 
 def open_files(pid: int) -> Iterator[str]:
-    """The paths that the process holds open."""
+    """Yield the paths that the process has open."""
     try:
         for entry in (PROC / str(pid) / "fd").iterdir():
             yield str(entry.readlink())
     except OSError:
-        return  # it closed the file, or ended, or is not ours to look at
+        return  # it closed the file, ended, or is not readable
 
 
 def parent(pid: int) -> int:
-    """The parent's pid; 0 when the process is gone."""
+    """Return the parent's pid; 0 if the process has ended."""
     fields = _stat(pid)
     return int(fields[1]) if fields else 0
 
 
 def with_descendants(roots: Iterable[int]) -> set[int]:
-    """These processes and all that they started, as far as the family tree still shows it."""
+    """Return these processes and their descendants, as far as the parents still run."""
     found = set(roots)
     parents = {pid: parent(pid) for pid in pids()}
     while True:
@@ -143,12 +138,11 @@ def with_descendants(roots: Iterable[int]) -> set[int]:
 
 
 def marked(value: str) -> set[int]:
-    """The processes that carry this marker."""
     return {pid for pid in pids() if environment(pid).get(MARKER) == value}
 
 
 def kill_all(victims: Iterable[int]) -> list[Identity]:
-    """SIGKILL each and wait until they are gone; returns those that were really there."""
+    """Send SIGKILL to each and wait for their ends; return those that existed."""
     identities = [identity for pid in victims if (identity := Identity.of(pid))]
     killed = [identity for identity in identities if identity.send(signal.SIGKILL)]
     poll(lambda: not any(identity.alive() for identity in killed), 10, "processes survive SIGKILL")

@@ -1,4 +1,4 @@
-"""One line per step while a cluster starts: what, and how many seconds it took."""
+"""Print one line per step while a cluster starts, with its seconds."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import TextIO
 
 
 class Progress:
-    """Prints steps to ``stream``; to nowhere when it is None."""
+    """Print steps to ``stream``, if that is not None."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
 
     def say(self, text: str) -> None:
-        """Print one line."""
         if self._stream is not None:
             print(text, file=self._stream, flush=True)
 

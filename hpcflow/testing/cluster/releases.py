@@ -1,8 +1,8 @@
-"""Versions of Slurm other than the installed one, from the packages of newer Debian releases.
+"""Get other versions of Slurm from the packages of newer Debian releases.
 
-apt downloads them, with all their libraries, into folders of their own; it installs nothing.
-Slurm's programs are patched to start with their own libc and to find the libraries beside it.
-Plugins have no search path, so they find theirs by that of the program.
+apt downloads them with all their libraries into separate folders, and installs nothing. Slurm's
+programs are patched to start with their own libc and to find the libraries beside it. Plugins have
+no search path of their own and use the program's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SOURCE: Final = (
 _PACKAGES: Final = ("slurm-client", "slurmctld", "slurmd", "slurmdbd", "slurm-wlm-basic-plugins",
                     "slurm-wlm-mysql-plugin")  # fmt: skip
 _SUFFIX: Final = "-wlm"
-"""Of Debian's daemons; update-alternatives, which does not run here, links the usual names."""
+"""Suffix of Debian's daemons; update-alternatives does not run here to link the usual names."""
 
 
 def tree_of(version: str) -> Path:
@@ -76,7 +76,7 @@ def version_of(suite: str) -> str:
 
 
 def _download(suite: str, apt: Path) -> Iterable[Path]:
-    """Download the packages with all libraries: an empty status file says that none is there."""
+    """Download the packages with all libraries; the empty status file means none is installed."""
     values = {
         "Dir::State": apt,
         "Dir::State::lists": apt / "lists",
@@ -86,7 +86,7 @@ def _download(suite: str, apt: Path) -> Iterable[Path]:
         "Dir::Etc::sourceparts": "/dev/null",
         "Dir::Etc::preferences": "/dev/null",
         "Dir::Etc::preferencesparts": "/dev/null",
-        "APT::Sandbox::User": "root",  # the folder is root's alone
+        "APT::Sandbox::User": "root",  # only root can write the folder
         "Acquire::Languages": "none",
     }
     for name in ("lists/partial", "cache/archives/partial"):
@@ -125,6 +125,6 @@ def _run(*argv: str) -> str:
     if done.returncode != 0:
         raise HpcflowError(
             f"{' '.join(argv)} failed with {done.returncode}:\n{done.stdout}{done.stderr}"[-1500:],
-            next_action="read what it says; it needs Debian's mirror and the package patchelf",
+            next_action="see its output; it needs Debian's mirror and the package patchelf",
         )
     return done.stdout

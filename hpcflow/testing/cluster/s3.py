@@ -1,4 +1,4 @@
-"""An S3 server that no one here wrote: ``rclone serve s3`` on a folder. Needs no Slurm, no root."""
+"""An independent S3 server: ``rclone serve s3`` on a folder. It needs neither Slurm nor root."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpcflow.testing.cluster.progress import Progress
 
 
 class S3:
-    """The server of one folder; creating the object starts nothing. A bucket is a folder."""
+    """The server of one folder; :meth:`start` starts it. A bucket is a folder."""
 
     def __init__(self, folder: str | Path, *, progress: Progress | None = None) -> None:
         self.folder = Path(folder).resolve()
@@ -28,20 +28,20 @@ class S3:
 
     @property
     def daemon(self) -> Daemon:
-        """The process, to be killed and started by tests."""
+        """The process, for tests that kill it."""
         saved = read_json(self._saved)
         port = int(saved.get("port", 0))
         argv = [require_rclone(), "serve", "s3", str(self.data), "--addr", f"127.0.0.1:{port}"]
-        # In the environment, for everyone can see the arguments of a process.
+        # In the environment, because everyone can see the arguments of a process.
         env = {
-            # Quoted as in CSV, or rclone takes the comma for the end of the first key pair.
+            # Quoted as in CSV, else the comma would end the first key pair.
             "RCLONE_AUTH_KEY": f'"{saved.get("access_key", "")},{saved.get("secret_key", "")}"',
             "RCLONE_CONFIG": str(self.home / "rclone.conf"),
         }
         return Daemon(self.folder, "s3", argv, ready=lambda: answers(port), env=env)
 
     def start(self) -> S3:
-        """Choose port and keys if need be, start the server unless it runs, wait for it."""
+        """Choose port and keys if need be, start the server unless it runs, and wait for it."""
         if self.daemon.is_ready():
             return self
         with locked(self.folder / "s3.lock"), self._progress.step("S3"):
@@ -51,16 +51,14 @@ class S3:
         return self
 
     def stop(self) -> None:
-        """Stop the server; the objects stay."""
+        """Stop the server; the objects remain."""
         self.daemon.stop()
 
     @property
     def endpoint(self) -> str:
-        """The URL of the server."""
         return f"http://127.0.0.1:{read_json(self._saved)['port']}"
 
     def env(self) -> dict[str, str]:
-        """What AWS clients read from the environment."""
         saved = read_json(self._saved)
         return {
             "AWS_ACCESS_KEY_ID": saved["access_key"],
@@ -71,9 +69,9 @@ class S3:
         }
 
     def create_bucket(self, name: str) -> str:
-        """An empty bucket (or the one that is there); returns its name.
+        """Create a bucket unless it exists; return its name.
 
-        Asked of the server, which does not look at its folder again for a while.
+        The server creates it, because it does not read its folder again for a while.
         """
         from botocore.session import Session
 
@@ -102,7 +100,7 @@ class S3:
 
 
 def _comes_free(port: int) -> bool:
-    """Whether it can be had again: what of a killed server has ended last may still listen."""
+    """Return whether a port becomes free within 5 s: a killed server may still listen."""
     try:
         return poll(lambda: is_free(port), 5, f"port {port} is free")
     except DeadlinePassed:

@@ -1,7 +1,4 @@
-"""What is chosen once for a cluster and kept in its folder: size, ports, passwords, and the paths.
-
-Only plain values; nothing here starts or writes anything but ``cluster.json``.
-"""
+"""The saved settings of a cluster: size, ports, passwords, and its folder."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ from hpcflow.testing.cluster.ports import free_block
 DIRECTORY_VARIABLE = "HPCFLOW_CLUSTER_DIR"
 DEFAULT_DIRECTORY = Path("/var/tmp/hpcflow-devcluster")
 _LONGEST_DIRECTORY = 70
-"""A Unix socket's path may have 107 bytes, and the longest below the folder takes about 30."""
+"""A Unix socket's path has at most 107 bytes; the longest one below the folder takes about 30."""
 
 
 _BEFORE_SETTINGS = {"lock", "in-use", "started-by-tests", "log", "run", "software",
                     "postgres", "postgres.lock", "s3", "s3.lock"}  # fmt: skip
-"""What may lie in a folder in which no cluster was started yet."""
+"""Names that may be in a folder before a cluster is started there."""
 
 
 def cluster_directory(given: str | Path | None = None) -> Path:
-    """The cluster's folder: what was given, else the environment's, else the default."""
+    """Return the cluster's folder: ``given``, else the environment's, else the default."""
     path = Path(given or os.environ.get(DIRECTORY_VARIABLE) or DEFAULT_DIRECTORY).resolve()
     text = str(path)
     if len(text) > _LONGEST_DIRECTORY or not all(c.isalnum() or c in "/._-" for c in text):
@@ -41,14 +38,14 @@ def cluster_directory(given: str | Path | None = None) -> Path:
 
 
 def purge_mark(folder: Path) -> Path:
-    """A file that lies in a folder whose deletion has begun, so that the rest is known as ours."""
+    """Return the file that marks a folder whose deletion has begun."""
     return folder / "purging"
 
 
 def require_own_folder(folder: Path) -> None:
-    """InputError when the folder is another user's, no cluster's, or closed to ordinary users.
+    """Raise InputError if the folder is another user's, not a cluster's, or closed to users.
 
-    ``up`` sets its mode and ``down --purge`` deletes it; neither may ever happen to ``--dir /``.
+    ``up`` sets its mode and ``down --purge`` deletes it, which must never happen to ``--dir /``.
     """
     ours = (folder / "cluster.json", purge_mark(folder))
     if os.path.lexists(folder) and folder.lstat().st_uid != os.geteuid():
@@ -79,7 +76,7 @@ def _is_open(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the daemons listen; ``slurmd`` is the first node's, the others follow."""
+    """The daemons' ports; ``slurmd`` is the first node's, the others follow."""
 
     slurmctld: int
     slurmdbd: int
@@ -88,37 +85,34 @@ class Ports:
 
     @classmethod
     def choose(cls, nodes: int) -> Ports:
-        """One block of free ports."""
         first = free_block(3 + nodes)
         return cls(first, first + 1, first + 2, first + 3)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything of a cluster that must be the same after a restart."""
+    """The settings of a cluster that must be the same after a restart."""
 
     size: Size
     ports: Ports
     name: str = "devcluster"
     database_password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     slurm: str | None = None
-    """Slurm's version, such as ``26.05``; None: the installed one."""
+    """Slurm's version, such as ``26.05``; None for the installed one."""
     layout_name: str | None = None
-    """A key of LAYOUTS; None: the development cluster's own, of ``size``."""
+    """A key of LAYOUTS; None for the development cluster's own, of ``size``."""
 
     @property
     def layout(self) -> Layout:
-        """Nodes and partitions."""
         return LAYOUTS[self.layout_name] if self.layout_name else development(self.size)
 
     @property
     def node_names(self) -> list[str]:
-        """n1, n2, …"""
         return list(self.layout.nodes)
 
     @classmethod
     def load(cls, folder: Path) -> Settings | None:
-        """What the folder remembers; None when no cluster was ever started there."""
+        """Read the settings; None if no cluster was ever started in this folder."""
         record: dict[str, Any] = read_json(folder / "cluster.json")
         if not record:
             return None
@@ -126,5 +120,4 @@ class Settings:
         return cls(size=size, ports=ports, **record)
 
     def save(self, folder: Path) -> None:
-        """Remember them, privately."""
         write_json(folder / "cluster.json", asdict(self))

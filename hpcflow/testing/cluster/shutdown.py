@@ -1,4 +1,4 @@
-"""How a cluster goes down: what was started is stopped, and nothing else is touched."""
+"""Stop a cluster, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stop_slurm(folder: Path, progress: Progress) -> None:
 
 
 def stop_everything(folder: Path, progress: Progress) -> None:
-    """Stop all that runs in this folder, Postgres and S3 too."""
+    """Stop everything that runs in this folder, Postgres and S3 too."""
     stop_slurm(folder, progress)
     for server in (Postgres(folder), S3(folder)):
         if server.home.exists():

@@ -1,4 +1,4 @@
-"""Slurm's own daemons, their files, and the commands that ask them. The texts: slurm_conf.py."""
+"""Slurm's daemons, their files and commands. The text of the files is in slurm_conf.py."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from hpcflow.testing.cluster.settings import Settings
 
 _CONF = "etc/slurm.conf"
 PROGRAMS = "slurm"
-"""A link to Slurm's programs and plugins, for a version that is not the installed one."""
+"""A link to Slurm's programs and plugins, if its version is not the installed one."""
 
 
 def conf_path(folder: Path) -> Path:
-    """What SLURM_CONF must name. Slurm finds its other files, slurmdbd.conf too, beside it."""
+    """Return the path for SLURM_CONF; Slurm's other files, slurmdbd.conf too, are beside it."""
     return folder / _CONF
 
 
 def write_files(folder: Path, settings: Settings) -> bool:
-    """Write configuration, folders and GPU devices. True when running daemons must be restarted."""
+    """Write configuration, folders and GPU devices; return whether daemons must be restarted."""
     for name in ("etc", "log", "run"):
         make_directory(folder / name)
     make_directory(folder / "state", 0o700)
@@ -58,7 +58,7 @@ def write_files(folder: Path, settings: Settings) -> bool:
 
 
 def _make_gpus(folder: Path, layout: Layout) -> None:
-    """Device nodes that are the null device by another name: nothing a job does to them matters."""
+    """Create GPU devices, which are null devices, so that jobs can use them without effect."""
     gpus = make_directory(folder / "gpus")
     for name, node in layout.nodes.items():
         for index in range(sum(each.count for each in node.gres if each.name == "gpu")):
@@ -73,7 +73,6 @@ def _make_gpus(folder: Path, layout: Layout) -> None:
 
 
 def slurmctld(folder: Path) -> Daemon:
-    """The controller."""
     argv = [program(folder, "slurmctld"), "-D"]
     return _daemon(
         folder, "slurmctld", argv, lambda: "is UP" in command(folder, "scontrol", "ping")
@@ -81,14 +80,12 @@ def slurmctld(folder: Path) -> Daemon:
 
 
 def slurmdbd(folder: Path, settings: Settings) -> Daemon:
-    """The accounting daemon."""
     argv = [program(folder, "slurmdbd"), "-D"]
     port = settings.ports.slurmdbd
     return _daemon(folder, "slurmdbd", argv, lambda: answers(port) and _accounting_answers(folder))
 
 
 def slurmd(folder: Path, settings: Settings, node: str) -> Daemon:
-    """One node's daemon."""
     stepd = ["-d", program(folder, "slurmstepd")] if settings.slurm else []
     argv = [program(folder, "slurmd"), "-D", "-N", node, *stepd]
     port = settings.ports.slurmd + settings.node_names.index(node)
@@ -102,7 +99,7 @@ def program(folder: Path, name: str) -> str:
 
 
 def path_of(folder: Path, after: str) -> str:
-    """Return a ``PATH``: the cluster's own programs, if it has some, then ``after``."""
+    """Return a ``PATH``: the cluster's own programs, if any, then ``after``."""
     own = folder / PROGRAMS
     return f"{own}/bin:{own}/sbin:{after}" if own.exists() else after
 
@@ -117,7 +114,6 @@ def _clean(folder: Path) -> dict[str, str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What Slurm's commands need to find this cluster and no other."""
     return {"SLURM_CONF": str(conf_path(folder))}
 
 
@@ -145,7 +141,7 @@ def run(
 
 
 def command(folder: Path, *argv: str) -> str:
-    """What a query prints; empty when it failed or hung, for use in polls."""
+    """Return the output of a query; empty if it failed or hung, for use in polls."""
     try:
         return run(folder, *argv, timeout_s=15, check=False).stdout
     except subprocess.TimeoutExpired:

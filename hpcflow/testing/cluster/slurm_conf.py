@@ -11,11 +11,11 @@ from hpcflow.testing.cluster.settings import Settings
 
 
 def slurm_conf(folder: Path, settings: Settings, *, has_cgroups: bool) -> str:
-    """slurm.conf: one controller, many slurmd on this host, accounting, preemption, partitions.
+    """Return slurm.conf: one controller, many slurmd on this host, accounting, preemption.
 
     Args:
-        has_cgroups: whether Slurm is to track processes by cgroups, as nearly all sites have it.
-            It then signals only the process that it has started for a rank, and otherwise all.
+        has_cgroups: whether Slurm tracks processes by cgroups, as at nearly all sites. It then
+            signals only the process that it has started for a rank, otherwise all.
     """
     layout = settings.layout
     usual = [
@@ -44,7 +44,7 @@ def _identity(folder: Path, settings: Settings) -> list[str]:
         f"ClusterName={settings.name}",
         f"SlurmctldHost={_host()}(127.0.0.1)",
         f"SlurmctldPort={settings.ports.slurmctld}",
-        # hpcflow derives the ports of a job from its id, and clusters of one machine share ports.
+        # hpcflow derives a job's ports from its id, and clusters of one machine share ports.
         f"FirstJobId={settings.ports.slurmctld}",
         # root, not slurm: one owner of all files, and slurmd must be root anyway.
         "SlurmUser=root",
@@ -60,7 +60,7 @@ def _paths(folder: Path) -> list[str]:
         f"SlurmctldPidFile={folder}/run/slurmctld.pid",
         f"SlurmdPidFile={folder}/run/slurmd.%n.pid",
         f"SlurmdSpoolDir={folder}/spool/%n",
-        # Steps log here; slurmd itself to its standard error, which is log/slurmd.<node>.log.
+        # The log of steps; slurmd itself logs to stderr, which is log/slurmd.<node>.log.
         f"SlurmdLogFile={folder}/log/slurmd.%n.steps.log",
         "SlurmdSyslogDebug=quiet",
         "SlurmctldSyslogDebug=quiet",
@@ -73,7 +73,7 @@ def _plugins(folder: Path, settings: Settings) -> str:
     return f"PluginDir={folder}/slurm/plugins" if settings.slurm else ""
 
 
-# The limits of a real site in small: what takes minutes there takes seconds here.
+# The settings of a real site, with seconds instead of minutes.
 _SCHEDULING = [
     "EnforcePartLimits=ALL",
     "SelectType=select/cons_tres",
@@ -96,8 +96,8 @@ _SCHEDULING = [
     "KillWait=5",
     "MinJobAge=300",
     "SlurmctldTimeout=30",
-    # A node whose slurmd is gone goes DOWN, and its jobs to NODE_FAIL, after this long. Shorter
-    # than the default 300, yet long enough for 1,000 jobs on two real cores.
+    # The time until a node without slurmd is DOWN, and its jobs NODE_FAIL. Shorter than the default
+    # 300, but long enough for 1,000 jobs on two real cores.
     "SlurmdTimeout=30",
     "MessageTimeout=10",
     "SlurmdParameters=config_overrides",
@@ -113,7 +113,7 @@ def _accounting(folder: Path, settings: Settings) -> list[str]:
         "AccountingStorageEnforce=associations,limits,qos",
         "AccountingStorageTRES=gres/gpu",
         f"AccountingStoragePort={settings.ports.slurmdbd}",
-        # With munge the "password" is the socket, by which commands talk to slurmdbd.
+        # With munge the "password" is the socket for slurmdbd.
         f"AccountingStoragePass={folder}/munge/munge.sock",
     ]
 
@@ -133,7 +133,7 @@ def task_prolog(folder: Path) -> str:
 
 
 def gres_conf(folder: Path, layout: Layout) -> str:
-    """gres.conf. A ``Count=`` without ``File=`` registers 0 GPUs."""
+    """Return gres.conf. A ``Count=`` without ``File=`` would register 0 GPUs."""
     lines = (
         f"NodeName={name} {words}\n"
         for name, node in layout.nodes.items()
@@ -155,12 +155,12 @@ def _gres(devices: str, node: Node) -> Iterator[str]:
 
 
 def cgroup_conf(version: str | None) -> str:
-    """cgroup.conf: ``disabled`` does not exist in Slurm 22.05."""
+    """Return cgroup.conf: ``disabled`` does not exist in Slurm 22.05."""
     return f"CgroupPlugin={'disabled' if version else 'cgroup/v1'}\n"
 
 
 def slurmdbd_conf(folder: Path, settings: Settings) -> str:
-    """slurmdbd.conf; holds the database's password."""
+    """Return slurmdbd.conf, with the database's password."""
     return "\n".join(
         [
             "AuthType=auth/munge",

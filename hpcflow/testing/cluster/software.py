@@ -1,9 +1,8 @@
-"""hpcflow and its libraries where every user can run them: ``<folder>/software``.
+"""Install hpcflow and its libraries where every user can run them: ``<folder>/software``.
 
-A checkout and its ``.venv`` may lie where ordinary users cannot look (below /root, in a private
-folder of a CI). So the users get a venv of their own: the libraries hard-linked from the project's
-venv, fast and taking no disk space, and over them hpcflow as a wheel built from the tree.
-Both steps are left out when nothing they depend on has changed.
+A checkout and its ``.venv`` may be unreadable to ordinary users (below /root, in a private folder
+of a CI). So the users get their own venv: the libraries are hard-linked from the project's venv,
+and hpcflow is a wheel built from the tree. Each step is skipped if its input has not changed.
 """
 
 from __future__ import annotations
@@ -23,30 +22,26 @@ from hpcflow.testing.cluster.linking import link_libraries, link_programs, reada
 
 _SHIPPED = ("hpcflow", "templates", "site_configs", "sbatch", "docs", "examples", "setup.cfg",
             "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")  # fmt: skip
-"""What of a tree goes into a wheel or to the users; nothing else makes a new wheel."""
+"""What is in the wheel or copied for the users; only changes of these build a new wheel."""
 
 
 @dataclass(frozen=True)
 class Software:
-    """Where things are."""
-
     venv: Path
     examples: Path
     sbatch: Path
 
     @property
     def bin(self) -> Path:
-        """The folder for PATH."""
         return self.venv / "bin"
 
     @property
     def python(self) -> Path:
-        """The interpreter that has hpcflow."""
         return self.bin / "python"
 
 
 def refresh(tree: Path, python: Path, target: Path) -> Software:
-    """Bring ``target`` up to date with ``tree`` and the libraries of the venv of ``python``."""
+    """Update ``target`` from ``tree`` and the libraries of the venv of ``python``."""
     software = Software(target / "venv", target / "examples", target / "sbatch")
     make_directory(target)
     state = target / "state.json"
@@ -69,7 +64,7 @@ def _site_packages(venv: Path) -> Path:
     found = sorted(venv.glob("lib/python3*/site-packages"))
     if not found:
         raise HpcflowError(
-            f"{venv} is not a virtual environment", next_action="make one: make venv"
+            f"{venv} is not a virtual environment", next_action="create one: make venv"
         )
     return found[0]
 
@@ -79,7 +74,7 @@ def _venv_of(python: Path) -> Path:
 
 
 def _libraries_digest(python: Path) -> str:
-    """Changes when anything but hpcflow is installed into the project's venv or removed from it."""
+    """Return a digest of the packages in the project's venv, except hpcflow."""
     packages = _site_packages(_venv_of(python))
     digest = hashlib.sha256(str(packages).encode())
     for info in sorted(packages.glob("*.dist-info")):
@@ -117,7 +112,7 @@ def _make_venv(python: Path, software: Software) -> None:
 
 
 def _base_python(python: Path) -> Path:
-    """The interpreter below the project's venv, if others may run it; else Debian's own."""
+    """Return the base interpreter of the project's venv if others can run it, else Debian's."""
     question = "import sys; print(sys._base_executable); print(sys.version_info[:2])"
     base, version = _run([python, "-c", question], "asking Python").splitlines()
     for candidate in (Path(base).resolve(), Path("/usr/bin/python3")):
@@ -126,8 +121,8 @@ def _base_python(python: Path) -> Path:
         if _run([candidate, "-c", question], "asking Python").splitlines()[1] == version:
             return candidate
     raise HpcflowError(
-        f"no Python {version} that ordinary users can run: {base} lies in a private folder",
-        next_action="make the project's venv from /usr/bin/python3",
+        f"no Python {version} that ordinary users can run: {base} is in a private folder",
+        next_action="create the project's venv from /usr/bin/python3",
     )
 
 
@@ -137,7 +132,7 @@ def _reachable_by_all(program: Path) -> bool:
 
 
 def _install(tree: Path, python: Path, software: Software) -> None:
-    """Build in a copy: setuptools leaves build/ and egg-info behind, and the tree is not ours."""
+    """Build and install the wheel, from a copy: setuptools writes build/ and egg-info."""
     with tempfile.TemporaryDirectory(prefix="hpcflow-wheel-") as temporary:
         copy = Path(temporary) / "tree"
         for path in _shipped_files(tree):

@@ -1,4 +1,4 @@
-"""How a cluster comes up: from nothing, from any half-way state, or again with another size."""
+"""Start a cluster: a new one, an incomplete one, or one with another size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bring_up(
     version: str | None = None,
     layout: str | None = None,
 ) -> None:
-    """Start what does not run. Every step looks first and does only what is missing."""
+    """Start what does not run; each step does only what is missing."""
     settings = _settle(folder, size, version, layout, progress)
     parts = Parts(folder, settings)
     with progress.step("users, host names, configuration"):
@@ -59,7 +59,7 @@ def _settle(
     layout: str | None,
     progress: Progress,
 ) -> Settings:
-    """The settings to start with: the last ones, unless the size or a taken port forbids it."""
+    """Return the settings: the last ones, unless the size differs or a port is taken."""
     old = Settings.load(folder)
     if old is None:
         wanted = size or Size()
@@ -111,10 +111,9 @@ def _prepare(parts: Parts) -> None:
 
 
 def _ensure(daemon: Daemon, progress: Progress, deadline_s: float) -> None:
-    """Start a daemon and wait for it; what does not answer is started again, once.
+    """Start a daemon and wait for it; restart it once if it does not answer.
 
-    It may have hung for days; and slurmdbd has been seen to end when it asked a database that had
-    answered for the first time a moment before.
+    It may have hung for days; and slurmdbd can exit if its database has only just started.
     """
     with progress.step(daemon.name):
         ran = daemon.is_running()

@@ -1,4 +1,4 @@
-"""Ordinary Unix users of the cluster, and running commands as one of them, as if just logged in."""
+"""Ordinary Unix users of the cluster, and commands in their login environment."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class CommandFailed(HpcflowError):
-    """A user's command ended with another exit code than 0."""
-
     def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
         super().__init__(
             f"{process.args} failed with {process.returncode}\n"
@@ -31,7 +29,7 @@ class CommandFailed(HpcflowError):
 
 
 class User:
-    """One ordinary user: ``user.run(["sbatch", "job.sh"])``."""
+    """An ordinary user: ``user.run(["sbatch", "job.sh"])``."""
 
     def __init__(self, folder: Path, name: str, account: str) -> None:
         self.name = name
@@ -45,11 +43,10 @@ class User:
 
     @property
     def entry(self) -> pwd.struct_passwd:
-        """The line of /etc/passwd."""
         return pwd.getpwnam(self.name)
 
     def ensure(self) -> None:
-        """Create the Unix user, its home and its private scratch, as far as they are missing."""
+        """Create the Unix user, its home and its private scratch, if missing."""
         entry = ensure_user(self.name, self.home)
         owner = (entry.pw_uid, entry.pw_gid)
         for path in (self.home, self.scratch):
@@ -61,7 +58,7 @@ class User:
                 subprocess.run(["chown", "-R", f"{owner[0]}:{owner[1]}", str(path)], check=True)
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """What a login shell would set, and ``extra``; nothing of the caller's environment."""
+        """Return the variables of a login shell, and ``extra``; none of the caller's."""
         return {
             "HOME": str(self.home),
             "USER": self.name,
@@ -86,7 +83,7 @@ class User:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> subprocess.Popen[str]:
-        """Start a command in a session of its own; text streams, piped unless told otherwise."""
+        """Start a command in its own session, with text streams that are pipes by default."""
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **options}
         options.setdefault("stderr", subprocess.PIPE)
         return subprocess.Popen(
@@ -114,8 +111,8 @@ class User:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; ``cwd`` is the scratch by default.
 
-        Raises CommandFailed unless it exits with 0 or ``check`` is False. When ``timeout`` seconds
-        have passed, all that it started is killed, and subprocess.TimeoutExpired raised.
+        Raises CommandFailed unless it exits with 0 or ``check`` is False. After ``timeout`` seconds
+        it is killed with all that it started, and subprocess.TimeoutExpired is raised.
         """
         stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
         with self.popen(argv, cwd=cwd, env=env, stdin=stdin) as process:

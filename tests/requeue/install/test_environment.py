@@ -117,7 +117,7 @@ def test_a_ledger_that_the_daemon_could_not_open_is_refused(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["SLURM_CONF", "SCRATCH"])
 def test_a_path_that_depends_on_the_folder_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=f"{name}: is no absolute path"):
+    with pytest.raises(InputError, match=f"{name}: is not an absolute path"):
         daemon_environment(settings(tmp_path, **{name: "rel/x"}), ("x",), starts=fine)
 
 
@@ -125,7 +125,7 @@ def test_a_path_that_depends_on_the_folder_is_refused(tmp_path: Path, name: str)
 @pytest.mark.parametrize("name", ["SCRATCH", "HPCFLOW_HOME"])
 def test_what_could_become_a_second_line_is_refused(tmp_path: Path, name: str, value: str) -> None:
     theirs = settings(tmp_path, **{name: value})
-    with pytest.raises(InputError, match=f"{name}: holds a newline"):
+    with pytest.raises(InputError, match=f"{name}: has a newline"):
         daemon_environment(theirs, place_of(theirs).command, starts=fine)
 
 
@@ -146,7 +146,7 @@ def test_sqlite_that_several_machines_share_is_not_for_jobs(
 ) -> None:
     theirs = settings(tmp_path)
     monkeypatch.setattr(ledger_for_jobs, "is_shared", lambda _path: True)
-    with pytest.raises(InputError, match="a file system of several machines") as refused:
+    with pytest.raises(InputError, match="on a shared file system") as refused:
         require_ledger_for_jobs(theirs)
     assert "install --cron" in str(refused.value)
     monkeypatch.setattr(ledger_for_jobs, "is_shared", lambda path: path == theirs.home.path)

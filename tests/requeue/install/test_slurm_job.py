@@ -107,7 +107,7 @@ def test_a_job_that_slurm_is_slow_to_end_is_waited_for(
     slurm.has(7, "RUNNING")
     ends = f'echo x >> asked; test "$(wc -l < asked)" -lt {tries} || rm -f jobs/7'
     slurm.program("scancel", ends)
-    assert way.uninstall() == "what had no script here, and its jobs: 7"
+    assert way.uninstall() == "a daemon without a script here, and its jobs: 7"
     assert way.clock.monotonic() > 1
 
 
@@ -138,7 +138,7 @@ def test_the_successor_that_a_job_sends_while_it_ends_is_ended_too(
         "cd jobs; cat * 2>&-; ! grep -q COMPLETING * || { rm 7; echo 8 PENDING > 8; }",
     )
     slurm.program("scancel", 'cd jobs; test "$*" = 7 && echo 7 COMPLETING > 7 || rm -f "$@"')
-    assert way.uninstall() == "what had no script here, and its jobs: 7, 8"
+    assert way.uninstall() == "a daemon without a script here, and its jobs: 7, 8"
     assert slurm.jobs == []
 
 
@@ -147,7 +147,7 @@ def test_a_node_that_never_gets_done_with_a_job_holds_nobody_up(
 ) -> None:
     slurm.has(7, "RUNNING")
     slurm.program("scancel", "echo 7 COMPLETING > jobs/7")
-    assert way.uninstall() == "what had no script here, and its jobs: 7"
+    assert way.uninstall() == "a daemon without a script here, and its jobs: 7"
     assert way.clock.monotonic() < 20
 
 

@@ -91,7 +91,7 @@ def test_the_line_of_cron_runs_with_its_environment_and_no_other(tmp_path: Path)
 def test_a_line_that_cron_would_cut_is_refused() -> None:
     fits = LONGEST_COMMAND - len(cron_lines(place(), {"A": "/" * 100})[1][10:]) + 100
     assert len(cron_lines(place(), {"A": "/" * fits})[1]) == LONGEST_COMMAND + 10
-    with pytest.raises(InputError, match="999 bytes, and cron takes 998; the longest in it is A="):
+    with pytest.raises(InputError, match="999 bytes, but cron accepts 998; the longest part is A="):
         cron_lines(place(), {"A": "/" * (fits + 1)})
 
 
@@ -129,14 +129,14 @@ def test_what_would_break_the_chain_of_jobs_is_refused(option: str) -> None:
         lambda: scrontab_lines(place(), {}, [option]),
         lambda: job_script(shipped(), place(), {}, [option]),
     ):
-        with pytest.raises(InputError, match="cannot be chosen"):
+        with pytest.raises(InputError, match="cannot be set"):
             build()
     harmless = ["--cpus-per-task=2", "--exclude=n7", "--mail-type=END", "--comment=x", "--mem=2G"]
     assert scrontab_lines(place(), {}, harmless)
 
 
 def test_a_log_that_no_option_can_name_is_refused() -> None:
-    with pytest.raises(InputError, match="cannot stand in a job script's options"):
+    with pytest.raises(InputError, match="cannot be written in a job script's options"):
         scrontab_lines(place(Path("/home/ada lovelace")), {})
     assert "--output=/h/100%%/here.log" in "".join(scrontab_lines(place(Path("/h/100%")), {}))
 
