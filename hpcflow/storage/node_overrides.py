@@ -1,6 +1,6 @@
 """Nodes whose failures a user has forgiven: ``HPCFLOW_HOME/forgiven.jsonl``, one line each time.
 
-It is the truth, as journals are: the ledger knows nothing of it, and a rebuild changes nothing.
+The ledger does not have this data, so a rebuild does not change it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hpcflow.storage.layout import Home
 
 
 def forgive(home: Home, site: str, node: str, now: datetime) -> None:
-    """What happened on ``node`` up to ``now`` says nothing against it any more.
+    """Record that the failures of ``node`` up to ``now`` no longer count.
 
     Raises:
         StorageError: it could not be written.
@@ -29,7 +29,7 @@ def forgive(home: Home, site: str, node: str, now: datetime) -> None:
 
 
 def read_overrides(home: Home) -> dict[tuple[str, str], datetime]:
-    """Site and node -> when it was last forgiven. What is torn or damaged says nothing.
+    """Return (site, node) -> when it was last forgiven; skip damaged lines.
 
     Raises:
         StorageError: the file cannot be read.
@@ -43,8 +43,8 @@ def read_overrides(home: Home) -> dict[tuple[str, str], datetime]:
     found: dict[tuple[str, str], datetime] = {}
     for line in lines:
         try:
-            said = parse_object(line)
-            key, moment = (str(said["site"]), str(said["node"])), from_text(said["at"])
+            content = parse_object(line)
+            key, moment = (str(content["site"]), str(content["node"])), from_text(content["at"])
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             continue
         found[key] = max(moment, found.get(key, moment))
