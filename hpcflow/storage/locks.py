@@ -242,7 +242,7 @@ def _contended(run_dir: RunDir) -> StorageError:
     run_id = run_dir.path.name
     error = StorageError(
         f"another process is submitting {run_id} right now",
-        next_action=f"look in a moment: hpcflow show {run_id}",
+        next_action=f"check again in a moment: hpcflow show {run_id}",
     )
     error.retryable = True
     return error
