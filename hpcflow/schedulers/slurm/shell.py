@@ -37,6 +37,6 @@ def _plain_id(job_id: str) -> str:
     said = ask(["squeue", "--noheader", "--format=%A", f"--jobs={job_id}"]).split()
     if len(said) != 1 or not said[0].isdecimal():
         raise SchedulerUnavailable(
-            f"Slurm has no pending or running job {job_id}", next_action="look again: hpcflow ls"
+            f"Slurm has no pending or running job {job_id}", next_action="list your jobs: hpcflow ls"
         )
     return said[0]
