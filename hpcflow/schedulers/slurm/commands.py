@@ -287,7 +287,6 @@ class SlurmCommands:
 
         return outlook.ask_predicted_start(request, self._alive, self.cancel)
 
-
     def _queue(self, job_name: str | None = None) -> list[JobInfo]:
         """Return all jobs of this user that slurmctld remembers, or those of one name."""
         words = ["squeue", "--me", "--all", "--states=all", "--noheader", "--Format"]

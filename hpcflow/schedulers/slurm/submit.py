@@ -70,7 +70,8 @@ def refusal_from(answer: Answer) -> SchedulerError:
         return _limit(answer)
     if any(message in text for message in DELAYS):
         return SubmissionDelayed(
-            f"Slurm does not accept the job now: {_errors_of(answer)}", next_action="try again later"
+            f"Slurm does not accept the job now: {_errors_of(answer)}",
+            next_action="try again later",
         )
     known = (refusal for refusal in REFUSALS if refusal.text in text)
     return _refused(answer, next(known, Refusal("", None, "correct the error of sbatch")))
