@@ -395,9 +395,18 @@ def test_a_slurm_that_forgets_at_once_is_worth_a_word() -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("CALCULATE_RUNNING,ACCRUE_ALWAYS", "ACCRUE_ALWAYS: a standby ages while it waits"),
-        ("CALCULATE_RUNNING", "no ACCRUE_ALWAYS: a standby ages only from an attempt's end on"),
-        ("", "no ACCRUE_ALWAYS: a standby ages only from an attempt's end on"),
+        (
+            "CALCULATE_RUNNING,ACCRUE_ALWAYS",
+            "ACCRUE_ALWAYS: a standby gains age priority while pending",
+        ),
+        (
+            "CALCULATE_RUNNING",
+            "no ACCRUE_ALWAYS: a standby gains age priority only after the attempt before it ended",
+        ),
+        (
+            "",
+            "no ACCRUE_ALWAYS: a standby gains age priority only after the attempt before it ended",
+        ),
     ],
 )
 def test_whether_a_standby_gains_queue_age_is_said(flags: str, words: str) -> None:

@@ -357,7 +357,7 @@ def test_on_one_machine_ranks_may_share_a_core() -> None:
             "hpcflow site show alpha",
         ),
         ({"partition": "gpu", "nodes": 9}, "nodes", "at most 8", "8 or fewer"),
-        ({"partition": "big", "nodes": 1}, "nodes", "1 node, .* wants at least 2", "2 or more"),
+        ({"partition": "big", "nodes": 1}, "nodes", "1 node, .* requires at least 2", "2 or more"),
         (
             {"partition": "gpu", "cpus_per_task": 33},
             "cpus_per_task",
