@@ -125,7 +125,7 @@ class Supervisor:
         self._got_sigterm = True
 
     def _on_notice(self, _number: int, _frame: object) -> None:
-        """A notice for a job goes to its script, not to its supervisor."""
+        """Ignore the notice, which is for the script, not for its supervisor."""
 
     def _start(self, directives: Directives) -> subprocess.Popen[bytes]:
         log = Path(self._job.directory, directives.output)

@@ -72,7 +72,7 @@ class Association:
 
     @property
     def max_wall_min(self) -> int | None:
-        """The longest that a job may run; None without a limit."""
+        """Return the maximum time limit of a job; None without one."""
         return _least(self.limits, "MaxWall")
 
 
@@ -97,7 +97,7 @@ class QosLimits:
 
     @property
     def max_wall_min(self) -> int | None:
-        """The longest that a job may run; None without a limit."""
+        """Return the maximum time limit of a job; None without one."""
         return _least(self.limits, "MaxWall")
 
 

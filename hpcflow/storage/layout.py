@@ -18,7 +18,7 @@
         job.sbatch  out.log                    the job script and its output
         events.jsonl                           events of the job
         claim                                  "<job id>": the one job that may execute this attempt
-        notice                                 exists once the job was told to save and exit
+        notice                                 exists once the job was signalled to save and exit
         resubmit                               exists once the program asked to be resubmitted
         failed  terminated                     exists once a rank failed, or ended by SIGTERM
         killed                                 exists if the first failed rank was killed

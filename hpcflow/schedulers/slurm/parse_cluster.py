@@ -54,8 +54,8 @@ def restart_delay_s(settings: dict[str, str]) -> int:
     Slurm adds a second: ``batch_requeue_fini()`` in job_mgr.c.
     """
     options = (("SchedulerParameters", "requeue_delay"), ("AuthInfo", "cred_expire"))
-    told = (re.search(rf"\b{name}=(\d+)", settings.get(key, "")) for key, name in options)
-    return 1 + next((int(match[1]) for match in told if match), 120)
+    found = (re.search(rf"\b{name}=(\d+)", settings.get(key, "")) for key, name in options)
+    return 1 + next((int(match[1]) for match in found if match), 120)
 
 
 def cluster_info(

@@ -92,13 +92,13 @@ def _of_jobs(
 ) -> NamedLimit:
     name = f"{scope}{'SubmitJobs' if is_submit else 'Jobs'}{per}"
     which = "pending or running" if is_submit else "running"
-    words = f"{_who(level, scope, per)} as many jobs {which} as allowed"
+    words = f"{_holder(level, scope, per)} as many jobs {which} as allowed"
     return NamedLimit(level, name, JOBS, words, True)
 
 
 def _of_wall(level: Literal["association", "QOS"], scope: str) -> NamedLimit:
     if scope == "Grp":
-        words = f"{_who(level, scope, '')} used up the total run time of jobs"
+        words = f"{_holder(level, scope, '')} used up the total run time of jobs"
         return NamedLimit(level, "GrpWall", MINUTES, words, True)
     of = "its account" if level == "association" else "its QOS"
     words = f"its time limit is longer than {of} allows"
@@ -120,11 +120,11 @@ def _of_tres(
         words = f"it requests more ({amount}) than {of} allows a {_PER[per]}"
         return NamedLimit(level, name, resource, words, False)
     name = f"{scope}TRES{span}{per}"
-    who = _who(level, scope, per)
+    holder = _holder(level, scope, per)
     words = {
-        "": f"{who} as {_much(what)} {unit} in use as allowed",
-        "Mins": f"{who} used up the minutes of {unit}",
-        "RunMins": f"{who} running jobs that need, in their remaining time, as many minutes of"
+        "": f"{holder} as {_much(what)} {unit} in use as allowed",
+        "Mins": f"{holder} used up the minutes of {unit}",
+        "RunMins": f"{holder} running jobs that need, in their remaining time, as many minutes of"
         f" {unit} as allowed",
     }[span]
     return NamedLimit(level, name, resource, words, True)
@@ -134,7 +134,7 @@ def _much(what: str) -> str:
     return "much" if what in ("Memory", "Energy", "BB") else "many"
 
 
-def _who(level: Literal["association", "QOS"], scope: str, per: str) -> str:
+def _holder(level: Literal["association", "QOS"], scope: str, per: str) -> str:
     """Return the subject that fills the limit, with the verb."""
     if per == "PerUser":
         return "in this QOS you have"
