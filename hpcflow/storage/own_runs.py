@@ -118,11 +118,7 @@ def is_others(run_dir: RunDir) -> bool:
 
 
 def require_own(run_dir: RunDir) -> RunDir:
-    """Return ``run_dir`` itself.
-
-    Raises:
-        StorageError: it belongs to another user.
-    """
+    """Return ``run_dir`` itself. Raise StorageError if it belongs to another user."""
     if is_others(run_dir):
         raise StorageError(
             _others_warning(run_dir.path.name),

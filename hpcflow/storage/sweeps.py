@@ -155,11 +155,7 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
 
 
 def append(sweep_dir: SweepDir, records: Sequence[SweepRecord]) -> None:
-    """Append records with one write, and sync it.
-
-    Raises:
-        StorageError: they could not be written.
-    """
+    """Append records with one write, and sync it. Raise StorageError if they cannot be written."""
     if records:
         text = "".join(record.to_line() for record in records)
         append_line_durably(sweep_dir.journal, text)
@@ -214,11 +210,7 @@ def _damaged(sweep_dir: SweepDir, number: int) -> StorageError:
 
 
 def journal_size(sweep_dir: SweepDir) -> int:
-    """Return the size of the journal in bytes.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Return the size of the journal in bytes. Raise StorageError if it cannot be read."""
     return size_of(sweep_dir.journal) or 0
 
 

@@ -123,11 +123,7 @@ def run_query(
 
 
 def ask(argv: Sequence[str], *, timeout_s: float = QUERY_TIMEOUT_S) -> str:
-    """Return the standard output of a query.
-
-    Raises:
-        SchedulerUnavailable: it failed.
-    """
+    """Return the standard output of a query. Raise SchedulerUnavailable if it fails."""
     answer = run_query(argv, timeout_s=timeout_s)
     if answer.exit_code != 0:
         raise unavailable(answer)
