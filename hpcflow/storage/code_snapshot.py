@@ -12,6 +12,8 @@ The files are writable, because a program may copy them with their modes and cha
 
 ``files/`` can be rebuilt from the archive in the run directory. The number of hard links of the
 archive shows whether any run refers to a snapshot, in any home.
+
+Functions that return or check a snapshot raise OSError if it cannot be read.
 """
 
 from __future__ import annotations
@@ -193,11 +195,7 @@ def _archive_names(digest: str) -> tuple[str, str]:
 
 
 def read_archive(folder: Path, digest: str) -> CodeTree | None:
-    """Return the snapshot whose archive is in ``folder``; None if it is missing or damaged.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the snapshot whose archive is in ``folder``; None if it is missing or damaged."""
     for name in _archive_names(digest):
         with suppress(FileNotFoundError, DamagedArchiveError):
             archive = read_file(folder / name, _MAX_TAR_BYTES)
@@ -246,11 +244,7 @@ def discard_code(runs: Path, code: CodeTree) -> None:
 
 
 def has_code(run_dir: RunDir, digest: str) -> bool:
-    """Return whether a run's snapshot is complete and the run refers to it.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return whether a run's snapshot is complete and the run refers to it."""
     place = code_place(run_dir.path.parent.parent, digest)
     archives = (run_dir.code / name for name in _archive_names(digest))
     return is_whole(place, digest) and any(_refers(each, place) for each in archives)
@@ -264,11 +258,7 @@ def _refers(archive: Path, place: Path) -> bool:
 
 
 def read_shared(run_dir: RunDir, digest: str) -> CodeTree | None:
-    """Return the snapshot that other runs of the same code share; None without one.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the snapshot that other runs of the same code share; None without one."""
     code = read_archive(code_place(run_dir.path.parent.parent, digest), digest)
     return code and replace(code, is_private=True)  # it is not known whether it has secrets
 
@@ -299,11 +289,7 @@ def _archive_of(place: Path) -> Path:
 
 
 def is_whole(place: Path, digest: str) -> bool:
-    """Return whether the snapshot in ``place`` is unchanged and only this user can write it.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return whether the snapshot in ``place`` is unchanged and only this user can write it."""
     try:
         index = read_file(place / _INDEX)
         if hashlib.sha256(index).hexdigest() != digest:

@@ -1,6 +1,8 @@
 """Nodes whose failures a user has forgiven: ``HPCFLOW_HOME/forgiven.jsonl``, one line each time.
 
 The ledger does not have this data, so a rebuild does not change it.
+
+The functions raise StorageError if the file cannot be read or written.
 """
 
 from __future__ import annotations
@@ -15,11 +17,7 @@ from hpcflow.storage.layout import Home
 
 
 def forgive(home: Home, site: str, node: str, now: datetime) -> None:
-    """Record that the failures of ``node`` up to ``now`` no longer count.
-
-    Raises:
-        StorageError: it could not be written.
-    """
+    """Record that the failures of ``node`` up to ``now`` no longer count."""
     try:
         make_folders(home.path)
     except OSError as error:
@@ -29,11 +27,7 @@ def forgive(home: Home, site: str, node: str, now: datetime) -> None:
 
 
 def read_overrides(home: Home) -> dict[tuple[str, str], datetime]:
-    """Return (site, node) -> when it was last forgiven; skip damaged lines.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
+    """Return (site, node) -> when it was last forgiven; skip damaged lines."""
     try:
         lines = list(read_lines(home.forgiven))
     except FileNotFoundError:

@@ -3,6 +3,8 @@
 A link is followed only if its target can be a run directory: an absolute path that ends in its
 run id, below the folders of all projects and of one project. Any other link is skipped. So is a run
 on an untrusted path, on which another user has made a directory or a link.
+
+Functions that list runs raise StorageError if the home cannot be read.
 """
 
 from __future__ import annotations
@@ -49,11 +51,7 @@ class UntrustedPathError(InvalidRunLinkError):
 
 
 def run_ids(home: Home) -> list[str]:
-    """Return the ids of all runs of this home, sorted, including those whose directory is gone.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the ids of all runs of this home, sorted, including those whose directory is gone."""
     try:
         with os.scandir(home.runs) as entries:  # tells links without a stat of each
             return sorted(
@@ -191,9 +189,6 @@ def list_runs(home: Home, warn: Callable[[str], object] | None = None) -> list[R
 
     Args:
         warn: called with one line for each link that is skipped.
-
-    Raises:
-        StorageError: the home cannot be read.
     """
     return linked(home, run_ids(home), warn)
 
@@ -226,7 +221,6 @@ def find_run(home: Home, text: str, *, newest: bool = False) -> RunDir:
 
     Raises:
         NotFoundError: no run matches, or several do; the error lists them.
-        StorageError: the home cannot be read.
     """
     ids = run_ids(home)
     named = _by_age(home, [run_id for run_id in ids if name_of(run_id) == text])
@@ -252,11 +246,7 @@ def find_run(home: Home, text: str, *, newest: bool = False) -> RunDir:
 
 
 def named(home: Home, name: str) -> list[str]:
-    """Return the ids of the runs with this name, newest first.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the ids of the runs with this name, newest first."""
     return _by_age(home, [run_id for run_id in run_ids(home) if name_of(run_id) == name])
 
 

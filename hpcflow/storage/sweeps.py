@@ -8,6 +8,8 @@
     tick.lock          held during a tick
     published.json     how much of it the study's database has; may be deleted
     arrays/0001.json   the job names of a Slurm array's attempts
+
+The functions raise StorageError if the home cannot be read or written.
 """
 
 from __future__ import annotations
@@ -97,9 +99,6 @@ def create_sweep(sweep: Sweep, home: Home, files: Mapping[str, bytes] | None = N
 
     Args:
         files: other files for it: name -> content.
-
-    Raises:
-        StorageError: the home is full, read-only, or not a folder.
     """
     final = home.sweeps / sweep.sweep_id
     half = home.sweeps / f".{sweep.sweep_id}.{secrets.token_hex(4)}.tmp"
@@ -235,11 +234,7 @@ def require_private(path: Path) -> None:
 
 
 def next_array(sweep_dir: SweepDir) -> int:
-    """Return the number of the next array, from 1.
-
-    Raises:
-        StorageError: the folder cannot be read.
-    """
+    """Return the number of the next array, from 1."""
     try:
         with os.scandir(sweep_dir.arrays) as entries:
             numbers = [int(e.name[:-5]) for e in entries if _ARRAY_FILE.fullmatch(e.name)]
@@ -251,11 +246,7 @@ def next_array(sweep_dir: SweepDir) -> int:
 
 
 def write_array(sweep_dir: SweepDir, number: int, name: str, job_names: Sequence[str]) -> None:
-    """Write and sync the job names of the attempts of an array.
-
-    Raises:
-        StorageError: it could not be written.
-    """
+    """Write and sync the job names of the attempts of an array."""
     try:
         sweep_dir.arrays.mkdir(mode=FOLDER_MODE, exist_ok=True)
     except OSError as error:
@@ -265,11 +256,7 @@ def write_array(sweep_dir: SweepDir, number: int, name: str, job_names: Sequence
 
 
 def sweep_ids(home: Home) -> list[str]:
-    """Return the ids of all sweeps of this home, sorted.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the ids of all sweeps of this home, sorted."""
     try:
         with os.scandir(home.sweeps) as entries:
             return sorted(entry.name for entry in entries if is_run_id(entry.name))
@@ -280,11 +267,7 @@ def sweep_ids(home: Home) -> list[str]:
 
 
 def list_sweeps(home: Home) -> list[SweepDir]:
-    """Return the directories of all sweeps of this home, sorted by id.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the directories of all sweeps of this home, sorted by id."""
     return [SweepDir(home.sweeps / sweep_id) for sweep_id in sweep_ids(home)]
 
 
@@ -295,7 +278,6 @@ def find_sweep(home: Home, text: str) -> SweepDir:
 
     Raises:
         NotFoundError: no sweep matches, or several do.
-        StorageError: the home cannot be read.
     """
     ids = sweep_ids(home)
     if text in ids:
