@@ -147,9 +147,9 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
     except (ValueError, TypeError) as error:
         raise DamagedSweepError(
             f"{path} is damaged: {str(error).splitlines()[0]}",
-            next_action=f"move the sweep away: mv {shell_word(sweep_dir.path)} "
-            f"{shell_word(f'{sweep_dir.path}.damaged')}; then start it again: hpcflow sweep start "
-            "SWEEP.yaml",
+            next_action="start a new sweep: hpcflow sweep start SWEEP.yaml; and move this one "
+            f"away: mv {shell_word(sweep_dir.path)} "
+            f"{shell_word(f'{sweep_dir.path}.damaged')}",
         ) from None
 
 

@@ -59,7 +59,7 @@ def test_an_unknown_key_is_named_with_file_and_line(tmp_path: Path) -> None:
 
 def test_the_file_must_be_called_as_the_site(tmp_path: Path) -> None:
     path = write_site(tmp_path, "alpha", minimal("beta"))
-    with pytest.raises(SiteError, match=r"called beta and its file alpha\.yaml") as caught:
+    with pytest.raises(SiteError, match=r"named beta, but its file alpha\.yaml") as caught:
         load_site("alpha", search=[tmp_path])
     assert f"mv {path}" in str(caught.value)
 
