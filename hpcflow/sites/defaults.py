@@ -75,7 +75,7 @@ def time_limit(resources: Resources, site: Site, name: str) -> int | None:
     """Return the time limit in minutes: the run's, or the partition's default or maximum, or None.
 
     Raises:
-        Complaint: longer than the partition allows.
+        Complaint: it exceeds the partition's maximum.
     """
     options = site.partitions[name]
     longest, asked = options.time_limit_for(resources.nodes), resources.time_limit_min

@@ -1,4 +1,7 @@
-"""Check whether a run fits a partition, and has the options that the site requires."""
+"""Check whether a run fits a partition, and has the options that the site requires.
+
+A check that fails raises :class:`~hpcflow.sites.complaint.Complaint`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,7 @@ from hpcflow.sites.schema import SchedulerKind, Site
 
 
 def check_nodes(resources: Resources, site: Site, name: str) -> None:
-    """Check the number of nodes, and of GPUs per node.
-
-    Raises:
-        Complaint: too many or too few nodes, or too many GPUs.
-    """
+    """Check the number of nodes, and of GPUs per node."""
     options, nodes = site.partitions[name], resources.nodes
     if site.scheduler is SchedulerKind.LOCAL and nodes > 1:
         raise Complaint(
@@ -53,9 +52,6 @@ def check_machine(
     """Check CPU cores and memory per node.
 
     A local site reserves nothing, and its ranks may share a core, so it refuses nothing.
-
-    Raises:
-        Complaint: more than a node has.
     """
     if site.scheduler is SchedulerKind.LOCAL:
         return
@@ -81,12 +77,7 @@ def check_machine(
 
 
 def check_refused_words(resources: Resources, site: Site) -> None:
-    """Check for options that the site refuses.
-
-    Raises:
-        Complaint: ``mem`` if the site refuses ``--mem``; ``dependency`` or ``begin`` on a local
-            site.
-    """
+    """Check for options that the site refuses: ``mem``; ``dependency``, ``begin`` if local."""
     for key in ("dependency", "begin"):
         if getattr(resources, key) is not None and site.scheduler is SchedulerKind.LOCAL:
             raise Complaint(
@@ -103,14 +94,7 @@ def check_refused_words(resources: Resources, site: Site) -> None:
 
 
 def check_required(given: Mapping[str, object], site: Site) -> None:
-    """Check that all keys that the site requires have values.
-
-    Args:
-        given: key -> its value from the run or the site.
-
-    Raises:
-        Complaint: a required key has no value.
-    """
+    """Check that each key that the site requires has a value in ``given``."""
     for key in site.dialect.required:
         if key in given and given[key] is None:
             raise Complaint(
