@@ -371,7 +371,7 @@ def test_without_a_partition_the_whole_cluster_counts_and_the_rest_is_not_compar
     site = choosing("qos: debug", "constraint: a100|h100", partition="null")
     assert about_choice(site, info) == [("ok", ".qos"), ("ok", ".constraint"), ("warning", "")]
     (left,) = [each for each in check(site, info) if each.key == "partitions.choice"]
-    assert left.message.startswith("not compared")
+    assert left.message.startswith("nodes and limits not compared")
 
 
 def test_a_qos_that_nobody_could_ask_for_is_not_called_right() -> None:

@@ -440,7 +440,7 @@ def test_the_dialect_has_its_musts_and_must_nots(resources: dict[str, Any], key:
 
 
 def test_one_machine_is_one_node() -> None:
-    assert "this one machine" in refused(LOCAL, nodes=2).message
+    assert "this machine alone" in refused(LOCAL, nodes=2).message
     assert "has 1" in refused(LOCAL, gpus_per_node=2).message
 
 
