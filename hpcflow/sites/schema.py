@@ -412,7 +412,7 @@ class Site(Section):
     login_nodes_differ: bool = Field(
         False,
         description="Whether login nodes have other modules, file systems or CPUs than compute "
-        "nodes. Then `hpcflow run` only warns about files and modules that it does not find. "
+        "nodes. Then `hpcflow run` only warns if it does not find something. "
         "[configuration.md](configuration.md#what-is-checked-before-a-submission)",
     )
     variables: Variables = Field(

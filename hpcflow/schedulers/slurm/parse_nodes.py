@@ -14,7 +14,7 @@ from hpcflow.schedulers.waiting import IdleNode
 
 _WORD: Final = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
 _GPU_TYPE: Final = re.compile(r"(?:^|,)gpu:([^:,(]+):\d")
-#: States in which a node accepts a job. A PLANNED node is reserved for a pending job's later start.
+#: States and flags of a node that accepts a job. PLANNED: a pending job will get the node later.
 _TAKES: Final = frozenset({"IDLE", "MIXED"})
 _HARMLESS: Final = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED"})
 
