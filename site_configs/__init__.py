@@ -1,1 +1,1 @@
-"""The site files that hpcflow brings along; a package, so that an installation has them."""
+"""The shipped site files; a package, so that an installation includes them."""

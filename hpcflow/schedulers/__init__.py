@@ -1,5 +1,5 @@
 """Schedulers. :mod:`.base` is the contract; the other modules implement it.
 
-Which one serves a site is decided by :func:`hpcflow.schedulers.registry.connect`. Nothing here
-knows runs, the ledger or the run directory.
+:func:`hpcflow.schedulers.registry.connect` selects the scheduler of a site. No module here depends
+on runs, the ledger or run directories.
 """

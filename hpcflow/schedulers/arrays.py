@@ -1,8 +1,8 @@
-"""Show the tasks of an array as the jobs of the runs that were submitted together.
+"""Show the tasks of a Slurm array as separate jobs.
 
-Slurm knows an array by one name, and those of its tasks that wait by one row. Here each task is a
-job of its own, ``123_4``, under the name of its own attempt; so nobody else needs to know that
-there are arrays. Which task is which attempt is in a file that was written before sbatch.
+An array has one job name, and its pending tasks share one row of squeue. Here each task is a job
+``123_4`` with the name of its attempt, so no other module needs to know arrays. A file that was
+written before sbatch maps tasks to attempts.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ if TYPE_CHECKING:
     from hpcflow.sites.live import ClusterInfo
     from hpcflow.sites.standing import Reservation, Standing
 
-#: Name of an array -> the job names of the attempts that its tasks are, in order.
+#: Array name -> job names of its attempts, in the order of its tasks.
 Arrays = Mapping[str, Sequence[str]]
 
 
 class ArrayScheduler:
-    """A :class:`~hpcflow.schedulers.base.Scheduler` over another one, of which it shows the arrays
-    task by task.
+    """Wrap a :class:`~hpcflow.schedulers.base.Scheduler`, and show its array tasks as jobs.
 
     Args:
-        inner: who is asked.
-        arrays: which arrays there are; called with each question.
+        arrays: returns the arrays; called for each query.
     """
 
     def __init__(self, inner: Scheduler, arrays: Callable[[], Arrays]) -> None:
@@ -50,15 +48,15 @@ class ArrayScheduler:
     def find(self, job_name: str, since: datetime) -> Lookup:
         is_certain = True
         found: list[JobInfo] = []
-        for home in _arrays_of(job_name, self._arrays()):
-            lookup = self._inner.find(home, since)
+        for array_name in _arrays_of(job_name, self._arrays()):
+            lookup = self._inner.find(array_name, since)
             jobs = [job for job in self._shown(lookup.jobs) if job.job_name == job_name]
             if any(job.state is not AttemptState.ENDED or job.started_at for job in jobs):
                 return replace(lookup, jobs=tuple(jobs))
-            # What never ran may be the record of a refusal, and then it was sent another time.
+            # A job that never ran may be a refused one, whose attempt was submitted again.
             found = [*jobs, *found]
             is_certain = is_certain and lookup.is_certain
-        # An attempt that was sent again bears the name alone.
+        # A resubmitted attempt is a job of this name, not an array task.
         alone = self._inner.find(job_name, since)
         return Lookup((*found, *alone.jobs), is_certain=alone.is_certain and is_certain)
 
@@ -81,14 +79,14 @@ class ArrayScheduler:
         is_named: Callable[[str], bool] | None = None,
     ) -> list[JobInfo]:
         arrays = self._arrays()
-        homes = {home for name in job_names for home in _arrays_of(name, arrays)}
-        asked = dict.fromkeys([*job_names, *sorted(homes)])
-        told = self._inner.accounting(job_ids, since, job_names=list(asked), is_named=is_named)
-        strangers = homes - set(job_names)
+        array_names = {array_name for name in job_names for array_name in _arrays_of(name, arrays)}
+        queried = dict.fromkeys([*job_names, *sorted(array_names)])
+        records = self._inner.accounting(job_ids, since, job_names=list(queried), is_named=is_named)
+        other_arrays = array_names - set(job_names)
         wanted_ids, wanted_names = frozenset(job_ids), frozenset(job_names)
         found: list[JobInfo] = []
-        for job in told:
-            if job.job_name not in arrays and job.job_name not in strangers:
+        for job in records:
+            if job.job_name not in arrays and job.job_name not in other_arrays:
                 found.append(job)
                 continue
             found += [
@@ -147,8 +145,10 @@ class ArrayScheduler:
 
 
 def _arrays_of(job_name: str, arrays: Arrays) -> list[str]:
-    """The arrays that have the attempt of this name as a task, the newest first: an array that
-    Slurm did not take leaves its attempts to the next one."""
+    """Return the names of the arrays that contain this attempt, newest first.
+
+    If Slurm refuses an array, the next array contains its attempts.
+    """
     found = [array for array, names in arrays.items() if job_name in names]
     return sorted(found, key=_number, reverse=True)
 

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SubmitRequest:
-    """Everything that a submission needs; it was built and could be looked at before.
+    """Everything that a submission needs.
 
     Attributes:
-        script: the job script. All options stand in its ``#SBATCH`` lines.
+        script: the job script, with all options in its ``#SBATCH`` lines.
         directory: where the submitting command runs; a relative ``--output`` is relative to it.
-        job_name: as in the script; unique for all time.
-        lock_fd: an open file descriptor that the submitting child process must inherit. The lock
-            on it then lives exactly as long as anybody may still create this job.
+        job_name: as in the script; never reused.
+        lock_fd: an open file descriptor that the submitting child process must inherit. Its lock
+            is held as long as a process may still create this job.
     """
 
     script: Path
@@ -51,20 +51,20 @@ class JobRef:
 
 @dataclass(frozen=True)
 class JobInfo:
-    """What the scheduler says about one job. Times are aware UTC; None where it does not say.
+    """The scheduler's information about one job. Times are aware UTC; None means unknown.
 
     Attributes:
-        job_id: of a heterogeneous job the first component has its number, the others ``123+1``.
-        restarts: how often the scheduler has restarted it under this id.
-        submitted_at: a restart counts as a submission.
-        begins_at: the time that it waits for, if that is what it waits for.
-        preempted_at: when it was told that a job of higher priority takes its nodes. Only the queue
-            knows it, and only of the job's last life.
-        record_id: number of its record in accounting, unique for all time: each life of a job has a
-            record, and each part of a resized one. From Slurm 24.11 on it is the SLUID of the life,
-            or of the part, as a number. Only accounting knows it.
-        elapsed_s: how long it ran, without what it was suspended. Only accounting knows it.
-        usage: what it was allocated. Only accounting knows it.
+        job_id: of a heterogeneous job, the first component has its number, the others ``123+1``.
+        restarts: how often the scheduler has requeued it under this id.
+        submitted_at: a requeue counts as a submission.
+        begins_at: the begin time of a job that is pending for that reason.
+        preempted_at: when Slurm signalled the preemption. Only the queue has it, and only since the
+            last requeue.
+        record_id: number of its accounting record, never reused. Each requeue of a job, and each
+            part of a resized one, has its own record. From Slurm 24.11 on, it is the record's SLUID
+            as a number. Only accounting has it.
+        elapsed_s: run time without suspended time. Only accounting has it.
+        usage: the allocated resources. Only accounting has it.
     """
 
     job_id: str
@@ -91,7 +91,7 @@ class JobInfo:
 
     @property
     def is_held_for_its_exit(self) -> bool:
-        """Whether the queue holds this job, which ended with an error, until a user releases it."""
+        """Return whether the queue holds this job after an error until a user releases it."""
         word = normalize_raw_state(self.raw_state)
         is_over = self.state is AttemptState.ENDED and self.source == "queue"
         return is_over and word in HELD_FOR_ITS_EXIT
@@ -102,9 +102,9 @@ class Lookup:
     """The answer to "does a job of this name exist?".
 
     Attributes:
-        jobs: all that bear the name, newest last.
-        is_certain: whether the absence of a job proves that there is none. False while accounting
-            is configured but does not answer, unless the queue alone still remembers that far back.
+        jobs: all jobs of this name, newest last.
+        is_certain: whether the absence of a job proves that there is none. False while configured
+            accounting does not answer, unless the queue alone goes back far enough.
     """
 
     jobs: tuple[JobInfo, ...] = ()
@@ -112,40 +112,40 @@ class Lookup:
 
 
 class Scheduler(Protocol):
-    """Submit, ask, cancel. Every method may raise SchedulerUnavailable."""
+    """Submit, query and cancel jobs. Every method may raise SchedulerUnavailable."""
 
     name: str
 
     def cluster(self) -> str | None:
-        """Name of the cluster that answers here; None where it has none, or does not answer.
+        """Return the name of the cluster; None if it has none or does not answer. Never raise.
 
-        People have the same home and the same scratch on several clusters. Never raises.
+        Several clusters may share one home and one scratch.
         """
         ...
 
     def submit(self, request: SubmitRequest) -> JobRef:
-        """Send one job.
+        """Submit one job.
 
         Raises:
-            SubmissionRefused: no job exists and none would if the same were sent again.
+            SubmissionRefused: no job exists, and a resubmission would fail, too.
             SubmissionDelayed: no job exists; a limit is full for now.
             SubmissionInDoubt: a job may exist.
-            SchedulerUnavailable: no job exists, the scheduler does not answer.
+            SchedulerUnavailable: no job exists; the scheduler does not answer.
         """
         ...
 
     def most_tasks(self) -> int:
-        """How many tasks an array may have; 1 where there are no arrays."""
+        """Return the maximum number of tasks of an array; 1 if there are no arrays."""
         ...
 
     def find(self, job_name: str, since: datetime) -> Lookup:
-        """Every job of this name submitted at or after ``since``: in the queue, in accounting."""
+        """Find the jobs of this name submitted at or after ``since``, in queue and accounting."""
         ...
 
     def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
-        """One batched question: these jobs, or all of this user's, as the queue knows them.
+        """Return these jobs, or all of this user's, from the queue, with one query.
 
-        A job that the queue has forgotten is absent from the answer; that is not an end.
+        The absence of a job does not mean that it ended: the queue forgets jobs.
         """
         ...
 
@@ -157,12 +157,11 @@ class Scheduler(Protocol):
         job_names: Sequence[str] = (),
         is_named: Callable[[str], bool] | None = None,
     ) -> list[JobInfo]:
-        """One batched question to accounting, duplicates (requeues) included, oldest first.
+        """Return accounting records, oldest first, with one query. A requeued job has several.
 
-        What is told is of jobs that have one of these ids or one of these names, and that were
-        submitted since then; with ``is_named`` also of those for whose name it is true, even if
-        they were submitted before and ran since then. A site that has no accounting answers with
-        nothing: nobody knows more than the queue.
+        The jobs have one of these ids or names, and were submitted after ``since``. ``is_named``
+        also selects jobs by name that were submitted earlier and ran after ``since``. A site
+        without accounting returns an empty list.
 
         Raises:
             SchedulerUnavailable: accounting does not answer.
@@ -170,68 +169,63 @@ class Scheduler(Protocol):
         ...
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """End these jobs. Those that ended already, or never were, are no error."""
+        """Cancel these jobs; ignore those that ended or do not exist."""
         ...
 
     def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """Take the begin time of these waiting jobs away: they start as soon as there is room.
-
-        Those that wait no more, or never were, are no error.
+        """Remove the begin time of these pending jobs; ignore jobs that are not pending.
 
         Returns:
-            Why not, in the scheduler's words, for each job whose begin time may not be changed.
+            Job id -> the scheduler's error, for each job whose begin time may not be changed.
         """
         ...
 
     def restart_delay_s(self) -> float:
-        """How long a job waits that the scheduler has restarted, before it may start again."""
+        """Return how long a requeued job waits before it may start again."""
         ...
 
     def cluster_info(self) -> ClusterInfo:
-        """What the cluster says about itself."""
+        """Return the cluster's partitions, nodes and limits."""
         ...
 
     def accounts(self, user: str) -> frozenset[str] | None:
-        """Accounts that ``user`` may charge; None when the cluster has no accounting, or it is
-        silent."""
+        """Return the accounts that ``user`` may charge; None without an answer of accounting."""
         ...
 
     def standing(self, user: str) -> Standing | None:
-        """The accounts of ``user``, their limits, and their fair shares.
+        """Return the accounts of ``user``, their limits and fair shares.
 
-        Each part that cannot be had is left out and named in ``missing``. None when the cluster has
-        no accounting, or says nothing at all.
+        ``missing`` names each part that is unavailable. None if the cluster has no accounting, or
+        no part is available.
         """
         ...
 
     def reservations(self) -> list[Reservation]:
-        """What is set aside, and for whom, now or later, that has not ended; by its start."""
+        """Return the present and future reservations, sorted by start."""
         ...
 
     def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
-        """What is known of those of these jobs that wait, in the order in which they were given.
+        """Return those of these jobs that are pending, in the given order.
 
-        One question about all waiting jobs of the cluster, and one about priorities, which may fail
-        alone.
+        One query asks for all pending jobs of the cluster, a second one for priorities. Only the
+        second may fail silently.
         """
         ...
 
     def cluster_queue(self) -> ClusterQueue:
-        """Everybody's jobs that wait for room or run, as far as the site shows them."""
+        """Return the pending and running jobs of all users, as far as the site shows them."""
         ...
 
     def idle_nodes(self) -> list[IdleNode]:
-        """Nodes that take jobs now, with what is idle on each."""
+        """Return the nodes that accept jobs now, with the idle resources of each."""
         ...
 
     def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
-        """When, and where, this job would start if it were sent now. Nothing is sent.
+        """Return when and where this job would start if submitted now; None if unknown.
 
-        Slurm counts the jobs that run; where jobs of higher priority wait in the partition, it
-        divides what they ask for by its nodes instead, and counts those that a limit holds, too.
-
-        Returns:
-            None where the scheduler cannot say.
+        Nothing is submitted. Slurm considers running jobs. If jobs of higher priority are pending
+        in the partition, it divides their requests by the number of nodes instead, and counts jobs
+        that a limit holds, too.
 
         Raises:
             SubmissionRefused: it would be refused.

@@ -1,7 +1,7 @@
-"""This machine as a scheduler: the same script as on a cluster, run through submitit's local
-executor. Nothing waits in a queue: a job starts when it is submitted.
+"""Run jobs on this machine: the same script as on a cluster, through submitit's local executor.
 
-The files of the jobs are local_jobs.py; what runs beside a script is local_runner.py.
+There is no queue: a job starts when it is submitted. local_jobs.py defines the files of the jobs,
+local_runner.py supervises a script.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LocalScheduler:
     """A :class:`hpcflow.schedulers.base.Scheduler`.
 
     Args:
-        home: HPCFLOW_HOME; jobs are remembered below its folder ``local``.
+        home: HPCFLOW_HOME; its folder ``local`` holds the jobs.
         submit_timeout_s: how long starting a job may take.
     """
 
@@ -50,18 +50,18 @@ class LocalScheduler:
         self._submit_timeout_s = submit_timeout_s
 
     def cluster(self) -> str | None:
-        return None  # which machine a job is on stands in its own files
+        return None  # the files of a job name its machine
 
     def submit(self, request: SubmitRequest) -> JobRef:
         if not request.script.is_file():
-            raise SubmissionRefused(f"there is no job script {request.script}")
+            raise SubmissionRefused(f"no job script {request.script}")
         argv = [sys.executable, "-m", "hpcflow.schedulers.local_submit", str(self._folder)]
         argv += [str(request.script.absolute()), str(request.directory.absolute())]
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise SchedulerUnavailable(
-                f"no job can be kept in {self._folder}: {error.strerror}",
+                f"cannot create {self._folder}: {error.strerror}",
                 next_action=f"see who owns it: ls -ld {shell_word(self.home)}",
             ) from error
         process = subprocess.Popen(
@@ -83,12 +83,12 @@ class LocalScheduler:
             stdout, stderr = process.communicate()
         if process.returncode == 0 and stdout.strip().isdecimal():
             return JobRef(stdout.strip())
-        why = f"starting it ended with exit code {process.returncode}"
-        if said := stderr.strip():
-            why += f" ({said.splitlines()[-1]})"
+        why = f"the submission exited with code {process.returncode}"
+        if output := stderr.strip():
+            why += f" ({output.splitlines()[-1]})"
         raise SubmissionInDoubt(
             f"the job may or may not exist: {why}",
-            next_action=f"see what remains of it in {self._folder}",
+            next_action=f"look for its files in {self._folder}",
         )
 
     def most_tasks(self) -> int:
@@ -127,10 +127,10 @@ class LocalScheduler:
                 _cancel(JobFolder(self._folder / job.job_id))
 
     def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
-        return {}  # nothing waits here
+        return {}  # no job is pending
 
     def restart_delay_s(self) -> float:
-        return 0.0  # nothing is restarted
+        return 0.0  # no job is requeued
 
     def cluster_info(self) -> ClusterInfo:
         gpus = Path("/proc/driver/nvidia/gpus")
@@ -153,7 +153,7 @@ class LocalScheduler:
         )
 
     def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002
-        return None  # nobody is charged here
+        return None  # no accounting
 
     def standing(self, user: str) -> Standing | None:  # noqa: ARG002 - the contract's
         return None
@@ -162,7 +162,7 @@ class LocalScheduler:
         return []
 
     def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:  # noqa: ARG002 - the contract's
-        return []  # nothing waits here
+        return []  # no job is pending
 
     def cluster_queue(self) -> ClusterQueue:
         return ClusterQueue()
@@ -182,7 +182,7 @@ def _since(jobs: list[JobInfo], since: datetime) -> list[JobInfo]:
 
 
 def _cancel(folder: JobFolder) -> None:
-    """Leave word for the supervisor, which ends the rest; where it was killed, end them here."""
+    """Request the supervisor to end the job; if the supervisor was killed, kill the processes."""
     job = folder.job()
     if job is None:
         return
@@ -197,9 +197,9 @@ def _cancel(folder: JobFolder) -> None:
 
 
 def _submitter_environment() -> dict[str, str]:
-    """This process's environment, with the job's mark, and this very hpcflow on PYTHONPATH.
+    """Return this environment with the job's mark, and this hpcflow on PYTHONPATH.
 
-    What a surrounding Slurm job has set is taken out: the script must not take it for its own.
+    The variables of a surrounding Slurm job are removed, so that the script does not use them.
     """
     environment = clean_environment(os.environ)
     changed = {name: environment.get(name) for name in ("PYTHONPATH", "CUDA_VISIBLE_DEVICES")}

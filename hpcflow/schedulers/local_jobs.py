@@ -1,15 +1,15 @@
-"""The jobs of this machine as files: their description and state. Starts and ends nothing.
+"""Read and write the files of local jobs: their description and state.
 
 ::
 
-    $HPCFLOW_HOME/local/<job id>/     0700; appears at once, with job.json in it
-      job.json       what was submitted, before anything was started for it
+    $HPCFLOW_HOME/local/<job id>/     0700; created atomically with job.json
+      job.json       the submission, written before any process starts
       started.json   the supervisor, and when it started the script
-      cancel         exists once somebody wants the job to end
+      cancel         exists once the job was cancelled
       ended.json     how it ended
-      submitit/      what submitit keeps
+      submitit/      files of submitit
 
-A job without ended.json is alive exactly while a process carries its mark (local_processes.py).
+A job without ended.json is alive if and only if a process has its mark (local_processes.py).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from hpcflow.runtime.reading import read_object
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.local_processes import Machine, carriers, this_machine
 
-#: For the script: the id of its job. Not SLURM_JOB_ID, by which programs would take this machine
-#: for a Slurm cluster (JAX, Lightning and submitit do) and miss the rest of its variables.
+#: The job id, for the script. SLURM_JOB_ID would make programs (JAX, Lightning, submitit) take this
+#: machine for a Slurm cluster, and expect the rest of Slurm's variables.
 JOB_ID_VARIABLE: Final = "HPCFLOW_LOCAL_JOB_ID"
 
 
@@ -68,16 +68,16 @@ class JobFolder:
         return self.path / "submitit"
 
     def job(self) -> LocalJob | None:
-        """What was submitted; None where the file is gone or damaged."""
-        said = _read(self.path / "job.json", *_names(LocalJob))
-        return LocalJob(**said) if said is not None else None
+        """Return the submission; None if its file is missing or damaged."""
+        content = _read(self.path / "job.json", *_names(LocalJob))
+        return LocalJob(**content) if content is not None else None
 
     def started(self) -> dict[str, Any] | None:
-        """``pid`` and ``started_at``; None before the script was started."""
+        """Return ``pid`` and ``started_at``; None before the script was started."""
         return _read(self.path / "started.json", "pid", "started_at")
 
     def ended(self) -> dict[str, Any] | None:
-        """``raw_state``, ``exit_code``, ``signal``, ``ended_at``; None while nobody wrote it."""
+        """Return ``raw_state``, ``exit_code``, ``signal``, ``ended_at``; None if not recorded."""
         return _read(self.path / "ended.json", "raw_state", "exit_code", "signal", "ended_at")
 
     def write_started(self, *, pid: int, started_at: datetime) -> None:
@@ -98,7 +98,7 @@ class JobFolder:
 
 
 def create(folder: Path, job: LocalJob) -> JobFolder:
-    """A new job with the next free id."""
+    """Create a job with the next free id."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = folder / f".new-{secrets.token_hex(8)}"
     draft.mkdir(mode=0o700)
@@ -109,7 +109,7 @@ def create(folder: Path, job: LocalJob) -> JobFolder:
         try:
             draft.rename(folder / str(number))
         except OSError:
-            # Somebody else took this number: a folder that is not empty is never replaced.
+            # Another process took this number: rename() never replaces a folder with files.
             if not (folder / str(number)).exists():
                 raise
         else:
@@ -117,7 +117,7 @@ def create(folder: Path, job: LocalJob) -> JobFolder:
 
 
 def all_jobs(folder: Path) -> list[JobFolder]:
-    """Every job, oldest first."""
+    """Return all jobs, oldest first."""
     if not folder.is_dir():
         return []
     jobs = (JobFolder(entry) for entry in folder.iterdir() if entry.name.isdecimal())
@@ -125,7 +125,7 @@ def all_jobs(folder: Path) -> list[JobFolder]:
 
 
 def infos(folders: Iterable[JobFolder]) -> list[JobInfo]:
-    """Where the jobs stand now, in the same order; without those whose files are damaged."""
+    """Return the states of the jobs, in the same order; skip jobs with damaged files."""
     jobs = [
         (folder, job, folder.ended()) for folder in folders if (job := folder.job()) is not None
     ]
@@ -143,7 +143,7 @@ def _info(
     started = folder.started()
     reason = None
     if ended is None and not alive[job.mark]:
-        ended = folder.ended()  # it may have ended while we looked
+        ended = folder.ended()  # it may have ended meanwhile
     if ended is not None:
         raw_state = ended["raw_state"]
     else:
@@ -169,23 +169,23 @@ def _info(
 def _judge(
     folder: JobFolder, job: LocalJob, *, is_started: bool, alive: Mapping[str, list[int]]
 ) -> tuple[str, str | None]:
-    """Raw state in Slurm's words, and reason, of a job that left no word of its end.
+    """Return raw state, as Slurm names it, and reason of a job without ``ended.json``.
 
-    One whose processes are all gone has no raw state: it vanished.
+    If all its processes are gone, the raw state is empty.
     """
     here, there = this_machine(), Machine(job.host, job.boot_id, job.pid_namespace)
     if here.was_before(there):
         return "NODE_FAIL", "the machine was rebooted"
     if not here.sees(there):
         return "RUNNING", (
-            f"it is on {job.host}, and can only be seen there; "
-            f"if that machine is no more: rm -r {shell_word(folder.path)}"
+            f"its machine is {job.host}, and its state is only visible there; "
+            f"if that machine no longer exists: rm -r {shell_word(folder.path)}"
         )
     if alive[job.mark]:
         return ("RUNNING" if is_started else "PENDING"), None
     if folder.cancel.exists():
         return "CANCELLED", None
-    return "", "all its processes are gone, and none left an exit code"
+    return "", "all its processes are gone, and none recorded an exit code"
 
 
 def _names(kind: type[LocalJob]) -> list[str]:
@@ -193,16 +193,16 @@ def _names(kind: type[LocalJob]) -> list[str]:
 
 
 def _read(path: Path, *keys: str) -> dict[str, Any] | None:
-    """The values of ``keys``; None when the file does not hold them all."""
+    """Return the values of ``keys``; None if one is missing."""
     try:
-        said = read_object(path)
-        return {key: said[key] for key in keys}
+        content = read_object(path)
+        return {key: content[key] for key in keys}
     except (OSError, ValueError, TypeError, LookupError):
         return None
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:
-    """Whole or not at all, and durable."""
+    """Write a file atomically, and sync it."""
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     with draft.open("x") as file:
         json.dump(data, file)

@@ -1,7 +1,7 @@
 """Find the processes of a local job by a mark in their environment.
 
-From the process that submits a job to the last child of its script, whichever of them is killed or
-moves to another session keeps the mark. Process ids are used again, and prove nothing.
+All processes, from the submitting one to the last child of the script, inherit the mark, in any
+session. Process ids are no proof, because the kernel reuses them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD of the kernel's include/linux/s
 
 @dataclass(frozen=True)
 class Machine:
-    """Where processes can see each other.
+    """A machine or container, in which processes can see each other.
 
     Attributes:
         host: its name, which can change.
-        boot_id: changes whenever it is started; that of a container is its host's.
-        pid_namespace: another one in every container.
+        boot_id: changes with each boot; a container has that of its host.
+        pid_namespace: differs in each container.
     """
 
     host: str
@@ -33,26 +33,26 @@ class Machine:
     pid_namespace: str
 
     def sees(self, other: Machine) -> bool:
-        """Whether the processes of ``other``, if they live, can be seen from here."""
+        """Return whether this machine can see the processes of ``other``."""
         is_renamed = self.pid_namespace == other.pid_namespace
         return self.boot_id == other.boot_id and (self.host == other.host or is_renamed)
 
     def was_before(self, other: Machine) -> bool:
-        """Whether ``other`` is this one in an earlier life, so that its processes are gone."""
+        """Return whether ``other`` is this machine before a reboot, so its processes are gone."""
         return self.host == other.host and self.boot_id != other.boot_id
 
 
 def this_machine() -> Machine:
-    """The machine, or container, that this process is in."""
+    """Return the machine or container of this process."""
     boot_id = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     return Machine(socket.gethostname(), boot_id, str((_PROC / "self/ns/pid").readlink()))
 
 
 def carriers(marks: Collection[str]) -> dict[str, list[int]]:
-    """Mark -> ids of the living processes that carry it.
+    """Return mark -> ids of the living processes that have it.
 
-    A process may start another and end while /proc is being read, so that neither is seen; hence a
-    mark that nobody carries is looked for twice.
+    While /proc is being read, a process may start another and end, so that neither is seen. So a
+    mark without processes is searched for twice.
     """
     found = _scan(marks)
     unseen = [mark for mark, pids in found.items() if not pids]
@@ -71,7 +71,7 @@ def _mark_of(process: Path) -> str:
     try:
         environment = (process / "environ").read_bytes()
         is_whole = bool(environment)
-        while not is_whole:  # nothing is believed that was read at the wrong moment
+        while not is_whole:  # read again if an exec was under way
             was_executed = _is_being_executed(process)
             environment = (process / "environ").read_bytes()
             is_whole = bool(environment) or not (was_executed or _is_being_executed(process))
@@ -85,10 +85,9 @@ def _mark_of(process: Path) -> str:
 
 
 def _is_being_executed(process: Path) -> bool:
-    """Whether it has a new memory by now, into which its environment has yet to be written.
+    """Return whether a process is inside exec, before its environment is visible.
 
-    This lasts for a moment of every exec, and in it the process does not show its mark. See
-    proc_pid_stat(5): ``env_end`` is 0 then. So it is of kernel threads and of what has ended.
+    Then ``env_end`` of proc_pid_stat(5) is 0, as for kernel threads and ended processes.
 
     Raises:
         OSError: it has ended.

@@ -1,7 +1,7 @@
-"""Run a job's script to its end, as slurmstepd would: the process that submitit starts.
+"""Run a job's script as slurmstepd would. submitit starts this process.
 
-:func:`run_script` is pickled by its name and runs in a process of its own. It starts the script,
-gives notice before the time limit, ends all that the job has started, and writes down how it ended.
+submitit pickles :func:`run_script` by name. The process starts the script, signals it before the
+time limit, kills all processes of the job at the end, and records how the job ended.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from hpcflow.schedulers.local_jobs import JOB_ID_VARIABLE, JobFolder
 from hpcflow.schedulers.local_processes import carriers
 from hpcflow.schedulers.slurm.times import parse_length_s
 
-#: Variables that the way here has changed, with their values before, as JSON.
+#: The original values of variables that the submission changed, as JSON.
 RESTORE_VARIABLE: Final = "HPCFLOW_LOCAL_RESTORE"
 
-#: Between the polite signal and the other one; as Slurm's KillWait.
+#: Between SIGTERM and SIGKILL, as Slurm's KillWait.
 _GRACE_S: Final = 30.0
 _POLL_S: Final = 0.2
 _DIRECTIVE: Final = re.compile(r"#SBATCH\s+--([a-z-]+)(?:=|\s+)(\S+)")
@@ -36,7 +36,7 @@ _SIGNAL: Final = re.compile(r"B:(?:SIG)?(\w+)@(\d+)")
 
 @dataclass(frozen=True)
 class Directives:
-    """What is obeyed here of the ``#SBATCH`` lines."""
+    """The ``#SBATCH`` options that the local scheduler obeys."""
 
     output: str = "out.log"
     time_limit_s: int | None = None
@@ -50,7 +50,7 @@ def run_script(folder: str) -> None:
 
 
 def read_directives(script: str) -> Directives:
-    """``--output``, ``--time`` and ``--signal=B:…`` of a script, from its first comment lines."""
+    """Read ``--output``, ``--time`` and ``--signal=B:…`` from a script's first comment lines."""
     found: dict[str, str] = {}
     for line in script.splitlines():
         if line.strip() and not line.startswith("#"):
@@ -67,10 +67,10 @@ def read_directives(script: str) -> Directives:
 
 
 def job_environment(environment: Mapping[str, str], job_id: str) -> dict[str, str]:
-    """What the script finds: the submitter's own variables and the id of its job.
+    """Return the script's environment: the submitter's variables and the job id.
 
-    submitit's variables are taken out again, and what was changed on the way (CUDA_VISIBLE_DEVICES,
-    which submitit empties; PYTHONPATH) gets its value back.
+    submitit's variables are removed. CUDA_VISIBLE_DEVICES, which submitit empties, and PYTHONPATH
+    get their original values.
     """
     job = {
         name: value
@@ -91,14 +91,14 @@ class Supervisor:
         self._folder = folder
         job = folder.job()
         if job is None:
-            raise StorageError(f"{folder.path} holds no job that could be run")
+            raise StorageError(f"job.json in {folder.path} is missing or damaged")
         self._job = job
         self._clock = clock
-        self._is_told_to_end = False
+        self._got_sigterm = False
 
     def run(self) -> None:
-        # submitit sets handlers for functions that can checkpoint; this one cannot. A signal must
-        # not be ignored, only handled: what is ignored here could never be trapped in the script.
+        # Replace submitit's handlers, which are for functions that can checkpoint. A signal must
+        # not be ignored here: the script could not trap an ignored signal.
         signal.signal(signal.SIGTERM, self._on_term)
         signal.signal(signal.SIGUSR2, self._on_notice)
         if self._folder.cancel.exists():
@@ -108,24 +108,24 @@ class Supervisor:
         directives = read_directives(read_file(self._job.script).decode(errors="replace"))
         script = self._start(directives)
         timed_out = self._watch(script, directives)
-        self._signal_others(signal.SIGKILL)  # what the script left behind, as Slurm does
+        self._signal_others(signal.SIGKILL)  # remaining processes, as Slurm does
         self._end(self._raw_state(script.returncode, timed_out=timed_out), script.returncode)
 
     def _raw_state(self, returncode: int, *, timed_out: bool) -> str:
-        """In Slurm's words. Told to end, but not by us: the machine is going down."""
+        """Return Slurm's name of the end. SIGTERM without a cancel means a shutdown: PREEMPTED."""
         if timed_out:
             return "TIMEOUT"
         if self._folder.cancel.exists():
             return "CANCELLED"
-        if self._is_told_to_end:
+        if self._got_sigterm:
             return "PREEMPTED"
         return "FAILED" if returncode else "COMPLETED"
 
     def _on_term(self, _number: int, _frame: object) -> None:
-        self._is_told_to_end = True
+        self._got_sigterm = True
 
     def _on_notice(self, _number: int, _frame: object) -> None:
-        """A notice for a job goes to its script, not to its supervisor."""
+        """Ignore the notice, which is for the script, not for its supervisor."""
 
     def _start(self, directives: Directives) -> subprocess.Popen[bytes]:
         log = Path(self._job.directory, directives.output)
@@ -141,7 +141,7 @@ class Supervisor:
             )
 
     def _watch(self, script: subprocess.Popen[bytes], directives: Directives) -> bool:
-        """Wait for the end of the script; whether the time limit made it end."""
+        """Wait for the end of the script; return whether the time limit ended it."""
         began = self._clock.monotonic()
         notice = directives.notice_signal
         kill_at: float | None = None
@@ -154,9 +154,9 @@ class Supervisor:
             if notice is not None and left_s <= directives.notice_s:
                 script.send_signal(notice)
                 notice = None
-            is_told = self._is_told_to_end or self._folder.cancel.exists()
-            if kill_at is None and (left_s <= 0 or is_told):
-                timed_out = not is_told
+            is_stopping = self._got_sigterm or self._folder.cancel.exists()
+            if kill_at is None and (left_s <= 0 or is_stopping):
+                timed_out = not is_stopping
                 self._signal_others(signal.SIGTERM)
                 kill_at = elapsed_s + _GRACE_S
             if kill_at is not None and elapsed_s >= kill_at:
@@ -164,7 +164,7 @@ class Supervisor:
         return timed_out
 
     def _signal_others(self, number: signal.Signals) -> None:
-        """Reach every process of the job but this one and submitit's, wherever it has gone."""
+        """Signal every process of the job, except this one and submitit's."""
         for pid in carriers({self._job.mark})[self._job.mark]:
             if pid not in (os.getpid(), os.getppid()):
                 with contextlib.suppress(ProcessLookupError, PermissionError):

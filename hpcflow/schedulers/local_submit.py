@@ -1,8 +1,8 @@
 """``python -m hpcflow.schedulers.local_submit``: submit one job through submitit, and print its id.
 
-It runs in a session of its own, so that neither Ctrl-C nor the end of the terminal reaches the job;
-it holds the caller's submit lock while a job may still come of it; and it carries the job's mark,
-so that from its first moment to the script's last child the job can be seen.
+It runs in its own session, so that neither Ctrl-C nor the end of the terminal reaches the job. It
+holds the caller's submit lock while it may still create a job. It has the job's mark, so that the
+job is visible from the start.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hpcflow.schedulers.local_jobs import LocalJob, create
 from hpcflow.schedulers.local_processes import MARK_VARIABLE, this_machine
 from hpcflow.schedulers.local_runner import run_script
 
-#: The runner keeps the time limit of the script; submitit wants a number all the same.
+#: The runner enforces the script's time limit; submitit requires a number anyway.
 _TEN_YEARS_MIN: Final = 10 * 365 * 24 * 60
 
 
 def main(folder: str, script: str, directory: str, job_name: str) -> None:
     """Create the job below ``folder`` and start it."""
-    os.umask(0o077)  # of the job's log and of submitit's files; the job script sets the program's
-    answer = _keep_output()
+    os.umask(0o077)  # for the log and submitit's files; the job script sets the program's umask
+    answer = _detach_output()
     job = LocalJob(
         job_name=job_name,
         script=script,
@@ -34,7 +34,7 @@ def main(folder: str, script: str, directory: str, job_name: str) -> None:
         mark=os.environ[MARK_VARIABLE],
         **asdict(this_machine()),
     )
-    # Imported before the job exists: a submitit that is broken leaves no job behind.
+    # Imported before the job exists, so that a broken submitit leaves no job.
     from submitit import LocalExecutor
 
     created = create(Path(folder), job)
@@ -45,19 +45,21 @@ def main(folder: str, script: str, directory: str, job_name: str) -> None:
     os.close(answer)
 
 
-def _keep_output() -> int:
-    """Move stdout and stderr out of the reach of the job's processes, or their reader waits
-    for those. What goes wrong here is still told on stderr.
+def _detach_output() -> int:
+    """Detach stdout and stderr, and return a copy of stdout.
+
+    Otherwise the caller would wait for the job's processes, which would inherit them. Errors of
+    this process still go to stderr.
     """
-    answer, complaints = os.dup(1), os.dup(2)
+    answer, errors = os.dup(1), os.dup(2)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
-    sys.stderr = os.fdopen(complaints, "w", buffering=1)
+    sys.stderr = os.fdopen(errors, "w", buffering=1)
     return answer
 
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    # The job goes on without us: no destructor of submitit shall think otherwise.
+    # Skip submitit's destructors: the job continues without this process.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Create the scheduler of a site. Only this module knows all of them; it imports one."""
+"""Create the scheduler of a site. This module imports only the scheduler that it needs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hpcflow.sites.schema import SchedulerKind, Site
 
 
 def connect(site: Site, *, clock: Clock, home: Path) -> Scheduler:
-    """The scheduler of ``site``. Asks nobody anything yet.
+    """Return the scheduler of ``site``, without a query.
 
-    Where pyslurm is installed it is used, if it works, from the first question on; see
+    If pyslurm is installed and works, it answers the queries; see
     :mod:`hpcflow.schedulers.slurm.pyslurm`.
 
     Args:
-        home: HPCFLOW_HOME, where jobs of the local scheduler are remembered.
+        home: HPCFLOW_HOME, which holds the jobs of the local scheduler.
     """
     if site.scheduler is SchedulerKind.LOCAL:
         from hpcflow.schedulers.local import LocalScheduler

@@ -1,4 +1,4 @@
-"""What a scheduler reports about pending, running and planned jobs. Plain values."""
+"""Data classes for a scheduler's report of pending, running and planned jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PriorityFactor:
     """A part of a job's priority: ``fair share``, ``age``, ``job size``, ``partition``, ``QOS`` ….
 
     Attributes:
-        points: with its weight applied; all of them together are the priority.
+        points: weighted; the sum of all factors is the priority.
     """
 
     name: str
@@ -21,26 +21,23 @@ class PriorityFactor:
 
 @dataclass(frozen=True)
 class WaitingJob:
-    """A job that waits. None where nobody says.
+    """A pending job. None means unknown.
 
     Attributes:
-        reason: why, in the scheduler's words, as they came.
-        partitions: those that it may start in, as a rule one.
-        time_limit_min: the longest it may run.
-        nodes: how many it wants, at least.
-        wants: what it asks for, all nodes together, by Slurm's names: ``cpu``, ``gres/gpu`` …; of
-            memory MiB.
-        required_nodes: those that it must have, by name.
-        expected_nodes: those that the scheduler means to give it.
-        expected_start: when the scheduler means to start it; as `squeue --start` says.
-        position: its place among those jobs of its (first) partition that could start if there were
-            room, 1 is next; None for a job that could not. Tasks of an array count each.
-        rivals: how many those are, it included.
-        priority_ahead: that of the job just before it; None for the first.
-        priority_first: that of the first of them.
-        factors: what its priority is made of; empty where nobody says.
-        dependency: what must happen first, in the scheduler's notation.
-        reservation: that it asked for.
+        reason: the scheduler's unchanged pending reason.
+        partitions: the partitions that it may start in, usually one.
+        nodes: the minimum number of nodes.
+        wants: its request for all nodes, by Slurm's names: ``cpu``, ``gres/gpu`` …; memory in MiB.
+        required_nodes: the names of nodes that the job must have.
+        expected_nodes: the nodes that the scheduler plans for it.
+        expected_start: as in `squeue --start`.
+        position: its position among the eligible jobs of its (first) partition, 1 is next; None if
+            it is not eligible. Each array task counts.
+        rivals: the number of these jobs, including this one.
+        priority_ahead: the priority of the job just before it; None for the first.
+        priority_first: the priority of the first of them.
+        factors: the parts of its priority; empty if unknown.
+        dependency: in the scheduler's notation.
     """
 
     job_id: str
@@ -68,7 +65,7 @@ class WaitingJob:
 
 @dataclass(frozen=True)
 class PredictedStart:
-    """When a job that is not sent would start."""
+    """When and where a job would start that is not submitted."""
 
     starts_at: datetime
     partition: str | None = None
@@ -77,10 +74,10 @@ class PredictedStart:
 
 @dataclass(frozen=True)
 class RunningJob:
-    """A job of anybody that runs. None where nobody says.
+    """A running job of any user. None means unknown.
 
     Attributes:
-        uses: what it has, all nodes together, by Slurm's names, as in :class:`WaitingJob`.
+        uses: its allocation on all nodes, by Slurm's names, as in :class:`WaitingJob`.
         ends_at: when its time limit ends it.
     """
 
@@ -95,11 +92,11 @@ class RunningJob:
 
 @dataclass(frozen=True)
 class ClusterQueue:
-    """Everybody's jobs, as far as the site shows them.
+    """The jobs of all users, as far as the site shows them.
 
     Attributes:
-        waiting: those that compete, in the order in which the scheduler takes them; without those
-            that are held, or wait for a time or another job.
+        waiting: the eligible jobs in the scheduler's order, without jobs that are held, or wait for
+            a begin time or a dependency.
     """
 
     waiting: tuple[WaitingJob, ...] = ()
@@ -108,10 +105,9 @@ class ClusterQueue:
 
 @dataclass(frozen=True)
 class IdleNode:
-    """What of a node that takes jobs is not in use.
+    """The idle resources of a node that accepts jobs.
 
     Attributes:
-        partitions: by which it is reached.
         idle: by Slurm's names, as in :class:`WaitingJob`.
         is_empty: whether no job is on it.
     """

@@ -1,1 +1,1 @@
-"""Site files: their schema, how they are read, and how they compare with the live cluster."""
+"""Site files: their schema, their loader, and their comparison with the live cluster."""

@@ -1,4 +1,4 @@
-"""Options of sbatch that hpcflow has no key for."""
+"""sbatch options for which hpcflow has no key."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from hpcflow.sites.schema import Partition, Site
 
 
 def added_options(site: Site, partition: Partition | None, resources: Resources) -> list[str]:
-    """Return what site, partition and run add, each an option such as ``--licenses=matlab``.
-
-    The later one wins, for sbatch as well.
-    """
+    """Return the added options of site, partition and run. sbatch uses the last of equal ones."""
     of_partition = partition.sbatch if partition is not None else {}
     return [*site.dialect.options, *as_options({**of_partition, **resources.sbatch})]

@@ -1,7 +1,7 @@
 """Compute the lines of a bill: what was allocated, for how long, at which price. Pure, and exact.
 
 Each line is ``count × seconds / 3600 × rate``, in decimal numbers, rounded half to even to eight
-places: a millionth of a cent. Nothing is rounded to cents before it is shown.
+places: a millionth of a cent. Amounts are rounded to cents only for display.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Charge:
 
     Attributes:
         kind: ``gpu``, ``gpu:TYPE``, ``node``, ``cpu`` or ``mem``.
-        hours: of one of these, or of one GiB of memory.
-        cost_usd, cost_su: None where nothing is charged for it, or nobody knows how much.
+        hours: of one unit; for memory, one GiB.
+        cost_usd, cost_su: None if it has no price, or an unknown one.
     """
 
     kind: str
@@ -39,10 +39,10 @@ class Charge:
 
 @dataclass(frozen=True)
 class Bill:
-    """What one job comes to.
+    """The bill of one job.
 
     Attributes:
-        cost_usd, cost_su: None where the site has no price for it: that is not the same as 0.
+        cost_usd, cost_su: None, not 0, if the site has no price.
     """
 
     charges: Sequence[Charge]
@@ -51,7 +51,7 @@ class Bill:
 
     @property
     def gpu_hours(self) -> Decimal:
-        """GPUs × hours, of all types."""
+        """Return GPUs × hours, of all types."""
         return _sum(line.hours for line in self.charges if line.kind.partition(":")[0] == "gpu")
 
 
@@ -64,12 +64,12 @@ def bill_of(
     elapsed_s: Decimal,
     gpu_types: Mapping[str, str] | None = None,
 ) -> Bill:
-    """The bill of one job.
+    """Return the bill of one job.
 
     Args:
-        begin, end: when it ran; they say which price holds.
-        elapsed_s: how long it is charged for. Less than from begin to end where it was suspended:
-            then each period has its share.
+        begin, end: when it ran; they select the price.
+        elapsed_s: the charged time. It is shorter than from begin to end if the job was suspended:
+            then each period gets its share.
         gpu_types: name of a GPU type in the scheduler -> key of the site's ``gpu_types``.
     """
     with localcontext(_EXACT):
@@ -93,8 +93,7 @@ def _sum(amounts: Iterator[Decimal]) -> Decimal:
 def _periods(
     price: Price | None, begin: datetime, end: datetime, elapsed_s: Decimal
 ) -> Iterator[tuple[datetime, datetime, Decimal, Rates]]:
-    """Each period with its share of the seconds; the last has what is left, so that the sum is
-    exact."""
+    """Yield each period with its share of the seconds; the last gets the rest: the sum is exact."""
     found = price.periods(begin, end) if price is not None else [(begin, end, Rates())]
     wall_s = _seconds(begin, end)
     left = elapsed_s
@@ -134,7 +133,7 @@ def _lines(
 
 
 def _counted(usage: Usage, gpu_types: Mapping[str, str]) -> Iterator[tuple[str, str, Decimal]]:
-    """What is counted: kind, GPU type, how many."""
+    """Yield kind, GPU type and count."""
     for name, count in sorted(usage.gpus.items()):
         if count:
             yield "gpu", gpu_types.get(name, name), Decimal(count)
@@ -144,8 +143,7 @@ def _counted(usage: Usage, gpu_types: Mapping[str, str]) -> Iterator[tuple[str, 
 
 
 def _covers(usage: Usage, rates: Rates, gpu_types: Mapping[str, str], *, in_money: bool) -> bool:
-    """Whether the rates say what this usage costs: there is a price, and it knows all GPU types
-    where it tells them apart."""
+    """Return whether there is a price and, if it differs by GPU type, one for each used type."""
     if not rates.is_said(in_money=in_money):
         return False
     by_type = rates.gpu_type_hour_usd if in_money else rates.gpu_type_hour_su

@@ -1,6 +1,6 @@
 """Compare a site file with the live cluster. Pure.
 
-An error is something that makes jobs fail or be refused; a warning, something to look at.
+With an error, jobs fail or are refused. A warning is a difference to check.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hpcflow.sites.live import ClusterInfo, PartitionInfo, overrun_s
 from hpcflow.sites.names import suggestion
 from hpcflow.sites.schema import Partition, Site
 
-#: squeue forgets an ended job after this long on most clusters; with less, ends may be missed.
+#: With a shorter MinJobAge, hpcflow may miss the end of a job in squeue.
 _SHORT_MEMORY_S = 60
-#: What a constraint asks for; ``*4`` counts nodes, ``!`` asks for nodes that lack it.
+#: The features of a constraint, without the counts ``*4``, and without features negated by ``!``.
 _COUNT = re.compile(r"\*\d+")
 _FEATURE = re.compile(r"(?<!!)(?<![A-Za-z0-9_.:=+-])[A-Za-z0-9_.:=+-]+")
 
@@ -26,7 +26,7 @@ _SOME_TIME = re.compile(r"[0-9:-]*[1-9][0-9:-]*")
 
 
 class Level(str, Enum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -35,7 +35,7 @@ class Level(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One comparison: the key of the site file that it is about, and what was found."""
+    """The result of comparing one key of the site file."""
 
     level: Level
     key: str
@@ -43,7 +43,7 @@ class Finding:
 
 
 def check(site: Site, info: ClusterInfo) -> list[Finding]:
-    """Everything that was compared, in the order of the site file."""
+    """Return all findings, in the order of the site file."""
     return [
         *_identity(site, info),
         *_settings(site, info),
@@ -92,9 +92,12 @@ def _settings(site: Site, info: ClusterInfo) -> Iterator[Finding]:
     if size := info.settings.get("MaxArraySize"):
         yield _ok("MaxArraySize", f"the highest index of an array task is below {size}")
     if "ACCRUE_ALWAYS" in info.settings.get("PriorityFlags", "").upper().split(","):
-        yield _ok("PriorityFlags", "ACCRUE_ALWAYS: a standby ages while it waits")
+        yield _ok("PriorityFlags", "ACCRUE_ALWAYS: a standby gains age priority while pending")
     else:
-        yield _ok("PriorityFlags", "no ACCRUE_ALWAYS: a standby ages only from an attempt's end on")
+        yield _ok(
+            "PriorityFlags",
+            "no ACCRUE_ALWAYS: a standby gains age priority only after the attempt before it ended",
+        )
 
 
 def _overrun(site: Site, info: ClusterInfo) -> Iterator[Finding]:
@@ -111,7 +114,7 @@ def _overrun(site: Site, info: ClusterInfo) -> Iterator[Finding]:
         yield _ok(key, f"{said_s} s")
 
 
-#: Settings that restart jobs despite ``--no-requeue``: key, value, which jobs.
+#: Settings that requeue jobs despite ``--no-requeue``: key, value, which jobs.
 _REQUEUES = (
     ("PrologFlags", "FORCEREQUEUEONFAIL", "whose prolog failed"),
     ("SchedulerParameters", "REQUEUE_ON_RESUME_FAILURE", "whose nodes did not power up"),
@@ -123,7 +126,7 @@ def _requeues(info: ClusterInfo) -> Iterator[Finding]:
         if word in info.settings.get(key, "").upper().split(","):
             yield _warning(
                 key,
-                f"{word.lower()}: Slurm restarts jobs {which} despite --no-requeue; each restart "
+                f"{word.lower()}: Slurm requeues jobs {which} despite --no-requeue; each requeue "
                 "counts as an attempt",
             )
 
@@ -140,7 +143,7 @@ def _exemption(info: ClusterInfo) -> Iterator[Finding]:
 
 
 def _seconds(text: str | None) -> int | None:
-    """The number at the beginning of ``300 sec``."""
+    """Return 300 for ``300 sec``."""
     first = (text or "").split(" ")[0]
     return int(first) if first.isdecimal() else None
 
@@ -151,7 +154,7 @@ def _partition(site: Site, name: str, info: ClusterInfo) -> Iterator[Finding]:
     if slurm_name is None:
         yield from _qos(key, options, info)
         yield from _constraint(key, options, info.features())
-        yield _warning(key, "not compared: nodes and limits, for it names no partition of Slurm")
+        yield _warning(key, "nodes and limits not compared: it names no Slurm partition")
         return
     live = info.partition(slurm_name)
     if live is None:
@@ -170,7 +173,7 @@ def _partition(site: Site, name: str, info: ClusterInfo) -> Iterator[Finding]:
         *_constraint(key, options, frozenset(live.features)),
     ]
     if all(finding.level is Level.OK for finding in findings):
-        yield _ok(key, "as Slurm says")
+        yield _ok(key, "same as in Slurm")
     yield from findings
 
 
@@ -194,7 +197,7 @@ def _nodes(key: str, options: Partition, live: PartitionInfo) -> Iterator[Findin
 
 
 def _sizes(key: str, options: Partition, live: PartitionInfo) -> Iterator[Finding]:
-    """Fewer cores or less memory than Slurm shows is fine: a site keeps some for itself."""
+    """Compare node sizes. Fewer cores or less memory than Slurm shows are fine."""
     if options.cpus_per_node > max(1, live.cpus_per_node):
         yield _error(
             f"{key}.cpus_per_node",
@@ -206,11 +209,11 @@ def _sizes(key: str, options: Partition, live: PartitionInfo) -> Iterator[Findin
             f"{options.mem_per_node_mb}M, and the largest node has {live.mem_mb_per_node}M",
         )
     if options.gpus_per_node > live.gpus_per_node:
-        # Where nodes come whole, Slurm may not have been told of the GPUs at all.
+        # If jobs get whole nodes, Slurm may have no GPUs configured.
         finding = _warning if options.whole_nodes and not live.gpus_per_node else _error
         yield finding(
             f"{key}.gpus_per_node",
-            f"{options.gpus_per_node}, and Slurm knows of {live.gpus_per_node or 'none'}",
+            f"{options.gpus_per_node}, and Slurm has {live.gpus_per_node or 'none'}",
         )
     elif live.kinds and options.gpus_per_node not in {
         sum(kind.gpus.values()) for kind in live.kinds
@@ -227,7 +230,7 @@ def _gpu_types(key: str, site: Site, options: Partition, live: PartitionInfo) ->
     if asked in live.gpu_types:
         return
     there = f"Slurm has {', '.join(live.gpu_types)}" if live.gpu_types else "Slurm names no type"
-    # Where the type stands in no request, Slurm may call it what it likes.
+    # Without the type in requests, a different name is harmless.
     finding = _error if site.dialect.gpu_type_in_request else _warning
     yield finding(f"{key}.gpu_type", f"{asked} in the file, and {there}")
 
@@ -273,7 +276,7 @@ def _qos(key: str, options: Partition, info: ClusterInfo) -> Iterator[Finding]:
     if name is None:
         return
     if info.qos is None:
-        yield _warning(key, f"not compared: {name}, and Slurm does not say which there are")
+        yield _warning(key, f"{name} not compared: Slurm does not list its QOSes")
     elif name.lower() not in {each.lower() for each in info.qos}:
         yield _error(key, f"Slurm has no QOS {name}; {suggestion(name, sorted(info.qos))}")
     else:
@@ -289,7 +292,7 @@ def _constraint(key: str, options: Partition, there: frozenset[str]) -> Iterator
     if not missing:
         yield _ok(key, constraint)
         return
-    # Of alternatives, one is enough.
+    # One of several alternatives is enough.
     finding = _warning if "|" in constraint and len(missing) < len(asked) else _error
     yield finding(
         key,
@@ -302,4 +305,4 @@ def _unlisted(site: Site, info: ClusterInfo) -> Iterator[Finding]:
     listed = {site.slurm_partition(name) for name in site.partitions}
     for live in info.partitions:
         if live.name not in listed:
-            yield _warning(f"partitions.{live.name}", "Slurm has it, the file does not")
+            yield _warning(f"partitions.{live.name}", "in Slurm, but not in the file")

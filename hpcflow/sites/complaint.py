@@ -1,4 +1,4 @@
-"""Why a run does not fit a site or a partition: what the checks of a placement raise."""
+"""The exception of the placement checks: a run does not fit a site or a partition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Complaint(Exception):
-    """Why a run cannot go somewhere: which key, what is wrong with it, what to do next."""
+    """A run does not fit: the wrong key, the reason, and the next action."""
 
     def __init__(self, key: str, message: str, action: str, *, lines: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class Complaint(Exception):
         self.lines = lines
 
     def as_error(self, document: Document | None) -> SpecError:
-        """The error for people, with the place in ``document`` when there is one."""
+        """Return the error for the user, with file and line if ``document`` has the key."""
         where = Where(key=self.key)
         return SpecError(
             self.message,

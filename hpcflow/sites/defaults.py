@@ -11,7 +11,7 @@ from hpcflow.model.units import counted, format_duration, format_minutes
 from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.schema import Partition, Site
 
-#: Their ranks learn of each other from variables that one srun task per rank is given.
+#: Their ranks find each other by variables of srun tasks, one task per rank.
 _NOT_BY_TORCHRUN: Final = frozenset({Framework.TENSORFLOW, Framework.JAX, Framework.MPI})
 
 _FEATURE: Final = re.compile(r"[A-Za-z0-9_.:=+-]+")
@@ -19,19 +19,18 @@ _CONJUNCTION: Final = re.compile(r"[A-Za-z0-9_.:=+-]+(?:&[A-Za-z0-9_.:=+-]+)*")
 
 
 def launcher_and_ranks(spec: RunSpec, site: Site) -> tuple[Launcher, int]:
-    """Who starts the processes, and how many on a node.
+    """Return the launcher, and the number of ranks per node.
 
     Raises:
-        Complaint: one process cannot be on several nodes, or several ranks; or the ranks would
-            never find each other.
+        Complaint: launcher none with several nodes or ranks, or a launcher with which the ranks
+            would never find each other.
     """
     framework = spec.launch.framework
     launcher = spec.launch.launcher or _default_launcher(spec, site)
     if launcher is Launcher.TORCHRUN and framework in _NOT_BY_TORCHRUN:
         raise Complaint(
             "launch.launcher",
-            f"torchrun sets up no rendezvous for {framework.value}: "
-            "every rank would train by itself",
+            f"torchrun sets up no rendezvous for {framework.value}: each rank would train alone",
             f"set launch.launcher=srun, the default for {framework.value}; "
             "or launch.framework=pytorch, if it is a torch program",
         )
@@ -51,17 +50,17 @@ def _default_launcher(spec: RunSpec, site: Site) -> Launcher:
     framework, resources = spec.launch.framework, spec.resources
     if framework is not Framework.PYTORCH:
         return Launcher.NONE if framework is Framework.NONE else Launcher.SRUN
-    # A command of one rank may be anything, and its environment need not have torch. A job step it
-    # should be: Slurm tells steps of a preemption at once, the batch script when it is too late.
+    # The environment of a one-rank command may lack torch. srun makes it a job step, because Slurm
+    # signals a preemption to job steps at once, and to the batch script too late.
     is_one_rank = resources.nodes == 1 and resources.ranks_per_node == 1
     return Launcher.SRUN if spec.command is not None and is_one_rank else site.launch.pytorch
 
 
 def default_cpus_per_task(resources: Resources, options: Partition, ranks_per_node: int) -> int:
-    """CPU cores for a rank of a run that names none.
+    """Return the CPU cores of a rank if the run names none.
 
-    On whole nodes all cores, shared by the ranks. On shared nodes the cores that go with the GPUs
-    that the run takes; one for a rank that takes no GPU.
+    On whole nodes, the ranks share all cores. On shared nodes, they share the cores in proportion
+    to the requested GPUs; a rank without GPU gets one core.
     """
     if options.whole_nodes:
         cpus = options.cpus_per_node
@@ -73,10 +72,10 @@ def default_cpus_per_task(resources: Resources, options: Partition, ranks_per_no
 
 
 def time_limit(resources: Resources, site: Site, name: str) -> int | None:
-    """The time limit in minutes: the run's, the partition's default, the longest there is, None.
+    """Return the time limit in minutes: the run's, or the partition's default or maximum, or None.
 
     Raises:
-        Complaint: longer than the partition allows.
+        Complaint: it exceeds the partition's maximum.
     """
     options = site.partitions[name]
     longest, asked = options.time_limit_for(resources.nodes), resources.time_limit_min
@@ -94,16 +93,17 @@ def time_limit(resources: Resources, site: Site, name: str) -> int | None:
             f"{format_duration(asked * 60)}, and partition {name} allows{size} "
             f"at most {format_duration(longest * 60)}",
             f"set resources.time_limit={format_minutes(longest)} or less: "
-            "a run goes on from its checkpoint in the next attempt",
+            "the next attempt continues from the checkpoint",
         )
     return asked
 
 
 def combined_constraint(asked: str | None, needed: str | None, name: str) -> str | None:
-    """What ``--constraint`` says when the run asks for features and the partition needs some.
+    """Return the constraint that combines the run's features with those of the partition.
 
     Raises:
-        Complaint: the run's expression is not a plain `a&b`, and lacks what the partition needs.
+        Complaint: the run's expression is not a plain `a&b`, and lacks a feature that the partition
+            needs.
     """
     if not asked or not needed:
         return asked or needed

@@ -1,7 +1,7 @@
-"""Write the site file of a live cluster, as far as the cluster can be queried.
+"""Write the site file of a live cluster.
 
-What it cannot know (prices, fabric, purge) is left as comments to be filled in by hand. The text
-loads as it is, and :func:`hpcflow.sites.check.check` finds no error in it.
+Keys that the cluster does not report (prices, fabric, purge) are comments, for the user to fill in.
+The file loads unchanged, and :func:`hpcflow.sites.check.check` finds no error in it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hpcflow.sites.live import ClusterInfo, PartitionInfo, overrun_s
 from hpcflow.sites.precedence import default_qos
 from hpcflow.sites.standing import Association, Standing
 
-#: What Slurm may call things and a site file can repeat.
+#: Slurm's names that a site file can contain.
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:+-]{0,127}", re.ASCII)
-#: Words that mean the same quoted and plain, to every reader of YAML.
+#: Words that need no quotes in YAML.
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 _NOT_PLAIN: Final = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
-#: Memory of one GPU in GB, where Slurm's word for it leaves no doubt (an A100 has 40 or 80).
+#: Memory of one GPU in GB, if Slurm's name is unambiguous (an A100 has 40 or 80).
 _GPU_MEM_GB: Final = {
     "t4": 16,
     "l4": 24,
@@ -38,7 +38,7 @@ _GPU_MEM_GB: Final = {
     "h200": 141,
     "mi100": 32,
     "mi210": 64,
-    "mi250": 64,  # of the half that Slurm counts as a GPU
+    "mi250": 64,  # of the half that Slurm counts as one GPU
     "mi250x": 64,
     "mi300a": 128,
     "mi300x": 192,
@@ -58,13 +58,13 @@ def detect(
     standing: Standing | None = None,
     groups: frozenset[str] | None = None,
 ) -> str:
-    """The text of a site file for ``info``.
+    """Return the text of a site file for ``info``.
 
     Args:
-        host: this login host's full name, to know the site by.
-        environ: the user's environment; tells where scratch is.
-        standing: the user's; None if Slurm does not tell it.
-        groups: the user's Unix groups; None if they are not known.
+        host: this login host's full name, for ``hosts``.
+        environ: the user's environment, for the path of scratch.
+        standing: the user's; None if unknown.
+        groups: the user's Unix groups; None if unknown.
     """
     user = _User(standing, groups)
     entries = _entries(info)
@@ -72,7 +72,7 @@ def detect(
         [
             f"# {_printable(info.name)}, Slurm {_printable(info.version)}; "
             "written by `hpcflow site detect`.",
-            "# Go through the comments, fill in what Slurm does not know, then: hpcflow site check",
+            "# Read the comments, fill in the missing values, then: hpcflow site check",
             f"name: {_text(site_name(info))}",
             f"description: {_text(info.name)}",
             *([f"cluster_name: {_text(info.name)}"] if _WORD.fullmatch(info.name) else []),
@@ -98,11 +98,11 @@ def detect(
 
 @dataclass(frozen=True)
 class _Entry:
-    """One kind of nodes of a partition, as the site file names it.
+    """One kind of nodes of a partition, under its key in the site file.
 
     Attributes:
-        partition: with only these nodes, and of their GPUs only those of this type.
-        gpu_type: Slurm's name of it; None without GPUs, and where Slurm was not told.
+        partition: only with these nodes, and their GPUs of this type.
+        gpu_type: Slurm's name; None without GPUs, or if unknown.
     """
 
     key: str
@@ -112,13 +112,13 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _User:
-    """The user who detects the site: some partitions are not open to all users."""
+    """The user that detects the site: some partitions are not open to all users."""
 
     standing: Standing | None
     groups: frozenset[str] | None
 
     def refusal(self, partition: PartitionInfo) -> str | None:
-        """Return why Slurm refuses a job of this user that names no account and no reservation."""
+        """Return why Slurm refuses this user's jobs without account and reservation, or None."""
         if partition.is_root_only:
             return "only root may submit to it"
         if partition.needs_reservation:
@@ -136,7 +136,7 @@ class _User:
         return None
 
     def qos(self, partition: PartitionInfo) -> str | None:
-        """Return the QOS that a job of this user must name; None if it need not name any."""
+        """Return the QOS that a job of this user must name; None if it needs none."""
         mine = self._association(partition)
         default = default_qos(mine)
         if mine is None or default is None or partition.admits(None, default):
@@ -156,7 +156,7 @@ class _User:
 
 
 def site_name(info: ClusterInfo) -> str:
-    """The name of the site, and so of its file: the cluster's, as far as it can be a name."""
+    """Return the site's name: the cluster's name with invalid characters replaced."""
     cleaned = re.sub(r"[^a-z0-9_-]+", "-", info.name.lower()).strip("-_")[:63]
     try:
         return check_name(cleaned)
@@ -166,9 +166,9 @@ def site_name(info: ClusterInfo) -> str:
 
 _BY_HAND: Final = (
     "# default_account: NAME      # of runs that name none",
-    "# accounts: [NAME, NAME]     # only if these are all there are",
+    "# accounts: [NAME, NAME]     # only if the list is complete",
     "",
-    "# fabric:                    # what the site recommends for NCCL, RCCL, libfabric, UCX",
+    "# fabric:                    # the site's settings for NCCL, RCCL, libfabric, UCX",
     "#   variables: {NCCL_SOCKET_IFNAME: hsn}",
     "# modules:",
     "#   load: [NAME]             # modules that every job needs",
@@ -176,16 +176,16 @@ _BY_HAND: Final = (
 
 
 def _hosts(host: str | None) -> list[str]:
-    """A pattern from this login host: its numbers may be other ones on the next host."""
+    """Return a pattern for this login host, with a wildcard for its first number."""
     pattern = re.sub(r"\d+", "*", host or "", count=1)
     if not re.fullmatch(r"[A-Za-z0-9.*?-]+", pattern) or pattern in ("localhost", "*"):
         return []
-    return [f"hosts: [{_text(pattern)}] # does it fit all login hosts, and no other cluster's?"]
+    return [f"hosts: [{_text(pattern)}] # must match all login hosts, and no other cluster's"]
 
 
 def _overrun(info: ClusterInfo) -> list[str]:
     found_s = overrun_s(info)
-    if found_s in (None, 60):  # unknown, or what it is without a line
+    if found_s in (None, 60):  # unknown, or the default
         return []
     return [f"time_limit_overrun: {found_s}s # KillWait, OverTimeLimit and 30 s between checks"]
 
@@ -193,14 +193,14 @@ def _overrun(info: ClusterInfo) -> list[str]:
 def _dialect(info: ClusterInfo) -> Iterator[str]:
     yield "dialect:"
     if any(partition.gpus_per_node for partition in info.partitions):
-        yield "  gpus: gres # or gpus-per-node, or implied where nodes come whole"
+        yield "  gpus: gres # or gpus-per-node, or implied if jobs get whole nodes"
     else:
-        yield "  gpus: implied # Slurm knows of no GPUs: add gpus_per_node if nodes have some"
+        yield "  gpus: implied # Slurm has no GPUs configured: add gpus_per_node if nodes have some"
     typed = any(partition.gpu_types for partition in info.partitions)
     yield f"  gpu_type_in_request: {str(typed).lower()}"
     yield "  # mem: false             # if sbatch refuses --mem"
     yield "  # export: false          # if sbatch refuses --export"
-    yield "  # required: [account]    # what a job must say"
+    yield "  # required: [account]    # keys that a job must have"
     if plugins := info.settings.get("JobSubmitPlugins"):
         yield f"  # JobSubmitPlugins also check or change jobs: {_printable(plugins)}"
 
@@ -241,7 +241,7 @@ def _unusable(entries: list[_Entry], info: ClusterInfo) -> Iterator[str]:
     usable = {entry.partition.name for entry in entries}
     for each in info.partitions:
         if each.name not in usable:
-            why = "too few nodes of one kind for a job, or a name that a site file cannot hold"
+            why = "too few nodes of one kind for a job, or a name that is invalid in a site file"
             yield f"  # {_printable(each.name)}: {why}"
 
 
@@ -262,11 +262,11 @@ def _is_usable(partition: PartitionInfo) -> bool:
 def _partition(entry: _Entry, info: ClusterInfo, user: _User) -> Iterator[str]:
     partition = entry.partition
     if entry.key != partition.name:
-        yield f"partition: {_text(partition.name)} # its other nodes have entries of their own"
+        yield f"partition: {_text(partition.name)} # its other nodes have their own entries"
     if entry.gpu_type is not None:
         yield f"gpu_type: {_text(entry.gpu_type)}"
     elif partition.gpus_per_node:
-        yield "# Slurm was not told the type of its GPUs"
+        yield "# Slurm has no type of its GPUs"
     yield f"gpus_per_node: {partition.gpus_per_node}"
     yield from _cpus(partition)
     if partition.mem_mb_per_node > 0:
@@ -290,7 +290,7 @@ def _partition(entry: _Entry, info: ClusterInfo, user: _User) -> Iterator[str]:
 
 
 def _cpus(partition: PartitionInfo) -> Iterator[str]:
-    """Yield the CPUs of a node; of the smallest one, if jobs get CPUs that they did not ask for."""
+    """Yield the CPUs of a node; of the smallest one, if jobs get CPUs that they did not request."""
     gpus = partition.gpus_per_node
     equal = [kind.cpus for kind in partition.kinds if sum(kind.gpus.values()) == gpus]
     fewest = min(equal if gpus else [kind.cpus for kind in partition.kinds])
@@ -307,7 +307,7 @@ def _auto(partition: PartitionInfo, info: ClusterInfo, user: _User) -> Iterator[
         yield "preemptible: true"
         if partition.grace_s:
             yield f"grace: {partition.grace_s}s"
-        refusal = refusal or "jobs are preempted only if their user asked for it"
+        refusal = refusal or "preemptible partitions are only used if the user names them"
     elif not partition.is_up:
         refusal = refusal or "it was down when this was written"
     if refusal:
@@ -338,13 +338,13 @@ def _vendor(name: str) -> str:
 
 
 def _gpu_mem_gb(name: str) -> int | None:
-    """From ``h100`` or ``nvidia_a100_80gb_pcie``; None when the name does not tell."""
+    """Return the memory of ``h100`` or ``nvidia_a100_80gb_pcie`` in GB; None if unknown."""
     if part := _SLICE.search(name.lower()):
         return int(part[1])
     words = re.split(r"[^a-z0-9]+", name.lower())
     for word in words:
-        if said := re.fullmatch(r"([1-9][0-9]{0,2})gb?", word):
-            return int(said[1])
+        if size := re.fullmatch(r"([1-9][0-9]{0,2})gb?", word):
+            return int(size[1])
     return next((_GPU_MEM_GB[word] for word in words if word in _GPU_MEM_GB), None)
 
 
@@ -367,7 +367,7 @@ def _memory(size_mb: int) -> str:
 
 
 def _text(text: str) -> str:
-    """``text`` so that every reader of YAML reads that text."""
+    """Return ``text`` as a YAML scalar."""
     if _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN:
         return text
     return json.dumps(_printable(text), ensure_ascii=False)

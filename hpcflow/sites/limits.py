@@ -1,4 +1,7 @@
-"""Check whether a run fits a partition, and which options this site's sbatch needs."""
+"""Check whether a run fits a partition, and has the options that the site requires.
+
+A check that fails raises :class:`~hpcflow.sites.complaint.Complaint`.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,12 @@ from hpcflow.sites.schema import SchedulerKind, Site
 
 
 def check_nodes(resources: Resources, site: Site, name: str) -> None:
-    """Number of nodes, and GPUs on each.
-
-    Raises:
-        Complaint: too many, or too few nodes.
-    """
+    """Check the number of nodes, and of GPUs per node."""
     options, nodes = site.partitions[name], resources.nodes
     if site.scheduler is SchedulerKind.LOCAL and nodes > 1:
         raise Complaint(
             "resources.nodes",
-            f"site {site.name} is this one machine, and the run asks for {nodes} nodes",
+            f"site {site.name} is this machine alone, and the run requests {nodes} nodes",
             "set resources.nodes=1, or name a cluster: --site NAME",
         )
     if options.nodes_max is not None and nodes > options.nodes_max:
@@ -33,7 +32,7 @@ def check_nodes(resources: Resources, site: Site, name: str) -> None:
     if nodes < options.nodes_min:
         raise Complaint(
             "resources.nodes",
-            f"{counted(nodes, 'node')}, and partition {name} wants at least {options.nodes_min}",
+            f"{counted(nodes, 'node')}, and partition {name} requires at least {options.nodes_min}",
             f"ask for {options.nodes_min} or more, or for another partition",
         )
     if resources.gpus_per_node > options.gpus_per_node:
@@ -50,12 +49,9 @@ def check_nodes(resources: Resources, site: Site, name: str) -> None:
 def check_machine(
     resources: Resources, site: Site, name: str, ranks_per_node: int, cpus_per_task: int
 ) -> None:
-    """CPU cores and memory of a node.
+    """Check CPU cores and memory per node.
 
-    On a local site nothing is reserved and ranks may share a core, so nothing is refused.
-
-    Raises:
-        Complaint: more than a node has.
+    A local site reserves nothing, and its ranks may share a core, so it refuses nothing.
     """
     if site.scheduler is SchedulerKind.LOCAL:
         return
@@ -81,16 +77,12 @@ def check_machine(
 
 
 def check_refused_words(resources: Resources, site: Site) -> None:
-    """What this site's sbatch may not be told.
-
-    Raises:
-        Complaint: ``mem`` where ``--mem`` is refused; what a job waits for where nothing waits.
-    """
+    """Check for options that the site refuses: ``mem``; ``dependency``, ``begin`` if local."""
     for key in ("dependency", "begin"):
         if getattr(resources, key) is not None and site.scheduler is SchedulerKind.LOCAL:
             raise Complaint(
                 f"resources.{key}",
-                f"site {site.name} is this one machine, where jobs start at once",
+                f"site {site.name} is this machine alone, where jobs start at once",
                 "leave it out, or name a cluster: --site NAME",
             )
     if resources.mem_mb is not None and not site.dialect.mem:
@@ -102,20 +94,16 @@ def check_refused_words(resources: Resources, site: Site) -> None:
 
 
 def check_required(given: Mapping[str, object], site: Site) -> None:
-    """What this site's sbatch must be told; ``given`` holds what it would be.
-
-    Raises:
-        Complaint: neither the run nor the site says it.
-    """
+    """Check that each key that the site requires has a value in ``given``."""
     for key in site.dialect.required:
         if key in given and given[key] is None:
             raise Complaint(
                 f"resources.{key}",
-                f"site {site.name} needs it and the run names none",
-                f"add it to the config, or say --set resources.{key}=…",
+                f"site {site.name} requires it, and the run names none",
+                f"add it to the config, or type --set resources.{key}=…",
             )
 
 
 def _memory(size_mb: int) -> str:
-    """As the config would write it, exactly."""
+    """Return the exact size as in a config."""
     return f"{size_mb // 1024}G" if size_mb % 1024 == 0 else f"{size_mb}M"

@@ -1,7 +1,6 @@
-"""What a live cluster reports about itself, as plain values.
+"""Data classes for a live cluster's partitions, nodes and settings. Pure.
 
 Schedulers fill these in; :mod:`hpcflow.sites.detect` and :mod:`hpcflow.sites.check` read them.
-Nothing here asks a cluster anything.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes of a partition that are alike.
+    """Equal nodes of a partition.
 
     Attributes:
-        count: how many there are.
-        cpus, mem_mb: as much of one node as a job may have.
-        gpus: how many of each type one node has, by Slurm's name of the type; by "" those whose
-            type Slurm was not told.
+        count: the number of nodes.
+        cpus, mem_mb: the part of one node that a job may use.
+        gpus: Slurm's name of a GPU type -> number per node; "" if Slurm has no type.
         features: for constraints.
     """
 
@@ -38,19 +36,17 @@ class PartitionInfo:
     """A partition of the live cluster.
 
     Attributes:
-        kinds: its nodes.
-        preempt_mode: as ``scontrol show partition`` prints it; ``OFF`` when it cannot be preempted.
-        priority_tier: with preempt/partition_prio only a higher tier preempts.
+        preempt_mode: as in ``scontrol show partition``; ``OFF`` if its jobs cannot be preempted.
+        priority_tier: with preempt/partition_prio, only a higher tier preempts.
         time_limit_max_min, job_nodes_min, job_nodes_max: limits of one job; None for none.
-        node_names: of its nodes; empty when nobody could say.
-        qos: whose limits bind all jobs in it, besides those of their own QOS.
+        node_names: empty if unknown.
+        qos: its limits bind all jobs in the partition, besides those of their own QOS.
         is_exclusive: whether a job always gets whole nodes.
-        caps_cpus: whether ``MaxCPUsPerNode`` or ``MaxCPUsPerSocket`` caps the CPUs of its jobs.
+        caps_cpus: whether ``MaxCPUsPerNode`` or ``MaxCPUsPerSocket`` is set.
         is_root_only, needs_reservation: whether Slurm refuses jobs of other users, or without a
             reservation.
         allowed_groups: Unix groups whose members may submit to it; None for all.
-        allowed_accounts, allowed_qos: the only ones that jobs in it may have; None for all.
-        denied_accounts, denied_qos: those that they may not have.
+        allowed_accounts, allowed_qos: None for all.
     """
 
     name: str
@@ -78,42 +74,42 @@ class PartitionInfo:
 
     @property
     def nodes(self) -> int:
-        """The number of its nodes."""
         return sum(kind.count for kind in self.kinds)
 
     @property
     def nodes_per_job(self) -> int:
-        """The most nodes that one job gets."""
+        """Return the maximum number of nodes of one job."""
         return self.nodes if self.job_nodes_max is None else min(self.nodes, self.job_nodes_max)
 
     @property
     def cpus_per_node(self) -> int:
-        """CPUs of the node that has the most."""
+        """Return the CPUs of the node with the most."""
         return max((kind.cpus for kind in self.kinds), default=0)
 
     @property
     def mem_mb_per_node(self) -> int:
-        """Memory of the node that has the most."""
+        """Return the memory of the node with the most."""
         return max((kind.mem_mb for kind in self.kinds), default=0)
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs of the node that has the most; 0 if no node has any."""
+        """Return the GPUs of the node with the most; 0 if no node has any."""
         return max((sum(kind.gpus.values()) for kind in self.kinds), default=0)
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """Slurm's names of the types of its GPUs, as far as Slurm was told them."""
+        """Return Slurm's names of its GPU types, as far as Slurm has them."""
         return tuple(name for name in _union(kind.gpus for kind in self.kinds) if name)
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Features that any of its nodes has."""
+        """Return the features of all its nodes."""
         return _union(kind.features for kind in self.kinds)
 
     def with_gpus(self, *names: str) -> PartitionInfo:
-        """Return it with only the nodes and the GPUs of these types; without a name, with the nodes
-        that have no GPU."""
+        """Return it with only the nodes and GPUs of these types; without names, with only the nodes
+        without GPUs.
+        """
         kept = (
             replace(kind, gpus={name: kind.gpus[name] for name in names if name in kind.gpus})
             for kind in self.kinds
@@ -122,7 +118,7 @@ class PartitionInfo:
         return replace(self, kinds=tuple(kept))
 
     def admits(self, account: str | None, qos: str | None) -> bool:
-        """Whether jobs of this account and QOS may be in it; None for what nobody says."""
+        """Return whether it accepts jobs of this account and QOS; None skips a check."""
         return _may(account, self.allowed_accounts, self.denied_accounts) and _may(
             qos, self.allowed_qos, self.denied_qos
         )
@@ -138,12 +134,12 @@ def _may(name: str | None, allowed: frozenset[str] | None, denied: frozenset[str
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """What a live cluster says about itself.
+    """The configuration of a live cluster.
 
     Attributes:
-        settings: the lines of ``scontrol show config``, name to value.
-        hides_nodes: whether Slurm shows this user no nodes: what is known of them is an average.
-        qos: the names of all QOSes; None when nobody could say.
+        settings: name -> value of ``scontrol show config``.
+        hides_nodes: whether Slurm shows this user no nodes, so node sizes are averages.
+        qos: the names of all QOSes; None if unknown.
     """
 
     name: str
@@ -155,23 +151,23 @@ class ClusterInfo:
     qos: frozenset[str] | None = None
 
     def partition(self, name: str) -> PartitionInfo | None:
-        """The partition of that name; None when there is none."""
+        """Return the partition of this name; None if there is none."""
         return next((each for each in self.partitions if each.name == name), None)
 
     @property
     def hides_jobs(self) -> bool:
-        """Whether the site shows other people's jobs to its staff alone."""
+        """Return whether the site hides the jobs of other users."""
         return "jobs" in self.settings.get("PrivateData", "").split(",")
 
     def features(self) -> frozenset[str]:
-        """What any node of any partition has."""
+        """Return the features of all nodes."""
         return frozenset(feature for each in self.partitions for feature in each.features)
 
     def is_preemptible(self, partition: PartitionInfo) -> bool:
-        """Whether jobs of ``partition`` may have to give way.
+        """Return whether Slurm may preempt jobs of ``partition``.
 
-        A partition inherits the cluster's mode, so the mode alone proves nothing: with
-        preempt/partition_prio a partition of the highest tier is never preempted.
+        A partition inherits the cluster's mode, so the mode alone is no proof: with
+        preempt/partition_prio, a partition of the highest tier is never preempted.
         """
         mode = (partition.preempt_mode or "OFF").upper()
         if mode in ("OFF", "GANG"):
@@ -185,12 +181,12 @@ class ClusterInfo:
         return any(tier is not None and tier > partition.priority_tier for tier in tiers)
 
 
-#: Between slurmctld's checks of time limits (PERIODIC_TIMEOUT in controller.h of Slurm 22.05).
+#: Interval of slurmctld's checks of time limits (PERIODIC_TIMEOUT in controller.h, Slurm 22.05).
 _BETWEEN_CHECKS_S = 30
 
 
 def overrun_s(info: ClusterInfo) -> int | None:
-    """Return how long after its time limit a job may still run; None if that is not known."""
+    """Return how long a job may run past its time limit; None if unknown."""
     wait = re.match(r"(\d+) sec", info.settings.get("KillWait", ""))
     more = re.match(r"(\d+) min", info.settings.get("OverTimeLimit", "0 min"))
     if wait is None or more is None:

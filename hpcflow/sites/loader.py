@@ -15,18 +15,18 @@ from hpcflow.sites.machine import fill_in, this_machine
 from hpcflow.sites.names import suggestion
 from hpcflow.sites.schema import SchedulerKind, Site
 
-#: Where a cluster's support staff put the file of their cluster.
+#: The folder for site files of the cluster's staff.
 SYSTEM_SITES: Final = Path("/etc/hpcflow/sites")
 SUFFIX: Final = ".yaml"
 
 
 @dataclass(frozen=True)
 class SiteEntry:
-    """One site file that was found.
+    """One site file.
 
     Attributes:
-        site: what it says; None when it is broken.
-        problem: why it is broken, for people; None when it is not.
+        site: None if the file is broken.
+        problem: why the file is broken, as text for the user; None if it is not.
     """
 
     name: str
@@ -36,29 +36,29 @@ class SiteEntry:
 
     @property
     def description(self) -> str:
-        """The site's own line for people; empty for a broken file."""
+        """Return the site's description; empty for a broken file."""
         return self.site.description if self.site else ""
 
 
 def search_path(home: Path) -> list[Path]:
-    """Folders with site files: the user's, the cluster's, hpcflow's own. The first one wins.
+    """Return the folders with site files: the user's, the cluster's, hpcflow's. The first wins.
 
     Args:
-        home: where hpcflow keeps what is this user's (``$HPCFLOW_HOME``).
+        home: ``$HPCFLOW_HOME``.
     """
     return [home / "sites", SYSTEM_SITES, resource_dir("site_configs")]
 
 
 def load_site(name_or_path: str, *, search: Sequence[Path], named_in: Where | None = None) -> Site:
-    """The site of that name, or in that file.
+    """Load the site of this name, or from this file.
 
     Args:
-        name_or_path: a path when it has a slash or ends with ``.yaml``; else a name.
+        name_or_path: a path if it has a slash or ends with ``.yaml``; else a name.
         search: folders, as from :func:`search_path`.
-        named_in: where somebody wrote the name, for an error about it.
+        named_in: the place of the name, for errors.
 
     Raises:
-        SiteError: there is none, or its file is wrong.
+        SiteError: there is none, or its file is invalid.
     """
     if is_site_file(name_or_path):
         return read_site(Path(name_or_path))
@@ -68,22 +68,22 @@ def load_site(name_or_path: str, *, search: Sequence[Path], named_in: Where | No
     raise SiteError(
         f"there is no site {_shown(name_or_path)}",
         where=named_in,
-        next_action=f"{suggestion(name_or_path, files)}; more about them: hpcflow site list",
+        next_action=f"{suggestion(name_or_path, files)}; list them: hpcflow site list",
     )
 
 
 def is_site_file(name_or_path: str) -> bool:
-    """Return whether this is the path of a site file, not the name of a site."""
+    """Return whether ``name_or_path`` is the path of a site file, not the name of a site."""
     return "/" in name_or_path or name_or_path.endswith(SUFFIX)
 
 
 def list_sites(search: Sequence[Path]) -> list[SiteEntry]:
-    """Every site there is, by name; a broken file is listed with its problem."""
+    """Return all sites, sorted by name, including broken files with their problems."""
     return [_entry(name, path) for name, path in sorted(site_files(search).items())]
 
 
 def site_files(search: Sequence[Path]) -> dict[str, Path]:
-    """Name to file, of all site files; where two have one name, the first folder wins."""
+    """Return site name -> file; if two files have the same name, the first folder wins."""
     found: dict[str, Path] = {}
     for folder in search:
         for path in _yaml_files(folder):
@@ -92,7 +92,7 @@ def site_files(search: Sequence[Path]) -> dict[str, Path]:
 
 
 def read_site(path: Path) -> Site:
-    """The site in the file ``path``, whatever the file is called.
+    """Read the site in the file ``path``, whose name may differ from the site's.
 
     Raises:
         SiteError: it cannot be read or is not a site file.
@@ -109,13 +109,13 @@ def read_site(path: Path) -> Site:
 
 
 def _read_named(path: Path) -> Site:
-    """The site that is known by the name of its file, which must be its own.
+    """Read a site file whose name must be the site's.
 
     Raises:
-        SiteError: it is not, or the file is wrong; or others may write it, who could name a script
-            that jobs execute.
+        SiteError: the names differ, the file is invalid, or another user could write it, and so
+            name a script that jobs execute.
     """
-    if path.parent != resource_dir("site_configs"):  # that came with this very code
+    if path.parent != resource_dir("site_configs"):  # shipped files are as safe as this code
         weak = weak_point(path)
         if weak is not None:
             raise SiteError(
@@ -126,7 +126,7 @@ def _read_named(path: Path) -> Site:
     site = read_site(path)
     if path.name != site.name + SUFFIX:
         raise SiteError(
-            f"the site is called {site.name} and its file {path.name}: they must agree",
+            f"the site is named {site.name}, but its file {path.name}: both must agree",
             where=site.where("name"),
             next_action=f"mv {shell_word(path)} {shell_word(path.with_name(site.name + SUFFIX))}",
         )
@@ -149,7 +149,7 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
         raise SiteError(
             f"cannot be read: {error.strerror}",
             where=Where(file=str(folder)),
-            next_action=f"look at it: ls -ld {shell_word(folder)}",
+            next_action=f"see its owner and mode: ls -ld {shell_word(folder)}",
         ) from None
     for path in entries:
         if path.suffix == SUFFIX and _is_name(path.stem):

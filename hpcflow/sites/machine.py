@@ -1,6 +1,6 @@
 """The resources of this machine, for a site file with ``machine`` instead of a number.
 
-That word stands in the shipped ``local`` site, which must fit a laptop and a GPU server alike.
+The shipped ``local`` site uses ``machine``, because it must fit a laptop and a GPU server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WORD: Final = "machine"
 
 @dataclass(frozen=True)
 class Machine:
-    """Sizes of one machine, of which this process may use so much."""
+    """The resources of one machine that this process may use."""
 
     cpus: int
     mem_mb: int
@@ -24,7 +24,7 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev")) -> Machine:
-    """The machine that this process runs on."""
+    """Return the machine of this process."""
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return Machine(
         cpus=len(os.sched_getaffinity(0)),
@@ -34,7 +34,7 @@ def this_machine(environ: Mapping[str, str] = os.environ, devices: Path = Path("
 
 
 def _gpus(environ: Mapping[str, str], devices: Path) -> int:
-    """GPUs by their device files: asking a driver's tool takes up to a second."""
+    """Count GPUs by their device files: a driver's tool takes up to a second."""
     found = len(list(devices.glob("nvidia[0-9]*")))
     if not found and (devices / "kfd").exists():
         found = len(list(devices.glob("dri/renderD*")))
@@ -45,7 +45,7 @@ def _gpus(environ: Mapping[str, str], devices: Path) -> int:
 
 
 def fill_in(data: dict[str, Any], machine: Machine) -> None:
-    """Put ``machine``'s numbers where the values of a local site's file say ``machine``."""
+    """Replace the values ``machine`` in a local site's file by numbers."""
     numbers = {
         "cpus_per_node": machine.cpus,
         "mem_per_node": f"{machine.mem_mb}M",

@@ -15,12 +15,12 @@ from hpcflow.sites.scratch import fill_in
 def mirror_of(
     spec: RunSpec, site: Site, environ: Mapping[str, str], *, user: str, account: str | None
 ) -> Mirror | None:
-    """The mirror of a run of ``spec`` on ``site``; None where it has none.
+    """Return the mirror of a run of ``spec`` on ``site``; None if it has none.
 
-    A config that names another URL gets the site's other settings only where the site has any.
+    If the config names another URL, the site's other mirror settings still apply.
 
     Raises:
-        SiteError: a variable in the URL has no value, or one that does not belong into a URL.
+        SiteError: a variable in the URL has no value, or an invalid one.
     """
     if spec.mirror == "never" or (spec.mirror is None and site.mirror is None):
         return None
@@ -33,8 +33,8 @@ def mirror_of(
         return SiteError(
             f"the mirror of this run is {text!r}, and ${name} is not set",
             where=where,
-            next_action=f"export {name}, or name another place in the config: mirror: s3://…; or "
-            "none: mirror: never",
+            next_action=f"export {name}; or set another URL in the config: mirror: s3://…; or "
+            "disable it: mirror: never",
         )
 
     url = fill_in(text, {**environ, "USER": user, "ACCOUNT": account or ""}, unset)

@@ -1,7 +1,7 @@
-"""Place a run on a site: check it, and fill in every default.
+"""Place a run on a site: check it, and fill in every default, without the live cluster.
 
-One partition's own limits are in :mod:`hpcflow.sites.limits`, the defaults in
-:mod:`hpcflow.sites.defaults`. Nothing here asks the live cluster.
+:mod:`hpcflow.sites.limits` checks the limits of a partition, :mod:`hpcflow.sites.defaults` has the
+defaults.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Placement:
-    """What is asked of the scheduler for one run.
+    """The request to the scheduler for one run.
 
     Attributes:
         partition: the key in the site file.
-        options: what the site file says about it.
-        slurm_partition: what ``--partition`` says; None where it must be absent.
-        gpu_type: key of the site's ``gpu_types``; None without GPUs, or when any will do.
-        gres_name: the type as the request must name it; None when the request names no type.
-        ranks_per_node: processes on every node.
-        cpus_per_task: CPU cores for each of them.
-        mem_mb: memory on every node; None leaves it to Slurm.
+        options: its section in the site file.
+        slurm_partition: the value of ``--partition``; None if it must be absent.
+        gpu_type: key of the site's ``gpu_types``; None without GPUs, or if any type is fine.
+        gres_name: the GPU type in the request; None if the request names no type.
+        cpus_per_task: CPU cores per rank.
+        mem_mb: memory per node; None leaves it to Slurm.
         time_limit_min: None leaves it to Slurm.
     """
 
@@ -74,19 +73,19 @@ def place(
 ) -> Placement:
     """Check ``spec`` against ``site`` and fill in every default.
 
-    With ``partition: auto`` the first partition of the site that fits everything is taken; for a
-    run without GPUs, those without GPUs are tried first.
+    ``partition: auto`` selects the first partition of the site that fits. For a run without GPUs,
+    partitions without GPUs are tried first.
 
     Args:
-        prefer: the partition that `auto` was decided for; it stays as long as the run fits there.
-        is_granted: whether the job runs already. Then the site file only tells what is known about
-            it: its limits were Slurm's to judge, and a site file can be wrong about them.
+        prefer: the partition that `auto` chose before; used if the run fits there.
+        is_granted: whether the job is already running. Then its limits are not checked, because
+            Slurm has accepted it, and the site file may be wrong.
 
     Raises:
-        SpecError: the run cannot go there; with file, line, key and what would be right.
+        SpecError: the run does not fit; with file, line, key and a correct value.
     """
     try:
-        launcher_and_ranks(spec, site)  # what is wrong with it is wrong on every partition
+        launcher_and_ranks(spec, site)  # first, because its errors apply to every partition
         _check_gpu_type(spec, site)
         if is_granted:
             return _granted(spec, site, prefer)
@@ -99,10 +98,10 @@ def place(
 def placements(
     spec: RunSpec, site: Site, document: Document | None = None
 ) -> dict[str, Placement | Complaint]:
-    """For each partition that ``spec`` may mean, by its key: the place there, or why there is none.
+    """Return key -> placement, or the reason for none, of each partition that ``spec`` may mean.
 
     Raises:
-        SpecError: it can go nowhere on this site; with file, line, key and what would be right.
+        SpecError: the run fits nowhere on this site; with file, line, key and a correct value.
     """
     try:
         launcher_and_ranks(spec, site)
@@ -114,10 +113,9 @@ def placements(
 
 
 def partition_of_job(site: Site, partition: str | None, qos: str | None) -> str:
-    """The key of the partition in which a running job is, by what Slurm calls it.
+    """Return the key of a running job's partition, by Slurm's names of its partition and QOS.
 
-    Where the site file names no partition or another one, the QOS tells; `auto` where it knows
-    neither.
+    If the site file does not have the partition, the QOS decides. `auto` if it has neither.
     """
     names = list(site.partitions)
     same = [name for name in names if partition and site.slurm_partition(name) == partition]
@@ -127,7 +125,7 @@ def partition_of_job(site: Site, partition: str | None, qos: str | None) -> str:
 
 
 def _granted(spec: RunSpec, site: Site, prefer: str | None) -> Placement:
-    """The place of a job that runs: where it would fit, else where it seems to be."""
+    """Return the placement of a running job: a partition that it fits, else the likeliest one."""
     if spec.resources.partition == AUTO and not any(each.auto for each in site.partitions.values()):
         names = list(site.partitions)
     else:
@@ -151,7 +149,7 @@ def _check_gpu_type(spec: RunSpec, site: Site) -> None:
 
 
 def _check_words(spec: RunSpec, site: Site) -> None:
-    """What the site knows, wants or refuses whichever partition it becomes."""
+    """Check the options that are independent of the partition."""
     resources = spec.resources
     check_refused_words(resources, site)
     account = _account(resources, site)
@@ -165,19 +163,19 @@ def _check_words(spec: RunSpec, site: Site) -> None:
 
 
 def _candidates(spec: RunSpec, site: Site, prefer: str | None = None) -> list[str]:
-    """The partitions that the run may mean, by their keys in the site file, in order."""
+    """Return the keys of the partitions that the run may mean, in order."""
     asked, qos = spec.resources.partition, spec.resources.qos
     if asked == AUTO and AUTO not in site.partitions:
         names = [name for name, options in site.partitions.items() if options.auto]
         if not names:
             raise Complaint(
                 "resources.partition",
-                f"site {site.name} lets `auto` choose no partition",
+                f"site {site.name} has no partition that `auto` may choose",
                 suggestion("", site.partitions),
             )
         with_qos = [name for name in names if qos and site.partitions[name].qos == qos]
         return _preferred_first(with_qos or names, spec, site, prefer)
-    # People may also say it as Slurm does: the name there, and with it the QOS.
+    # The run may also use Slurm's name of the partition, and its QOS.
     same = [name for name in site.partitions if asked in (name, site.slurm_partition(name))]
     if not same:
         raise Complaint(
@@ -192,7 +190,7 @@ def _candidates(spec: RunSpec, site: Site, prefer: str | None = None) -> list[st
 
 
 def _preferred_first(names: list[str], spec: RunSpec, site: Site, prefer: str | None) -> list[str]:
-    # A run that takes no GPU should not keep others from theirs; False is sorted before True.
+    # A run without GPUs should not block GPU nodes; False is sorted before True.
     takes_gpus = spec.resources.gpus_per_node > 0
     return sorted(
         names,
@@ -204,17 +202,17 @@ def _preferred_first(names: list[str], spec: RunSpec, site: Site, prefer: str | 
 
 
 def kinds_of_nodes(site: Site, key: str) -> list[str]:
-    """Return the keys of ``site`` that are told to sbatch as ``key`` is: their nodes differ."""
+    """Return the keys of ``site`` with the same sbatch options as ``key``; their nodes differ."""
 
-    def told(name: str) -> tuple[str | None, str | None, str | None]:
+    def sbatch_options(name: str) -> tuple[str | None, str | None, str | None]:
         options = site.partitions[name]
         return site.slurm_partition(name), options.qos, options.constraint
 
-    return [name for name in site.partitions if told(name) == told(key)]
+    return [name for name in site.partitions if sbatch_options(name) == sbatch_options(key)]
 
 
 def _account(resources: Resources, site: Site) -> str | None:
-    """`auto` that nobody decided is as good as none."""
+    """Return the account of a run; an undecided `auto` counts as none."""
     return site.default_account if resources.account in (None, AUTO) else resources.account
 
 
@@ -238,7 +236,7 @@ def _first_that_fits(site: Site, tried: Iterable[tuple[str, Placement | Complain
     raise Complaint(
         first.key if len(keys) == 1 else "resources.partition",
         f"no partition of site {site.name} fits this run:",
-        f"ask for less, or see what there is: hpcflow site show {shell_word(site.name)}",
+        f"request less, or see the partitions: hpcflow site show {shell_word(site.name)}",
         lines=[f"{name}: {each.message}" for name, each in complaints.items()],
     )
 

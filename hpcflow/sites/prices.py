@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_serializer, m
 from hpcflow.clock import to_text
 from hpcflow.model.kinds import Kind, Section, Word, WrongKey
 
-#: What is counted -> the rates for it: in money, in service units.
+#: Kind -> the keys of its rates: in money, in service units.
 RATES: Final = {
     "gpu": ("gpu_hour_usd", "gpu_hour_su"),
     "node": ("node_hour_usd", "node_hour_su"),
@@ -22,19 +22,21 @@ RATES: Final = {
 
 
 def _moment(value: object) -> object:
-    """``2026-07-01``, the begin of that day in UTC, or a time with its offset."""
+    """Parse a time with its offset, or ``2026-07-01``, the begin of that day in UTC."""
     if isinstance(value, datetime):
         return value
-    said = "expected a day like 2026-07-01, or a time with its offset: 2026-07-01T00:00:00+02:00"
+    format_hint = (
+        "expected a day like 2026-07-01, or a time with its offset: 2026-07-01T00:00:00+02:00"
+    )
     if not isinstance(value, str):
-        raise ValueError(said)
+        raise ValueError(format_hint)
     try:
         moment = datetime.fromisoformat(value.replace("Z", "+00:00"))
     except ValueError:
-        raise ValueError(said) from None
+        raise ValueError(format_hint) from None
     if moment.tzinfo is None:
         if "T" in value or " " in value:
-            raise ValueError(said)
+            raise ValueError(format_hint)
         moment = moment.replace(tzinfo=timezone.utc)
     return moment.astimezone(timezone.utc)
 
@@ -46,20 +48,20 @@ Rate = Annotated[Decimal, Field(ge=0, le=10**9)]
 
 
 class Rates(Section):
-    """What one hour costs for a time, by what this site counts. Decimal; quote it in the file."""
+    """The price of an hour in a period, by this site's units. Decimal; quote it in the file."""
 
     gpu_hour_usd: Rate | None = Field(None, description="USD per GPU and hour.", examples=["3.00"])
     gpu_type_hour_usd: dict[Word, Rate] = Field(
         default_factory=dict,
-        description="USD per GPU and hour by its type, a key of `gpu_types`, where a partition has "
-        "several; goes before `gpu_hour_usd`.",
+        description="USD per GPU and hour by GPU type, a key of `gpu_types`, for a partition with "
+        "several types; overrides `gpu_hour_usd`.",
     )
     node_hour_usd: Rate | None = Field(None, description="USD per node and hour.")
     cpu_hour_usd: Rate | None = Field(None, description="USD per CPU core and hour.")
     mem_gb_hour_usd: Rate | None = Field(None, description="USD per GiB of memory and hour.")
     gpu_hour_su: Rate | None = Field(None, description="Service units per GPU and hour.")
     gpu_type_hour_su: dict[Word, Rate] = Field(
-        default_factory=dict, description="Service units per GPU and hour by its type."
+        default_factory=dict, description="Service units per GPU and hour by GPU type."
     )
     node_hour_su: Rate | None = Field(None, description="Service units per node and hour.")
     cpu_hour_su: Rate | None = Field(None, description="Service units per CPU core and hour.")
@@ -68,8 +70,7 @@ class Rates(Section):
     )
     valid_from: Moment | None = Field(
         None,
-        description="The day from which it holds, in UTC, or a time with its offset; always if "
-        "absent.",
+        description="First day of the price, in UTC, or a time with its offset; always if absent.",
     )
 
     @field_serializer("valid_from")
@@ -77,11 +78,11 @@ class Rates(Section):
         return None if value is None else to_text(value)
 
     def rate(self, kind: str, gpu_type: str, *, in_money: bool) -> Decimal | None:
-        """What one hour of one of ``kind`` costs; None where nothing is said of it.
+        """Return the price of one hour of one unit of ``kind``; None without one.
 
         Args:
             kind: a key of RATES.
-            gpu_type: of GPUs: their type, a key of the site's ``gpu_types``.
+            gpu_type: for GPUs, a key of the site's ``gpu_types``.
         """
         name = RATES[kind][0 if in_money else 1]
         if kind == "gpu":
@@ -92,24 +93,23 @@ class Rates(Section):
         return found
 
     def priced_types(self) -> list[tuple[str, str]]:
-        """The types of GPU that have a price of their own, each with the key that has it."""
+        """Return (key, GPU type) of each price of a single GPU type."""
         keys = ("gpu_type_hour_usd", "gpu_type_hour_su")
         return [(key, gpu_type) for key in keys for gpu_type in getattr(self, key)]
 
     def is_said(self, *, in_money: bool) -> bool:
-        """Whether there is any price, in money or in service units."""
+        """Return whether there is any price, in money or in service units."""
         by_type = self.gpu_type_hour_usd if in_money else self.gpu_type_hour_su
         names = [pair[0 if in_money else 1] for pair in RATES.values()]
         return bool(by_type) or any(getattr(self, name) is not None for name in names)
 
 
 class Price(Rates):
-    """What one hour costs, by what this site counts. Decimal; quote it in the file."""
+    """The price of an hour, by this site's units. Decimal; quote it in the file."""
 
     earlier: list[Rates] = Field(
         default_factory=list,
-        description="What held before `valid_from`, the newest first: so that an old run keeps its "
-        "price.",
+        description="Prices before `valid_from`, newest first, for older runs.",
     )
 
     @model_validator(mode="after")
@@ -118,19 +118,19 @@ class Price(Rates):
         return self
 
     def periods(self, begin: datetime, end: datetime) -> list[tuple[datetime, datetime, Rates]]:
-        """From ``begin`` to ``end``, cut where the price changed, oldest first.
+        """Return the periods from ``begin`` to ``end`` with their prices, oldest first.
 
-        What nothing holds for, has rates that say nothing.
+        A period without a price has empty rates.
         """
         return periods_of((self, *self.earlier), begin, end, Rates())
 
 
 class Dated(Protocol):
-    """What holds from a time on."""
+    """A price with the time of its begin."""
 
     @property
     def valid_from(self) -> datetime | None:
-        """Always, where there is none."""
+        """Return the begin; None for always."""
         ...
 
 
@@ -138,19 +138,19 @@ Held = TypeVar("Held", bound=Dated)
 
 
 def require_order(newest: datetime | None, earlier: Sequence[datetime | None]) -> None:
-    """See that what held ``earlier`` did so one after the other, the newest first.
+    """Check that ``earlier`` prices are in order, newest first.
 
     Raises:
-        WrongKey: it did not, or nobody knows when it ended.
+        WrongKey: they are not, or the end of one is unknown.
     """
     after = newest
     for index, valid_from in enumerate(earlier):
         if after is None:
             key = ("valid_from",) if index == 0 else ("earlier", index - 1, "valid_from")
-            raise WrongKey("is missing: when did what was `earlier` end?", *key)
+            raise WrongKey("is missing: it is the end of the `earlier` price", *key)
         if valid_from is not None and valid_from >= after:
             raise WrongKey(
-                "must be before that of what came after it", "earlier", index, "valid_from"
+                "must be before that of the next newer price", "earlier", index, "valid_from"
             )
         after = valid_from
 
@@ -158,8 +158,9 @@ def require_order(newest: datetime | None, earlier: Sequence[datetime | None]) -
 def periods_of(
     newest_first: Sequence[Held], begin: datetime, end: datetime, nothing: Held
 ) -> list[tuple[datetime, datetime, Held]]:
-    """From ``begin`` to ``end``, cut where what holds has changed, oldest first; ``nothing`` is
-    what holds before the oldest."""
+    """Return the periods from ``begin`` to ``end`` with their prices, oldest first; ``nothing`` is
+    the price before the oldest one.
+    """
     found: list[tuple[datetime, datetime, Held]] = []
     until = end
     for rates in newest_first:

@@ -1,7 +1,7 @@
 """Find the site of this machine: by Slurm's ClusterName, else by the host's name, else local.
 
-:func:`match` decides; :func:`recognize` looks around and asks it. A site that the user named is
-loaded by :func:`hpcflow.sites.loader.load_site`; nothing is guessed then.
+This is only used if the user names no site. A named site is loaded by
+:func:`hpcflow.sites.loader.load_site`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from hpcflow.sites.slurm_conf import configured_name
 
 _CLUSTER_NAME: Final = re.compile(r"^ClusterName\s*=\s*(\S+)\s*$", re.MULTILINE)
 _SCONTROL_TIMEOUT_S: Final = 20
-#: What Slurm's commands say on a machine without slurm.conf, in all versions since 20.02.
+#: The error of Slurm's commands on a machine without slurm.conf, in all versions since 20.02.
 _NO_CLUSTER: Final = "Could not establish a configuration source"
 
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What can be seen from here.
+    """The facts about this machine that identify its site.
 
     Attributes:
-        has_slurm: whether Slurm's commands are here and belong to a cluster.
-        cluster_name: Slurm's ClusterName; None when Slurm does not say.
+        has_slurm: whether Slurm's commands exist and belong to a cluster.
+        cluster_name: Slurm's ClusterName; None if unknown.
         host: this host's full name.
     """
 
@@ -44,7 +44,7 @@ class MachineFacts:
 
 
 def recognize(search: Sequence[Path], *, environ: Mapping[str, str] = os.environ) -> Site:
-    """The site that this machine belongs to.
+    """Return the site of this machine.
 
     Raises:
         SiteError: none fits, or more than one.
@@ -58,13 +58,13 @@ def recognize(search: Sequence[Path], *, environ: Mapping[str, str] = os.environ
         if not broken:
             raise
         raise SiteError(
-            f"{error.message}; broken site files were not asked: {', '.join(broken)}",
-            next_action=f"{error.next_action}; what is broken: hpcflow site list",
+            f"{error.message}; broken site files were skipped: {', '.join(broken)}",
+            next_action=f"{error.next_action}; see their errors: hpcflow site list",
         ) from None
 
 
 def match(sites: Sequence[Site], around: MachineFacts) -> Site:
-    """The one of ``sites`` that fits; Slurm's word counts more than the host's name.
+    """Return the site that fits; Slurm's cluster name outweighs the host's name.
 
     Raises:
         SiteError: none fits, or more than one.
@@ -73,7 +73,7 @@ def match(sites: Sequence[Site], around: MachineFacts) -> Site:
     named = [site for site in clusters if _same(site.cluster_name, around.cluster_name)]
     if len(named) == 1:
         return named[0]
-    # A site that names another cluster than this one is not meant, whatever the host is called.
+    # A site with another cluster name does not match, whatever its host patterns are.
     unnamed = [site for site in clusters if not (site.cluster_name and around.cluster_name)]
     found = [site for site in named or unnamed if _has_host(site, around.host)]
     if not (found or named or around.has_slurm):
@@ -84,7 +84,7 @@ def match(sites: Sequence[Site], around: MachineFacts) -> Site:
 
 
 def look_around(environ: Mapping[str, str] = os.environ) -> MachineFacts:
-    """This machine, as far as it matters here. Slurm is asked at most once."""
+    """Return the facts about this machine, with at most one query of Slurm."""
     path = environ.get("PATH")
     has_slurm = shutil.which("sbatch", path=path) is not None
     name: str | None = None
@@ -93,27 +93,27 @@ def look_around(environ: Mapping[str, str] = os.environ) -> MachineFacts:
         # The commands may be installed on a machine that belongs to no cluster.
         has_slurm = _NO_CLUSTER not in problem
         name = cluster_name(config)
-        if has_slurm and config is None:  # while slurmctld is down, its configuration still tells
+        if has_slurm and config is None:  # while slurmctld is down, slurm.conf has the name
             name = configured_name(environ)
     return MachineFacts(has_slurm, name, _host_name(has_slurm))
 
 
 def _host_name(has_slurm: bool) -> str:
-    """The host's name, in full on a cluster: where there is no DNS, asking it costs a timeout."""
+    """Return the host's name, in full only on a cluster: without DNS, the query takes a timeout."""
     short = socket.gethostname()
     full = socket.getfqdn() if has_slurm else short
     return short if full.startswith("localhost") else full
 
 
 def cluster_name(config: str | None) -> str | None:
-    """ClusterName in the output of ``scontrol show config``; None when it is not in it."""
+    """Return ClusterName from the output of ``scontrol show config``; None without one."""
     found = _CLUSTER_NAME.search(config or "")
     return found[1] if found else None
 
 
 def _show_config(scontrol: str, environ: Mapping[str, str]) -> tuple[str | None, str]:
-    """The answer, None if there was none, and what went wrong."""
-    # SLURM_CLUSTERS would make it speak of other clusters than the one that this host is in.
+    """Return the output, None if it failed, and the error."""
+    # SLURM_CLUSTERS would select other clusters than that of this host.
     environment = {key: value for key, value in environ.items() if key != "SLURM_CLUSTERS"}
     try:
         answer = run_program(
@@ -127,7 +127,7 @@ def _show_config(scontrol: str, environ: Mapping[str, str]) -> tuple[str | None,
 
 
 def _same(one: str | None, other: str | None) -> bool:
-    # Slurm lowers the name in accounting, not in its configuration.
+    # Slurm writes the name in lower case in accounting, but not in its configuration.
     return one is not None and other is not None and one.lower() == other.lower()
 
 
@@ -145,13 +145,13 @@ def _undecided(found: Sequence[Site], around: MachineFacts) -> SiteError:
         names = ", ".join(site.name for site in found)
         return SiteError(
             f"{here} may be any of the sites {names}",
-            next_action=f"say which: --site {found[0].name}, or export HPCFLOW_SITE",
+            next_action=f"name one: --site {found[0].name}, or export HPCFLOW_SITE",
         )
     if around.has_slurm and around.cluster_name is None:
-        action = "say which site this is: --site NAME (they are: hpcflow site list)"
+        action = "name the site: --site NAME (list them: hpcflow site list)"
     else:
         action = (
-            "name one with --site (hpcflow site list), or write a site file for this cluster: "
-            "hpcflow site detect"
+            "name a site: --site NAME (list them: hpcflow site list); or write a site file for "
+            "this cluster: hpcflow site detect"
         )
     return SiteError(f"no site file fits {here}", next_action=action)

@@ -1,7 +1,7 @@
 """The schema of a site file.
 
-Files are read by :mod:`hpcflow.sites.loader`. The reference in docs/site_reference.md is made from
-the descriptions here.
+:mod:`hpcflow.sites.loader` reads the files. docs/site_reference.md is generated from the
+descriptions here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from hpcflow.sites.prices import Price
 from hpcflow.sites.store_price import ScratchPrice, StorePrice
 from hpcflow.sites.weights import Weights
 
-#: Options that would make another thing of the one job step that a script starts.
+#: Options that would change the one job step that a script starts.
 _NOT_FOR_SRUN: Final = frozenset({
     "multi-prog", "test-only", "help", "usage", "version", "input", "output", "error", "export",
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "kill-on-bad-exit", "no-kill", "wait",
@@ -48,13 +48,13 @@ _NOT_FOR_SRUN: Final = frozenset({
 
 
 def _without(refused: frozenset[str]) -> AfterValidator:
-    """Slurm's programs take every beginning of an option for the option."""
+    """Refuse options by prefix, because Slurm's programs accept abbreviated options."""
 
     def check(option: str) -> str:
         name = option[2:].partition("=")[0]
         meant = sorted(each for each in refused if each.startswith(name))
         if meant:
-            raise ValueError(f"--{meant[0]} is not a site's to say: hpcflow itself depends on it")
+            raise ValueError(f"a site may not set --{meant[0]}: hpcflow itself depends on it")
         return option
 
     return AfterValidator(check)
@@ -64,14 +64,14 @@ _OPTION: Final = Matching(
     r"--[a-z][a-z-]*(=[A-Za-z0-9_.,:+/&|*()\[\]%@=-]+)?",
     "not an option in its long form, such as --hint=nomultithread",
 )
-#: An option as it stands after ``#SBATCH``, such as ``--network=disable_rdzv_get``.
+#: An option of a ``#SBATCH`` line, such as ``--network=disable_rdzv_get``.
 Option = Annotated[str, _OPTION, _without(DEPENDED_ON), Kind("sbatch option")]
 SrunOption = Annotated[str, _OPTION, _without(_NOT_FOR_SRUN), Kind("srun option")]
 Features = Annotated[
     str,
     Matching(
         r"[A-Za-z0-9_.,&|*()\[\]!:=+-]+",
-        "not a constraint as sbatch takes it, such as gpu&hbm80g",
+        "not a constraint of sbatch, such as gpu&hbm80g",
     ),
     Kind("node features"),
 ]
@@ -90,104 +90,103 @@ HostPattern = Annotated[
 
 
 class SchedulerKind(str, Enum):
-    """Who runs the jobs of a site."""
+    """The scheduler of a site."""
 
     SLURM = "slurm"
     LOCAL = "local"
 
 
 class GpuDialect(str, Enum):
-    """How this site wants to be asked for GPUs."""
+    """How jobs request GPUs."""
 
     GRES = "gres"  # --gres=gpu:TYPE:N
     GPUS_PER_NODE = "gpus-per-node"  # --gpus-per-node=TYPE:N
-    IMPLIED = "implied"  # the partition's nodes come whole; asking is an error
+    IMPLIED = "implied"  # jobs get whole nodes; a request is an error
 
 
 class Dialect(Section):
-    """Which options of sbatch this site needs."""
+    """The sbatch options that this site needs."""
 
     gpus: GpuDialect = Field(
-        GpuDialect.GRES, description="`gres`, `gpus-per-node`, or `implied` where nodes come whole."
+        GpuDialect.GRES,
+        description="`gres`, `gpus-per-node`, or `implied` if jobs get whole nodes.",
     )
     gpu_type_in_request: bool = Field(
-        True, description="Whether the GPU's type is named in the request (gpu:a100:4, or gpu:4)."
+        True, description="Whether requests name the GPU type: gpu:a100:4, or gpu:4."
     )
     mem: bool = Field(True, description="Whether `--mem` may be used.")
     export: bool = Field(True, description="Whether `--export=NONE` may be used.")
     required: list[Literal["account", "nodes", "time_limit", "partition", "qos", "constraint"]] = (
         Field(default_factory=list, description="Keys of `resources` that a run must have here.")
     )
-    options: list[Option] = Field(
-        default_factory=list, description="sbatch options that every job gets."
-    )
+    options: list[Option] = Field(default_factory=list, description="sbatch options of every job.")
 
 
 class TimeLimitBin(Section):
     """The longest time limit of jobs up to a number of nodes."""
 
-    nodes_max: Count = Field(description="Most nodes of a job in this bin.")
+    nodes_max: Count = Field(description="Maximum number of nodes of a job in this bin.")
     time_limit_max_min: Minutes = Field(
-        alias="time_limit_max", description="Longest time limit of a job in this bin."
+        alias="time_limit_max", description="Maximum time limit of a job in this bin."
     )
 
 
 class Partition(Section):
-    """One partition, or one combination of a partition with a QOS or a constraint."""
+    """A partition, or a combination of a partition with a QOS or a constraint."""
 
     slurm_partition: Word | None = Field(
         None,
         alias="partition",
-        description="Its name in Slurm, if that is not the key; `null` where no partition is named "
-        "and QOS or constraint decide.",
+        description="Its name in Slurm, if different from the key; `null` if jobs name no "
+        "partition, and QOS or constraint select it.",
     )
-    description: Text | None = Field(None, description="For people.")
+    description: Text | None = Field(None, description="A text for users.")
     gpu_type: Word | None = Field(
         None,
-        description="Type of its GPUs, a key of `gpu_types`. Absent where they are mixed: then a "
-        "run may ask for any of `gpu_types`.",
+        description="Type of its GPUs, a key of `gpu_types`. Absent if they are mixed: then a run "
+        "may request any of `gpu_types`.",
     )
-    gpus_per_node: CountOrNone = Field(0, description="GPUs of a node.")
+    gpus_per_node: CountOrNone = Field(0, description="GPUs per node.")
     cpus_per_node: Count = Field(
-        description="CPU cores of a node that a job may use.", examples=[64]
+        description="CPU cores per node that a job may use.", examples=[64]
     )
     mem_per_node_mb: Megabytes | None = Field(
-        None, alias="mem_per_node", description="Memory of a node that a job may use."
+        None, alias="mem_per_node", description="Memory per node that a job may use."
     )
-    nodes_min: Count = Field(1, description="Fewest nodes of a job.")
-    nodes_max: Count | None = Field(None, description="Most nodes of a job.")
+    nodes_min: Count = Field(1, description="Minimum number of nodes of a job.")
+    nodes_max: Count | None = Field(None, description="Maximum number of nodes of a job.")
     time_limit_max_min: Minutes | None = Field(
-        None, alias="time_limit_max", description="Longest time limit; none if absent."
+        None, alias="time_limit_max", description="Maximum time limit; none if absent."
     )
     time_limit_bins: list[TimeLimitBin] = Field(
         default_factory=list,
-        description="Shorter limits for smaller jobs, where a site favours the large; the smallest "
-        "bin first.",
+        description="Shorter limits for smaller jobs, at sites that favour large jobs; the "
+        "smallest bin first.",
     )
     node_time_max_min: Minutes | None = Field(
         None,
         alias="node_time_max",
-        description="Most node-time of one job, nodes × time limit; none if absent.",
+        description="Maximum node-time of a job, nodes × time limit; none if absent.",
     )
     time_limit_default_min: Minutes | None = Field(
         None,
         alias="time_limit_default",
-        description="The time limit of a run that names none. Default: the longest allowed.",
+        description="The time limit of a run that names none. Default: the maximum.",
     )
     whole_nodes: bool = Field(False, description="Whether a job always gets whole nodes.")
-    preemptible: bool = Field(False, description="Whether jobs here give way to others.")
+    preemptible: bool = Field(False, description="Whether Slurm may preempt jobs here.")
     grace_s: Seconds | None = Field(
-        None, alias="grace", description="Time between the notice and the kill of a preempted job."
+        None, alias="grace", description="Time from the preemption signal to SIGKILL."
     )
-    qos: Word | None = Field(None, description="QOS that belongs to it.")
-    constraint: Features | None = Field(None, description="Constraint it needs.")
+    qos: Word | None = Field(None, description="Its QOS.")
+    constraint: Features | None = Field(None, description="The constraint that its jobs need.")
     sbatch: SbatchOptions = Field(
         default_factory=dict,
-        description="Options of sbatch for every job in this partition, as `resources.sbatch` of "
-        "a config. The config's options override them.",
+        description="sbatch options of every job in this partition, as `resources.sbatch` in a "
+        "config. The config overrides them.",
     )
     auto: bool = Field(True, description="Whether `partition: auto` may choose it.")
-    price: Price | None = Field(None, description="What it costs; unknown if absent.")
+    price: Price | None = Field(None, description="Its price; unknown if absent.")
 
     @model_validator(mode="after")
     def _limits_agree(self) -> Partition:
@@ -204,7 +203,7 @@ class Partition(Section):
         return self
 
     def time_limit_for(self, nodes: int) -> int | None:
-        """Longest time limit, in minutes, of a job on ``nodes`` nodes; None when there is none."""
+        """Return a job's maximum time limit on ``nodes`` nodes, in minutes; None without one."""
         limits = [self.time_limit_max_min]
         limits += [
             each.time_limit_max_min for each in self.time_limit_bins if nodes <= each.nodes_max
@@ -218,25 +217,27 @@ class GpuType(Section):
     """A type of GPU."""
 
     mem_mb: Megabytes | None = Field(None, alias="mem", description="Memory of one GPU.")
-    gres_name: Word | None = Field(None, description="Its name in Slurm, if that is not the key.")
+    gres_name: Word | None = Field(
+        None, description="Its name in Slurm, if different from the key."
+    )
     vendor: Literal["nvidia", "amd", "intel", "fake"] = Field(
-        "nvidia", description="Who made it: decides between NCCL and RCCL settings."
+        "nvidia", description="The vendor, which decides between NCCL and RCCL settings."
     )
 
 
 class Scratch(Section):
-    """Where run directories go."""
+    """The folder of run directories."""
 
     path: Path = Field(
-        description="Folder of this user. `$NAME` is taken from the user's environment, `$USER` "
-        "is the Unix user, `$ACCOUNT` the account that the run is charged to, and `$HPCFLOW_HOME` "
-        "where hpcflow keeps what is this user's.",
+        description="Folder of this user. `$NAME` is from the user's environment, `$USER` is the "
+        "Unix user, `$ACCOUNT` the account that the run is charged to, and `$HPCFLOW_HOME` the "
+        "user's hpcflow directory.",
         examples=["$SCRATCH"],
     )
     purge_days: Count | None = Field(
         None, description="Days without access until a file is purged.", examples=[30]
     )
-    filesystem: str | None = Field(None, description="What the documentation calls it; a note.")
+    filesystem: str | None = Field(None, description="Its name in the documentation; a note.")
     trusted_users: list[Text] = Field(
         default_factory=list,
         description="Users besides root who may own a directory on the path to `path`, such as the "
@@ -249,19 +250,19 @@ class Scratch(Section):
         "every user here. Variables as in `path`.",
     )
     price: ScratchPrice | None = Field(
-        None, description="What keeping checkpoints there costs. [costs.md](costs.md#keeping-them)."
+        None, description="The price of storage there. [costs.md](costs.md#keeping-them)."
     )
 
 
 class Retention(Section):
     """How long checkpoints stay in the mirror.
 
-    A checkpoint that none of the given keys keeps is removed from the mirror. The newest checkpoint
-    of a run stays, and so does one that its run directory still has. Without a key, all stay.
+    A checkpoint that no given key retains is removed from the mirror, unless it is the newest one
+    of its run or its run directory still has it. Without a key, all stay.
     """
 
     keep_last: CountOrAll = Field(
-        None, description="How many of a run's newest checkpoints to keep, or `all`."
+        None, description="Number of a run's newest checkpoints to keep, or `all`."
     )
     keep_for_s: Seconds | None = Field(
         None, alias="keep_for", description="Keep checkpoints this long after they were mirrored."
@@ -269,10 +270,10 @@ class Retention(Section):
 
 
 class SiteMirror(Section):
-    """The store that completed checkpoints of all runs here are copied to.
+    """The store to which hpcflow copies complete checkpoints of all runs.
 
-    Credentials have no place here: they come from the store's standard chain, for S3 the
-    environment, `~/.aws`, or the machine's role.
+    Credentials come from the store's standard chain: for S3 the environment, `~/.aws`, or the
+    machine's role.
     """
 
     url: StoreUrl = Field(
@@ -283,44 +284,44 @@ class SiteMirror(Section):
     )
     endpoint_url: EndpointUrl | None = Field(
         None,
-        description="Of a store that speaks S3 and is not Amazon's. Default: `AWS_ENDPOINT_URL`, "
-        "or what `~/.aws/config` says.",
+        description="Endpoint of an S3 store other than Amazon's. Default: `AWS_ENDPOINT_URL`, or "
+        "the setting in `~/.aws/config`.",
     )
     encryption: Literal["AES256", "aws:kms"] | None = Field(
-        None, description="Encryption by the store. Default: what the bucket says."
+        None, description="Encryption by the store. Default: the bucket's."
     )
     kms_key: Text | None = Field(
         None, description="Id of the key for `aws:kms`. Default: the account's own."
     )
     storage_class: Word | None = Field(
-        None, description="Such as `STANDARD_IA`. Default: what the bucket says."
+        None, description="Storage class, such as `STANDARD_IA`. Default: the bucket's."
     )
     bandwidth_mb_s: Megabytes | None = Field(
         None,
         alias="bandwidth",
-        description="Most that one mirror sends in a second, such as `200M`; no limit if absent.",
+        description="Maximum bytes per second of one mirror, such as `200M`; no limit if absent.",
     )
     retention: Retention = Field(default_factory=Retention, description=Retention.__doc__)
     partition: Word | None = Field(
         None,
-        description="A partition for data transfer, in Slurm's words: the daemon sends the mirror "
+        description="Slurm's name of a partition for data transfer: the daemon submits the mirror "
         "as a job there. Default: it runs beside the daemon.",
     )
     shared: bool = Field(
         False,
-        description="For a plain folder: let its group read what the mirror writes (0750, 0640). "
+        description="For a plain folder: let its group read the mirrored files (0750, 0640). "
         "Default: only the owner (0700, 0600).",
     )
     price: StorePrice | None = Field(
         None,
-        description="What keeping checkpoints there, and fetching them, costs. "
+        description="The price of storing and fetching checkpoints. "
         "[costs.md](costs.md#keeping-them).",
     )
 
     @model_validator(mode="after")
     def _key_has_a_use(self) -> SiteMirror:
         if self.kms_key is not None and self.encryption != "aws:kms":
-            raise WrongKey("means nothing without `encryption: aws:kms`", "kms_key")
+            raise WrongKey("has no effect without `encryption: aws:kms`", "kms_key")
         if self.shared and not self.url.startswith("/"):
             raise WrongKey("applies only to a plain folder", "shared")
         return self
@@ -333,18 +334,18 @@ class Fabric(Section):
         default_factory=dict, description="Environment variables for NCCL, RCCL, libfabric, UCX."
     )
     master_port: int | None = Field(
-        None, ge=1024, le=65535, description="A fixed rendezvous port, where only one is open."
+        None, ge=1024, le=65535, description="A fixed rendezvous port, if only one is open."
     )
 
 
 class SiteLaunch(Section):
-    """How processes are best started here."""
+    """How to start processes here."""
 
     pytorch: Launcher = Field(
-        Launcher.TORCHRUN, description="Launcher for `framework: pytorch` when a run names none."
+        Launcher.TORCHRUN, description="Launcher for `framework: pytorch` if a run names none."
     )
     srun_options: list[SrunOption] = Field(
-        default_factory=list, description="Options that every srun gets."
+        default_factory=list, description="Options of every srun."
     )
 
 
@@ -352,7 +353,7 @@ class Modules(Section):
     """Environment modules of this site."""
 
     init: Path | None = Field(
-        None, description="Script that defines `module` where the batch shell does not have it."
+        None, description="Script that defines `module`, if the batch shell lacks it."
     )
     load: list[Module] = Field(
         default_factory=list,
@@ -365,21 +366,23 @@ class Site(Section):
     """One cluster."""
 
     name: Name = Field(
-        description="The site's name; the file is called NAME.yaml.", examples=["mycluster"]
+        description="The site's name; its file must be NAME.yaml.", examples=["mycluster"]
     )
-    description: Text = Field("", description="One line for people.")
-    source: Text | None = Field(None, description="Where the facts come from, and when.")
+    description: Text = Field("", description="One line for users.")
+    source: Text | None = Field(None, description="Source of these values, and its date.")
     scheduler: SchedulerKind = Field(SchedulerKind.SLURM, description="`slurm` or `local`.")
-    cluster_name: Word | None = Field(None, description="Slurm's ClusterName, to know the site by.")
+    cluster_name: Word | None = Field(
+        None, description="Slurm's ClusterName, which identifies the site."
+    )
     hosts: list[HostPattern] = Field(
-        default_factory=list, description="Patterns of login host names, to know the site by."
+        default_factory=list, description="Patterns of login host names, which identify the site."
     )
     has_accounting: bool = Field(True, description="Whether sacct works here (slurmdbd).")
     time_limit_overrun_s: Seconds = Field(
         60,
         alias="time_limit_overrun",
-        description="How long after its time limit a job may still run: Slurm checks limits every "
-        "30 seconds, then waits KillWait before SIGKILL. Budgets include this time.",
+        description="How long a job may run past its time limit: Slurm checks limits every 30 "
+        "seconds, then waits KillWait before SIGKILL. Budgets include this time.",
     )
     dialect: Dialect = Field(default_factory=Dialect, description=Dialect.__doc__)
     partitions: dict[Word, Partition] = Field(
@@ -391,17 +394,17 @@ class Site(Section):
     default_account: Word | None = Field(None, description="Account of a run that names none.")
     accounts: list[Word] | None = Field(
         None,
-        description="All accounts there are; unknown if absent.",
+        description="All accounts of the site; unknown if absent.",
         examples=[["physics", "biology"]],
     )
     weights: Weights = Field(default_factory=Weights, description=Weights.__doc__)
-    scratch: Scratch = Field(description="Where run directories go.")
+    scratch: Scratch = Field(description="The folder of run directories.")
     mirror: SiteMirror | None = Field(None, description=SiteMirror.__doc__)
     budgets_dir: Folder | None = Field(
         None,
-        description="Folder that all users of this site keep their budgets in, so that several can "
-        "share one: on a file system that all of its login nodes have, and open to their group for "
-        "writing. Default: each user has their own, in `$HPCFLOW_HOME/budgets`.",
+        description="Folder with the budgets of all users, so that several users can share one. "
+        "All login nodes must mount it, and its group must be able to write to it. Default: each "
+        "user's `$HPCFLOW_HOME/budgets`.",
     )
     fabric: Fabric = Field(default_factory=Fabric, description=Fabric.__doc__)
     launch: SiteLaunch = Field(default_factory=SiteLaunch, description=SiteLaunch.__doc__)
@@ -409,11 +412,11 @@ class Site(Section):
     login_nodes_differ: bool = Field(
         False,
         description="Whether login nodes have other modules, file systems or CPUs than compute "
-        "nodes. Then `hpcflow run` only warns of what it does not find before a submission. "
+        "nodes. Then `hpcflow run` only warns if it does not find something. "
         "[configuration.md](configuration.md#what-is-checked-before-a-submission)",
     )
     variables: Variables = Field(
-        default_factory=dict, description="Environment variables that every job gets."
+        default_factory=dict, description="Environment variables of every job."
     )
     _document: Document | None = PrivateAttr(default=None)
 
@@ -432,21 +435,21 @@ class Site(Section):
         return self
 
     def read_from(self, document: Document) -> Site:
-        """This site, which from now on knows where its keys stand."""
+        """Store the document, for the lines of its keys; return the site."""
         self._document = document
         return self
 
     @property
     def file(self) -> str | None:
-        """The file that it was read from; None for one that was made in memory."""
+        """Return the file that it was read from; None if it was made in memory."""
         return self._document.place.file if self._document else None
 
     def where(self, *keys: str) -> Where:
-        """File and line of a key, as far as there are any."""
+        """Return file and line of a key, if known."""
         return self._document.where(keys) if self._document else Where(key=".".join(keys))
 
     def slurm_partition(self, name: str) -> str | None:
-        """What ``--partition`` must say for the partition ``name``; None when it must be absent."""
+        """Return the value of ``--partition`` for the key ``name``; None if it must be absent."""
         options = self.partitions[name]
         if "slurm_partition" in options.model_fields_set:
             return options.slurm_partition

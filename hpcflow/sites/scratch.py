@@ -22,12 +22,12 @@ _VARIABLE: Final = re.compile(
 def expand_scratch(
     site: Site, environ: Mapping[str, str], *, user: str, account: str | None = None
 ) -> Path:
-    """The folder that ``site.scratch.path`` names for this user. No shell has a hand in it.
+    """Return the folder that ``site.scratch.path`` names for this user, without a shell.
 
     Args:
-        environ: the user's environment; ``$NAME`` is taken from it.
-        user: the Unix user, who is ``$USER`` whatever the environment says.
-        account: the account that the run is charged to: ``$ACCOUNT``.
+        environ: the user's environment, for ``$NAME``.
+        user: the Unix user, for ``$USER``, whatever the environment has.
+        account: the account that the run is charged to, for ``$ACCOUNT``.
 
     Raises:
         SiteError: a variable is unset or empty, or the result is not an absolute path.
@@ -44,7 +44,7 @@ def expand_scratch(
             f"scratch of site {site.name} is {text!r}, which became {path!r}: "
             "not an absolute path without '..' and '$'",
             where=site.where("scratch", "path"),
-            next_action="check the variables in your environment, or name another path in the "
+            next_action="check the variables in your environment, or set another path in the "
             f"site file: hpcflow site show {shell_word(site.name)}",
         )
     return Path(path)
@@ -56,10 +56,10 @@ def scratch_trust(
     """Return the users and groups that ``site.scratch`` trusts on the path to it.
 
     Args:
-        environ, user, account: as for :func:`expand_scratch`.
+        environ, user, account: see :func:`expand_scratch`.
 
     Raises:
-        SiteError: there is no such user or group here.
+        SiteError: this machine has no such user or group.
     """
     known = {**environ, "USER": user, "ACCOUNT": account or ""}
 
@@ -74,7 +74,7 @@ def scratch_trust(
                 found.add(int(name) if name.isdecimal() else find(name))
             except KeyError:
                 raise SiteError(
-                    f"there is no {key.removeprefix('trusted_').removesuffix('s')} {name!r} here",
+                    f"no {key.removeprefix('trusted_').removesuffix('s')} {name!r} on this machine",
                     where=site.where("scratch", key),
                     next_action="correct the name; see your own with: id",
                 ) from None
@@ -89,10 +89,10 @@ def scratch_trust(
 def trusted_users(
     site: Site, environ: Mapping[str, str], *, user: str, account: str | None
 ) -> frozenset[int]:
-    """Return the ids of ``trusted_users`` that exist here.
+    """Return the ids of those ``trusted_users`` that exist on this machine.
 
     Args:
-        account: without one, an entry with ``$ACCOUNT`` trusts nobody.
+        account: without one, an entry with ``$ACCOUNT`` is skipped.
     """
     known, found = {**environ, "USER": user, "ACCOUNT": account or ""}, set()
     for text in site.scratch.trusted_users:
@@ -103,7 +103,7 @@ def trusted_users(
 
 
 def fill_in(text: str, known: Mapping[str, str], unset: Callable[[str], SiteError]) -> str:
-    """``text`` with its variables filled in; ``unset`` makes the error for one without a value."""
+    """Return ``text`` with its variables filled in; ``unset`` makes the error for a missing one."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]

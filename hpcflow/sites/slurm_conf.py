@@ -14,16 +14,15 @@ from hpcflow.runtime.reading import read_file
 _CLUSTER_NAME: Final = re.compile(
     r"^[ \t]*ClusterName[ \t]*=[ \t]*\"?([^\s#\"]+)", re.MULTILINE | re.IGNORECASE
 )
-#: Where Slurm's commands look for it when SLURM_CONF names none; the second, where slurmd got it
-#: from slurmctld ("configless").
+#: Used by Slurm's commands without SLURM_CONF; the second, if slurmd got the file from slurmctld
+#: ("configless").
 _PLACES: Final = (Path("/etc/slurm/slurm.conf"), Path("/run/slurm/conf/slurm.conf"))
 
 
 def configured_name(environ: Mapping[str, str] = os.environ) -> str | None:
-    """ClusterName in slurm.conf itself, not in what it includes; None when that does not tell.
+    """Return ClusterName from slurm.conf, but not from its includes; None if it is not there.
 
-    Slurm's commands read the same file as a rule; where they are wrappers, or look elsewhere, only
-    they know.
+    Slurm's commands usually read the same file; wrappers may use another one.
     """
     named = environ.get("SLURM_CONF")
     for path in (Path(named),) if named else _PLACES:

@@ -1,9 +1,9 @@
-"""What a user may use of a cluster, what is in use, and what is reserved; as plain values.
+"""Data classes for a user's limits, their use, fair shares and reservations.
 
-Schedulers fill these in. Names of limits are Slurm's own, as ``sacctmgr`` shows them, with the long
+Schedulers fill these in. Limits have Slurm's names, as ``sacctmgr`` shows them, with the long
 ending: ``MaxJobs``, ``MaxWall``, ``GrpTRES``, ``MaxTRESPerUser``, ``MaxSubmitJobsPerAccount`` ….
-Names of resources are Slurm's as well: ``cpu``, ``node``, ``gres/gpu``, ``gres/gpu:a100``,
-``billing``, and ``mem``, which is always in MiB.
+Resources have Slurm's names, too: ``cpu``, ``node``, ``gres/gpu``, ``gres/gpu:a100``, ``billing``,
+and ``mem``, which is always in MiB.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ class Limit:
 
     Attributes:
         name: ``GrpTRES``, ``MaxJobs``, ``MaxWall`` …
-        resource: what is counted: ``gres/gpu``, ``cpu`` …, JOBS or MINUTES. Of a name that holds
-            ``Mins`` it is minutes of that resource.
-        allowed: how much.
-        used: how much of it is in use now; None for what one job alone may ask, and where nobody
-            says.
-        holder: whom it binds, in words: ``account physics``, ``user ada in QOS tight``.
+        resource: ``gres/gpu``, ``cpu`` …, JOBS or MINUTES. If the name contains ``Mins``, the limit
+            is on minutes of that resource.
+        used: the present use; None if unknown, and for a limit of one job.
+        holder: whom it binds, as text: ``account physics``, ``user ada in QOS tight``.
     """
 
     name: str
@@ -41,28 +39,27 @@ class Limit:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more fits under it now."""
+        """Return whether the limit is reached."""
         return self.used is not None and self.used >= self.allowed
 
     @property
     def left(self) -> int | None:
-        """How much more fits under it now; None where that is not counted."""
+        """Return the unused part; None if the use is unknown."""
         return None if self.used is None else max(0, self.allowed - self.used)
 
 
 @dataclass(frozen=True)
 class Association:
-    """A user's membership in an account: what Slurm knows the user by.
+    """A Slurm association: a user in an account.
 
     Attributes:
-        partition: the only one that it is for; None for all.
-        default_qos: of a job that names none; None where nobody says.
-        qos: names of those that its jobs may have.
-        limits: those of the user in this account, what is inherited from the account included; then
-            those of the account and of the accounts above it, which bind all of their users
-            together.
-        in_use: what its running jobs have: ``cpu``, ``gres/gpu`` …; under JOBS their number.
-        is_default: whether a job that names no account gets this one; None where nobody says.
+        partition: the only partition that it is for; None for all.
+        default_qos: the QOS of a job that names none; None if unknown.
+        qos: names of the QOSes that its jobs may use.
+        limits: first those of the user in this account, including inherited ones; then those of the
+            account and its parents, which bind all their users together.
+        in_use: the use of its running jobs: ``cpu``, ``gres/gpu`` …; JOBS has their number.
+        is_default: whether a job that names no account gets this one; None if unknown.
     """
 
     account: str
@@ -75,7 +72,7 @@ class Association:
 
     @property
     def max_wall_min(self) -> int | None:
-        """The longest that a job may run; None without a limit."""
+        """Return the maximum time limit of a job; None without one."""
         return _least(self.limits, "MaxWall")
 
 
@@ -84,10 +81,10 @@ class QosLimits:
     """A QOS.
 
     Attributes:
-        limits: those that bind one job, the user, one of the user's accounts, or all of the QOS.
-        in_use: what the user's running jobs have of it; as in :class:`Association`.
-        preempts: QOSes whose jobs must give way to it.
-        usage_factor: what its use counts for in fair share; 1 is usual.
+        limits: of one job, the user, one of the user's accounts, or the whole QOS.
+        in_use: the use of the user's running jobs; as in :class:`Association`.
+        preempts: QOSes whose jobs it may preempt.
+        usage_factor: the weight of its use in fair share; 1 is usual.
     """
 
     name: str
@@ -100,24 +97,24 @@ class QosLimits:
 
     @property
     def max_wall_min(self) -> int | None:
-        """The longest that a job may run; None without a limit."""
+        """Return the maximum time limit of a job; None without one."""
         return _least(self.limits, "MaxWall")
 
 
 @dataclass(frozen=True)
 class FairShare:
-    """What an account, or a user in it, should have had of the cluster, and has had.
+    """The fair share of an account, or of a user in it, and its use.
 
     Attributes:
         user: None for the account as a whole.
-        raw_shares: what its staff gave it; None where it shares with its parent.
-        norm_shares: its part among those beside it, 0 to 1.
-        raw_usage: seconds of what is billed (as a rule of a CPU), decaying with time.
-        norm_usage: its part of all use of the cluster, 0 to 1.
-        effective_usage: its part of the use of those beside it, 0 to 1.
-        factor: from 0, it has used far more than its share, to 1; what the priority of a job is
-            made of. Only users have one.
-        level_fs: norm_shares / effective_usage: above 1 it has used less than its share.
+        raw_shares: assigned by the staff; None if it uses its parent's.
+        norm_shares: its part of the shares of its siblings and itself, 0 to 1.
+        raw_usage: seconds of the billed unit (usually a CPU), decaying with time.
+        norm_usage: its part of the whole cluster's use, 0 to 1.
+        effective_usage: its part of the use of its siblings and itself, 0 to 1.
+        factor: the fair-share factor of a job's priority, from 0 (used far more than its share) to
+            1. Only users have one.
+        level_fs: norm_shares / effective_usage: above 1, it has used less than its share.
     """
 
     account: str
@@ -134,19 +131,18 @@ class FairShare:
 
 @dataclass(frozen=True)
 class Standing:
-    """All of it for one user.
+    """The associations, QOSes and fair shares of one user.
 
     Attributes:
-        associations: in the order of their accounts; empty where accounts are not enforced.
-        qos: those that any of the associations allows, or all where nobody says which.
-        other_qos: the rest; a partition may have one of them, whose limits bind its jobs.
-        is_use_known: whether anybody said how far limits are used, and what accounts above those of
-            the user may have.
-        are_limits_enforced: whether limits keep any job from starting, or are only notes.
-        is_fair_tree: whether shares and use are told within their level of the tree of accounts;
-            else of the whole cluster.
-        shares: of the user, and of the accounts, in the order in which Slurm tells them.
-        missing: what could not be asked, in words, with the reason.
+        associations: sorted by account; empty if accounts are not enforced.
+        qos: those that any association allows, or all if unknown.
+        other_qos: all others. The limits of one bind the jobs of a partition that has it.
+        is_use_known: whether the use of limits, and the limits of parent accounts, are known.
+        are_limits_enforced: whether Slurm enforces limits.
+        is_fair_tree: whether shares and use refer to a level of the account tree, not to the whole
+            cluster.
+        shares: of the user, and of the accounts, in Slurm's order.
+        missing: each failed query with its reason, as text.
     """
 
     user: str
@@ -162,23 +158,23 @@ class Standing:
     def association(
         self, account: str | None = None, partition: str | None = None
     ) -> Association | None:
-        """The one that a job gets in this account, or in the default one, and this partition."""
+        """Return the association of a job in this account (or the default one) and partition."""
         chosen = [
             each
             for each in self.associations
             if (each.is_default if account is None else each.account == account)
             and each.partition in (None, partition)
         ]
-        # That of the partition alone comes before that for all.
+        # An association of this partition overrides one for all partitions.
         return max(chosen, key=lambda each: each.partition is not None, default=None)
 
     def qos_named(self, name: str | None) -> QosLimits | None:
-        """The QOS of that name, be it one that the user may ask for or not."""
+        """Return the QOS of this name, whether the user may use it or not."""
         every = (*self.qos, *self.other_qos)
         return next((each for each in every if each.name == name), None)
 
     def share(self, account: str, partition: str | None = None) -> FairShare | None:
-        """The user's own in this account, as far as it holds in this partition, or in any."""
+        """Return the user's share in this account, for this partition or for all."""
         own = [
             each
             for each in self.shares
@@ -189,19 +185,19 @@ class Standing:
         return max(own, key=lambda each: each.partition == partition, default=None)
 
     def account_share(self, account: str) -> FairShare | None:
-        """That of the account as a whole."""
+        """Return the share of the account as a whole."""
         whole = (each for each in self.shares if each.account == account and not each.user)
         return next(whole, None)
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """Nodes that are set aside.
+    """A reservation of nodes.
 
     Attributes:
         flags: Slurm's, such as ``MAINT``: maintenance.
-        users, accounts: who may use it; a leading ``-`` says who may not.
-        partition: the only one whose nodes it takes; None where it does not say.
+        users, accounts: those that may use it; with a leading ``-``, those that may not.
+        partition: the only partition whose nodes it reserves; None if not given.
     """
 
     name: str
@@ -215,11 +211,11 @@ class Reservation:
 
     @property
     def is_maintenance(self) -> bool:
-        """Whether the cluster's staff has it, to work on the nodes."""
+        """Return whether it is for maintenance."""
         return "MAINT" in self.flags
 
     def admits(self, user: str, account: str | None) -> bool:
-        """Whether a job of this user and account may ask for it."""
+        """Return whether a job of this user and account may use it."""
         return (
             _admits(self.users, user)
             and _admits(self.accounts, account)

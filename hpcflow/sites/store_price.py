@@ -1,7 +1,7 @@
 """The price of storing and fetching checkpoints: ``price`` of a site's mirror and scratch.
 
-A GB is 10⁹ bytes, a month is 730 hours: as clouds count it, and every month alike. So a GB-month is
-10⁹ bytes × 730 h, whichever way bytes and hours make it up.
+A GB is 10⁹ bytes and each month is 730 hours, as in cloud prices. So a GB-month is 10⁹ bytes ×
+730 h.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ _VARIABLE: Final = re.compile(r"\$(?:\w+|\{\w+\})")
 
 
 class StorageRates(Section):
-    """What keeping checkpoints costs for a time. Decimal; quote it in the file."""
+    """The price of storing checkpoints in a period. Decimal; quote it in the file."""
 
     storage_usd_per_gb_month: Rate | None = Field(
-        None, description="USD for keeping 10⁹ bytes for 730 hours."
+        None, description="USD for storing 10⁹ bytes for 730 hours."
     )
     valid_from: Moment | None = Field(
         None,
-        description="The day from which it holds, in UTC, or a time with its offset; always if "
-        "absent.",
+        description="First day of the price, in UTC, or a time with its offset; always if absent.",
     )
 
     @field_serializer("valid_from")
@@ -40,18 +39,18 @@ class StorageRates(Section):
 
 
 class StoreRates(StorageRates):
-    """What keeping and fetching checkpoints costs for a time. Decimal; quote it in the file."""
+    """The price of storing and fetching checkpoints in a period. Decimal; quote it in the file."""
 
     egress_usd_per_gb: Rate | None = Field(
-        None, description="USD for 10⁹ bytes that are fetched from the store."
+        None, description="USD for fetching 10⁹ bytes from the store."
     )
 
 
 class ScratchPrice(StorageRates):
-    """What keeping checkpoints costs. Decimal; quote it in the file."""
+    """The price of storing checkpoints. Decimal; quote it in the file."""
 
     earlier: list[StorageRates] = Field(
-        default_factory=list, description="What held before `valid_from`, the newest first."
+        default_factory=list, description="Prices before `valid_from`, newest first."
     )
 
     @model_validator(mode="after")
@@ -62,15 +61,15 @@ class ScratchPrice(StorageRates):
     def periods(
         self, begin: datetime, end: datetime
     ) -> list[tuple[datetime, datetime, StorageRates]]:
-        """As those of :class:`hpcflow.sites.prices.Price`."""
+        """See :meth:`hpcflow.sites.prices.Price.periods`."""
         return periods_of((self, *self.earlier), begin, end, StorageRates())
 
 
 class StorePrice(StoreRates):
-    """What keeping and fetching checkpoints costs. Decimal; quote it in the file."""
+    """The price of storing and fetching checkpoints. Decimal; quote it in the file."""
 
     earlier: list[StoreRates] = Field(
-        default_factory=list, description="What held before `valid_from`, the newest first."
+        default_factory=list, description="Prices before `valid_from`, newest first."
     )
 
     @model_validator(mode="after")
@@ -81,17 +80,16 @@ class StorePrice(StoreRates):
     def periods(
         self, begin: datetime, end: datetime
     ) -> list[tuple[datetime, datetime, StoreRates]]:
-        """As those of :class:`hpcflow.sites.prices.Price`."""
+        """See :meth:`hpcflow.sites.prices.Price.periods`."""
         return periods_of((self, *self.earlier), begin, end, StoreRates())
 
 
 def price_of_store(site: Site, url: str) -> StorePrice | None:
-    """What ``site`` says of the store at ``url``; None where it says nothing, or the run has a
-    store of its own."""
+    """Return the site's price of the store at ``url``; None without one, or for another store."""
     mirror = site.mirror
     if mirror is None or mirror.price is None:
         return None
-    # For any user and any environment: variables stand for anything.
+    # The run may be of any user and environment, so a variable matches any text.
     texts = [re.escape(text) for text in _VARIABLE.split(mirror.url.rstrip("/"))]
     pattern = "[^/]*".join(texts) + "(?:/.*)?"
     return mirror.price if re.fullmatch(pattern, url.rstrip("/"), re.DOTALL) else None

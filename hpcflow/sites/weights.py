@@ -14,10 +14,8 @@ Weight = Annotated[
 
 
 class Weights(Section):
-    """How much each thing counts where `auto` chooses; 0 for not at all."""
+    """The weight of each criterion when `auto` chooses; 0 ignores it."""
 
-    cost: Weight = Field(1.0, description="What the run is expected to cost.")
-    time: Weight = Field(1.0, description="When it is expected to be done: its wait and its run.")
-    fair_share: Weight = Field(
-        1.0, description="Standing of the account: the fair-share factor, from 0 to 1."
-    )
+    cost: Weight = Field(1.0, description="Expected cost of the run.")
+    time: Weight = Field(1.0, description="Expected time until the run ends: wait and run time.")
+    fair_share: Weight = Field(1.0, description="The account's fair-share factor, from 0 to 1.")

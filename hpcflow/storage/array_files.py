@@ -1,7 +1,7 @@
-"""Which runs were sent together as a Slurm array: the files ``sweeps/*/arrays/*.json`` of a home.
+"""Read which runs were submitted together as a Slurm array, from ``sweeps/*/arrays/*.json``.
 
-Read by every command that asks Slurm, so it imports next to nothing. They are written in
-:mod:`hpcflow.storage.sweeps`.
+:mod:`hpcflow.storage.sweeps` writes these files. Every command that asks Slurm imports this module,
+so it imports little.
 """
 
 from __future__ import annotations
@@ -13,23 +13,20 @@ from hpcflow.storage.layout import Home
 
 
 class ArrayFiles:
-    """All arrays of a home: name -> the job names of the attempts that their tasks are.
-
-    Each file is read once; it never changes.
-    """
+    """Read the arrays of a home. Each file is read once; it never changes."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._read: dict[str, dict[str, list[str]]] = {}
 
     def __call__(self) -> dict[str, list[str]]:
-        """Those that there are now; what cannot be read is left out."""
+        """Return array name -> job names of its attempts; skip files that cannot be read."""
         found: dict[str, list[str]] = {}
         for path in self._home.sweeps.glob("*/arrays/*.json"):
             name = str(path)
             if name not in self._read:
                 with suppress(OSError, ValueError, KeyError, TypeError):
-                    said = read_object(path)
-                    self._read[name] = {str(said["name"]): [str(job) for job in said["jobs"]]}
+                    content = read_object(path)
+                    self._read[name] = {str(content["name"]): [str(job) for job in content["jobs"]]}
             found |= self._read.get(name, {})
         return found

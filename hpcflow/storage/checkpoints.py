@@ -11,10 +11,9 @@ from hpcflow.storage.layout import RunDir
 
 
 def newest_complete(run_dir: RunDir) -> str | None:
-    """The complete checkpoint of the highest train step, relative to the run directory.
+    """Return the path of the newest complete checkpoint, relative to the run directory.
 
-    Complete means that its manifest exists. Its checksums are compared in the job, before anything
-    resumes from it.
+    Newest means the highest train step. The job compares the checksums before it resumes.
     """
     try:
         names = names_in(run_dir.checkpoints, NAMES)
@@ -26,8 +25,8 @@ def newest_complete(run_dir: RunDir) -> str | None:
 
 
 def is_complete(run_dir: RunDir, path: str) -> bool:
-    """Whether the checkpoint at ``path``, relative to the run directory, is complete at present."""
+    """Return whether the checkpoint at ``path``, relative to the run directory, has a manifest."""
     try:
         return S_ISREG(os.lstat(run_dir.path / path / "manifest.json").st_mode)
-    except OSError:  # also a folder that is closed to us
+    except OSError:  # missing, or not readable by this user
         return False

@@ -6,12 +6,14 @@
       files/                                   what the program executes; the job compares checksums
       index                                    checksum and name of each file
       <digest>.tar.gz                          the same files; each run has a hard link to it
-    <run directory>/code/<digest>.tar.gz       hidden if it may hold secrets: then no mirror has it
+    <run directory>/code/<digest>.tar.gz       a dotfile if it may hold secrets: never mirrored
 
-The files are writable: a program may copy them with their modes, and change or replace its copies.
+The files are writable, because a program may copy them with their modes and change the copies.
 
-The archive in the run directory is what a run owns. ``files/`` can be made of it again. The number
-of hard links says whether a run refers to a snapshot, whichever home knows the run.
+``files/`` can be rebuilt from the archive in the run directory. The number of hard links of the
+archive shows whether any run refers to a snapshot, in any home.
+
+Functions that return or check a snapshot raise OSError if it cannot be read.
 """
 
 from __future__ import annotations
@@ -44,22 +46,22 @@ from hpcflow.storage.files import (
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runtime_copy import cached_sum, is_closed
 
-#: More is data, not code.
+#: A larger snapshot holds data, not code.
 MAX_BYTES: Final = 100 << 20
 MAX_FILES: Final = 10_000
-#: A tar has headers, and pads each file.
+#: A tar adds headers and padding to each file.
 _MAX_TAR_BYTES: Final = MAX_BYTES + (MAX_FILES << 12)
 _INDEX: Final = "index"
 _FILES: Final = "files"
-#: Exists where an archive was copied, because its file system makes no hard links.
+#: Exists if an archive was copied because its file system has no hard links.
 _COPIED: Final = "copied"
-#: A snapshot without a run stays for so long: a run that uses it may be created at this moment.
+#: A snapshot without a run is kept for this time: a run that uses it may just be starting.
 _UNUSED_S: Final = LEFTOVER_S
 _TRIES: Final = 3
 
 
 class DamagedArchiveError(OSError):
-    """An archive is none, or of other code; the text says why."""
+    """An archive is damaged or unsafe; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,12 @@ class CodeFile:
 
 @dataclass(frozen=True)
 class CodeTree:
-    """All of a snapshot, in memory.
+    """A snapshot in memory.
 
     Attributes:
-        files: name -> file; a name is relative, with ``/``.
-        links: name -> target of a symbolic link.
-        is_private: whether it may hold secrets, so that no mirror may have it.
+        files: relative name with ``/`` -> file.
+        links: relative name -> target of a symbolic link.
+        is_private: whether it may hold secrets, so it must not be mirrored.
     """
 
     files: Mapping[str, CodeFile]
@@ -85,7 +87,7 @@ class CodeTree:
     is_private: bool
 
     def index(self) -> bytes:
-        """Return what the job compares: ``sha256sum --check`` reads it, but for comments."""
+        """Return the index that the job compares; without comments, input of ``sha256sum -c``."""
         lines = [f"# d {name}" for name in sorted(self.folders())]
         lines += [f"# x {name}" for name in sorted(self.files) if self.files[name].is_executable]
         lines += [f"# l {name} -> {self.links[name]}" for name in sorted(self.links)]
@@ -94,7 +96,7 @@ class CodeTree:
         return os.fsencode("".join(f"{line}\n" for line in lines))
 
     def folders(self) -> set[str]:
-        """Return the names of all folders, with ``.`` for the first."""
+        """Return the names of all folders, with ``.`` for the root."""
         found = {"."}
         for name in (*self.files, *self.links):
             found.update(folders_above(name))
@@ -102,19 +104,20 @@ class CodeTree:
 
     @cached_property
     def digest(self) -> str:
-        """Return the checksum of names, modes, links and bytes, which names the snapshot."""
+        """Return the checksum of names, modes, links and contents, which names the snapshot."""
         return hashlib.sha256(self.index()).hexdigest()
 
 
 def folders_above(name: str) -> Iterator[str]:
-    """Yield the names of the folders that ``name`` is in, but for the first."""
+    """Yield the names of the folders that contain ``name``, except the root."""
     parts = name.split("/")[:-1]
     return ("/".join(parts[: end + 1]) for end in range(len(parts)))
 
 
 def is_code_name(name: str) -> bool:
-    """Whether ``name`` can be a name in a snapshot: it stays below, is one line of text, and not
-    the one that ``sha256sum`` takes for its input.
+    """Return whether a snapshot may contain ``name``.
+
+    It must stay below the root and be one printable line. ``sha256sum`` reads ``-`` as its input.
     """
     parts = name.split("/")
     is_below = {"", ".", ".."}.isdisjoint(parts)
@@ -123,8 +126,8 @@ def is_code_name(name: str) -> bool:
 
 
 def pack(code: CodeTree) -> bytes:
-    """Return the archive of ``code``, a tar file."""
-    import gzip  # most commands need neither
+    """Return ``code`` as a compressed tar file."""
+    import gzip  # slow to import, and most commands need neither
     import tarfile
 
     buffer = io.BytesIO()
@@ -144,10 +147,10 @@ def pack(code: CodeTree) -> bytes:
 
 
 def unpack(archive: bytes, *, is_private: bool) -> CodeTree:
-    """Return what is in an archive, which anybody may have written.
+    """Return the snapshot in an untrusted archive.
 
     Raises:
-        DamagedArchiveError: it is no archive of code.
+        DamagedArchiveError: it is damaged or unsafe.
     """
     import tarfile
 
@@ -182,7 +185,7 @@ def unpack(archive: bytes, *, is_private: bool) -> CodeTree:
 
 
 def archive_name(code: CodeTree) -> str:
-    """Return the name of the archive of ``code``; what is hidden is not mirrored."""
+    """Return the name of the archive of ``code``; a dotfile is not mirrored."""
     return _archive_names(code.digest)[code.is_private]
 
 
@@ -192,11 +195,7 @@ def _archive_names(digest: str) -> tuple[str, str]:
 
 
 def read_archive(folder: Path, digest: str) -> CodeTree | None:
-    """Return the snapshot whose archive is in ``folder``; None if it is missing or damaged.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the snapshot whose archive is in ``folder``; None if it is missing or damaged."""
     for name in _archive_names(digest):
         with suppress(FileNotFoundError, DamagedArchiveError):
             archive = read_file(folder / name, _MAX_TAR_BYTES)
@@ -207,13 +206,14 @@ def read_archive(folder: Path, digest: str) -> CodeTree | None:
 
 
 def add_code(target: Path, runs: Path, code: CodeTree) -> None:
-    """Put ``code`` on scratch, if it is not there, and its archive into the folder ``target``.
-
-    ``OSError`` as it comes.
+    """Put ``code`` on scratch, if it is missing, and its archive into ``target``.
 
     Args:
         target: the folder ``code`` of a run.
         runs: the folder with all runs of a user.
+
+    Raises:
+        OSError: it cannot be written, or other users can write there.
     """
     digest = code.digest
     place = code_place(runs, digest)
@@ -240,15 +240,11 @@ def discard_code(runs: Path, code: CodeTree) -> None:
     with suppress(OSError):
         _remove_unused(place, 0.0)
     with suppress(OSError):
-        place.parent.rmdir()  # fails, as it must, if there is other code
+        place.parent.rmdir()  # fails if there is other code
 
 
 def has_code(run_dir: RunDir, digest: str) -> bool:
-    """Whether a run has its snapshot, whole, and refers to it.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return whether a run's snapshot is complete and the run refers to it."""
     place = code_place(run_dir.path.parent.parent, digest)
     archives = (run_dir.code / name for name in _archive_names(digest))
     return is_whole(place, digest) and any(_refers(each, place) for each in archives)
@@ -262,33 +258,29 @@ def _refers(archive: Path, place: Path) -> bool:
 
 
 def read_shared(run_dir: RunDir, digest: str) -> CodeTree | None:
-    """Return the snapshot that other runs of the same code have; None without one.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the snapshot that other runs of the same code share; None without one."""
     code = read_archive(code_place(run_dir.path.parent.parent, digest), digest)
     return code and replace(code, is_private=True)  # it is not known whether it has secrets
 
 
 def _link(place: Path, archive: Path, code: CodeTree) -> bool:
-    """Refer to the snapshot in ``place``; False if it was removed at this moment."""
+    """Hard-link or copy the archive of ``place``; return False if another process removed it."""
     source = _archive_of(place)
     half = archive.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         os.link(source, half)
     except FileNotFoundError:
         return False
-    except OSError:  # no hard links, or too many
+    except OSError:  # no hard links, or too many of them
         (place / _COPIED).touch(mode=0o600)
         write_new(half, pack(code))
     half.replace(archive)
-    half.unlink(missing_ok=True)  # it stays if both are links to one file
+    half.unlink(missing_ok=True)  # rename() does nothing if both are links to one file
     return _refers(archive, place)
 
 
 def is_copied(place: Path) -> bool:
-    """Whether the number of hard links does not say if a run refers to the snapshot."""
+    """Return whether an archive was copied, so hard links do not count the references."""
     return (place / _COPIED).exists()
 
 
@@ -297,11 +289,7 @@ def _archive_of(place: Path) -> Path:
 
 
 def is_whole(place: Path, digest: str) -> bool:
-    """Whether the snapshot in ``place`` is there as it was made, and only this user can write it.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return whether the snapshot in ``place`` is unchanged and only this user can write it."""
     try:
         index = read_file(place / _INDEX)
         if hashlib.sha256(index).hexdigest() != digest:
@@ -313,7 +301,7 @@ def is_whole(place: Path, digest: str) -> bool:
 
 
 def _is_as(files: Path, line: str) -> bool:
-    """Whether one line of the index is true."""
+    """Return whether the files match one line of the index."""
     if line.startswith("# d "):
         return is_closed(files / line[4:])
     if line.startswith("# x "):
@@ -321,13 +309,13 @@ def _is_as(files: Path, line: str) -> bool:
     if line.startswith("# l "):
         name, _, target = line[4:].partition(" -> ")
         path = files / name
-        return path.is_symlink() and os.readlink(path) == target  # noqa: PTH115 - as it is written
+        return path.is_symlink() and os.readlink(path) == target  # noqa: PTH115 - compared as text
     checksum, _, name = line.partition("  ")
     return cached_sum(f"{files}/{name}") == checksum
 
 
 def _make(place: Path, code: CodeTree) -> None:
-    """Make the snapshot in ``place``, all at once; what is damaged there goes away."""
+    """Make the snapshot in ``place`` atomically; replace a damaged one."""
     half = place.parent / f".{place.name}.{secrets.token_hex(4)}.tmp"
     files = half / _FILES
     try:
@@ -367,7 +355,7 @@ def remove_unused(shared: Path) -> None:
 
 
 def _remove_unused(place: Path, unused_s: float) -> None:
-    """Remove a snapshot that no run refers to; renamed first, so that none begins to meanwhile."""
+    """Remove an unused snapshot. Rename it first, so that no run starts to use it meanwhile."""
     is_hidden = place.name.startswith(".")
     if is_hidden or not _is_unused(place, place.name, unused_s) or _has_more(place):
         return
@@ -381,21 +369,21 @@ def _remove_unused(place: Path, unused_s: float) -> None:
 
 def _is_unused(place: Path, name: str, unused_s: float) -> bool:
     status = (place / f"{name}.tar.gz").lstat()
-    is_old = time.time() - status.st_ctime >= unused_s  # it changes with the number of links
+    is_old = time.time() - status.st_ctime >= unused_s  # ctime changes with the number of links
     return status.st_nlink == 1 and is_old and not is_copied(place)
 
 
 def _has_more(place: Path, names: Collection[str] | None = None) -> bool:
-    """Whether a program has written files beside those of the snapshot; hpcflow keeps them.
+    """Return whether a program added files to the snapshot; hpcflow keeps them.
 
     Args:
-        names: those of the snapshot; None for those in its index.
+        names: the files of the snapshot; None reads its index.
     """
     if names is None:
         try:
             lines = os.fsdecode(read_file(place / _INDEX)).splitlines()
         except FileNotFoundError:
-            return False  # it was never whole
+            return False  # it was never complete
         names = {line.partition("  ")[2] for line in lines}
     files = place / _FILES
     for folder, _, found in os.walk(files):

@@ -1,9 +1,8 @@
 """Marks in ``HPCFLOW_HOME/unread``: runs whose files may have grown since the ledger read them.
 
-The ledger does not look again at runs that came to rest long ago. A process that makes one of them
-move again (``resume``) marks it first; then even if the command is killed, or the database is down,
-the next reader of this home knows where to look. A mark is dropped when it is old and its run was
-read, by readers only.
+The ledger does not reread runs that ended long ago. A command that continues one (``resume``) marks
+it first. If that command is killed, or the database is down, the next reader of this home still
+rereads the run. Only readers remove a mark: when it is old and its run was read.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from hpcflow.model.ids import is_run_id
 from hpcflow.storage.files import FILE_MODE, make_folders, storage_error
 from hpcflow.storage.layout import Home, RunDir
 
-#: Longer than any command takes from its mark to its last journal record.
+#: No command takes longer from its mark to its last journal record.
 _OLD_S = 3600
-#: Touched to learn what time it is where marks are: whose clock that is, nobody knows.
+#: Touched to read the clock that sets the times of marks, which may be the file server's.
 _NOW = ".now"
 
 
 def mark_dirty(home: Home, run_dir: RunDir) -> None:
-    """Say, before its journal grows, that this run has to be read again.
+    """Mark a run for rereading, before its journal grows.
 
     Raises:
         StorageError: the home cannot be written.
@@ -36,7 +35,7 @@ def mark_dirty(home: Home, run_dir: RunDir) -> None:
 
 
 def dirty_runs(home: Home) -> list[str]:
-    """Ids of the marked runs, sorted."""
+    """Return the ids of the marked runs, sorted."""
     try:
         return sorted(name for name in os.listdir(home.unread) if is_run_id(name))  # noqa: PTH208
     except OSError:
@@ -44,7 +43,7 @@ def dirty_runs(home: Home) -> list[str]:
 
 
 def forget_old_marks(home: Home, run_ids: list[str]) -> None:
-    """Drop the marks of these runs, which were read since, where they are old."""
+    """Remove the old marks of these runs, which were read since."""
     if not run_ids:
         return
     clock = home.unread / _NOW
@@ -63,7 +62,7 @@ def forget_old_marks(home: Home, run_ids: list[str]) -> None:
 
 
 def _touch(path: Path) -> None:
-    """Create an empty file, or set its time. ``OSError`` passes through, as for a link."""
+    """Create an empty file, or set its time; raise OSError, also for a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
     try:

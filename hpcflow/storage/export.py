@@ -1,7 +1,6 @@
-"""Copy a checkpoint to a directory of its own, and compare it with its manifest on the way.
+"""Copy a checkpoint to a new directory, and compare it with its manifest.
 
-Where it comes from is a :class:`Source`: a folder here, or whatever else can name files and read
-them. The copy is a whole checkpoint: it has the manifest, and ``verify`` takes it.
+A :class:`Source` is a folder or a store. The copy has the manifest, so ``verify`` accepts it.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class Source(Protocol):
-    """Where a checkpoint is read from. What cannot be read raises ``OSError``."""
+    """The place that holds a checkpoint. Its methods raise ``OSError`` if they cannot read."""
 
     @property
     def name(self) -> str:
-        """What to call it in an error."""
+        """Return its name for error messages."""
         ...
 
     def manifest(self) -> bytes:
-        """What ``manifest.json`` holds."""
+        """Return the content of ``manifest.json``."""
         ...
 
     def open(self, name: str) -> BinaryIO:
-        """The file of this name (``a/b.pt``), to be read once from its beginning to its end."""
+        """Open a file (``a/b.pt``) to be read once, from beginning to end."""
         ...
 
 
@@ -71,34 +70,34 @@ class FolderSource:
 def export(
     source: Source, target: Path, tell: Callable[[int], object] = lambda _: None
 ) -> dict[str, Written]:
-    """Copy ``source`` to the new folder ``target``: wholly, verified, on the disk; or not at all.
+    """Copy ``source`` to the new folder ``target``, verified and synced, or copy nothing.
 
-    Nobody but its owner may read it. Killed meanwhile, it leaves a hidden
-    ``.<name>.<random>.tmp`` beside ``target``.
+    Only its owner can read the copy. A killed export leaves ``.<name>.<random>.tmp`` beside
+    ``target``.
 
     Args:
-        tell: told of every so many bytes that were copied, to show how far it is.
+        tell: called with the size in bytes of each copied chunk, to show the progress.
 
     Returns:
-        The files, by their names.
+        File name -> size and checksum.
 
     Raises:
         InputError: ``target`` exists, or its folder does not.
-        StorageError: it is not whole at its source, or the disk is full.
+        StorageError: the source is damaged, or the disk is full.
     """
-    target = Path(os.path.abspath(target))  # noqa: PTH100 - the name that was given, links and all
+    target = Path(os.path.abspath(target))  # noqa: PTH100 - links in the name stay
     if os.path.lexists(target):
         raise InputError(
             f"{target} exists, and is not overwritten",
-            next_action="name a folder that does not exist yet, in one that does",
+            next_action="name a new folder below an existing one",
         )
     if not target.parent.is_dir():
         raise InputError(
-            f"there is no folder {target.parent} to make {target.name} in",
+            f"cannot make {target.name}: no folder {target.parent}",
             next_action=f"make it: mkdir -p {shell_word(target.parent)}",
         )
     half = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
-    umask = os.umask(0o077)  # as in the run directory: for its owner alone
+    umask = os.umask(0o077)  # private, as in the run directory
     try:
         with new_folder(half) as opened:
             copied = _copy(source, opened, tell)
@@ -122,12 +121,12 @@ def _copy(source: Source, half: Path, tell: Callable[[int], object]) -> dict[str
         path = half.joinpath(*parts_of(name))
         path.parent.mkdir(parents=True, exist_ok=True)
         copied[name] = _copy_file(source, name, wanted, path, tell)
-    write_new(half / NAME, manifest)  # last: without it nobody takes the folder for a checkpoint
+    write_new(half / NAME, manifest)  # last: a folder without a manifest is not a checkpoint
     return copied
 
 
 def _files(source: Source, manifest: bytes) -> dict[str, Written]:
-    """What the manifest says of each file."""
+    """Return file name -> size and checksum, from the manifest."""
     try:
         files = {}
         for name, entry in parse_manifest(manifest)["files"].items():
@@ -146,7 +145,7 @@ def _copy_file(
     copy, unreadable = NewFile(path, like=wanted.sha256, mode=FILE_MODE), None
     try:
         with source.open(name) as file:
-            left = wanted.size_bytes + 1  # one more byte than there should be is one too many
+            left = wanted.size_bytes + 1  # one more, to notice a file that is too long
             while left and (chunk := file.read(min(_CHUNK_BYTES, left))):
                 copy.write(chunk)
                 left -= len(chunk)
@@ -154,19 +153,19 @@ def _copy_file(
     except OSError as error:
         unreadable = error
     finally:
-        written = copy.close()  # raises what the disk had to say while it was written
+        written = copy.close()  # raises the errors of the writes
     if unreadable is not None:
         raise _damaged(source, f"{name} cannot be read: {unreadable}") from unreadable
     if written != wanted:
         what = "its checksum differs"
         if written.size_bytes != wanted.size_bytes:
-            what = f"it has not {wanted.size_bytes} bytes"
+            what = f"its size is not {wanted.size_bytes} bytes"
         raise _damaged(source, f"{name} is not what was written: {what}")
     return written
 
 
 def _damaged(source: Source, why: str) -> StorageError:
     return StorageError(
-        f"{source.name} is not whole, and was not copied: {why}",
-        next_action="take another one: hpcflow checkpoint ls",
+        f"{source.name} is damaged or incomplete, and was not copied: {why}",
+        next_action="choose another checkpoint: hpcflow checkpoint ls",
     )

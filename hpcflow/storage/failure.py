@@ -1,7 +1,7 @@
-"""Why an attempt failed, as its log says: the error of the first rank that failed, and the last
+"""Read why an attempt failed from its log: the error of the first rank that failed, and the last
 lines.
 
-All ranks write to one log. If its lines begin with their rank, the ranks are told apart.
+All ranks write to one log. Only lines that begin with their rank can be assigned to one.
 """
 
 from __future__ import annotations
@@ -20,46 +20,45 @@ from hpcflow.runtime.reading import open_file
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rank_lines import LABEL
 
-#: What is read of a log: its end, which has the errors of a thousand ranks.
+#: How much of a log's end is read. It holds the errors of a thousand ranks.
 _MAX_BYTES: Final = 1 << 20
 _MAX_CHARS: Final = 500
 _LAST_LINES: Final = 10
 
 _FRAME: Final = re.compile(r'\s+File "(.+)", line ([0-9]+)(?:, in .*)?')
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.<>]*(?:: .*|:)?")
-#: What Python writes between the tracebacks of one failure.
+#: Python writes these between the tracebacks of one failure.
 _CHAINED: Final = (
     "During handling of the above exception",
     "The above exception was the direct cause",
 )
 _RANK: Final = re.compile(LABEL)
-#: A progress bar leaves its line open, and ends with ``]``.
+#: A progress bar ends with ``]`` and without a newline.
 _HEADER: Final = re.compile(rf"(?P<rank>{LABEL})?(?:.*\])?Traceback \(most recent call last\):")
 #: srun names the tasks that failed; torchrun, the rank that failed first.
 _SRUN_TASK: Final = re.compile(r"srun: error: \S+: tasks? ([0-9]+)[0-9,-]*: Exited with .*")
 _ROOT_CAUSE: Final = re.compile(r"  rank +: ([0-9]+) \(local_rank: [0-9]+\)")
 _OF_TORCHRUN: Final = "torch.distributed.elastic."
-#: What launchers write about a failure: it differs in each attempt, and says nothing of its reason.
+#: Lines that launchers write about a failure: they differ in each attempt, and give no reason.
 _OF_LAUNCHERS: Final = re.compile(
     r"Terminated|[EWI][0-9]{4} [0-9:.]+ .*|srun: (?:error: .*: tasks? [][0-9,-]+: |[^e]).*"
     r"|slurmstepd\S*: error: \*\*\* .*|=+|-+|\*+|Setting OMP_NUM_THREADS .*|\S+ FAILED|Failures:"
     r"|  <NO_OTHER_FAILURES>|Root Cause .*|\[[0-9]+\]:"
     r"|  (?:time|host|rank|exitcode|error_file|traceback) *: .*"
 )
-#: What differs between two attempts that failed alike: addresses, random names, numbers.
+#: Text that differs between two attempts with the same error: addresses, random names, numbers.
 _CHANGES: Final = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]{16,}\b|\btmp[a-z0-9_]{8}\b|[0-9]+")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What the log of an attempt says about its failure.
+    """The failure of an attempt, as its log describes it.
 
     Attributes:
-        log: the file.
         error: the last line of the first traceback; None without one.
         at: the file and line that raised it.
         rank: the rank that failed first; None if the log does not name it.
-        lines: the last lines, without what launchers write.
+        lines: the last lines, without those of launchers.
     """
 
     attempt: int
@@ -71,16 +70,16 @@ class Failure:
 
     @property
     def digest(self) -> str | None:
-        """The same text for two attempts that failed alike; None if the log says nothing."""
-        said = [f"{Path(self.at or '').name} {self.error}"] if self.error else self.lines
-        if not said:
+        """Return a digest that is the same for equal failures; None if the log has no lines."""
+        facts = [f"{Path(self.at or '').name} {self.error}"] if self.error else self.lines
+        if not facts:
             return None
-        alike = sorted({_CHANGES.sub("0", line) for line in said})  # ranks write in any order
+        alike = sorted({_CHANGES.sub("0", line) for line in facts})  # ranks write in any order
         return hashlib.sha256("\n".join(alike).encode()).hexdigest()[:16]
 
 
 def read_failure(run_dir: RunDir, attempt: int) -> Failure | None:
-    """Return what the log of an attempt says about its failure; None if it cannot be read."""
+    """Return the failure that the log of an attempt describes; None if it cannot be read."""
     log = run_dir.attempt(attempt).log
     with suppress(OSError), open_file(log) as file:
         begin = max(0, file.seek(0, os.SEEK_END) - _MAX_BYTES)
@@ -92,7 +91,7 @@ def read_failure(run_dir: RunDir, attempt: int) -> Failure | None:
 
 
 def explain(attempt: int, log: Path, lines: Sequence[str]) -> Failure:
-    """Return what ``lines``, the end of ``log``, say about a failure."""
+    """Return the failure that ``lines``, the end of ``log``, describe."""
     found = _tracebacks(lines)
     dropped: set[int] = set()
     for each in found:
@@ -111,7 +110,7 @@ def explain(attempt: int, log: Path, lines: Sequence[str]) -> Failure:
     rank = _rank_of(first.prefix)
     if rank is not None:
         own = [number for number in own if lines[number].startswith(first.prefix)]
-    elif first.end not in own[-_LAST_LINES:]:  # what follows is of the other ranks
+    elif first.end not in own[-_LAST_LINES:]:  # the later lines are of the other ranks
         own = [number for number in own if number <= first.end]
     last = [lines[number].removeprefix(first.prefix) for number in own[-_LAST_LINES:]]
     rank = _named_rank(lines) if rank is None else rank
@@ -120,10 +119,10 @@ def explain(attempt: int, log: Path, lines: Sequence[str]) -> Failure:
 
 @dataclass
 class _Traceback:
-    """One traceback: its lines have the same prefix.
+    """One traceback, whose lines have the same prefix.
 
     Attributes:
-        numbers: its lines.
+        numbers: the numbers of its lines.
         at: the file and line of its last frame.
     """
 
@@ -138,7 +137,7 @@ class _Traceback:
 
 
 def _tracebacks(lines: Sequence[str]) -> list[_Traceback]:
-    """The tracebacks, in the order of their errors; of a chain the last one."""
+    """Return the tracebacks in the order of their errors; only the last one of a chain."""
     found: list[_Traceback] = []
     open_: dict[str, _Traceback] = {}
     for number, line in enumerate(lines):
@@ -174,10 +173,10 @@ def _is_chain(lines: Sequence[str], before: _Traceback, after: _Traceback) -> bo
 
 
 def _first(found: list[_Traceback], own: Sequence[int]) -> _Traceback | None:
-    """The traceback of the rank that failed first.
+    """Return the traceback of the rank that failed first.
 
-    Programs print tracebacks of errors that they handle. So of each rank only the last one counts;
-    if the ranks are not told apart, only those at the end, with no other output in between.
+    Programs also print tracebacks of errors that they handle. So only the last one of each rank
+    counts. If lines have no ranks, only those at the end count, with no other output in between.
     """
     if not found:
         return None
@@ -206,13 +205,15 @@ def _unlabelled(line: str) -> str:
 
 
 def _is_own(line: str) -> bool:
-    """Return whether the program wrote a line, and not a launcher; a label does not count."""
+    """Return whether the program, not a launcher, wrote a line; a label alone is not a line."""
     text = _unlabelled(line)
     return bool(text) and not _OF_LAUNCHERS.fullmatch(text)
 
 
 def _named_rank(lines: Sequence[str]) -> int | None:
-    """The first rank that failed, by the launcher. With torchrun, a task of srun is no rank."""
+    """Return the first failed rank that the launcher names. With torchrun, srun tasks are not
+    ranks.
+    """
     is_torchrun = is_root = False
     for line in lines:
         is_torchrun = is_torchrun or line.startswith(_OF_TORCHRUN)
@@ -224,7 +225,7 @@ def _named_rank(lines: Sequence[str]) -> int | None:
 
 
 def _shown(line: str) -> str:
-    """Return a line as a terminal shows it: a progress bar overwrites itself."""
+    """Return a line as a terminal shows it, where a progress bar overwrites itself."""
     if not line:
         return line
     text = _unlabelled(line)

@@ -1,7 +1,6 @@
-"""Write, append and read files so that a crash at any line leaves nothing half done.
+"""Write, append and read files so that a crash leaves no file half written.
 
-What is written here is either wholly there, under its name, on the disk, or not at all. What the
-files mean is known elsewhere.
+A file is either complete, under its name and on the disk, or does not exist.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from hpcflow.runtime.reading import (
     require_safe,
 )
 
-#: Files and folders of a run are for their owner only: scratch is shared.
+#: Private, because scratch is shared.
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 
-#: A folder in which something is made: it need not be readable.
+#: To create a file in a folder, it need not be readable.
 _AS_PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _COPIED_BYTES = 1 << 20
-#: A folder that is being made is younger; an older one was left by a process that was killed.
+#: A temporary folder older than this was left by a killed process.
 LEFTOVER_S = 7 * 86400.0
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _NEXT = {
     errno.ENOSPC: "delete what you no longer need there; then repeat the command",
     errno.EDQUOT: "see your quota (lfs quota, quota -s), delete something, then try again",
-    errno.EROFS: "wait until it can be written again, or use another scratch",
+    errno.EROFS: "wait until it is writable again, or use another scratch",
     errno.EACCES: "see who owns it: ls -ld {folder}",
     errno.EPERM: "see who owns it: ls -ld {folder}, or use a directory of your own",
     errno.ESTALE: "repeat the command",
@@ -46,9 +45,9 @@ _NEXT = {
 
 
 def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
-    """``error``, met while ``doing`` (``write``, ``read``) something with ``path``, for people."""
+    """Return ``error`` as a message: ``cannot DOING PATH``, with ``doing`` a verb like ``read``."""
     named = Path(error.filename2 or error.filename or path)
-    # Of a file that was opened within a folder, the error has the last name alone.
+    # The error of a file opened with dir_fd has only the last part of its name.
     folder = shell_word(existing_parent(named if named.is_absolute() else path))
     return StorageError(
         f"cannot {doing} {path}: {error.strerror or error}",
@@ -63,14 +62,18 @@ def make_folders(
     undo: list[Callable[[], object]] | None = None,
     check: Callable[[], object] | None = None,
 ) -> None:
-    """Make a folder and its missing parents, for the owner only; append to ``undo``.
+    """Make a private folder and its missing parents.
 
-    ``Path.mkdir(mode, parents=True)`` leaves the parents to the umask. ``OSError`` passes through.
+    ``Path.mkdir(mode, parents=True)`` would leave the mode of the parents to the umask.
 
     Args:
-        check: raises where others could replace a folder on the way. It is called while the nearest
-            folder that exists is open, so that nothing is made where their link leads meanwhile;
-            and again when all are made.
+        undo: receives functions that remove the new folders.
+        check: raises if another user could replace a folder on the path. It is called while the
+            nearest existing folder is open, so that no folder is made behind another user's link,
+            and again when all folders are made.
+
+    Raises:
+        OSError: a folder cannot be made, or another user replaced one.
     """
     missing = []
     while not folder.exists():
@@ -87,10 +90,10 @@ def make_folders(
         if not os.path.samestat(os.fstat(at), folder.stat()):
             raise UnsafeFileError(errno.ESTALE, "it was just replaced by another", str(folder))
         for path in reversed(missing):
-            with suppress(FileExistsError):  # another process makes the same
+            with suppress(FileExistsError):  # another process made the same
                 os.mkdir(path.name, FOLDER_MODE, dir_fd=at)
                 if undo is not None:
-                    undo.append(path.rmdir)  # fails, as it must, if another process uses it
+                    undo.append(path.rmdir)  # fails if another process uses it
             below = os.open(path.name, _AS_PLACE | os.O_NOFOLLOW, dir_fd=at)
             os.close(at)
             at = below
@@ -103,7 +106,7 @@ def make_folders(
 
 
 def existing_parent(path: Path) -> Path:
-    """The nearest folder above ``path`` that exists, as far as we may look."""
+    """Return the nearest existing folder above ``path``; skip those that this user cannot see."""
     for parent in path.parents:
         if os.path.lexists(parent):
             return parent
@@ -111,7 +114,7 @@ def existing_parent(path: Path) -> Path:
 
 
 def fsync_folder(path: Path) -> None:
-    """Make what was created, renamed or deleted in ``path`` last. ``OSError`` as it comes."""
+    """Sync a folder: the names created, renamed or deleted in it. Raise OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -120,9 +123,9 @@ def fsync_folder(path: Path) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Create ``path`` with ``data`` on the disk; its folder is not synced. ``OSError`` as it comes.
+    """Create and sync the file ``path``, but not its folder. Raise OSError.
 
-    For files below a folder that nobody can see yet.
+    For files below a folder that no reader uses yet.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
@@ -131,7 +134,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def write_durably(path: Path, data: bytes | str) -> None:
-    """Put ``data`` (text as UTF-8) at ``path``, whole and on the disk, or leave ``path`` as it is.
+    """Replace ``path`` atomically by ``data`` (text as UTF-8), and sync it.
 
     Raises:
         StorageError: it could not be written.
@@ -151,10 +154,9 @@ def write_durably(path: Path, data: bytes | str) -> None:
 
 
 def replace_unsynced(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path``, whole, or leave ``path`` as it is; ``OSError`` as it comes.
+    """Replace ``path`` atomically by ``data``, without syncing it. Raise OSError.
 
-    Unlike :func:`write_durably` it does not wait for the disk: a machine that crashes can leave
-    ``path`` empty.
+    If the machine crashes, ``path`` can be empty.
     """
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
@@ -162,7 +164,7 @@ def replace_unsynced(path: Path, data: bytes) -> None:
         try:
             write_all(descriptor, data)
         finally:
-            os.close(descriptor)  # NFS can say only here that there was no room
+            os.close(descriptor)  # NFS can report only here that the disk is full
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -171,10 +173,12 @@ def replace_unsynced(path: Path, data: bytes) -> None:
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """Make ``target`` hold the files of ``source``: linked, else copied; on the disk.
+    """Make ``target`` from the files of ``source``, hard-linked or copied, and sync it.
 
-    For files that nobody changes. What is neither file nor folder is left out. ``OSError`` as it
-    comes.
+    The files must never change. Anything that is neither file nor folder is skipped.
+
+    Raises:
+        OSError: it cannot be made.
     """
     target.mkdir(mode=FOLDER_MODE, parents=True)
     with os.scandir(source) as entries:
@@ -193,8 +197,10 @@ def link_tree(source: Path, target: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left in ``folder``, where no other user may write: hidden
-    ``.*.tmp`` that are a week old. What cannot be removed stays."""
+    """Remove the folders ``.*.tmp`` older than a week in ``folder``; ignore errors.
+
+    Killed processes left them. No other user may write in ``folder``.
+    """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") and entry.name.endswith(".tmp"):
@@ -205,7 +211,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def remove_readonly(folder: Path) -> None:
-    """Remove a folder that may have read-only folders in it; what cannot be removed stays."""
+    """Remove a folder, including read-only folders in it; ignore errors."""
     for path, _, _ in os.walk(folder):
         with suppress(OSError):
             os.chmod(path, FOLDER_MODE)  # noqa: PTH101 - as os.walk
@@ -213,7 +219,7 @@ def remove_readonly(folder: Path) -> None:
 
 
 def _copy(source: Path | str, target: Path) -> None:
-    """Copy a file of any size, as a checkpoint has it, to the disk. ``OSError`` as it comes."""
+    """Copy and sync a file of any size. Raise OSError."""
     with open_file(source) as old:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         with os.fdopen(descriptor, "wb", buffering=0) as new:
@@ -230,16 +236,14 @@ def append_line_durably(
     within: int | None = None,
     must_exist: bool = False,
 ) -> None:
-    """Append one line to ``path``, created when missing; on the disk when this returns.
+    """Append one line to ``path``, create it if missing, and sync it.
 
-    A last line that a crash or a full disk tore is closed first, so that it spoils nothing but
-    itself.
+    If a crash or a full disk truncated the last line, the new line still begins on its own line.
 
     Args:
         any_owner: whether another user may own the file, as in a shared folder.
-        within: the open folder with the file, which must exist, under the last name of ``path``.
-            The caller holds a lock of its own: any reader could hold that of a shared file forever.
-        must_exist: create no file.
+        within: open descriptor of the folder that contains the file; the file must exist. The
+            caller holds another lock, because any reader could hold that of a shared file forever.
 
     Raises:
         StorageError: it is a link, not a regular file, or could not be written. A part of the
@@ -271,9 +275,7 @@ def append_line_durably(
 
 
 def read_from(path: Path | str, offset: int, max_bytes: int, *, any_owner: bool = False) -> bytes:
-    """Up to ``max_bytes`` of ``path`` from byte ``offset``; empty at its end or when missing.
-
-    It is opened with the checks of :func:`hpcflow.runtime.reading.open_regular`.
+    """Return up to ``max_bytes`` of ``path`` from byte ``offset``; empty at its end or if missing.
 
     Raises:
         StorageError: it exists and cannot be read.
@@ -291,8 +293,7 @@ def read_from(path: Path | str, offset: int, max_bytes: int, *, any_owner: bool 
 
 
 def last_line(path: Path | str) -> bytes:
-    """Return the last complete line of ``path``, without its end; empty if there is none, or if
-    it is too long.
+    """Return the last complete line of ``path``, without newline; empty if missing or too long.
 
     Raises:
         StorageError: it exists and cannot be read.
@@ -304,29 +305,28 @@ def last_line(path: Path | str) -> bytes:
 
 
 def size_of(path: Path | str) -> int | None:
-    """Size of ``path`` in bytes; None when it does not exist.
+    """Return the size of ``path`` in bytes; None if it does not exist.
 
     Raises:
-        StorageError: that cannot be found out.
+        StorageError: its status cannot be read.
     """
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - texts, where it is done by the thousand
+        return os.stat(path).st_size  # noqa: PTH116 - faster than a Path, for thousands of files
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise storage_error("look at", Path(path), error) from error
+        raise storage_error("read the size of", Path(path), error) from error
 
 
 def size_below(folder: Path) -> int:
-    """Bytes of all files below ``folder``; what goes away meanwhile counts as nothing."""
+    """Return the bytes of all files below ``folder``; skip files that disappear meanwhile."""
     return sum(file.st_size for file in files_below(folder))
 
 
 def files_below(folder: Path) -> Iterator[os.stat_result]:
-    """Yield the status of each file below ``folder``; what goes away meanwhile is left out.
+    """Yield the status of each file below ``folder``; skip files that disappear meanwhile.
 
-    Without recursion, as ``os.walk`` has it up to Python 3.11: a program may make folders a
-    thousand deep.
+    It does not recurse, as ``os.walk`` does up to Python 3.11: folders may be a thousand deep.
     """
     waiting = [str(folder)]
     while waiting:
@@ -340,16 +340,16 @@ def files_below(folder: Path) -> Iterator[os.stat_result]:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """One write, as a rule; more only where the system took a part (a signal, a full disk)."""
+    """Write all of ``data``, with one write unless the system accepts only a part of it."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def _lock_if_possible(descriptor: int) -> None:
-    """Keep two appenders apart where the file system knows how; NFS does not append atomically.
+    """Lock the file if the file system supports it, because NFS does not append atomically.
 
-    Where it does not (Lustre mounted without flock), O_APPEND alone has to do.
+    Without locks (Lustre mounted without flock), only O_APPEND separates two appenders.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,12 +1,12 @@
 """The checksum of each run's ``run.json``, kept in the home, where no other user can write.
 
-A second line has the run's mirror: a store and the ledger are not trusted about it, either. A third
-and a fourth line have its site and its account: behind an untrusted path, hpcflow does not read
-``run.json``.
+``run.json`` defines what a run executes. It is on scratch and in the mirror, where other users may
+be able to write. hpcflow trusts it only if it has the checksum that was recorded here when the run
+was created or last resumed. Otherwise the run is held until ``hpcflow resume``.
 
-``run.json`` says what a run executes. It lies on scratch and in the mirror. After a purge only the
-mirror has it, and other users may be able to write there. It is trusted only if it has the
-checksum of what was frozen here or last resumed. Else the run is held until ``hpcflow resume``.
+Line 1 of a record is the checksum. Line 2 is the run's mirror, because the store and the ledger are
+not trusted about it. Lines 3 and 4 are its site and its account, because hpcflow does not read a
+``run.json`` on an untrusted path.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ _KEPT = ("mirror", "site")
 
 
 def record_frozen(home: Home, run_dir: RunDir) -> None:
-    """Record the checksum of a run's ``run.json``.
+    """Record the checksum of a run's ``run.json``; if it cannot be written, keep the old one.
 
-    It is not synced to the disk, which would be slow. If it is lost, the run is only held later.
-    Where it cannot be written, the one before stays.
+    It is not synced, which would be slow. If it is lost, the run is held.
     """
     with suppress(OSError):
         home.frozen.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -39,10 +38,10 @@ def record_frozen(home: Home, run_dir: RunDir) -> None:
 
 
 def record_frozen_first(home: Home, run_dir: RunDir) -> None:
-    """Do the same for a run of an older hpcflow, whose checksum nobody has recorded, and for one
-    whose record was lost in a crash of the machine or on a full disk, and is empty.
+    """Record the checksum of ``run.json`` if the record is missing (from an older hpcflow) or empty
+    (after a crash or on a full disk).
 
-    Called when an attempt is submitted, so a person does not have to see it first.
+    Called when an attempt is submitted, so that the user need not resume the run.
     """
     with suppress(OSError):
         if not is_frozen_here(home, run_dir.path.name) or _is_empty(home, run_dir.path.name):
@@ -50,12 +49,16 @@ def record_frozen_first(home: Home, run_dir: RunDir) -> None:
 
 
 def write_frozen(home: Home, run_id: str, data: bytes) -> None:
-    """Do the same for ``data``, in an existing folder. ``OSError`` passes through."""
+    """Record the checksum of ``data`` as a run's ``run.json``, in an existing folder.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     try:
-        said = parse_object(data)
+        content = parse_object(data)
     except JsonError:
-        said = {}
-    kept = (*(said.get(key) for key in _KEPT), _account(said))
+        content = {}
+    kept = (*(content.get(key) for key in _KEPT), _account(content))
     lines = (hashlib.sha256(data).hexdigest(), *map(json.dumps, kept))
     known = "".join(f"{line}\n" for line in lines)
     replace_unsynced(home.frozen / run_id, known.encode())
@@ -67,7 +70,7 @@ def is_frozen_here(home: Home, run_id: str) -> bool:
 
 
 def _is_empty(home: Home, run_id: str) -> bool:
-    """Whether a record is there and says nothing. ``OSError`` passes through."""
+    """Return whether a record is an empty file; raise OSError if it is missing."""
     found = os.lstat(home.frozen / run_id)
     return stat.S_ISREG(found.st_mode) and found.st_size == 0
 
@@ -78,7 +81,7 @@ def matches_frozen(home: Home, run_id: str, data: bytes) -> bool:
 
 
 def frozen_mirror(home: Home, run_id: str) -> Mirror | None:
-    """Return the mirror of a run as it was frozen here; None if it had none or it is unknown."""
+    """Return the recorded mirror of a run; None if it had none or it is unknown."""
     try:
         return Mirror.model_validate(parse_object(_line(home, run_id, 1)))
     except ValueError:  # null; or a record of an older hpcflow
@@ -86,18 +89,18 @@ def frozen_mirror(home: Home, run_id: str) -> Mirror | None:
 
 
 def frozen_site(home: Home, run_id: str) -> str | None:
-    """Return the site of a run as it was frozen here, a name or a path; None if it is unknown."""
+    """Return the recorded site of a run, a name or a path; None if it is unknown."""
     return _text(home, run_id, 2)
 
 
 def frozen_account(home: Home, run_id: str) -> str | None:
-    """Return the account of a run as it was frozen here; None if it names none or is unknown."""
+    """Return the recorded account of a run; None if it names none or is unknown."""
     return _text(home, run_id, 3)
 
 
-def _account(said: dict[str, Any]) -> object:
+def _account(content: dict[str, Any]) -> object:
     try:
-        return said["spec"]["resources"]["account"]
+        return content["spec"]["resources"]["account"]
     except (KeyError, TypeError):
         return None
 

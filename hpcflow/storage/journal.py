@@ -1,7 +1,7 @@
-"""The journal of a run: append a record, read them all. :mod:`hpcflow.history` interprets them.
+"""Append records to the journal of a run, and read them. :mod:`hpcflow.history` interprets them.
 
-A run is created with an empty journal. A run directory without one has lost it, and with it the
-state of the run's jobs. hpcflow appends nothing there until the user resumes or cancels the run.
+A run is created with an empty journal. If the journal is missing, the state of the run's jobs is
+lost. Then hpcflow appends nothing until the user resumes or cancels the run.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from hpcflow.storage.runs import is_gone, require_no_link
 
 
 class Journal:
-    """The journal of one run, as long as a command or a round works on the run.
+    """The journal of one run, for one command or tick.
 
-    It is parsed once, and again only if the file has grown by other means than :meth:`append`. What
-    is appended is added to the history.
+    It is parsed once, and again only if the file grew by other means than :meth:`append`.
     """
 
     def __init__(self, run_dir: RunDir) -> None:
@@ -34,12 +33,11 @@ class Journal:
 
     @property
     def run_id(self) -> str:
-        """The id of the run."""
         return self.run_dir.path.name
 
     @property
     def history(self) -> RunHistory:
-        """What the journal says now; empty if it is lost. Each use looks at the file again.
+        """Return the current history; empty if the journal is lost. Each use checks the file size.
 
         Raises:
             StorageError: it cannot be read.
@@ -52,14 +50,14 @@ class Journal:
 
     @property
     def size_bytes(self) -> int:
-        """The size of what is in memory, as lines; at most 0 before the first read."""
+        """Return the size of the records in memory, as lines; at most 0 before the first read."""
         return self._size_bytes
 
     def _size_now(self) -> int:
-        """The size of the file, 0 if it is lost.
+        """Return the size of the file, 0 if it is lost.
 
-        The file is opened: NFS then asks the server. For a stat alone, it may answer from a cache
-        that is a minute old, and what another node appended would not be seen.
+        The file is opened, so that NFS asks the server. The answer to a stat alone can be a minute
+        old, without the records that another node appended.
         """
         try:
             descriptor = open_regular(self.run_dir.journal)
@@ -73,13 +71,13 @@ class Journal:
             os.close(descriptor)
 
     def append(self, *records: JournalRecord, begins: bool = False) -> None:
-        """Append ``records`` with one write; they are on the disk when this returns.
+        """Append ``records`` with one write, and sync it.
 
         Args:
-            begins: start a new journal if the old one is lost, because the user requests it.
+            begins: start a new journal if the old one is lost, at the user's request.
 
         Raises:
-            StorageError: they could not be written, or not all; or the journal is lost.
+            StorageError: some records could not be written, or the journal is lost.
         """
         if not records:
             return
@@ -88,34 +86,19 @@ class Journal:
         self._size_bytes += written
 
     def require(self) -> None:
-        """Refuse to continue without a journal: the state of the run's jobs is unknown.
-
-        Raises:
-            StorageError: the journal is lost.
-        """
+        """Raise StorageError if the journal is lost: the state of the run's jobs is unknown."""
         require(self.run_dir)
 
 
 def append(run_dir: RunDir, record: JournalRecord, *, begins: bool = False) -> None:
-    """Add ``record``; it is on the disk when this returns.
-
-    Args:
-        begins: start a new journal if the old one is lost, because the user requests it.
-
-    Raises:
-        StorageError: it could not be written; or the journal is lost.
-    """
+    """Append ``record`` and sync it; see :meth:`Journal.append`."""
     _append(run_dir, [record], begins=begins)
 
 
 def append_all(run_dir: RunDir, records: Sequence[JournalRecord], *, begins: bool = False) -> int:
-    """Append ``records``, which belong together, with one write: a crash leaves the first of them.
+    """Append ``records`` with one write, sync it, and return its size in bytes.
 
-    Returns:
-        The size of their lines, in bytes.
-
-    Raises:
-        StorageError: they could not be written; or the journal is lost.
+    After a crash, the first of them may be there without the others. See :meth:`Journal.append`.
     """
     return _append(run_dir, records, begins=begins) if records else 0
 
@@ -139,11 +122,7 @@ def is_lost(run_dir: RunDir) -> bool:
 
 
 def require(run_dir: RunDir) -> None:
-    """Refuse to continue without a journal: the state of the run's jobs is unknown.
-
-    Raises:
-        StorageError: the journal is lost.
-    """
+    """Raise StorageError if the journal is lost: the state of the run's jobs is unknown."""
     if is_lost(run_dir):
         raise StorageError(
             f"cannot continue run {run_dir.path.name}: {lost_journal.WHY}",
@@ -152,14 +131,11 @@ def require(run_dir: RunDir) -> None:
 
 
 def read(run_dir: RunDir) -> list[JournalRecord]:
-    """Return the records that are whole and known to this version, oldest first.
-
-    Skipped are lines that are torn, damaged, too long, or of a newer version. In memory are the
-    records, and one line.
+    """Return the records, oldest first; skip lines that are damaged, too long, or of a newer
+    version.
 
     Raises:
-        StorageError: the journal cannot be read, or there is a link in the place of the run
-            directory.
+        StorageError: the journal cannot be read, or the run directory is a link.
     """
     require_no_link(run_dir)
     try:
@@ -172,10 +148,8 @@ def read(run_dir: RunDir) -> list[JournalRecord]:
 
 
 def _require_run(run_dir: RunDir) -> None:
-    """Begin no journal where there is no run: with it, what was deleted would look like one.
-
-    Raises:
-        StorageError: the run directory is gone, or there is a link in its place.
+    """Raise StorageError if the run directory is gone or a link: a journal in it would make a
+    deleted run look like an existing one.
     """
     require_no_link(run_dir)
     if is_gone(run_dir):

@@ -1,7 +1,10 @@
-"""The home's copy of each mirrored journal, as the mirror last sent it.
+"""The home's copy of each mirrored journal, as last sent to the mirror.
 
-A journal lies on scratch and in a store, where other users may write. After a purge, ``hpcflow
-restore`` uses the copy in the home, and not the journal in the store.
+Other users may be able to write on scratch and in the store. So after a purge, ``hpcflow restore``
+uses the copy in the home instead of the journal in the store.
+
+Except :func:`is_current`, the functions raise StorageError if a file cannot be read, written or
+removed.
 """
 
 from __future__ import annotations
@@ -19,16 +22,12 @@ _FIRST_LINE_BYTES: Final = 65
 
 
 def path_of(home: Home, run_id: str) -> Path:
-    """Return where the copy of a run's journal lies. Its first line is the checksum of the rest."""
+    """Return the path of a run's copy. The first line of a copy is the checksum of the rest."""
     return home.journals / run_id
 
 
 def write_copy(home: Home, run_id: str, data: bytes) -> None:
-    """Replace the copy by the whole lines of ``data``, if there are any.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Replace the copy by the complete lines of ``data``, if there are any."""
     lines = data[: data.rfind(b"\n") + 1]
     if not lines:
         return
@@ -40,11 +39,7 @@ def write_copy(home: Home, run_id: str, data: bytes) -> None:
 
 
 def read_copy(home: Home, run_id: str) -> bytes | None:
-    """Return the copy; None if there is none, or a damaged one.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Return the copy; None if it is missing or damaged."""
     path = path_of(home, run_id)
     try:
         checksum, _, lines = read_file(path).partition(b"\n")
@@ -56,7 +51,7 @@ def read_copy(home: Home, run_id: str) -> bytes | None:
 
 
 def is_current(home: Home, run_id: str, size_bytes: int) -> bool:
-    """Return whether the copy has as many bytes as the journal, by its size alone."""
+    """Return whether the copy has the size of the journal."""
     try:
         return os.lstat(path_of(home, run_id)).st_size == _FIRST_LINE_BYTES + size_bytes
     except OSError:
@@ -64,22 +59,14 @@ def is_current(home: Home, run_id: str, size_bytes: int) -> bool:
 
 
 def repair_copy(home: Home, run_id: str, data: bytes) -> None:
-    """Replace a copy that is missing, damaged, or shorter than the journal ``data``.
-
-    Raises:
-        StorageError: it cannot be read or written.
-    """
+    """Replace a copy that is missing, damaged, or shorter than the journal ``data``."""
     copy = read_copy(home, run_id)
     if copy is None or data.startswith(copy):
         write_copy(home, run_id, data)
 
 
 def forget_copy(home: Home, run_id: str) -> None:
-    """Remove the copy: another home mirrors the run, and has the newer journal.
-
-    Raises:
-        StorageError: it cannot be removed.
-    """
+    """Remove the copy, because another home mirrors the run and has the newer journal."""
     path = path_of(home, run_id)
     try:
         path.unlink(missing_ok=True)

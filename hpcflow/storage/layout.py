@@ -5,58 +5,58 @@
     <scratch>/hpcflow/<project>/<run_id>/      0700
       run.json                                 the frozen run, written once
       params.json                              its parameters, for the program
-      journal.jsonl                            what the login side intended, submitted, saw and
-                                               decided; empty at first
+      journal.jsonl                            intents, submissions, observations and decisions of
+                                               the login side; empty at first
       submit.lock                              held while a job may be created
-      adoption.json                            what of the program's own files is not to be adopted
-      cancel                                   exists once somebody asked the run to stop for good
-      mirror.jsonl                             what became of each checkpoint in the object store
+      adoption.json                            the program's own files that are not to be adopted
+      cancel                                   exists once the user cancelled the run
+      mirror.jsonl                             the state of each checkpoint in the object store
       mirror.lock                              held while this run is mirrored
-      .mirror-sent.json                        the small files as they were when last mirrored
-      .mirror-progress.json                    how far the upload under way is
+      .mirror-sent.json                        the small files as last mirrored
+      .mirror-progress.json                    progress of the running upload
       attempts/0001/
-        job.sbatch  out.log                    what was sent; what it printed
-        events.jsonl                           what the job says
+        job.sbatch  out.log                    the job script and its output
+        events.jsonl                           events of the job
         claim                                  "<job id>": the one job that may execute this attempt
-        notice                                 exists once the job was told to save and leave
-        resubmit                               exists once the program left with "send me again"
-        failed  terminated                     exists once a rank of it failed, or ended of TERM
-        killed                                 exists if the first rank that failed was killed
+        notice                                 exists once the job was signalled to save and exit
+        resubmit                               exists once the program asked to be resubmitted
+        failed  terminated                     exists once a rank failed, or ended by SIGTERM
+        killed                                 exists if the first failed rank was killed
         ended                                  exists once the first rank ended with exit code 0
         program                                its process id; after its end also its exit code
-        .usage/                                what each node has seen of what it uses
+        .usage/                                resource usage that each node measured
       checkpoints/<train_step>/  manifest.json complete when the manifest exists
-      start/<train_step>/                      a checkpoint of another run that it begins from
+      start/<train_step>/                      a checkpoint of another run that it starts from
       runtime/hpcflow/runtime/                 a copy of hpcflow.runtime, for PYTHONPATH
       code/                                    uncommitted changes to the user's code
-      code/<digest>.tar.gz                     the code that the run executes; hidden if it may
+      code/<digest>.tar.gz                     the code that the run executes; a dotfile if it may
                                                hold secrets
       artifacts/  tensorboard/
-    <scratch>/hpcflow/<project>/.<run_id>.restore/   what is being fetched from its mirror
-    <scratch>/hpcflow/.runtime/<digest>/       what the runtime/ of all runs are hard links to
+    <scratch>/hpcflow/<project>/.<run_id>.restore/   files being fetched from its mirror
+    <scratch>/hpcflow/.runtime/<digest>/       target of the hard links in runtime/ of all runs
     <scratch>/hpcflow/.code/<digest>/          code that runs execute; see code_snapshot.py
 
     $HPCFLOW_HOME/  (~/.hpcflow)               0700
       config.yaml                              the user's settings: site, ledger
       ledger.sqlite                            the ledger, unless it is elsewhere
-      compiled_templates                       what rendering need not compile again
+      compiled_templates                       cache of compiled templates
       runs/<run_id>                            symbolic link to the run directory: finds runs
       sweeps/<sweep_id>/                       a sweep; see sweeps.py
-      unread/<run_id>                          mark: the ledger may not have read it to its end
-      unsettled/<run_id>                       mark: a bill of it has to be settled in its budgets
-      budgets/<kind>/<name>.jsonl              what may be spent, and what is; one lock for all
+      unread/<run_id>                          mark: the ledger may not have read all of it
+      unsettled/<run_id>                       mark: a cost of it is not yet settled in its budgets
+      budgets/<kind>/<name>.jsonl              budgets and what was spent; one lock for all
       frozen/<run_id>                          the checksum of its run.json
-      forgiven.jsonl                           nodes that a person has spoken for
-      restoring/<run_id>                       held while it is restored; how that ended
+      forgiven.jsonl                           nodes whose failures the user has forgiven
+      restoring/<run_id>                       held during its restore; how the restore ended
       restoring/<run_id>.cancelled             cancelled while its directory was gone
-      journals/<run_id>                        its journal, as it was last mirrored
-      silent/<site>                            mark: its accounting did not answer a moment ago
-      mirror/                                  why the last pass of the mirror could not send; the
-                                               plain folders that it has sent to
-      watch/<ledger>                           how long the daemon has seen no progress, of each run
-      daemon/<cluster>.log                     what a daemon says that was installed
+      journals/<run_id>                        its journal, as last mirrored
+      silent/<site>                            mark: its accounting recently did not answer
+      mirror/                                  why the last mirror pass failed; the plain folders
+                                               that it has sent to
+      watch/<ledger>                           how long each run has made no progress
+      daemon/<cluster>.log                     log of an installed daemon
       daemon/<cluster>.lease                   which process acts as the daemon
-      daemon/<cluster>-sweeps.log              the same of the rounds of sweeps
+      daemon/<cluster>-sweeps.log              log of sweep ticks
       sites/*.yaml  templates/                 the user's own
 """
 
@@ -106,7 +106,7 @@ class AttemptDir:
 
     @property
     def usage(self) -> Path:
-        """The next usage event, as the sampler last wrote it: JSON without its braces."""
+        """Return the file with the sampler's newest usage event: JSON without its braces."""
         return self.path / ".usage/event"
 
 
@@ -158,7 +158,7 @@ class RunDir:
 
     @property
     def runtime(self) -> Path:
-        """What goes on PYTHONPATH inside the job."""
+        """Return the folder for the job's PYTHONPATH."""
         return self.path / "runtime"
 
     @property
@@ -171,7 +171,7 @@ class RunDir:
 
     @property
     def restore(self) -> Path:
-        """Beside it: where what is fetched from its mirror waits until it is whole."""
+        """Return the folder for files fetched from the mirror until the restore is complete."""
         return self.path.parent / f".{self.path.name}.restore"
 
     @property
@@ -179,11 +179,11 @@ class RunDir:
         return self.path / "tensorboard"
 
     def attempt(self, number: int) -> AttemptDir:
-        """Paths of attempt ``number``, counted from 1."""
+        """Return the paths of attempt ``number``, counted from 1."""
         return AttemptDir(self.path / "attempts" / f"{number:04d}")
 
     def attempt_numbers(self) -> list[int]:
-        """The attempts that have a folder, in order."""
+        """Return the numbers of the attempts that have a folder, sorted."""
         folder = self.path / "attempts"
         if not folder.is_dir():
             return []
@@ -196,11 +196,11 @@ def _no_trust(_: str | None) -> Trust:
 
 @dataclass(frozen=True)
 class Home:
-    """Paths of what hpcflow keeps for a user.
+    """Paths in ``HPCFLOW_HOME``.
 
     Attributes:
-        trust_of: run id -> the users whom the run's own site file trusts on the path to its
-            directory; None -> those whom the user's site files trust.
+        trust_of: run id -> the users that the run's site file trusts on the path to its directory;
+            None -> the users that the user's site files trust.
     """
 
     path: Path
@@ -208,7 +208,7 @@ class Home:
 
     @cached_property
     def routes(self) -> dict[str, tuple[float, WeakPoint | None]]:
-        """Cache of hpcflow.storage.runs: directory -> time of the check, untrusted part of path."""
+        """The cache of hpcflow.storage.runs: directory -> time of check, untrusted part of path."""
         return {}
 
     @property
@@ -223,7 +223,7 @@ class Home:
     def compiled_templates(self) -> Path:
         return self.path / "compiled_templates"
 
-    @cached_property  # it is asked for with every link, and those are read by the ten thousand
+    @cached_property  # used for each of ten thousand links
     def runs(self) -> Path:
         return self.path / "runs"
 
@@ -265,7 +265,6 @@ class Home:
 
     @property
     def mirror(self) -> Path:
-        """What is remembered of the stores."""
         return self.path / "mirror"
 
     @property
@@ -274,7 +273,7 @@ class Home:
 
     @property
     def daemon(self) -> Path:
-        """Logs, and the script of a daemon that is a job."""
+        """Return the folder for logs, and for the script of a daemon that runs as a job."""
         return self.path / "daemon"
 
     @property

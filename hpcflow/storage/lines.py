@@ -1,7 +1,7 @@
 """Split the bytes of a growing file into its complete lines. Pure.
 
-A line may be written while it is read, be torn by a crash, or never end. Which lines come out, and
-how many were skipped, depends only on the bytes, not on the portions in which they arrive.
+A line may be incomplete, truncated by a crash, or endless. The result depends only on the bytes,
+not on the portions in which they arrive.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Position:
 
     Attributes:
         offset_bytes: where the next portion begins.
-        in_long_line: whether that is inside a line that is longer than any of ours.
-        skipped_lines: lines that were too long, so far.
+        in_long_line: whether the next portion begins inside a line that is too long.
+        skipped_lines: number of lines so far that were too long.
     """
 
     offset_bytes: int = 0
@@ -27,10 +27,10 @@ class Position:
 
 
 def split_lines(data: bytes, at: Position) -> tuple[list[bytes], Position]:
-    """The whole lines of ``data``, which begins at ``at``, and the position behind them.
+    """Return the complete lines of ``data``, which begins at ``at``, and the position after them.
 
-    A line without its end is left for the next time, unless it is too long for one of ours: then
-    it is skipped as it comes. Empty lines, which close torn ones, are no lines.
+    The next call gets an incomplete last line again, unless it is already too long. Empty lines are
+    skipped: hpcflow writes them after a truncated line.
     """
     begin, skipped, in_long_line = 0, at.skipped_lines, at.in_long_line
     if in_long_line:

@@ -1,13 +1,13 @@
-"""The locks of a run: at most one process may be creating a job of it, and one mirroring it.
+"""The locks of a run: at most one process may submit it, and at most one may mirror it.
 
-The submit lock is an ``flock`` on ``submit.lock``, and it belongs to the open file, not to the
-process: a child ``sbatch`` that inherits the descriptor (``lock.lend()``) keeps it after its parent
-was killed. So a process that gets the lock knows that nobody is still sending.
+The submit lock is an ``flock`` on ``submit.lock``. It belongs to the open file, not to the process:
+a child ``sbatch`` that inherits the descriptor (``lock.lend()``) holds the lock after its parent
+was killed. So while a process holds the lock, no other process is submitting the run.
 
-Some Lustre mounts know no flock. There the lock is granted all the same, marked as not reliable:
-the job script's claim file still keeps a second job of an attempt from training, but "nobody is
-sending" must then be concluded from the age of the intent; and two who mirror one run send the same
-bytes twice, no more.
+Some Lustre mounts have no flock. There hpcflow grants the lock and marks it as not reliable. The
+job script's claim file still keeps a second job of an attempt from training. Whether a submission
+is still running must then be concluded from the age of the intent. Two processes that mirror one
+run only send the same bytes twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hpcflow.storage.runs import require_no_link
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 _POLL_S = 0.05
-#: A process that waits for longer is told what for.
+#: After this wait, hpcflow warns and names the lock.
 _SILENT_S = 2.0
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class HeldLock:
 
     Attributes:
         fd: open file descriptor for the submitting child to inherit.
-        is_reliable: False where the file system has no locks, or nobody asked.
+        is_reliable: False if the file system has no locks, or for :func:`try_lock`.
         may_be_sending: whether a child process may still be submitting. Then only the end of that
             child releases the lock.
     """
@@ -62,8 +62,8 @@ class HeldLock:
     def lend(self) -> Iterator[int]:
         """Yield the descriptor for a submitting child process to inherit.
 
-        Once the child has answered, :meth:`release` unlocks the file, even if a wrapper around
-        sbatch left a process behind that has it open.
+        After the child's answer, :meth:`release` unlocks the file, even if a wrapper around sbatch
+        left a process that has it open.
         """
         before, self.may_be_sending = self.may_be_sending, True
         try:
@@ -74,7 +74,7 @@ class HeldLock:
         self.may_be_sending = before
 
     def release(self) -> None:
-        """Unlock the file, unless a child may still be submitting, and close it."""
+        """Close the file; unlock it unless a child may still be submitting."""
         if not self.may_be_sending:
             with suppress(OSError):  # the file system has no locks
                 fcntl.flock(self.fd, fcntl.LOCK_UN)
@@ -88,14 +88,13 @@ def submit_lock(
     """Hold the run's submit lock for the length of a ``with`` block.
 
     Args:
-        wait_s: how long to wait for somebody else who holds it; 0 to try once.
-        must_be_free: nobody can be sending this run: a process that holds it will not give it back
-            soon.
+        wait_s: how long to wait for another process; 0 tries once.
+        must_be_free: whether no process can be submitting this run, so that waiting for a holder is
+            of no use.
 
     Raises:
-        StorageError: another process is submitting this run (``retryable``, unless the lock must be
-            free), or the lock file cannot be opened, or there is a link in the place of the run
-            directory.
+        StorageError: another process holds the lock (``retryable`` unless ``must_be_free``), the
+            lock file cannot be opened, or the run directory is a link.
     """
     require_no_link(run_dir)
     lock = HeldLock(_open(run_dir.submit_lock))
@@ -113,14 +112,13 @@ def submit_lock(
 def lock_shared_file(
     path: Path, within: int, *, wait_s: float, clock: Clock | None = None
 ) -> Iterator[bool]:
-    """Hold the lock on a shared file for the length of a ``with`` block; yield whether the file
-    system supports it.
+    """Hold the lock on a shared file for a ``with`` block; yield whether the file system has locks.
 
     Args:
-        within: the open folder with the file, under the last name of ``path``.
+        within: open descriptor of the folder that contains the file.
 
     Raises:
-        StorageError: somebody else holds it for longer than ``wait_s`` (``retryable``), or it
+        StorageError: another process holds it for longer than ``wait_s`` (``retryable``), or it
             cannot be opened.
     """
     fd = _open(path, within)
@@ -160,8 +158,8 @@ def mirror_lock(run_dir: RunDir) -> AbstractContextManager[HeldLock | None]:
 def try_lock(path: Path) -> Iterator[HeldLock | None]:
     """Hold the lock on ``path`` for the length of a ``with`` block; None if another process does.
 
-    A child process can inherit the open file, and with it the lock. Where the file system has no
-    locks it is granted.
+    A child process can inherit the open file, and with it the lock. If the file system has no
+    locks, the lock is granted.
 
     Raises:
         StorageError: the lock file cannot be opened.
@@ -210,12 +208,12 @@ def _take(fd: int, path: Path) -> bool:
 def _acquire(
     fd: int, path: Path, wait_s: float, clock: Clock, held: Callable[[], StorageError]
 ) -> bool:
-    """Wait for the lock; whether the file system really gave one.
+    """Wait for the lock; return whether the file system has locks.
 
     Args:
-        held: what is wrong where somebody else has it for too long.
+        held: returns the error if another process holds it for too long.
     """
-    began, is_said = clock.monotonic(), False
+    began, has_warned = clock.monotonic(), False
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -224,14 +222,14 @@ def _acquire(
             waited_s = clock.monotonic() - began
             if waited_s >= wait_s:
                 raise held() from None
-            if waited_s >= _SILENT_S and not is_said:
-                is_said = True
-                who = f"fuser -v {shell_word(path)}"
+            if waited_s >= _SILENT_S and not has_warned:
+                has_warned = True
+                find = f"fuser -v {shell_word(path)}"
                 _log.warning(
-                    "%s is held by another process: waiting, %.0f s at most; who it is: %s",
+                    "another process holds %s: waiting for %.0f s at most; find the process: %s",
                     path,
                     wait_s,
-                    who,
+                    find,
                 )
         except OSError as error:
             if error.errno in _UNSUPPORTED:
@@ -244,7 +242,7 @@ def _contended(run_dir: RunDir) -> StorageError:
     run_id = run_dir.path.name
     error = StorageError(
         f"another process is submitting {run_id} right now",
-        next_action=f"look in a moment: hpcflow show {run_id}",
+        next_action=f"check again in a moment: hpcflow show {run_id}",
     )
     error.retryable = True
     return error
@@ -254,7 +252,7 @@ def _busy(path: Path) -> StorageError:
     file = shell_word(path)
     error = StorageError(
         f"another process has held {path} for a while",
-        next_action=f"try again; if that stays so, see who it is: fuser -v {file}",
+        next_action=f"try again; if it is still held, find the process: fuser -v {file}",
     )
     error.retryable = True
     return error
@@ -264,6 +262,6 @@ def _stuck(run_dir: RunDir) -> StorageError:
     lock = shell_word(run_dir.submit_lock)
     return StorageError(
         f"{run_dir.submit_lock} is held, but no submission of this run was recorded for minutes",
-        next_action=f"if that stays so, see who holds it, on each login node: fuser -v {lock}; if "
-        f"no process does, the file server has not released it: rm {lock}",
+        next_action=f"if it stays held, find the process, on each login node: fuser -v {lock}; if "
+        f"no process holds it, the file server has not released it: rm {lock}",
     )

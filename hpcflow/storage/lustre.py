@@ -1,7 +1,7 @@
-"""What only Lustre has: stripes for the files of a directory, and quotas.
+"""Set Lustre stripes for the files of a directory, and read Lustre quotas.
 
-Lustre is known by what the kernel says of the file system, never by a path. All of it is advice:
-where ``lfs`` is missing, old, or does not answer, nothing is set and nothing is known.
+The kernel's file system type identifies Lustre, never a path. If ``lfs`` is missing, old, or does
+not answer, nothing is set and no quota is known.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from hpcflow.filesystem import LUSTRE, is_supported, kind_of
 if TYPE_CHECKING:
     from hpcflow.runtime.quota import Quota
 
-#: A progressive layout: how many storage targets a file is spread over grows with the file, so
-#: nobody has to know beforehand how large it will be. Up to 1 GiB one, up to 16 GiB four, beyond
-#: eight, which is what https://wiki.lustre.org/Lustre_Striping_Best_Practices recommends for files
-#: of these sizes that one client writes. The options are those of "Managing File Layout (Striping)
-#: and Free Space" in the Lustre Operations Manual, https://doc.lustre.org/lustre_manual.xhtml.
+#: A progressive layout: the number of storage targets grows with the file. Up to 1 GiB one, up to
+#: 16 GiB four, beyond eight, which https://wiki.lustre.org/Lustre_Striping_Best_Practices
+#: recommends for files of these sizes that one client writes. The options are from "Managing File
+#: Layout (Striping) and Free Space" in the Lustre Operations Manual,
+#: https://doc.lustre.org/lustre_manual.xhtml.
 LAYOUT: Final = (
     *("-E", "1G", "-c", "1", "-S", "4M"),
     *("-E", "16G", "-c", "4", "-S", "4M"),
@@ -27,17 +27,14 @@ LAYOUT: Final = (
 
 
 def is_lustre(path: Path) -> bool:
-    """Whether ``path`` lies on Lustre."""
+    """Return whether ``path`` is on Lustre."""
     return is_supported(LUSTRE) and kind_of(path) == LUSTRE
 
 
 def set_layout(folder: Path) -> bool:
-    """Let files and folders that are made in ``folder`` from now on have :data:`LAYOUT`.
+    """Set :data:`LAYOUT` for new files and folders in ``folder``; return whether it was set.
 
-    Where the site has set a progressive layout itself, that one stays: it knows its targets.
-
-    Returns:
-        Whether it was set.
+    A progressive layout of the site stays: the site knows its storage targets.
     """
     if not is_lustre(folder):
         return False
@@ -50,7 +47,7 @@ def set_layout(folder: Path) -> bool:
 
 
 def quotas(path: Path, user: str) -> list[Quota]:
-    """The quotas for what ``user`` writes at ``path``, as far as they have limits."""
+    """Return the quotas with limits that apply to ``user`` at ``path``."""
     if not is_lustre(path):
         return []
     from hpcflow.runtime.quota import quotas as ask

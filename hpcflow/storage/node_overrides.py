@@ -1,6 +1,8 @@
 """Nodes whose failures a user has forgiven: ``HPCFLOW_HOME/forgiven.jsonl``, one line each time.
 
-It is the truth, as journals are: the ledger knows nothing of it, and a rebuild changes nothing.
+The ledger does not have this data, so a rebuild does not change it.
+
+The functions raise StorageError if the file cannot be read or written.
 """
 
 from __future__ import annotations
@@ -15,11 +17,7 @@ from hpcflow.storage.layout import Home
 
 
 def forgive(home: Home, site: str, node: str, now: datetime) -> None:
-    """What happened on ``node`` up to ``now`` says nothing against it any more.
-
-    Raises:
-        StorageError: it could not be written.
-    """
+    """Record that the failures of ``node`` up to ``now`` no longer count."""
     try:
         make_folders(home.path)
     except OSError as error:
@@ -29,11 +27,7 @@ def forgive(home: Home, site: str, node: str, now: datetime) -> None:
 
 
 def read_overrides(home: Home) -> dict[tuple[str, str], datetime]:
-    """Site and node -> when it was last forgiven. What is torn or damaged says nothing.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
+    """Return (site, node) -> when it was last forgiven; skip damaged lines."""
     try:
         lines = list(read_lines(home.forgiven))
     except FileNotFoundError:
@@ -43,8 +37,8 @@ def read_overrides(home: Home) -> dict[tuple[str, str], datetime]:
     found: dict[tuple[str, str], datetime] = {}
     for line in lines:
         try:
-            said = parse_object(line)
-            key, moment = (str(said["site"]), str(said["node"])), from_text(said["at"])
+            content = parse_object(line)
+            key, moment = (str(content["site"]), str(content["node"])), from_text(content["at"])
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
             continue
         found[key] = max(moment, found.get(key, moment))

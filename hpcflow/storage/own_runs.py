@@ -1,4 +1,4 @@
-"""Which rows of a ledger are about runs of this home; what is done to a run, is done to these only.
+"""Decide which rows of a ledger are runs of this home. hpcflow acts only on these.
 
 Several homes can share a ledger, and a row can be older than a move of its run. So the links in
 ``HPCFLOW_HOME/runs`` decide which runs belong to this home and where they are. hpcflow does not act
@@ -21,28 +21,28 @@ from hpcflow.storage.runs import UntrustedPathError, invalid_link_message, link_
 if TYPE_CHECKING:
     from hpcflow.storage.journal import Journal
 
-#: How many lost links are told one by one.
-_TOLD: Final = 3
-#: So many parsed journals stay in memory, none of more bytes than that: a round may read those of
-#: ten thousand runs, and one from a store can have any length.
+#: How many missing links are named one by one.
+_MAX_NAMED: Final = 3
+#: The limits of parsed journals in memory: their number, and the bytes of one. A tick may read
+#: those of ten thousand runs, and one from a store can have any length.
 _MOST_JOURNALS: Final = 256
 _LARGEST_JOURNAL: Final = 256 << 10
 
 
 class OwnRuns:
-    """The runs of a home, for the length of one look: each link and its directory is seen once."""
+    """The runs of a home, for one command or tick: each link and its directory is read once."""
 
     def __init__(self, home: Home) -> None:
         self._home, self._user = home, os.geteuid()
         self._links: dict[str, str | None] = {}
         self._lost: dict[str, str] = {}
-        self._said: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._problems: dict[str, str] = {}
+        self._reported: set[str] = set()
         self._journals: dict[str, Journal] = {}
 
     def journal_of(self, run_dir: RunDir) -> Journal:
-        """The journal of a run: what reads it first in a look has parsed it for the others."""
-        # It brings pydantic, and a look at runs without news, as of `hpcflow ls`, opens no journal.
+        """Return the journal of a run, parsed once for all callers."""
+        # It brings pydantic. A look at runs without news, as of `hpcflow ls`, opens no journal.
         from hpcflow.storage.journal import Journal
 
         path = str(run_dir.path)
@@ -56,91 +56,85 @@ class OwnRuns:
         return found
 
     def dir_of(self, run_id: str, in_ledger: str) -> RunDir | None:
-        """The run directory that the link of a run leads to; None if the run is not to be touched.
+        """Return the run directory of a run; None if hpcflow must not act on it.
 
         Args:
-            in_ledger: where the ledger says that it is.
+            in_ledger: the run directory in the ledger.
         """
         return RunDir(Path(in_ledger)) if self.has(run_id, in_ledger) else None
 
     def has(self, run_id: str, in_ledger: str) -> bool:
-        """Whether a run may be touched, there where the ledger says that it is."""
+        """Return whether hpcflow may act on a run at the path that the ledger has."""
         if run_id not in self._links:
             self._links[run_id] = self._look(run_id, in_ledger)
         link = self._links[run_id]
         if link is None or link == in_ledger:
             return link is not None
-        if run_id in self._told:
+        if run_id in self._reported:
             return False
-        self._said[run_id] = (
-            f"{run_id}: the ledger has it in another place than {self._home.runs / run_id} leads "
-            "to, so nothing is done about it; if the link is right: hpcflow ledger rebuild"
+        self._problems[run_id] = (
+            f"{run_id}: skipped: its path in the ledger differs from the link "
+            f"{self._home.runs / run_id}; if the link is right: hpcflow ledger rebuild"
         )
         return False
 
     def warnings(self) -> list[str]:
-        """What people should know of runs that were not touched; each is told once."""
-        self._told |= self._said.keys()
+        """Return warnings about runs that were skipped, each once."""
+        self._reported |= self._problems.keys()
         lost, self._lost = list(self._lost.items()), {}
-        said, self._said = list(self._said.values()), {}
-        for run_id, path in lost[:_TOLD]:
-            said.append(
-                f"{run_id}: it is yours, but {self._home.runs} has no link to it, so nothing is "
-                f"done about it; to have it back: ln -s {shell_word(path)} "
-                f"{shell_word(self._home.runs)}/"
+        messages, self._problems = list(self._problems.values()), {}
+        for run_id, path in lost[:_MAX_NAMED]:
+            messages.append(
+                f"{run_id}: skipped: it is yours, but {self._home.runs} has no link to it; restore "
+                f"the link: ln -s {shell_word(path)} {shell_word(self._home.runs)}/"
             )
-        if len(lost) > _TOLD:
-            said.append(
-                f"{len(lost) - _TOLD} more runs of yours have no link; see which: "
+        if len(lost) > _MAX_NAMED:
+            messages.append(
+                f"{len(lost) - _MAX_NAMED} more runs of yours have no link; list them: "
                 "hpcflow ledger check"
             )
-        return said
+        return messages
 
     def _look(self, run_id: str, in_ledger: str) -> str | None:
-        """Where the link of a run leads to, in text: there may be ten thousand in every round."""
+        """Return the target of a run's link, as text, which is faster than a Path."""
         if not is_run_id(run_id):
             return None
         try:
             link = link_of(self._home, run_id)
         except UntrustedPathError as error:
-            self._said[error.problem] = invalid_link_message(self._home, run_id, error)
+            self._problems[error.problem] = invalid_link_message(self._home, run_id, error)
             return None
         except OSError:
             if _is_certainly_ours(run_id, Path(in_ledger)):
                 self._lost[run_id] = in_ledger
             return None
         if _owner(link) not in (None, self._user):
-            self._said[run_id] = f"{_others_warning(run_id)}; nothing is done about it"
+            self._problems[run_id] = f"{_others_warning(run_id)}; skipped"
             return None
         return link
 
 
 def is_others(run_dir: RunDir) -> bool:
-    """Whether a run directory is somebody else's: created again in the place of one that was
-    purged.
+    """Return whether another user owns a run directory: made again where ours was purged.
 
-    One that is gone, or cannot be looked at, is nobody's.
+    A directory that is gone or not readable has no owner here.
     """
     return _owner(str(run_dir.path)) not in (None, os.geteuid())
 
 
 def require_own(run_dir: RunDir) -> RunDir:
-    """``run_dir``, if it may be acted upon.
-
-    Raises:
-        StorageError: it belongs to somebody else.
-    """
+    """Return ``run_dir`` itself. Raise StorageError if it belongs to another user."""
     if is_others(run_dir):
         raise StorageError(
             _others_warning(run_dir.path.name),
-            next_action=f"see whose: ls -ld {shell_word(run_dir.path)}; jobs of yours that "
-            "still run: squeue --me",
+            next_action=f"see its owner: ls -ld {shell_word(run_dir.path)}; see your running jobs: "
+            "squeue --me",
         )
     return run_dir
 
 
 def _others_warning(run_id: str) -> str:
-    return f"{run_id}: its run directory belongs to another user now"
+    return f"{run_id}: its run directory now belongs to another user"
 
 
 def _owner(path: str) -> int | None:
@@ -151,13 +145,13 @@ def _owner(path: str) -> int | None:
 
 
 def _is_certainly_ours(run_id: str, path: Path) -> bool:
-    """Whether a run that has no link is ours all the same: its files belong to this user."""
+    """Return whether a run without a link is this user's: the user owns its files."""
     with suppress(OSError, ValueError):
         folder, frozen = os.lstat(path), os.lstat(RunDir(path).run_json)
         return (
             path.name == run_id
             and path.is_absolute()
-            # What lies in another run may have come from a store.
+            # A directory inside another run may have come from a store.
             and not any(map(is_run_id, path.parts[:-1]))
             and stat.S_ISDIR(folder.st_mode)
             and stat.S_ISREG(frozen.st_mode)

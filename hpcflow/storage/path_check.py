@@ -15,9 +15,6 @@ from hpcflow.storage.runtime_copy import compiled_sum, runtime_sum
 def require_safe_path(path: Path, trust: Trust = NO_TRUST) -> None:
     """Refuse a path on which other users could replace a directory.
 
-    Args:
-        trust: the users and groups that the site trusts.
-
     Raises:
         ScratchError: another user could replace one, or the path cannot be checked.
     """
@@ -34,11 +31,12 @@ def require_safe_path(path: Path, trust: Trust = NO_TRUST) -> None:
 
 
 def checked_runtime_sums(run_dir: RunDir, trust: Trust = NO_TRUST) -> tuple[str, str]:
-    """Check the path to ``runtime/`` and return its checksum and that of the compiled files in it,
-    for the next job to compare.
+    """Check the path to ``runtime/``; return the checksums of it and of its compiled files.
+
+    The next job compares them.
 
     Raises:
-        ScratchError: another user could replace it.
+        ScratchError: another user could replace ``runtime/``.
         StorageError: it cannot be read, or another user owns a file in it.
     """
     try:

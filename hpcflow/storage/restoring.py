@@ -1,11 +1,10 @@
-"""``HPCFLOW_HOME/restoring/<run_id>``: who restores a run now, and how the last restore ended.
+"""``HPCFLOW_HOME/restoring/<run_id>``: the lock of a running restore, and how the last one ended.
 
-The restoring process locks the file for as long; the daemon starts nobody beside them. What it
-says is about a failure, so that the daemon waits before it tries again. It is no fact about the
-run: if it is lost, hpcflow only tries once more.
+The restoring process locks the file, and the daemon starts no second one. The content describes a
+failure, so that the daemon backs off. If it is lost, hpcflow only retries once more.
 
-``<run_id>.cancelled`` beside it: the run was cancelled while it had no journal, or while it was
-restored. The first command that finds a journal records the request there:
+``<run_id>.cancelled`` exists if the run was cancelled while it had no journal, or during a restore.
+The first command that finds a journal records the request in it:
 ``launch/cancel.py::record_kept``.
 """
 
@@ -34,7 +33,7 @@ STARTED: Final = "started"
 _CANCELLED: Final = ".cancelled"
 _FIRST_WAIT_S: Final = 30.0
 _LONGEST_WAIT_S: Final = 600.0
-#: What was not in the store yesterday may be there today: another cluster has mirrored it since.
+#: Another cluster may have mirrored the run since.
 _LOOK_AGAIN: Final = timedelta(days=1)
 _CLOCKS_DIFFER: Final = timedelta(hours=2)
 _MOST_TRIES: Final = 1_000_000
@@ -45,10 +44,10 @@ class Mark:
     """How the last try to restore a run ended.
 
     Attributes:
-        outcome: FAILED; NOTHING: the store does not have it; STARTED by a daemon, and either it
-            has only just begun, or it died without a word.
-        why: for people.
-        tries: how often in a row it ended so.
+        outcome: FAILED; NOTHING if the store does not have the run; STARTED if a daemon started
+            the try, and it has just begun or died without recording an error.
+        why: the reason, as text for the user.
+        tries: number of failed tries in a row.
     """
 
     at: datetime
@@ -58,7 +57,7 @@ class Mark:
 
     @property
     def again_at(self) -> datetime:
-        """When it is worth to try again."""
+        """Return the time of the next try."""
         if self.outcome == NOTHING:
             return self.at + _LOOK_AGAIN
         wait_s = _FIRST_WAIT_S * 2.0 ** min(max(0, self.tries - 1), 10)
@@ -71,14 +70,15 @@ class Mark:
 
 @contextmanager
 def restoring(home: Home, run_id: str, clock: Clock, *, is_kept: bool = True) -> Iterator[None]:
-    """Restore a run alone for the length of a ``with`` block.
+    """Hold the lock of a restore for a ``with`` block, and record a failure of the block.
 
     Args:
-        is_kept: whether what goes wrong is kept for the daemon. What a person asks for may be
-            another checkpoint, or another store.
+        is_kept: whether to record a failure for the daemon. A user's restore may be of another
+            checkpoint, or from another store.
 
     Raises:
-        StorageError: somebody else is at it (``retryable``), or the home cannot be written.
+        StorageError: another process restores the run (``retryable``), or the home cannot be
+            written.
     """
     path = home.restoring / run_id
     try:
@@ -106,10 +106,10 @@ def restoring(home: Home, run_id: str, clock: Clock, *, is_kept: bool = True) ->
 
 
 def keep_started(home: Home, run_id: str, clock: Clock) -> None:
-    """Remember that a process was started for a run, which takes this back when it ends well."""
+    """Record that a restore process was started; the process removes the record if it succeeds."""
     before = read_mark(home, run_id)
     tries = 0 if before is None else before.tries + (before.outcome == STARTED)
-    why = f"what was started for it ended without a word; see why: hpcflow restore {run_id}"
+    why = f"the restore process ended without an error message; see why: hpcflow restore {run_id}"
     with suppress(OSError):
         make_folders(home.restoring)
         descriptor = os.open(home.restoring / run_id, os.O_RDWR | os.O_CREAT, FILE_MODE)
@@ -121,7 +121,7 @@ def keep_started(home: Home, run_id: str, clock: Clock) -> None:
 
 
 def is_restored_now(home: Home, run_id: str) -> bool:
-    """Whether somebody is at it. Where the file system has no locks, nobody seems to be."""
+    """Return whether a process restores the run now; False if the file system has no locks."""
     try:
         descriptor = os.open(home.restoring / run_id, os.O_RDWR)
     except OSError:
@@ -133,7 +133,7 @@ def is_restored_now(home: Home, run_id: str) -> bool:
 
 
 def read_mark(home: Home, run_id: str) -> Mark | None:
-    """How the last try ended; None where none did, or where it ended well."""
+    """Return how the last try ended; None if it succeeded or there was none."""
     return _parsed(_content(home.restoring / run_id))
 
 
@@ -160,7 +160,7 @@ def is_cancelled(home: Home, run_id: str) -> bool:
 def cancelled_runs(home: Home) -> list[str]:
     """Return the ids of the runs for which the home stores a cancel request, sorted."""
     try:
-        names = os.listdir(home.restoring)  # noqa: PTH208 - at each look
+        names = os.listdir(home.restoring)  # noqa: PTH208 - faster, and called in each tick
     except OSError:
         return []
     ids = [name.removesuffix(_CANCELLED) for name in names if name.endswith(_CANCELLED)]
@@ -168,7 +168,7 @@ def cancelled_runs(home: Home) -> list[str]:
 
 
 def forget_cancelled(home: Home, run_id: str) -> None:
-    """Remove the request: it is in the journal now, or was taken back.
+    """Remove the request, which is in the journal now or was withdrawn.
 
     Raises:
         StorageError: it cannot be removed.
@@ -203,29 +203,29 @@ def _content(path: Path) -> bytes:
 
 def _parsed(data: bytes) -> Mark | None:
     try:
-        said = parse_object(data)
-        tries = min(max(0, int(said["tries"])), _MOST_TRIES)
-        return Mark(from_text(said["at"]), str(said["outcome"]), str(said["why"]), tries)
+        fields = parse_object(data)
+        tries = min(max(0, int(fields["tries"])), _MOST_TRIES)
+        return Mark(from_text(fields["at"]), str(fields["outcome"]), str(fields["why"]), tries)
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
 def _write(descriptor: int, mark: Mark) -> None:
-    said = {
+    fields = {
         "at": to_text(mark.at),
         "outcome": mark.outcome,
         "why": mark.why,
         "tries": mark.tries,
     }
-    with suppress(OSError):  # if it is lost, hpcflow only tries once more
+    with suppress(OSError):  # if the record is lost, hpcflow only retries once more
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(said).encode(), 0)
+        os.pwrite(descriptor, json.dumps(fields).encode(), 0)
 
 
 def _busy(run_id: str) -> StorageError:
     error = StorageError(
         f"another process is restoring {run_id} right now",
-        next_action=f"look in a moment: hpcflow show {run_id}",
+        next_action=f"check again in a moment: hpcflow show {run_id}",
     )
     error.retryable = True
     return error

@@ -69,24 +69,23 @@ def create_run(
     start: Callable[[Path], object] | None = None,
     trust: Trust = NO_TRUST,
 ) -> RunDir:
-    """Make the directory of ``run`` and enter it into ``home``: wholly, or not at all.
+    """Make the directory of ``run`` and link it from ``home``, or change nothing.
 
-    It is built under a name that no reader looks at, put on the disk, and renamed. Killed in
-    between, it leaves a hidden ``.<run_id>.<random>.tmp``, or a directory that no home knows;
-    nothing was sent for either. The first, which may hold a copied checkpoint, is removed after a
-    week by the next run of the project that starts from one.
+    The directory is built under a temporary name, synced, and renamed. A killed process leaves
+    ``.<run_id>.<random>.tmp``, or a directory that no home links to; no job was submitted for
+    either. The temporary one may hold a copied checkpoint. The next run of the project that starts
+    from a checkpoint removes it after a week.
 
     Args:
-        run: what to freeze; ``run.run_dir`` says where.
-        home: where the run will be found.
+        run: the run to freeze, in ``run.run_dir``.
         code: files for ``code/``: relative name -> content.
-        snapshot: the code that ``run.code`` means.
-        start: makes a new folder the checkpoint of another run that is ``run.begins_from``.
-        trust: who may replace directories on the path, besides root and this user.
+        snapshot: the code that ``run.code`` names.
+        start: copies the checkpoint ``run.begins_from`` of another run into a new folder.
+        trust: the users that may replace directories on the path, besides root and this user.
 
     Raises:
-        ScratchError: scratch, or the home, is full, read-only, not a folder, not ours; or others
-            could replace a folder on the way. Nothing was created.
+        ScratchError: scratch or the home is full, read-only, not a folder, or another user's; or
+            another user could replace a folder on the path. Nothing was created.
     """
     final = Path(run.run_dir)
     half = final.parent / f".{run.run_id}.{secrets.token_hex(4)}.tmp"
@@ -114,17 +113,17 @@ def create_run(
         if isinstance(error, OSError):
             raise _scratch_error(final, error) from error
         raise
-    if start is not None:  # where copies lie that are large; to look takes longer with each run
+    if start is not None:  # only then are leftovers large; the scan takes longer with each run
         remove_leftovers(final.parent)
     return RunDir(final)
 
 
 def require_room(run: Run, home: Home, trust: Trust = NO_TRUST) -> None:
-    """Whether :func:`create_run` could begin, as far as looking tells; makes nothing.
+    """Check whether :func:`create_run` could begin, without creating anything.
 
     Raises:
-        ScratchError: scratch, or the home, is not a folder, read-only, not ours; or others could
-            replace a folder on the way.
+        ScratchError: scratch or the home is not a folder, read-only, or another user's; or another
+            user could replace a folder on the path.
     """
     final = Path(run.run_dir)
     _require_own(final, trust)
@@ -134,17 +133,17 @@ def require_room(run: Run, home: Home, trust: Trust = NO_TRUST) -> None:
             raise ScratchError(
                 f"cannot make {folder}: {nearest} is not a directory that you can write to",
                 where=Where(key=key) if key else None,
-                next_action=f"see what it is, and whose: ls -ld {shell_word(nearest)}",
+                next_action=f"see its type and owner: ls -ld {shell_word(nearest)}",
             )
 
 
 def make_place(final: Path, trust: Trust = NO_TRUST) -> None:
-    """Make the folders that a run directory at ``final`` goes into, where they are missing.
+    """Make the missing parents of the run directory ``final``.
 
     Raises:
-        ScratchError: scratch cannot be written, or others may write in there, or could replace a
-            folder on the way.
-        StorageError: there is a link in its place.
+        ScratchError: scratch cannot be written, or another user could write in it or replace a
+            folder on the path.
+        StorageError: ``final`` is a link.
     """
     require_no_link(RunDir(final))
     try:
@@ -154,10 +153,10 @@ def make_place(final: Path, trust: Trust = NO_TRUST) -> None:
 
 
 def link_run(home: Home, final: Path) -> None:
-    """Let ``home`` find the run at ``final``, whatever it knew of it before.
+    """Make or replace the link in ``home`` to the run at ``final``.
 
     Raises:
-        ScratchError: the home is full, read-only, not a folder.
+        ScratchError: the home is full, read-only, or not a folder.
     """
     link = home.runs / final.name
     if os.path.lexists(link) and link.is_symlink() and link.readlink() == final:
@@ -175,10 +174,10 @@ def link_run(home: Home, final: Path) -> None:
 
 
 def _enter(home: Home, final: Path, run_json: bytes, undo: list[Callable[[], object]]) -> None:
-    """Let the home know the run.
+    """Record the checksum of the run and its link in the home.
 
     Raises:
-        ScratchError: the home is full, read-only, not a folder.
+        ScratchError: the home is full, read-only, or not a folder.
     """
     link, known = home.runs / final.name, home.frozen / final.name
     try:
@@ -194,18 +193,18 @@ def _enter(home: Home, final: Path, run_json: bytes, undo: list[Callable[[], obj
 
 
 def _home_error(folder: Path, error: OSError) -> ScratchError:
-    reason = storage_error("enter the run into", folder, error)
+    reason = storage_error("link the run in", folder, error)
     return ScratchError(
         reason.message, where=Where(key="HPCFLOW_HOME"), next_action=reason.next_action
     )
 
 
 def read_run(run_dir: RunDir) -> Run:
-    """What was frozen into ``run.json``.
+    """Return the run that was frozen into ``run.json``.
 
     Raises:
-        StorageError: it is gone, behind a link, damaged, of another run, or was written by a newer
-            hpcflow.
+        StorageError: it is missing, behind a link, damaged, of another run, or was written by a
+            newer hpcflow.
     """
     path = run_dir.run_json
     require_no_link(run_dir)
@@ -214,23 +213,23 @@ def read_run(run_dir: RunDir) -> Run:
     except FileNotFoundError:
         raise StorageError(
             f"{path} is gone",
-            next_action="scratch may have been purged; the ledger still has what it knew: "
-            f"hpcflow show {run_dir.path.name}; if it was mirrored: "
-            f"hpcflow restore {run_dir.path.name}",
+            next_action="scratch may have been purged; if the run was mirrored: hpcflow restore "
+            f"{run_dir.path.name}; see its last state in the ledger: hpcflow show "
+            f"{run_dir.path.name}",
         ) from None
     except OSError as error:
         raise storage_error("read", path, error) from error
     run = parse_run(data, str(path))
-    if run.run_id != run_dir.path.name:  # who meant this run would send that one
-        raise _damaged(str(path), f"it is of another run: {run.run_id[:80]}")
+    if run.run_id != run_dir.path.name:  # else hpcflow would submit the other run
+        raise _damaged(str(path), f"it belongs to another run: {run.run_id[:80]}")
     return run
 
 
 def parse_run(data: bytes, path: str) -> Run:
-    """What the bytes of a ``run.json`` say.
+    """Return the run in the bytes of a ``run.json``.
 
     Args:
-        path: where they are from, for errors.
+        path: the source, for errors.
 
     Raises:
         StorageError: they are damaged, or of a newer hpcflow.
@@ -240,9 +239,9 @@ def parse_run(data: bytes, path: str) -> Run:
         if content.get("format", FORMAT) > FORMAT:
             raise StorageError(
                 f"{path} was written by a newer hpcflow",
-                next_action=f"update this one: {doc_page('installation')}",
+                next_action=f"update this hpcflow: {doc_page('installation')}",
             )
-        if b"\\ud" in data.lower():  # half a character is no part of a path
+        if b"\\ud" in data.lower():  # a lone surrogate cannot be part of a path
             os.fsencode(json.dumps(content, ensure_ascii=False))
         return Run.model_validate(content)
     except (ValueError, TypeError, AttributeError) as error:
@@ -252,13 +251,13 @@ def parse_run(data: bytes, path: str) -> Run:
 def _damaged(path: str, why: str) -> StorageError:
     return StorageError(
         f"{path} is damaged: {why}",
-        next_action="if the run was mirrored, that brings it back: hpcflow restore "
-        f"{PurePosixPath(path).parent.name}; else start it again: hpcflow run CONFIG",
+        next_action=f"if the run was mirrored: hpcflow restore {PurePosixPath(path).parent.name}; "
+        "else start a new run: hpcflow run CONFIG",
     )
 
 
 def is_no_json(data: bytes) -> bool:
-    """Whether ``data`` was cut, or never written to the end, as by a disk that was full."""
+    """Return whether ``data`` is not valid JSON, for example truncated by a full disk."""
     try:
         parse_json(data)
     except JsonError:
@@ -267,7 +266,7 @@ def is_no_json(data: bytes) -> bool:
 
 
 def discard_run(run_dir: RunDir, home: Home) -> None:
-    """Delete a run directory and its entry in ``home``: for a run that nothing was sent for.
+    """Delete the directory of a run that was never submitted, and its entry in ``home``.
 
     Raises:
         StorageError: it could not be deleted.
@@ -291,8 +290,7 @@ def _require_own(final: Path, trust: Trust) -> None:
 
 
 def _require_private(folder: Path) -> None:
-    """A user who may rename in this folder could put another run, with other commands, in our
-    place.
+    """Refuse a folder in which another user could replace the run by one with other commands.
 
     Raises:
         ScratchError: it belongs to another user, or other users can write to it.
@@ -301,25 +299,25 @@ def _require_private(folder: Path) -> None:
     if status.st_uid != os.geteuid():
         raise ScratchError(
             f"{folder} belongs to another user, who could change what your jobs run",
-            next_action="name another scratch folder, one of your own: export SCRATCH=...",
+            next_action="name a scratch folder that you own: export SCRATCH=...",
         )
     if status.st_mode & 0o022:
         raise ScratchError(
-            f"others may write in {folder}, and so change what your jobs run",
-            next_action=f"close it: chmod go-w {shell_word(folder)}",
+            f"other users can write in {folder}, and so change what your jobs run",
+            next_action=f"remove their write permission: chmod go-w {shell_word(folder)}",
         )
 
 
 def _build(
     half: Path, run: Run, code: Mapping[str, bytes], undo: list[Callable[[], object]]
 ) -> bytes:
-    """Fill the folder ``half``: every file on the disk, folders not yet. Return ``run.json``."""
+    """Make the folder ``half`` and sync its files, but not its folders; return ``run.json``."""
     half.mkdir(mode=FOLDER_MODE)
     for name in FOLDERS:
         (half / name).mkdir(mode=FOLDER_MODE)
     target = RunDir(half)
-    set_layout(target.checkpoints)  # before there is a file, for it changes none that exists
-    # A run without one has lost it. It is empty: with the folder that it is in, it is on the disk.
+    set_layout(target.checkpoints)  # first, because it does not change existing files
+    # A missing journal means a lost one. An empty file needs no sync beyond that of its folder.
     target.journal.touch(mode=FILE_MODE)
     frozen = frozen_files(run)
     for name, content in frozen.items():
@@ -333,7 +331,7 @@ def _build(
 
 
 def frozen_files(run: Run) -> dict[str, bytes]:
-    """The files that hold what is frozen of ``run``, by their names in the run directory."""
+    """Return ``run.json`` and ``params.json`` of ``run``: file name -> content."""
     frozen = run.model_dump(mode="json")
     return {
         RunDir(Path()).run_json.name: json.dumps(frozen, indent=1).encode() + b"\n",
@@ -343,7 +341,7 @@ def frozen_files(run: Run) -> dict[str, bytes]:
 
 
 def renew_params(run_dir: RunDir, run: Run) -> None:
-    """Write ``params.json`` from ``run``, if it differs: a purge or a restore may have left none.
+    """Write ``params.json`` from ``run`` if it differs, or is missing after a purge or a restore.
 
     Raises:
         StorageError: it cannot be written.
@@ -360,8 +358,8 @@ def _relative(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.name:
         raise StorageError(
-            f"not a file of the code: {name!r}",
-            next_action="only files below the code's own folder can be kept with a run",
+            f"cannot store the code file {name!r}",
+            next_action="name a file below the folder of the code",
         )
     return path
 

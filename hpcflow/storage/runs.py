@@ -3,6 +3,8 @@
 A link is followed only if its target can be a run directory: an absolute path that ends in its
 run id, below the folders of all projects and of one project. Any other link is skipped. So is a run
 on an untrusted path, on which another user has made a directory or a link.
+
+Functions that list runs raise StorageError if the home cannot be read.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from hpcflow.storage.files import size_of, storage_error
 from hpcflow.storage.layout import Home, RunDir
 
 _LISTED = 8
-#: How long the check of a path is cached: a command reads ten thousand links of a few projects.
+#: How long the check of a path is cached: a command may read ten thousand links of few projects.
 _CACHE_S = 1.0
 #: The slashes of the shortest path, ``/SCRATCH/PROJECT/RUN``.
 _LEAST_SLASHES = 3
@@ -34,7 +36,7 @@ class InvalidRunLinkError(OSError):
 class UntrustedPathError(InvalidRunLinkError):
     """Another user has made a directory or a link on the path to a run directory.
 
-    All runs of a project have the same text, and so one warning.
+    The text is the same for all runs of a project, so they have one warning.
     """
 
     def __init__(self, folder: str, weak: WeakPoint) -> None:
@@ -49,13 +51,9 @@ class UntrustedPathError(InvalidRunLinkError):
 
 
 def run_ids(home: Home) -> list[str]:
-    """The ids of all runs of this home, sorted; also of those whose directory is gone.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the ids of all runs of this home, sorted, including those whose directory is gone."""
     try:
-        with os.scandir(home.runs) as entries:  # knows a link without a look at each
+        with os.scandir(home.runs) as entries:  # tells links without a stat of each
             return sorted(
                 entry.name for entry in entries if is_run_id(entry.name) and entry.is_symlink()
             )
@@ -66,7 +64,7 @@ def run_ids(home: Home) -> list[str]:
 
 
 def run_dir_of(home: Home, run_id: str) -> RunDir:
-    """The run directory of a run of this home; it may be gone.
+    """Return the run directory of a run of this home; it may be gone.
 
     Raises:
         NotFoundError: this home has no such run.
@@ -105,10 +103,9 @@ def link_of(home: Home, run_id: str) -> str:
 
 
 def is_linked(home: Home, run_id: str, path: str) -> bool:
-    """Return whether the link of a run leads to ``path``. Neither is opened.
+    """Return whether the link of a run leads to ``path``; open neither.
 
-    Args:
-        run_id, path: as a row of the ledger has them, which another user may have written.
+    Both arguments may come from a ledger row that another user wrote.
     """
     try:
         return is_run_id(run_id) and link_of(home, run_id) == path
@@ -153,10 +150,10 @@ def invalid_link_message(home: Home, run_id: str, error: InvalidRunLinkError) ->
 
 
 def is_gone(run_dir: RunDir) -> bool:
-    """Whether neither ``run.json`` nor any line of the journal of a run exists any more.
+    """Return whether a run has neither ``run.json`` nor a journal with content.
 
-    The folder does not count: a program that works on in a deleted one makes parts of it again. One
-    that cannot be looked at is not gone, nor is one that somebody put a link in the place of.
+    The folder does not count, because a running program recreates parts of a deleted one. A run
+    directory that cannot be read, or is a link, is not gone.
     """
     try:
         is_there = size_of(run_dir.run_json) is not None or bool(size_of(run_dir.journal))
@@ -166,13 +163,9 @@ def is_gone(run_dir: RunDir) -> bool:
 
 
 def require_no_link(run_dir: RunDir) -> None:
-    """Refuse a link in the place of a run directory: nothing is written where it leads.
-
-    Raises:
-        StorageError: it is one.
-    """
+    """Raise StorageError if the run directory is a link: nothing may be written to its target."""
     try:
-        target = os.readlink(run_dir.path)  # noqa: PTH115 - as it stands there
+        target = os.readlink(run_dir.path)  # noqa: PTH115 - the exact text
     except OSError:
         return
     raise StorageError(
@@ -183,23 +176,19 @@ def require_no_link(run_dir: RunDir) -> None:
 
 
 def is_purged(run_dir: RunDir) -> bool:
-    """Whether the run directory is gone from a scratch that is there.
+    """Return whether the run directory is gone while its scratch is mounted.
 
-    Where the folder of all projects is missing, scratch is not mounted, and may itself be the empty
-    mount point; or it is another cluster's. A purge leaves that folder, as long as anything in it
-    is in use.
+    If the folder of all projects is missing, scratch is not mounted, or is another cluster's. A
+    purge leaves that folder as long as anything in it is in use.
     """
     return is_gone(run_dir) and run_dir.path.parents[1].is_dir()
 
 
 def list_runs(home: Home, warn: Callable[[str], object] | None = None) -> list[RunDir]:
-    """The run directories of all runs of this home, by id; some may be gone (a scratch purge).
+    """Return the run directories of this home, sorted by id; some may be gone (a scratch purge).
 
     Args:
         warn: called with one line for each link that is skipped.
-
-    Raises:
-        StorageError: the home cannot be read.
     """
     return linked(home, run_ids(home), warn)
 
@@ -207,13 +196,13 @@ def list_runs(home: Home, warn: Callable[[str], object] | None = None) -> list[R
 def linked(
     home: Home, ids: Iterable[str], warn: Callable[[str], object] | None = None
 ) -> list[RunDir]:
-    """The run directories of these runs, without those that were thrown away meanwhile."""
+    """Return the run directories of these runs; skip those that were removed meanwhile."""
     found = []
     warnings: dict[str, None] = {}
     for run_id in ids:
         try:
             found.append(RunDir(Path(link_of(home, run_id))))
-        except InvalidRunLinkError as error:  # noqa: PERF203 - a look at each
+        except InvalidRunLinkError as error:  # noqa: PERF203 - each link can fail alone
             warnings[invalid_link_message(home, run_id, error)] = None
         except OSError:  # it was removed meanwhile
             continue
@@ -224,15 +213,14 @@ def linked(
 
 
 def find_run(home: Home, text: str, *, newest: bool = False) -> RunDir:
-    """The run that ``text`` means: its id, the beginning of one id only, or a name only one has.
+    """Return the run that ``text`` names: its id, a unique beginning of its id, or a unique name.
 
     Args:
-        newest: of several runs that have exactly this name, take the one that was made last. For
-            commands that only look; one that ends or sends a run must not guess.
+        newest: if several runs have exactly this name, return the newest. Only for commands that
+            change no run.
 
     Raises:
-        NotFoundError: none or several; the error lists them.
-        StorageError: the home cannot be read.
+        NotFoundError: no run matches, or several do; the error lists them.
     """
     ids = run_ids(home)
     named = _by_age(home, [run_id for run_id in ids if name_of(run_id) == text])
@@ -244,10 +232,10 @@ def find_run(home: Home, text: str, *, newest: bool = False) -> RunDir:
             return run_dir_of(home, found[0])
     if several := named or _by_age(home, begin):
         raise NotFoundError(
-            f"{text!r} can be any of {len(several)} runs: {_some(several)}",
-            next_action=f"name one by its id, the newest is {several[0]}; all: hpcflow ls --all",
+            f"{text!r} matches {len(several)} runs: {_some(several)}",
+            next_action=f"type an id, the newest is {several[0]}; all: hpcflow ls --all",
         )
-    word = text.rstrip("/").rpartition("/")[2]  # of a path, the end
+    word = text.rstrip("/").rpartition("/")[2]  # the last part of a path
     near = difflib.get_close_matches(word[:200], [*ids, *map(name_of, ids)], n=3)
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
     next_action = "list yours: hpcflow ls"
@@ -258,34 +246,30 @@ def find_run(home: Home, text: str, *, newest: bool = False) -> RunDir:
 
 
 def named(home: Home, name: str) -> list[str]:
-    """The ids of the runs that have this name, the newest first.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the ids of the runs with this name, newest first."""
     return _by_age(home, [run_id for run_id in run_ids(home) if name_of(run_id) == name])
 
 
 def name_of(run_id: str) -> str:
-    """The name that a run id was made from."""
+    """Return the name in a run id."""
     return run_id.rsplit("-", 2)[0]
 
 
 def _by_age(home: Home, ids: list[str]) -> list[str]:
-    """The newest first: an id knows only its day, but its link was made with its run."""
+    """Sort ids, newest first, by the time of their links: an id has only the day of its run."""
     if len(ids) < 2:
         return ids
 
     def made_ns(run_id: str) -> int:
         try:
             return (home.runs / run_id).lstat().st_mtime_ns
-        except OSError:  # discarded while we look
+        except OSError:  # discarded meanwhile
             return 0
 
     return sorted(ids, key=made_ns, reverse=True)
 
 
 def _some(ids: list[str]) -> str:
-    """The first few, for an error."""
+    """Return the first few ids as text for an error."""
     more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
     return ", ".join(ids[:_LISTED]) + more

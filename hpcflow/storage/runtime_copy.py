@@ -1,9 +1,9 @@
 """The copy of ``hpcflow.runtime`` in a run directory, for jobs without an installed hpcflow.
 
-Every run directory holds its own name for every file, but all of one version share the bytes: they
-are hard links to one read-only copy in ``<scratch>/hpcflow/.runtime/<digest>/``. A run stays whole
-when that folder, or any other run, is deleted; it costs no blocks and no fsync. Where links do not
-work (another owner, a file system without them) the files are copied.
+The files are hard links to one read-only copy of each version in
+``<scratch>/hpcflow/.runtime/<digest>/``. Links need no blocks and no fsync, and a run keeps its
+files if that folder or another run is deleted. If links do not work (another owner, a file system
+without them), the files are copied.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _READ_ONLY = 0o400
 #: The folder of compiled files; see :func:`compiled_sum`.
 _COMPILED = "__pycache__"
 
-#: ``__init__.py`` of the copy. It comes first on PYTHONPATH and would hide an hpcflow that the
-#: job's Python has: `hpcflow run` in a pipeline could not work. importlib gives the importer
-#: whatever stands in sys.modules when a module has been executed.
-_STAND_IN = '''"""Stands for hpcflow inside a job, where it may be missing: the runtime of it."""
+#: ``__init__.py`` of the copy. The copy comes first on PYTHONPATH, and would hide an hpcflow
+#: installed in the job's Python: `hpcflow run` in a pipeline would fail. The importer gets the
+#: module that is in sys.modules after this file was executed.
+_STAND_IN = '''"""Stand-in for hpcflow inside a job: the runtime alone."""
 
 import os
 import sys
 
 
 def _step_aside():
-    """Let a whole hpcflow of this version, if this Python has one, take the place of the copy."""
+    """Replace the copy by a complete hpcflow of this version, if this Python has one."""
     path = [entry for entry in sys.path if not _is_copy(entry)]
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
@@ -50,7 +50,7 @@ def _step_aside():
         sys.modules["hpcflow"] = whole
         try:
             spec.loader.exec_module(whole)
-        except Exception:  # whatever is wrong with that one, the job has the copy
+        except Exception:  # the installed one is broken: the job uses the copy
             whole = None
         if getattr(whole, "__version__", None) != __version__:
             sys.modules["hpcflow"] = copy
@@ -65,7 +65,7 @@ def _is_copy(entry):
 
 @lru_cache(maxsize=1)
 def _installed() -> tuple[str, dict[str, bytes]]:
-    """Digest and files of the installed version: name below ``hpcflow/`` -> bytes."""
+    """Return digest and files of the installed version: name below ``hpcflow/`` -> bytes."""
     package = Path(hpcflow.__file__).parent
     paths = sorted((package / "runtime").rglob("*.py"))
     files = {"__init__.py": _stand_in()}
@@ -81,16 +81,16 @@ def _stand_in() -> bytes:
 
 
 def add_runtime(target: Path, shared: Path, undo: list[Callable[[], object]]) -> None:
-    """Put the installed runtime into the empty folder ``target``. ``OSError`` as it comes.
+    """Put the installed runtime into the empty folder ``target``. Raise OSError.
 
     Args:
-        target: goes on PYTHONPATH in the job; will hold ``hpcflow/``.
+        target: the folder for the job's PYTHONPATH; will contain ``hpcflow/``.
         shared: folder of the shared copies, on the same file system.
-        undo: how to take back what is made in ``shared`` goes here. Runs that link to it meanwhile
-            lose nothing.
+        undo: receives functions that remove what was made in ``shared``. Runs that already link to
+            it keep their files.
     """
     digest, files = _installed()
-    # Texts, and not Paths: a thousand runs at once are fifty thousand of these links.
+    # Text is faster than Paths: a thousand runs at once are fifty thousand of these links.
     below = f"{target}/hpcflow"
     for folder in sorted({name.rpartition("/")[0] for name in files}):
         Path(below, folder).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -137,12 +137,12 @@ def _sums_below(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def compiled_sum(target: Path) -> str:
-    """Return a checksum of the state of the compiled files in ``target``; empty if another user can
-    have written one.
+    """Return a checksum of the state of the compiled files in ``target``; empty if another user
+    could have written one.
 
-    The state is the name, the inode, the size, and the time of the last change, which only the
-    kernel sets. The job script compares it: ``templates/parts/runtime.j2``. Without these files,
-    Python compiles the runtime again in each attempt.
+    The state is the name, inode, size and ctime, which only the kernel sets. The job script
+    compares it: ``templates/parts/runtime.j2``. Without these files, Python would compile the
+    runtime in each attempt.
 
     Raises:
         OSError: it cannot be read.
@@ -166,8 +166,8 @@ def _compiled_below(folder: str, prefix: str) -> Iterator[tuple[str, os.stat_res
                 yield prefix + entry.name, entry.stat(follow_symlinks=False)
 
 
-#: Device, inode, size and time of a file -> its checksum. All runs of one version share a few
-#: inodes, and a daemon submits a thousand attempts.
+#: Device, inode, size and mtime of a file -> its checksum. A daemon submits a thousand attempts,
+#: and all runs of one version share a few inodes.
 _SUMS: dict[tuple[int, int, int, int], str] = {}
 
 
@@ -191,20 +191,20 @@ def _sum_of(sums: Mapping[str, str]) -> str:
 
 
 def is_whole(target: Path) -> bool:
-    """Whether the copy in ``target`` has every file that the installed runtime has."""
+    """Return whether the copy in ``target`` has every file of the installed runtime."""
     return all((target / "hpcflow" / name).is_file() for name in _installed()[1])
 
 
 def _shared_copy(
     shared: Path, digest: str, files: dict[str, bytes], undo: list[Callable[[], object]]
 ) -> Path | None:
-    """The shared copy, made when it is missing; None when there can be none that is ours alone."""
+    """Return the shared copy, made if missing; None if other users could write to it."""
     copy = shared / digest
     try:
         with suppress(FileExistsError):
             shared.mkdir(mode=FOLDER_MODE)
-            undo.append(shared.rmdir)  # fails, as it must, once others use it
-        if not is_closed(shared):  # else another user could choose what our jobs run
+            undo.append(shared.rmdir)  # fails if other runs use it
+        if not is_closed(shared):  # else another user could choose the code of our jobs
             return None
         if not copy.is_dir():
             _make_shared_copy(copy, files, undo)
@@ -217,7 +217,7 @@ def _shared_copy(
 def _is_the_installed(copy: Path, _changed: int) -> bool:
     """Return whether a shared copy equals the installed runtime and only this user can write it.
 
-    It is read once in a process, which may create a thousand runs. Each job checks its own files.
+    A process, which may create a thousand runs, reads it once. Each job checks its own files.
     """
     files = _installed()[1]
     folders = {copy / name.rpartition("/")[0] for name in files}
@@ -227,7 +227,7 @@ def _is_the_installed(copy: Path, _changed: int) -> bool:
 
 
 def is_closed(folder: Path) -> bool:
-    """Whether ``folder`` is a directory of this user in which no other user can write."""
+    """Return whether ``folder`` is a directory of this user in which no other user can write."""
     status = folder.lstat()
     is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o022
     return stat.S_ISDIR(status.st_mode) and is_ours
@@ -248,5 +248,5 @@ def _make_shared_copy(
         undo.append(partial(shutil.rmtree, copy))
     except OSError:
         shutil.rmtree(half, ignore_errors=True)
-        if not copy.is_dir():  # else somebody was faster
+        if not copy.is_dir():  # else another process was faster
             raise

@@ -1,8 +1,8 @@
 """Open and create files in directories that several users can write to.
 
-A user who can write to a directory can replace any name in it at any moment, by a link too. So a
-path is looked up once, without following links, and then only the descriptor is used. Nothing is
-ever changed (``chmod``) by its path.
+A user who can write to a directory can replace any name in it at any moment, also by a link. So
+each path is opened once, without following links, and then only its descriptor is used, also for
+``chmod``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def open_folder(path: Path | str, *, within: int | None = None) -> Iterator[int]
     """Open a directory for the length of a ``with`` block.
 
     Args:
-        within: the open directory in which a relative ``path`` begins.
+        within: open descriptor of the directory that a relative ``path`` starts from.
 
     Raises:
         OSError: it does not exist; an :class:`UnsafeFileError` if it is not a directory.
@@ -48,15 +48,15 @@ def _open(path: Path | str, within: int | None) -> int:
 
 
 def make_folder(name: str, within: int, mode: int) -> None:
-    """Make the directory ``name`` in an open one, unless the name exists.
+    """Make the directory ``name`` in an open directory, unless the name exists.
 
-    The rename comes last, so a crash leaves no directory that is closed to the others.
+    The rename comes last, so a crash leaves no directory that other users cannot read.
     """
-    new = f".{name[:50]}.{secrets.token_hex(8)}"  # ``name`` may be as long as a name can be
+    new = f".{name[:50]}.{secrets.token_hex(8)}"  # ``name`` may have the maximum length
     os.mkdir(new, FOLDER_MODE, dir_fd=within)
     try:
         with open_folder(new, within=within) as folder:
-            if mode & ~os.fstat(folder).st_mode:  # some file systems have one mode for all
+            if mode & ~os.fstat(folder).st_mode:  # some file systems have one fixed mode
                 _require_new(folder, new)
             os.fchmod(folder, mode)
         os.rename(new, name, src_dir_fd=within, dst_dir_fd=within)
@@ -77,13 +77,13 @@ def _require_new(folder: int, name: str) -> None:
     status = os.fstat(folder)
     is_closed = not stat.S_IMODE(status.st_mode) & 0o077
     if status.st_uid != os.geteuid() or not is_closed or os.listdir(folder):
-        raise UnsafeFileError(errno.EINVAL, "another user put another folder there", name)
+        raise UnsafeFileError(errno.EINVAL, "another user replaced this folder", name)
 
 
 def make_file(name: str, within: int, mode: int) -> None:
     """Make the empty file ``name`` in an open directory, unless the name exists.
 
-    The link with its name comes last, as for a directory.
+    The link with its name comes last, as in :func:`make_folder`.
     """
     new = f".{name}.{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

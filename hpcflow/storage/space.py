@@ -1,4 +1,4 @@
-"""Find out how much can still be written to a path: free space, and quotas."""
+"""Return how much a user can still write to a path: free space and quotas."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Space:
     """A file system, as one user sees it.
 
     Attributes:
-        kind: what the kernel calls it; empty where it does not tell.
-        total_bytes, free_bytes: free for users, not for root.
-        quotas: those that have limits. Only Lustre is asked.
+        kind: the kernel's name of its type; empty if unknown.
+        free_bytes: free for users other than root.
+        quotas: the quotas that have limits; only Lustre is asked.
     """
 
     path: Path
@@ -33,13 +33,13 @@ class Space:
 
     @property
     def left_bytes(self) -> int:
-        """What this user can still write."""
+        """Return how much this user can still write."""
         left = [quota.left_bytes for quota in self.quotas if quota.left_bytes is not None]
         return min([self.free_bytes, *left])
 
     @property
     def why(self) -> str:
-        """What says so: ``the disk``, or whose quota."""
+        """Return what limits ``left_bytes``: ``the disk``, or the name of a quota."""
         tight = [each for each in self.quotas if each.left_bytes == self.left_bytes]
         if not tight or self.left_bytes == self.free_bytes:
             return "the disk"
@@ -47,12 +47,12 @@ class Space:
 
 
 def look(path: Path, user: str) -> Space | None:
-    """The file system of ``path``, or of the folder that it would be made in.
+    """Return the file system of ``path``, or of its nearest existing parent.
 
     Returns:
-        None if it does not say how large it is, or cannot be looked at.
+        None if its size is unknown or it cannot be read.
     """
-    # Path.exists() raises where one may not look.
+    # Path.exists() raises PermissionError.
     folder = path if os.path.exists(path) else existing_parent(path)  # noqa: PTH110
     try:
         disk = os.statvfs(folder)

@@ -2,11 +2,13 @@
 
 ::
 
-    sweep.json         what was asked for, frozen at the start
-    function.pkl       the function that its trials call, if it was given as one
-    journal.jsonl      what was asked, read, decided; see hpcflow/model/sweep_records.py
-    tick.lock          held by the process that makes a round of it right now
-    arrays/0001.json   the job names of the attempts that the tasks of a Slurm array are
+    sweep.json         the request, frozen at the start
+    function.pkl       the function that its trials call, for a sweep of a Python function
+    journal.jsonl      samples, results, decisions; see hpcflow/model/sweep_records.py
+    tick.lock          held during a tick
+    arrays/0001.json   the job names of a Slurm array's attempts
+
+The functions raise StorageError if the home cannot be read or written.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from hpcflow.storage.files import (
 from hpcflow.storage.layout import Home
 
 _LISTED: Final = 8
-#: One record holds all that a run has reported since it was last read.
+#: One record holds everything that a run reported since the last read.
 _MAX_LINE_BYTES: Final = 64 << 20
 _ANEW: Final = (
     "start a new sweep under another name: hpcflow sweep start SWEEP.yaml; see the results of its "
@@ -57,7 +59,7 @@ _ARRAY_FILE: Final = re.compile(r"[0-9]+\.json", re.ASCII)
 
 
 class DamagedSweepError(StorageError):
-    """What was frozen at the start of a sweep cannot be understood."""
+    """The ``sweep.json`` of a sweep is damaged."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,10 @@ class SweepDir:
 
 
 def create_sweep(sweep: Sweep, home: Home, files: Mapping[str, bytes] | None = None) -> SweepDir:
-    """Make the directory of ``sweep``: wholly, or not at all.
+    """Make the directory of ``sweep`` atomically.
 
     Args:
-        files: others that belong into it: name -> content.
-
-    Raises:
-        StorageError: the home is full, read-only, not a folder.
+        files: other files for it: name -> content.
     """
     final = home.sweeps / sweep.sweep_id
     half = home.sweeps / f".{sweep.sweep_id}.{secrets.token_hex(4)}.tmp"
@@ -118,11 +117,11 @@ def create_sweep(sweep: Sweep, home: Home, files: Mapping[str, bytes] | None = N
 
 
 def read_sweep(sweep_dir: SweepDir) -> Sweep:
-    """What was frozen at the start.
+    """Return the sweep that was frozen into ``sweep.json``.
 
     Raises:
         DamagedSweepError: it is damaged.
-        StorageError: it is gone or not private, or was written by a newer hpcflow.
+        StorageError: it is missing or not private, or was written by a newer hpcflow.
     """
     require_private(sweep_dir.path)
     path = sweep_dir.sweep_json
@@ -131,10 +130,10 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
         if content.get("format", FORMAT) > FORMAT:
             raise StorageError(
                 f"{path} was written by a newer hpcflow",
-                next_action=f"update this one: {doc_page('installation')}",
+                next_action=f"update this hpcflow: {doc_page('installation')}",
             )
         sweep = Sweep.model_validate(content)
-        _ = sweep.spec  # what was asked for must be understood, too
+        _ = sweep.spec  # validates it
         if sweep.sweep_id != sweep_dir.sweep_id:
             raise ValueError(f"it belongs to another sweep: {sweep.sweep_id}")
         return sweep
@@ -143,27 +142,23 @@ def read_sweep(sweep_dir: SweepDir) -> Sweep:
     except (ValueError, TypeError) as error:
         raise DamagedSweepError(
             f"{path} is damaged: {str(error).splitlines()[0]}",
-            next_action="start the sweep again: hpcflow sweep start SWEEP.yaml; and move this one "
+            next_action="start a new sweep: hpcflow sweep start SWEEP.yaml; and move this one "
             f"away: mv {shell_word(sweep_dir.path)} "
             f"{shell_word(f'{sweep_dir.path}.damaged')}",
         ) from None
 
 
 def append(sweep_dir: SweepDir, records: Sequence[SweepRecord]) -> None:
-    """Add records that belong together; they are on the disk when this returns.
-
-    Raises:
-        StorageError: they could not be written.
-    """
+    """Append records with one write, and sync it. Raise StorageError if they cannot be written."""
     if records:
         text = "".join(record.to_line() for record in records)
         append_line_durably(sweep_dir.journal, text)
 
 
 def read_journal(sweep_dir: SweepDir) -> list[SweepRecord]:
-    """All records that are whole and known to this version, oldest first.
+    """Return the complete records that this version knows, oldest first.
 
-    A line that a crash or a full disk tore is skipped: it never had an effect.
+    A line that a crash or a full disk truncated is skipped: it had no effect.
 
     Raises:
         StorageError: the journal cannot be read, is damaged, or is not private: a sampler's state
@@ -209,20 +204,12 @@ def _damaged(sweep_dir: SweepDir, number: int) -> StorageError:
 
 
 def journal_size(sweep_dir: SweepDir) -> int:
-    """Bytes of the journal.
-
-    Raises:
-        StorageError: that cannot be found out.
-    """
+    """Return the size of the journal in bytes. Raise StorageError if it cannot be read."""
     return size_of(sweep_dir.journal) or 0
 
 
 def require_private(path: Path) -> None:
-    """Refuse a link, and what another user owns or can write.
-
-    Raises:
-        StorageError: it is one of these.
-    """
+    """Raise StorageError if ``path`` is a link, or another user owns it or can write to it."""
     try:
         status = path.lstat()
     except OSError:
@@ -230,23 +217,19 @@ def require_private(path: Path) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise StorageError(
             f"{path} is a link to {path.readlink()}",
-            next_action="put in its place what it leads to, if that is yours; else remove it: "
+            next_action="replace it by its target if that is yours; else remove it: "
             f"rm {shell_word(path)}",
         )
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise StorageError(
             f"{path} belongs to another user, or other users can write to it",
-            next_action=f"see whose it is: ls -ld {shell_word(path)}; if it is yours: chmod "
-            f"go-w {shell_word(path)}",
+            next_action=f"see its owner: ls -ld {shell_word(path)}; if it is yours: chmod go-w "
+            f"{shell_word(path)}",
         )
 
 
 def next_array(sweep_dir: SweepDir) -> int:
-    """The number of the next array, from 1.
-
-    Raises:
-        StorageError: the folder cannot be read.
-    """
+    """Return the number of the next array, from 1."""
     try:
         with os.scandir(sweep_dir.arrays) as entries:
             numbers = [int(e.name[:-5]) for e in entries if _ARRAY_FILE.fullmatch(e.name)]
@@ -258,11 +241,7 @@ def next_array(sweep_dir: SweepDir) -> int:
 
 
 def write_array(sweep_dir: SweepDir, number: int, name: str, job_names: Sequence[str]) -> None:
-    """Put down, durably, which attempts the tasks of an array are.
-
-    Raises:
-        StorageError: it could not be written.
-    """
+    """Write and sync the job names of the attempts of an array."""
     try:
         sweep_dir.arrays.mkdir(mode=FOLDER_MODE, exist_ok=True)
     except OSError as error:
@@ -272,11 +251,7 @@ def write_array(sweep_dir: SweepDir, number: int, name: str, job_names: Sequence
 
 
 def sweep_ids(home: Home) -> list[str]:
-    """The ids of all sweeps of this home, sorted.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the ids of all sweeps of this home, sorted."""
     try:
         with os.scandir(home.sweeps) as entries:
             return sorted(entry.name for entry in entries if is_run_id(entry.name))
@@ -287,22 +262,17 @@ def sweep_ids(home: Home) -> list[str]:
 
 
 def list_sweeps(home: Home) -> list[SweepDir]:
-    """The directories of all sweeps of this home, by id.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the directories of all sweeps of this home, sorted by id."""
     return [SweepDir(home.sweeps / sweep_id) for sweep_id in sweep_ids(home)]
 
 
 def find_sweep(home: Home, text: str) -> SweepDir:
-    """The sweep that ``text`` means: its id, its name, or the beginning of one id only.
+    """Return the sweep that ``text`` names: its id, its name, or a unique beginning of its id.
 
-    Of several with one name it is the newest.
+    If several sweeps have the name, return the newest.
 
     Raises:
-        NotFoundError: there is none, or there are several.
-        StorageError: the home cannot be read.
+        NotFoundError: no sweep matches, or several do.
     """
     ids = sweep_ids(home)
     if text in ids:
@@ -316,8 +286,8 @@ def find_sweep(home: Home, text: str) -> SweepDir:
     if begin:
         some = ", ".join(begin[:_LISTED])
         raise NotFoundError(
-            f"{text!r} can be any of {len(begin)} sweeps: {some}",
-            next_action="name one by its id: hpcflow sweep ls",
+            f"{text!r} matches {len(begin)} sweeps: {some}",
+            next_action="type an id: hpcflow sweep ls",
         )
     near = difflib.get_close_matches(
         text[:200], [*ids, *(each.rsplit("-", 2)[0] for each in ids)], n=3

@@ -144,7 +144,7 @@ def test_a_private_folder_in_the_place_of_a_new_one_is_not_opened_to_others(
         private.rename(budgets.path / path)
 
     monkeypatch.setattr(os, "mkdir", mkdir)
-    with pytest.raises(StorageError, match="another user put another folder there"):
+    with pytest.raises(StorageError, match="another user replaced this folder"):
         budgets.append(SCOPE, [LINE])
     (moved,) = (path for path in budgets.path.iterdir() if (path / "key").exists())
     assert stat.S_IMODE(moved.stat().st_mode) & 0o777 == 0o700

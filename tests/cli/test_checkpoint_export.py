@@ -62,7 +62,7 @@ def test_what_is_there_is_not_overwritten(trained: Trained) -> None:
     target.mkdir()
     error = trained.desk.error("checkpoint", "export", "digits", str(target))
     assert f"{target} exists, and is not overwritten" in error
-    assert "name a folder that does not exist yet" in error
+    assert "name a new folder below an existing one" in error
     assert list(target.iterdir()) == []
 
 

@@ -54,7 +54,7 @@ def test_on_the_second_day_the_name_is_enough_to_look_and_not_to_cancel(desk: De
     (cancelled,) = desk.json("cancel", "daily", code=2)["runs"]
     resumed = desk.json("resume", "daily", code=2)
     for error in (cancelled["error"], resumed["error"]):
-        assert f"any of 2 runs: {second}, {first}" in error["message"]
+        assert f"matches 2 runs: {second}, {first}" in error["message"]
 
 
 def test_send_me_again_is_no_failure(desk: Desk) -> None:

@@ -42,7 +42,7 @@ def test_a_waiting_run_is_explained_for_people_and_for_scripts(there: ClusterDes
     )
     said = there.say("why", "digits")
     assert said.startswith(f"{run['run_id']}  queued\n")
-    assert "GPUs (or what else Slurm counts as GRES) in use as may be  [AssocGrpGRES]" in said
+    assert "GPUs (or other GRES) in use as allowed  [AssocGrpGRES]" in said
     assert "GrpTRES of account physics: 16 of 16 gres/gpu used, full" in said
     assert "next         with account biology it would start now, " in said
     assert "sooner: hpcflow cancel " in said

@@ -196,7 +196,7 @@ def test_the_price_is_that_of_the_sites_own_store(url: str, is_priced: bool) -> 
 
 
 def test_what_was_earlier_must_have_ended() -> None:
-    with pytest.raises(ValidationError, match="when did what was `earlier` end"):
+    with pytest.raises(ValidationError, match="it is the end of the `earlier` price"):
         price(egress_usd_per_gb="1", earlier=[{"egress_usd_per_gb": "2"}])
     with pytest.raises(ValidationError, match="must be before"):
         ScratchPrice.model_validate(

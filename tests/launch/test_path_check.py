@@ -86,7 +86,7 @@ def test_a_group_can_be_that_of_the_account(desk: Desk, monkeypatch: pytest.Monk
 
 def test_a_group_that_there_is_not_is_named(desk: Desk) -> None:
     trusting(desk, trusted_groups=["nosuchgroup"])
-    with pytest.raises(SiteError, match="there is no group 'nosuchgroup' here") as caught:
+    with pytest.raises(SiteError, match="no group 'nosuchgroup' on this machine") as caught:
         desk.launch()
     assert "trusted_groups" in str(caught.value)
 

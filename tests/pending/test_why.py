@@ -413,7 +413,7 @@ def test_a_job_that_will_not_start_says_so() -> None:
     wait = explained(job("PartitionTimeLimit", time_limit_min=3000))
     assert "it will not start as it is" in told(wait)
     assert "partition gpu allows at most 1d" in told(wait)
-    assert wait.to_try == ("see what it takes: scontrol show partition gpu",)
+    assert wait.to_try == ("see its limits: scontrol show partition gpu",)
     assert fitting(wait) == [("time_limit", 1440)]
     never = explained(job("BadConstraints", position=None, priority=None))
     assert "it cannot start yet, even with no job before it" in told(never)

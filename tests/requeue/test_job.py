@@ -84,7 +84,7 @@ def test_it_tries_until_slurm_answers_and_looks_before_every_try(programs: Path)
     clock = FakeClock()
     began = clock.monotonic()
     no, yes = looks(Path("/x"), clock, 3)
-    assert "no successor yet: Slurm does not take the job now" in no
+    assert "no successor yet: Slurm does not accept the job now" in no
     assert yes == "job 8 follows this one"
     assert (len(calls(programs, "squeue")), len(calls(programs, "sbatch"))) == (3, 3)
     assert clock.monotonic() - began == 10 + 20 + 600

@@ -114,7 +114,7 @@ def test_the_page_has_every_message(name: str, text: str) -> None:
 def test_messages_are_found_at_all() -> None:
     texts = {text for _, text in _messages()}
     assert len(texts) > 50
-    assert {"; showing the last known state", "not yours to cancel:"} <= texts
+    assert {"; showing the last known state", "you may not cancel these jobs:"} <= texts
     assert "was the last daemon" in texts
 
 

@@ -165,7 +165,7 @@ def test_a_run_of_ours_that_others_say_is_elsewhere_is_not_looked_for_there(
     assert report.sent == {}
     assert mallory.files() == before
     (warning,) = report.warnings
-    assert "in another place" in warning
+    assert "its path in the ledger differs" in warning
     assert "hpcflow ledger rebuild" in warning
     assert str(taken) not in warning, "where, is what they chose"
     with open_ledger(desk.settings.ledger_url) as ledger:
@@ -188,8 +188,7 @@ def test_what_others_put_in_the_place_of_a_run_directory_is_left_alone(
             report = desk.tick()
             assert report.sent == {}
         assert report.warnings == [
-            f"{launched.run_id}: its run directory belongs to another user now; nothing is done "
-            "about it"
+            f"{launched.run_id}: its run directory now belongs to another user; skipped"
         ]
     assert list(desk.tick().sent) == [launched.run_id]
 
@@ -217,7 +216,7 @@ def test_a_run_whose_link_is_lost_is_named_with_what_to_type(desk: Training) -> 
     link.unlink()
     (warning,) = desk.tick().warnings
     assert launched.run_id in warning
-    command = warning.split("to have it back: ")[1]
+    command = warning.split("restore the link: ")[1]
     assert command == f"ln -s {shlex.quote(str(launched.run_dir))} {desk.settings.home.runs}/"
     assert os.system(command) == 0
     assert link.readlink() == launched.run_dir
@@ -245,7 +244,7 @@ def test_many_lost_links_are_counted(desk: Training) -> None:
         link.unlink()
     warnings = desk.look()
     assert len(warnings) == 4
-    assert "2 more runs of yours have no link; see which: hpcflow ledger check" in warnings[-1]
+    assert "2 more runs of yours have no link; list them: hpcflow ledger check" in warnings[-1]
 
 
 def test_a_run_that_was_made_while_our_name_was_not_known_is_named_with_what_to_type(

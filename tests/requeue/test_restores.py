@@ -347,7 +347,7 @@ def test_a_process_that_dies_without_a_word_is_told_and_another_one_started(owne
     owner.restoring.clear()
     owner.clock.advance(31)
     report = owner.tick()
-    told = f"ended without a word; see why: hpcflow restore {run_dir.path.name}"
+    told = f"ended without an error message; see why: hpcflow restore {run_dir.path.name}"
     assert report.problems[run_dir.path.name].endswith(told)
     assert owner.restoring == [run_dir.path.name]
 

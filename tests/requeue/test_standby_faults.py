@@ -128,7 +128,7 @@ def test_one_that_may_not_be_cancelled_hides_no_other_run(
     desk.config.write_text(desk.config.read_text().replace("standby: true", "standby: false"))
     other = desk.launch()
     desk.tick()
-    error = SchedulerError("not yours to cancel: Access/permission denied")
+    error = SchedulerError("you may not cancel these jobs: Access/permission denied")
     cannot_be_cancelled(monkeypatch, standby, error)
     desk.slurm.forget(standby)
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)

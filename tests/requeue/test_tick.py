@@ -266,8 +266,8 @@ def test_what_only_a_person_can_mend_is_said_with_what_to_type(desk: Watched) ->
     run_json.write_text("{")
     said = desk.tick().problems[launched.run_id]
     assert said.endswith(
-        f" → if the run was mirrored, that brings it back: hpcflow restore {launched.run_id}; "
-        "else start it again: hpcflow run CONFIG"
+        f" → if the run was mirrored: hpcflow restore {launched.run_id}; "
+        "else start a new run: hpcflow run CONFIG"
     )
     run_json.write_text(whole)
     desk.slurm.faults.append(Fault.UNAVAILABLE)

@@ -273,7 +273,7 @@ def test_a_machine_that_was_started_anew_has_lost_its_jobs(
     path.write_text(json.dumps({**job, "host": "login7", "pid_namespace": "pid:[1]"}))
     elsewhere = scheduler.queue([job_id])[0]
     assert elsewhere.state is not AttemptState.ENDED
-    assert "on login7, and can only be seen there" in str(elsewhere.reason)
+    assert "machine is login7, and its state is only visible there" in str(elsewhere.reason)
     path.write_text(json.dumps(job))
 
 

@@ -22,7 +22,7 @@ from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
 from hpcflow.schedulers.slurm.parse_nodes import parse_nodes
 from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
 from hpcflow.schedulers.slurm.parse_standing import (
-    Told,
+    SlurmOutputs,
     standing,
 )
 from hpcflow.schedulers.slurm.parse_waiting import (
@@ -59,7 +59,7 @@ def _standing(version: str, *silent: str) -> Standing:
 
     usage = told("usage")
     books = None if usage is None else parse_assoc_mgr(usage)
-    parts = Told(told("associations"), told("qos"), told("shares"), books)
+    parts = SlurmOutputs(told("associations"), told("qos"), told("shares"), books)
     return standing(parts, user=USER, uid=truth_of(version)["uid"], cluster="devcluster")
 
 

@@ -271,7 +271,7 @@ def test_output_that_is_no_text_is_still_an_answer(
 
 
 def test_a_program_without_a_word_is_described_by_its_exit_code() -> None:
-    assert Answer("squeue", 3, "", "", 60).complaint == "exit code 3 without a word"
+    assert Answer("squeue", 3, "", "", 60).complaint == "exit code 3 without a message"
     assert Answer("squeue", -64, "", "", 60).complaint == "ended by SIGRTMAX"
     assert Answer("squeue", -65, "", "", 60).complaint == "ended by signal 65"
 

@@ -371,7 +371,7 @@ def test_without_a_partition_the_whole_cluster_counts_and_the_rest_is_not_compar
     site = choosing("qos: debug", "constraint: a100|h100", partition="null")
     assert about_choice(site, info) == [("ok", ".qos"), ("ok", ".constraint"), ("warning", "")]
     (left,) = [each for each in check(site, info) if each.key == "partitions.choice"]
-    assert left.message.startswith("not compared")
+    assert left.message.startswith("nodes and limits not compared")
 
 
 def test_a_qos_that_nobody_could_ask_for_is_not_called_right() -> None:
@@ -395,9 +395,18 @@ def test_a_slurm_that_forgets_at_once_is_worth_a_word() -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("CALCULATE_RUNNING,ACCRUE_ALWAYS", "ACCRUE_ALWAYS: a standby ages while it waits"),
-        ("CALCULATE_RUNNING", "no ACCRUE_ALWAYS: a standby ages only from an attempt's end on"),
-        ("", "no ACCRUE_ALWAYS: a standby ages only from an attempt's end on"),
+        (
+            "CALCULATE_RUNNING,ACCRUE_ALWAYS",
+            "ACCRUE_ALWAYS: a standby gains age priority while pending",
+        ),
+        (
+            "CALCULATE_RUNNING",
+            "no ACCRUE_ALWAYS: a standby gains age priority only after the attempt before it ended",
+        ),
+        (
+            "",
+            "no ACCRUE_ALWAYS: a standby gains age priority only after the attempt before it ended",
+        ),
     ],
 )
 def test_whether_a_standby_gains_queue_age_is_said(flags: str, words: str) -> None:

@@ -59,7 +59,7 @@ def test_an_unknown_key_is_named_with_file_and_line(tmp_path: Path) -> None:
 
 def test_the_file_must_be_called_as_the_site(tmp_path: Path) -> None:
     path = write_site(tmp_path, "alpha", minimal("beta"))
-    with pytest.raises(SiteError, match=r"called beta and its file alpha\.yaml") as caught:
+    with pytest.raises(SiteError, match=r"named beta, but its file alpha\.yaml") as caught:
         load_site("alpha", search=[tmp_path])
     assert f"mv {path}" in str(caught.value)
 
@@ -153,7 +153,7 @@ def test_no_option_can_become_shell_or_another_line(tmp_path: Path, option: str)
 )
 def test_no_option_can_make_another_thing_of_a_job(tmp_path: Path, key: str, option: str) -> None:
     path = write_site(tmp_path, "alpha", minimal("alpha", key.replace("%s", f'"{option}"') + "\n"))
-    with pytest.raises(SiteError, match="not a site's to say") as caught:
+    with pytest.raises(SiteError, match="a site may not set --") as caught:
         load_site("alpha", search=[tmp_path])
     assert f"{path}:6" in str(caught.value)
 

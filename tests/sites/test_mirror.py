@@ -73,7 +73,7 @@ def test_a_variable_without_a_value() -> None:
     [
         ({"url": "lab"}, "not the URL of a store"),
         ({"url": "s3://a:b@lab"}, "credentials do not belong in a URL"),
-        ({"url": "s3://lab", "kms_key": "x"}, "means nothing without"),
+        ({"url": "s3://lab", "kms_key": "x"}, "has no effect without"),
         ({"url": "s3://lab", "bandwidth": 200}, "a number without a unit"),
         ({"url": "s3://lab", "endpoint_url": "s3.example.org"}, "not a URL such as"),
         ({"url": "s3://lab", "encryption": "rot13"}, "AES256"),

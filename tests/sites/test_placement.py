@@ -357,7 +357,7 @@ def test_on_one_machine_ranks_may_share_a_core() -> None:
             "hpcflow site show alpha",
         ),
         ({"partition": "gpu", "nodes": 9}, "nodes", "at most 8", "8 or fewer"),
-        ({"partition": "big", "nodes": 1}, "nodes", "1 node, .* wants at least 2", "2 or more"),
+        ({"partition": "big", "nodes": 1}, "nodes", "1 node, .* requires at least 2", "2 or more"),
         (
             {"partition": "gpu", "cpus_per_task": 33},
             "cpus_per_task",
@@ -440,7 +440,7 @@ def test_the_dialect_has_its_musts_and_must_nots(resources: dict[str, Any], key:
 
 
 def test_one_machine_is_one_node() -> None:
-    assert "this one machine" in refused(LOCAL, nodes=2).message
+    assert "this machine alone" in refused(LOCAL, nodes=2).message
     assert "has 1" in refused(LOCAL, gpus_per_node=2).message
 
 

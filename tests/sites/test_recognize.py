@@ -154,6 +154,6 @@ def test_commands_that_belong_to_no_cluster_are_not_slurm(tmp_path: Path) -> Non
 def test_a_broken_file_does_not_hide_in_the_error(tmp_path: Path) -> None:
     write_site(tmp_path, "alpha", "name: alpha\ncluster_name: [")
     environ = commands(tmp_path / "bin", "echo ClusterName = alpha")
-    with pytest.raises(SiteError, match="broken site files were not asked: alpha") as caught:
+    with pytest.raises(SiteError, match="broken site files were skipped: alpha") as caught:
         recognize([tmp_path], environ=environ)
     assert "hpcflow site list" in str(caught.value)

@@ -95,7 +95,7 @@ def test_nothing_is_overwritten(saved: Path, tmp_path: Path) -> None:
     for name in ("mine", "file", "nowhere"):
         with pytest.raises(InputError, match="exists, and is not overwritten"):
             export(FolderSource(saved), tmp_path / name)
-    with pytest.raises(InputError, match="there is no folder"):
+    with pytest.raises(InputError, match="no folder"):
         export(FolderSource(saved), tmp_path / "no" / "such")
     assert list(mine.iterdir()) == []
 
@@ -162,8 +162,8 @@ def change(saved: Path, **facts: object) -> None:
     ("damage", "words"),
     [
         (flip, "model.pt is not what was written: its checksum differs"),
-        (cut, "model.pt is not what was written: it has not 2400000 bytes"),
-        (grow, "model.pt is not what was written: it has not 2400000 bytes"),
+        (cut, "model.pt is not what was written: its size is not 2400000 bytes"),
+        (grow, "model.pt is not what was written: its size is not 2400000 bytes"),
         (lose, "model.pt cannot be read: "),
         (lead_away, "model.pt cannot be read: model.pt is a link"),
         (lose_manifest, "its manifest.json cannot be read: "),
@@ -181,7 +181,7 @@ def test_what_is_not_whole_is_not_copied(
     damage(saved)
     with pytest.raises(StorageError) as caught:
         export(FolderSource(saved), tmp_path / "copy")
-    assert f"{saved} is not whole, and was not copied: {words}" in str(caught.value)
+    assert f"{saved} is damaged or incomplete, and was not copied: {words}" in str(caught.value)
     assert not (tmp_path / "copy").exists()
     assert left_behind(tmp_path) == []
     assert not (tmp_path / "escaped").exists()
@@ -228,7 +228,7 @@ def test_a_checkpoint_may_come_from_anywhere(saved: Path, tmp_path: Path) -> Non
     export(Store(files), tmp_path / "copy")
     assert verify(tmp_path / "copy").train_step == 400
     del files["empty"]
-    with pytest.raises(StorageError, match=r"^s3://bucket/run/checkpoints/000000400 is not whole"):
+    with pytest.raises(StorageError, match=r"^s3://bucket/run/checkpoints/000000400 is damaged or incomplete"):
         export(Store(files), tmp_path / "other")
 
 

@@ -140,5 +140,5 @@ def test_whoever_waits_is_told_once_what_for(
         ):
             pytest.fail("two at once")
     (said,) = caplog.messages
-    assert "is held by another process: waiting, 60 s at most" in said
+    assert f"holds {tmp_path}/submit.lock: waiting for 60 s at most" in said
     assert f"fuser -v {tmp_path}/submit.lock" in said

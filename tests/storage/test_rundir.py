@@ -193,7 +193,7 @@ def test_a_scratch_that_cannot_be_used_is_bad_input(tmp_path: Path, scratch: str
 
 
 def test_a_home_that_cannot_be_used_takes_the_run_back_and_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ScratchError, match="cannot enter the run into /dev/null/runs") as caught:
+    with pytest.raises(ScratchError, match="cannot link the run in /dev/null/runs") as caught:
         create_run(make_run(tmp_path / "s"), Home(Path("/dev/null")))
     assert str(caught.value).startswith("HPCFLOW_HOME: ")
     assert not (tmp_path / "s").exists()
@@ -214,7 +214,7 @@ def test_a_run_that_fails_leaves_the_runtime_that_others_use(
 
 def test_code_cannot_leave_its_folder(tmp_path: Path) -> None:
     for name in ("../run.json", "/tmp/x", ""):
-        with pytest.raises(StorageError, match="not a file of the code"):
+        with pytest.raises(StorageError, match="cannot store the code file"):
             create_run(make_run(tmp_path / "s"), Home(tmp_path / "h"), code={name: b""})
     assert list_runs(Home(tmp_path / "h")) == []
 
@@ -249,7 +249,7 @@ def test_what_was_frozen_of_another_run_is_damage(tmp_path: Path, what: str) -> 
         swap(mine.path, other.path)
     for link in list_runs(home) if what != "a copy" else [mine]:
         with pytest.raises(
-            StorageError, match=r"run.json is damaged: it is of another run: digits"
+            StorageError, match=r"run.json is damaged: it belongs to another run: digits"
         ):
             read_run(link)
 

@@ -48,7 +48,7 @@ def test_a_name_is_not_confused_with_a_longer_one(home: Home, tmp_path: Path) ->
 
 
 def test_several_candidates_are_listed_newest_first(home: Home) -> None:
-    with pytest.raises(NotFoundError, match=f"any of 2 runs: {DIGITS_LATER}, {DIGITS}") as caught:
+    with pytest.raises(NotFoundError, match=f"matches 2 runs: {DIGITS_LATER}, {DIGITS}") as caught:
         find_run(home, "digits")
     assert f"the newest is {DIGITS_LATER}" in str(caught.value)
 
@@ -61,7 +61,7 @@ def test_who_only_looks_gets_the_newest_run_of_exactly_that_name(
     link(home, same_day, tmp_path)
     assert find_run(home, "digits", newest=True).path.name == same_day
     assert find_run(home, DIGITS, newest=True).path.name == DIGITS
-    with pytest.raises(NotFoundError, match="any of 2 runs"):
+    with pytest.raises(NotFoundError, match="matches 2 runs"):
         find_run(home, "digits-20260302", newest=True)
     (home.runs / DIGITS_BIG).unlink()
     link(home, "digits-big-20260303-cccccccd", tmp_path)

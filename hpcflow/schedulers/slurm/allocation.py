@@ -1,4 +1,4 @@
-"""What a batch job can find out about its own allocation."""
+"""Read the allocation of a batch job, inside it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from hpcflow.errors import SchedulerUnavailable
 from hpcflow.schedulers.slurm.run_command import ask
 from hpcflow.schedulers.slurm.times import parse_minutes
 
-#: The name that slurmstepd gives itself, in which the step stands: ``slurmstepd: [123.batch]``.
+#: The process title of slurmstepd, which contains the step: ``slurmstepd: [123.batch]``.
 _TITLE: Final = re.compile(r"slurmstepd: \[\d+[^\]]*?\.(\w+)[^\]]*\]", re.ASCII)
 _PARENT: Final = re.compile(r"^PPid:\s*(\d+)$", re.ASCII | re.MULTILINE)
 
-#: ``2,1`` or ``8(x3),4``: the numbers, without how many nodes have them.
+#: Matches the CPUs in ``2,1`` or ``8(x3),4``, without the number of nodes.
 _CPUS: Final = re.compile(r"(\d+)(?:\(x\d+\))?", re.ASCII)
 _TIME_LIMIT: Final = re.compile(r"\bTimeLimit=(\S+)")
 
-#: A compute node asks while its allocation is already paid for.
+#: Short, because the allocation is already being charged.
 _SCONTROL_TIMEOUT_S: Final = 20.0
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a job has. None stands for what nobody tells it.
+    """The allocation of a job. None means unknown.
 
     Attributes:
-        gpus_per_node: None also where Slurm does not count GPUs.
-        cpus_per_node: on the node that has the fewest.
-        time_limit_min: None also where there is no limit.
+        gpus_per_node: None also if Slurm does not count GPUs.
+        cpus_per_node: of the node with the fewest CPUs.
+        time_limit_min: None also if there is no limit.
     """
 
     nodes: int | None
@@ -46,10 +46,10 @@ class Allocation:
 def read_allocation(
     environ: Mapping[str, str], *, query: Callable[[Sequence[str]], str] | None = None
 ) -> Allocation:
-    """The allocation of the job whose environment this is.
+    """Return the allocation of the job with this environment.
 
     Args:
-        query: runs one of Slurm's programs; a real one if None.
+        query: runs one of Slurm's programs, for tests.
     """
     return Allocation(
         nodes=_number(environ, "SLURM_JOB_NUM_NODES"),
@@ -63,10 +63,10 @@ def read_allocation(
 
 
 def enclosing_step(pid: int, proc: Path = Path("/proc")) -> str | None:
-    """``batch``, ``interactive`` or a number: the step in which the process ``pid`` is.
+    """Return the job step of the process ``pid``: ``batch``, ``interactive`` or a number.
 
-    Variables do not tell it: those of an interactive job leak into a batch job that is sent from
-    there. None where /proc does not show it, as in a container.
+    Environment variables are no proof: those of an interactive job leak into a batch job that is
+    submitted from it. None if /proc does not show the step, as in a container.
     """
     while pid > 1:
         try:
@@ -86,7 +86,7 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def _fewest_cpus(environ: Mapping[str, str]) -> int | None:
-    """Nodes may have got different numbers; those of this node alone are not for all."""
+    """Return the smallest number of CPUs of a node, because nodes may differ."""
     items = environ.get("SLURM_JOB_CPUS_PER_NODE", "").split(",")
     found = [_CPUS.fullmatch(item.strip()) for item in items]
     numbers = [int(match[1]) for match in found if match]
@@ -96,7 +96,7 @@ def _fewest_cpus(environ: Mapping[str, str]) -> int | None:
 def _time_limit_min(
     environ: Mapping[str, str], query: Callable[[Sequence[str]], str]
 ) -> int | None:
-    """Of the variables, which Slurm 22.05 does not set yet; else of scontrol, where it is."""
+    """Read the time limit from variables, which Slurm 22.05 does not set yet, or from scontrol."""
     start, end = (_number(environ, f"SLURM_JOB_{name}_TIME") for name in ("START", "END"))
     if start is not None and end is not None and end > start:
         return -(-(end - start) // 60)

@@ -1,8 +1,8 @@
 """Slurm through its commands: the scheduler for every site with sbatch.
 
-What their answers mean is in submit.py, parse_jobs.py and parse_cluster.py; here is only which
-question to ask whom, and when an answer is proof. What is asked about a user's standing and about
-waiting jobs is in outlook.py, which a submission does not import.
+This module selects the queries, and decides when an answer is proof. submit.py, parse_jobs.py and
+parse_cluster.py parse the answers. outlook.py has the queries of limits and pending jobs, and is
+not imported for a submission.
 """
 
 from __future__ import annotations
@@ -38,29 +38,30 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: sbatch itself tries for two minutes while the queue is full; a shorter limit would leave doubts.
+#: sbatch itself retries for two minutes while the queue is full. After a shorter limit, it would be
+#: unknown whether a job exists.
 SUBMIT_TIMEOUT_S: Final = 180.0
 ACCOUNTING_TIMEOUT_S: Final = 20.0
-#: An answer that only improves an error message, or a comparison, is not waited for longer.
+#: Short, because the answer only improves an error message or a comparison.
 _SACCTMGR_TIMEOUT_S: Final = 10.0
 
 #: How far the clocks of the login node and of slurmctld may differ.
 _CLOCK_SLACK: Final = timedelta(minutes=10)
-#: How long before its end the queue's memory is no longer relied on.
+#: Subtracted from MinJobAge, for which the queue remembers jobs.
 _MEMORY_SLACK: Final = timedelta(seconds=30)
 
-#: More ids than this do not fit well on a command line; then all jobs of the user are asked for.
+#: With more ids than fit on a command line, hpcflow asks for all jobs of the user.
 _MAX_IDS: Final = 5_000
-#: What slurmdbd says where MaxQueryTimeRange limits questions that name no job id.
+#: The error of slurmdbd if MaxQueryTimeRange limits queries without job ids.
 _TOO_WIDE: Final = "too wide of a date range"
-#: Each takes slurmdbd as long as a question of its own.
+#: Each window costs slurmdbd a full query.
 _MAX_WINDOWS: Final = 100
 #: Seconds until a failed query of the cluster's name is repeated: each may take a minute.
 _ASK_NAME_AGAIN_S: Final = 60.0
 _CANCEL_AT_ONCE: Final = 1_000
 _UPDATE_AT_ONCE: Final = 1_000
 
-#: What the cluster is asked about itself. Without ``--local``, sinfo tells of a federation, too.
+#: Queries of the cluster's configuration. Without ``--local``, sinfo includes a federation.
 CLUSTER_QUESTIONS: Final = {
     "config": ("scontrol", "show", "config"),
     "partitions": ("scontrol", "show", "partition", "--all", "--oneliner"),
@@ -71,14 +72,14 @@ CLUSTER_QUESTIONS: Final = {
     "nodes": ("scontrol", "show", "node", "--all", "--oneliner"),
 }
 
-#: What scancel says of jobs that need no cancelling.
+#: Errors of scancel for jobs that need no cancel.
 _NOTHING_TO_CANCEL: Final = (
     "Invalid job id",
     "already completing or completed",
     "Job has already finished",
 )
 
-#: What scontrol says of jobs whose begin time need not be taken away, or cannot be any more.
+#: Errors of scontrol for jobs that are not pending.
 _NOTHING_TO_START: Final = (
     "Invalid job id",
     "already completing or completed",
@@ -91,11 +92,11 @@ class SlurmCommands:
     """A :class:`hpcflow.schedulers.base.Scheduler`.
 
     Args:
-        clock: tells how long ago a submission was.
-        has_accounting: whether the site has slurmdbd, so that its silence is a doubt.
-        cluster_name: the site's, if it is known.
-        submit_timeout_s: how long sbatch may take.
-        accounting_timeout_s: how long sacct may take; large databases are slow.
+        has_accounting: whether the site has slurmdbd; then a query without its answer proves
+            nothing.
+        cluster_name: the site's, if known.
+        submit_timeout_s: the timeout of sbatch.
+        accounting_timeout_s: the timeout of sacct; large databases are slow.
     """
 
     name = "slurm"
@@ -119,8 +120,8 @@ class SlurmCommands:
         self._accounts: dict[str, frozenset[str] | None] = {}
 
     def cluster(self) -> str | None:
-        # slurm.conf is read in no time; but a wrapper may tell Slurm's programs of another one, so
-        # it is believed only where it says what is expected.
+        # Reading slurm.conf is fast. But a wrapper may point Slurm's programs to another file, so
+        # only the expected name is accepted.
         configured = configured_name()
         if configured is not None and configured == self._cluster_name:
             return configured
@@ -129,7 +130,7 @@ class SlurmCommands:
             try:
                 return self._read_settings().get("ClusterName")
             except SchedulerUnavailable as error:
-                _log.debug("the cluster does not say its name: %s", error)
+                _log.debug("the name of the cluster is unknown: %s", error)
                 self._ask_name_at = now + _ASK_NAME_AGAIN_S
         return configured
 
@@ -152,18 +153,18 @@ class SlurmCommands:
         is_certain = True
         if self._has_accounting and not self._queue_remembers(since):
             try:
-                told = self._accounting(since, "--name", job_name)
+                records = self._accounting(since, "--name", job_name)
             except SchedulerUnavailable as error:
                 _log.warning("%s", in_one_line(error))
                 is_certain = False
             else:
-                # The queue knows better what both know: accounting lags behind.
-                jobs = {job.job_id: job for job in told if job.job_name == job_name} | jobs
+                # The queue's entry wins: accounting lags behind.
+                jobs = {job.job_id: job for job in records if job.job_name == job_name} | jobs
         return Lookup(tuple(parse_jobs.sort_by_age(jobs.values())), is_certain)
 
     def queue(self, job_ids: Sequence[str] = ()) -> list[JobInfo]:
-        # Always all jobs of the user: one expired id among those given makes some versions of
-        # squeue fail, and one RPC costs the controller the same either way.
+        # Always ask for all jobs of the user: one expired id makes some versions of squeue fail,
+        # and the cost to the controller is the same.
         jobs = self._queue()
         return select(jobs, job_ids) if job_ids else jobs
 
@@ -178,19 +179,19 @@ class SlurmCommands:
         known = [job_id for job_id in job_ids if ids.is_single_job_id(job_id)]
         if not (known or job_names or is_named) or not self._has_accounting:
             return []
-        # sacct takes ids and names together for jobs that have both.
+        # sacct selects jobs that match both the ids and the names.
         is_narrow = not (job_names or is_named) and 0 < len(known) <= _MAX_IDS
         options: tuple[str, ...] = ("--jobs", ",".join(known)) if is_narrow else ()
         if job_names and not (job_ids or is_named or any("," in name for name in job_names)):
             options = ("--name", ",".join(job_names))
-        told = self._accounting(since, *options, is_any_age=is_named is not None)
-        by_id, names = select(told, job_ids), frozenset(job_names)
+        records = self._accounting(since, *options, is_any_age=is_named is not None)
+        by_id, names = select(records, job_ids), frozenset(job_names)
         seen = {ids.base(job.job_id) for job in by_id}
-        by_name = (job for job in told if job.job_name in names)
+        by_name = (job for job in records if job.job_name in names)
         more = [job for job in by_name if ids.base(job.job_id) not in seen]
-        if is_named is not None:  # also of an array of which other tasks were asked for
+        if is_named is not None:  # may add tasks of an array that ``by_id`` has other tasks of
             rows = {(job.job_id, job.submitted_at) for job in (*by_id, *more)}
-            so_named = (job for job in told if is_named(job.job_name))
+            so_named = (job for job in records if is_named(job.job_name))
             more += [job for job in so_named if (job.job_id, job.submitted_at) not in rows]
         return parse_jobs.sort_by_age([*by_id, *more]) if more else by_id
 
@@ -198,9 +199,9 @@ class SlurmCommands:
         known = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
         for start in range(0, len(known), _CANCEL_AT_ONCE):
             answer = run_query(["scancel", *known[start : start + _CANCEL_AT_ONCE]])
-            left = [line for line in answer.stderr.splitlines() if not _is_over(line)]
+            left = [line for line in answer.stderr.splitlines() if not _is_harmless(line)]
             if any("Access/permission denied" in line for line in left):
-                raise SchedulerError(f"not yours to cancel: {answer.complaint}")
+                raise SchedulerError(f"you may not cancel these jobs: {answer.complaint}")
             if answer.exit_code != 0 and (left or not answer.stderr):
                 raise unavailable(answer)
 
@@ -213,12 +214,12 @@ class SlurmCommands:
             if answer.exit_code == 0:
                 continue
             for line in answer.stderr.splitlines():
-                said, _, job_id = line.rpartition(" for job ")
+                message, _, job_id = line.rpartition(" for job ")
                 if any(text in line for text in _NOTHING_TO_START):
                     continue
                 if job_id not in known:
-                    raise unavailable(answer)  # it is not one job that it complains of
-                refused[job_id] = strip_prefix(said, answer.program)
+                    raise unavailable(answer)  # the error is not about one job
+                refused[job_id] = strip_prefix(message, answer.program)
         return refused
 
     def restart_delay_s(self) -> float:
@@ -244,7 +245,7 @@ class SlurmCommands:
         try:
             settings = self._read_settings()
         except SchedulerUnavailable as error:
-            _log.debug("the cluster does not say what it has: %s", error)
+            _log.debug("the settings of the cluster are unknown: %s", error)
             settings = {}
         silent = settings and not parse_cluster.has_accounting(settings)
         if silent or not self._has_accounting:
@@ -286,16 +287,14 @@ class SlurmCommands:
 
         return outlook.ask_predicted_start(request, self._alive, self.cancel)
 
-    # --- the questions ---------------------------------------------------------------------
-
     def _queue(self, job_name: str | None = None) -> list[JobInfo]:
-        """All jobs of this user that slurmctld remembers, or those of one name."""
+        """Return all jobs of this user that slurmctld remembers, or those of one name."""
         words = ["squeue", "--me", "--all", "--states=all", "--noheader", "--Format"]
         options = [] if job_name is None else ["--name", job_name]
         return parse_jobs.parse_queue(ask([*words, parse_jobs.QUEUE_FORMAT, *options]))
 
     def _alive(self, job_name: str) -> list[str]:
-        """Ids of the jobs of a name that wait or run."""
+        """Return the ids of the pending and running jobs of a name."""
         jobs = self._queue(job_name)
         return [job.job_id for job in jobs if job.state is not AttemptState.ENDED]
 
@@ -310,7 +309,7 @@ class SlurmCommands:
             f"--format={parse_jobs.ACCOUNTING_FORMAT}",
         ]
         text = self._ask_in_windows(argv, earliest, [f"--uid={os.geteuid()}", *options])
-        # Job ids wrap: an older job may bear the same one.
+        # Slurm reuses job ids: an older job may have the same one.
         return parse_jobs.newest_of_each_record(
             job
             for job in parse_jobs.parse_accounting(text)
@@ -318,13 +317,13 @@ class SlurmCommands:
         )
 
     def _ask_in_windows(self, argv: list[str], since: datetime, options: list[str]) -> str:
-        """Ask about all the time since then, in parts as short as slurmdbd wants them.
+        """Query all the time after ``since``, in windows that slurmdbd accepts.
 
-        Together they leave no time out: a job may begin long after it was submitted.
+        The windows leave no gap, because a job may start long after its submission.
         """
         length = self._clock.now() - since
         shortest, begin = length / _MAX_WINDOWS, since
-        lines: dict[str, None] = {}  # a job can be in several parts
+        lines: dict[str, None] = {}  # a job can be in several windows
         while True:
             is_last = begin + length >= self._clock.now()
             window = [f"--starttime={format_time(begin)}"]
@@ -343,19 +342,19 @@ class SlurmCommands:
             begin += length
 
     def _ask_accounts(self, user: str) -> frozenset[str] | None:
-        """None too when nothing is found: where accounts are not enforced, users have none."""
+        """Return the user's accounts; None if unknown or empty, as without enforced accounts."""
         try:
             cluster = self._read_settings().get("ClusterName")
             words = "sacctmgr --noheader --parsable2 show associations format=cluster,account"
             text = ask([*words.split(), f"user={user}"], timeout_s=_SACCTMGR_TIMEOUT_S)
         except SchedulerUnavailable as error:
-            _log.debug("accounts of %s are not known: %s", user, error)
+            _log.debug("accounts of %s are unknown: %s", user, error)
             return None
         return parse_cluster.parse_accounts(text, cluster) or None
 
     def _ask_nodes(self, partitions: str) -> str | None:
-        """Return what Slurm says of the nodes; None if this user may see none."""
-        # sinfo tells a line for each kind, scontrol a kilobyte for each node.
+        """Return Slurm's list of nodes; None if this user may not see it."""
+        # sinfo prints a line for each kind of node, scontrol a kilobyte for each node.
         question = "nodes" if parse_cluster.keeps_cpus(partitions) else "sinfo"
         answer = run_query(CLUSTER_QUESTIONS[question])
         if answer.exit_code == 0:
@@ -372,11 +371,11 @@ class SlurmCommands:
         try:
             return ask(outlook.questions("", ())["qos"], timeout_s=_SACCTMGR_TIMEOUT_S)
         except SchedulerUnavailable as error:
-            _log.debug("the QOSes are not known: %s", error)
+            _log.debug("the QOSes are unknown: %s", error)
             return None
 
     def _queue_remembers(self, since: datetime) -> bool:
-        """Whether squeue alone proves what was, or was not, submitted since then."""
+        """Return whether squeue alone still has all jobs submitted after ``since``."""
         min_job_age_s = parse_cluster.seconds(self._read_settings().get("MinJobAge"))
         if min_job_age_s is None:
             return False
@@ -390,8 +389,7 @@ class SlurmCommands:
 
 
 def select(jobs: Iterable[JobInfo], job_ids: Sequence[str]) -> list[JobInfo]:
-    """The rows that speak of ``job_ids``. A row of many pending array tasks becomes one for each
-    task that was asked for."""
+    """Return the rows of ``job_ids``; split a row of pending array tasks into the wanted tasks."""
     wanted_by_number: dict[str, list[str]] = {}
     for job_id in dict.fromkeys(job_ids):
         wanted_by_number.setdefault(ids.base(job_id), []).append(job_id)
@@ -405,5 +403,5 @@ def select(jobs: Iterable[JobInfo], job_ids: Sequence[str]) -> list[JobInfo]:
     return chosen
 
 
-def _is_over(complaint: str) -> bool:
+def _is_harmless(complaint: str) -> bool:
     return not complaint.strip() or any(text in complaint for text in _NOTHING_TO_CANCEL)

@@ -1,7 +1,7 @@
 """Expand Slurm's host lists: ``n[1-4,07-10],login1`` -> the names, in order.
 
-Compute nodes and containers may have no ``scontrol show hostnames``, and a process for every row
-of squeue would be slow.
+Compute nodes and containers may have no ``scontrol show hostnames``. A process for each row of
+squeue would be slow.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-#: Longer lists than any machine has nodes are a mistake or an attack.
+#: No machine has more nodes; a longer list is an error or an attack.
 _MAX_NAMES: Final = 1_000_000
 
 _NO_NODES: Final = frozenset({"", "(null)", "none", "none assigned", "n/a", "unknown"})
@@ -18,10 +18,10 @@ _BRACKETS: Final = re.compile(r"\[([^\[\]]*)\]")
 
 
 def expand(hostlist: str) -> tuple[str, ...]:
-    """Every name of ``hostlist``; none for what Slurm prints in the place of no nodes.
+    """Return every name in ``hostlist``; an empty tuple for Slurm's notations of no nodes.
 
     Raises:
-        ValueError: not a host list, or one of more than a million names.
+        ValueError: not a host list, or more than a million names.
     """
     if hostlist.strip().lower() in _NO_NODES:
         return ()
@@ -37,7 +37,7 @@ def expand(hostlist: str) -> tuple[str, ...]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The items between commas that stand outside of brackets."""
+    """Split at commas outside of brackets."""
     start = depth = 0
     for position, char in enumerate(text):
         if char == "[":
@@ -55,7 +55,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _expand_item(item: str) -> Iterator[str]:
-    """``a[1-2]b[3,4]c`` -> a1b3c a1b4c a2b3c a2b4c: the last brackets vary fastest."""
+    """Expand ``a[1-2]b[3,4]c`` -> a1b3c a1b4c a2b3c a2b4c: the last brackets vary fastest."""
     match = _BRACKETS.search(item)
     if match is None:
         if not item:
@@ -72,7 +72,7 @@ def _expand_item(item: str) -> Iterator[str]:
 
 
 def _numbers(ranges: str) -> Iterator[str]:
-    """``1-3,007-009`` -> 1 2 3 007 008 009: as wide as the first number of the range."""
+    """Expand ``1-3,007-009`` -> 1 2 3 007 008 009: as wide as the first number of the range."""
     for part in ranges.split(","):
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or not part.isascii():

@@ -1,5 +1,6 @@
-"""Slurm's job ids: ``123``, an array task ``123_4``, several pending ``123_[0-9,12%2]``, a part of
-a heterogeneous job ``123+1``."""
+"""Parse Slurm's job ids: ``123``, an array task ``123_4``, several pending ones ``123_[0-9,12%2]``,
+a component of a heterogeneous job ``123+1``.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +15,34 @@ _SINGLE_JOB_ID: Final = re.compile(r"[1-9]\d{0,9}(_\d{1,7}|\+\d{1,4})?", re.ASCI
 
 
 def is_job_id(text: str) -> bool:
-    """Whether Slurm could have given this id."""
+    """Return whether ``text`` has the form of a Slurm job id."""
     return _JOB_ID.fullmatch(text) is not None
 
 
 def is_single_job_id(text: str) -> bool:
-    """Whether ``text`` is the id of one job or one array task.
+    """Return whether ``text`` is the id of one job or one array task.
 
-    sacct rejects a whole query if one id in it is invalid, and ids may come from a store that
-    others can write to.
+    sacct rejects a query with one invalid id, and ids may come from a store that other users can
+    write to.
     """
     return _SINGLE_JOB_ID.fullmatch(text) is not None and int(base(text)) < 1 << 32
 
 
 def base(job_id: str) -> str:
-    """The number that is common to an array, or to a heterogeneous job."""
+    """Return the number that an array, or a heterogeneous job, has in common."""
     return re.split(r"[_+]", job_id, maxsplit=1)[0]
 
 
 def leader(listed: str) -> str:
-    """``123`` of ``123+0``: what sbatch says of a heterogeneous job, what its script finds in its
-    environment, and what scancel takes for the whole of it. Other ids as they are."""
+    """Return ``123`` for ``123+0``, and other ids unchanged.
+
+    sbatch, the script's environment and scancel use ``123`` for the whole heterogeneous job.
+    """
     return listed.removesuffix("+0")
 
 
 def covers(listed: str, wanted: str) -> bool:
-    """Whether a row of squeue with the id ``listed`` speaks of the job ``wanted``."""
+    """Return whether a row of squeue with the id ``listed`` includes the job ``wanted``."""
     if listed == wanted or base(listed) == wanted:
         return True
     number, _, tasks = listed.partition("_")
@@ -50,8 +53,9 @@ def covers(listed: str, wanted: str) -> bool:
 
 
 def tasks_of(job_id: str) -> list[int]:
-    """The array tasks that a row speaks of: ``123_4`` of one, ``123_[0-2,7%2]`` of four; ``123`` of
-    none."""
+    """Return the array tasks in an id: one for ``123_4``, four for ``123_[0-2,7%2]``, none for
+    ``123``.
+    """
     tasks = job_id.partition("_")[2]
     if tasks.isdecimal():
         return [int(tasks)]
@@ -67,7 +71,7 @@ def tasks_of(job_id: str) -> list[int]:
 
 
 def job_count(listed: str) -> int:
-    """How many jobs, that may run at a time, a row speaks of: of ``123_[0-99%4]`` four."""
+    """Return how many jobs of a row may run at the same time: four for ``123_[0-99%4]``."""
     ranges, _, throttle = listed.partition("_")[2].strip("[]").partition("%")
     count = 0
     for part in ranges.split(","):
@@ -82,7 +86,7 @@ def job_count(listed: str) -> int:
 
 
 def _contains(ranges: str, task: int) -> bool:
-    """``0-9,12,20-40:5`` holds 12 and 25."""
+    """Return whether ranges contain a task: ``0-9,12,20-40:5`` contains 12 and 25."""
     for part in ranges.split(","):
         span, _, step = part.partition(":")
         first, _, last = span.partition("-")

@@ -1,5 +1,6 @@
-"""Which questions tell how a user stands, and what stands before a job: few, each of which may
-fail alone. What the answers mean is in parse_standing.py, parse_waiting.py, parse_reservations.py.
+"""Query a user's limits and the jobs ahead of a job. Each query may fail alone.
+
+parse_standing.py, parse_waiting.py and parse_reservations.py parse the answers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hpcflow.schedulers.slurm.parse_shares import SHARE_FIELDS
 from hpcflow.schedulers.slurm.parse_standing import (
     ASSOCIATION_FIELDS,
     QOS_FIELDS,
-    Told,
+    SlurmOutputs,
     standing,
 )
 from hpcflow.schedulers.slurm.run_command import ask, run_query, unavailable
@@ -32,18 +33,18 @@ from hpcflow.sites.standing import Reservation, Standing
 
 _log = logging.getLogger(__name__)
 
-#: sacctmgr and sshare talk with a database that may be far away.
+#: sacctmgr and sshare query a database that may be far away.
 _DATABASE_TIMEOUT_S: Final = 10.0
 _TEST_TIMEOUT_S: Final = 10.0
-#: What sbatch prints only when it has sent a job.
+#: sbatch prints this only after it submitted a job.
 _SENT: Final = re.compile(r"^Submitted batch job ", re.MULTILINE)
 
 
 def questions(user: str, accounts: Sequence[str]) -> dict[str, list[str]]:
-    """Every question that is asked here, by what it is about.
+    """Return topic -> command line of every query.
 
     Args:
-        accounts: of the user; without any, sshare tells of the user alone.
+        accounts: of the user; without any, sshare shows the user alone.
     """
     sacctmgr = ["sacctmgr", "--noheader", "--parsable2", "show"]
     sshare = ["sshare", "--noheader", "--parsable2", f"--format={','.join(SHARE_FIELDS)}"]
@@ -62,18 +63,18 @@ def questions(user: str, accounts: Sequence[str]) -> dict[str, list[str]]:
             parse_waiting.WAITING_FORMAT,
         ],
         "nodes": ["scontrol", "--local", "show", "node", "--oneliner", "--all"],
-        # All jobs: sprio fails where one of the jobs that it is asked for has started.
+        # All jobs, because sprio fails if one of the given jobs has started.
         "factors": ["sprio", "--noheader", "--format", parse_waiting.FACTORS_FORMAT],
     }
 
 
 def ask_standing(user: str, cluster: str | None) -> Standing | None:
-    """How ``user`` stands; None when nobody says anything."""
+    """Return the limits and shares of ``user``; None without any answer."""
     missing: list[str] = []
 
     def tried(what: str, accounts: Sequence[str] = ()) -> str | None:
-        if what == "qos" and missing:  # one database answers both, and may take its time to fail
-            missing.append(f"{what}: not asked, for the database does not answer")
+        if what == "qos" and missing:  # the same database, whose timeout is long
+            missing.append(f"{what}: not asked, because the database does not answer")
             return None
         try:
             return ask(questions(user, accounts)[what], timeout_s=_DATABASE_TIMEOUT_S)
@@ -83,23 +84,23 @@ def ask_standing(user: str, cluster: str | None) -> Standing | None:
             return None
 
     associations, qos, book = tried("associations"), tried("qos"), tried("usage")
-    told = Told(associations, qos, None, None if book is None else parse_assoc_mgr(book))
+    outputs = SlurmOutputs(associations, qos, None, None if book is None else parse_assoc_mgr(book))
     uid = _uid(user)
-    found = standing(told, user=user, uid=uid, cluster=cluster)
+    found = standing(outputs, user=user, uid=uid, cluster=cluster)
     shares = tried("shares", sorted({each.account for each in found.associations}))
     if associations is None and book is None and shares is None:
         return None
-    told = replace(told, shares=shares)
-    return standing(told, user=user, uid=uid, cluster=cluster, missing=missing)
+    outputs = replace(outputs, shares=shares)
+    return standing(outputs, user=user, uid=uid, cluster=cluster, missing=missing)
 
 
 def ask_reservations() -> list[Reservation]:
-    """All of them."""
+    """Return all reservations, including past ones."""
     return parse_reservations(ask(questions("", ())["reservations"]))
 
 
 def ask_waiting(job_ids: Sequence[str]) -> list[WaitingJob]:
-    """Those of these jobs that wait."""
+    """Return those of these jobs that are pending."""
     wanted = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
     if not wanted:
         return []
@@ -108,18 +109,18 @@ def ask_waiting(job_ids: Sequence[str]) -> list[WaitingJob]:
     try:
         sprio = ask(asked["factors"])
     except SchedulerUnavailable as error:
-        _log.debug("priorities are not known: %s", error)
+        _log.debug("priorities are unknown: %s", error)
         sprio = ""
     return parse_waiting.parse_waiting(squeue, sprio, wanted)
 
 
 def ask_cluster_queue() -> ClusterQueue:
-    """Everybody's jobs."""
+    """Return the pending and running jobs of all users."""
     return parse_waiting.parse_cluster_queue(ask(questions("", ())["everybody"]))
 
 
 def ask_idle_nodes() -> list[IdleNode]:
-    """What is idle on each node that takes jobs."""
+    """Return the idle resources of each node that accepts jobs."""
     return parse_nodes(ask(questions("", ())["nodes"]))
 
 
@@ -128,14 +129,13 @@ def ask_predicted_start(
     find: Callable[[str], Sequence[str]],
     cancel: Callable[[Sequence[str]], None],
 ) -> PredictedStart | None:
-    """When sbatch says that the job would start.
+    """Return when the job would start according to ``sbatch --test-only``.
 
-    A wrapper around sbatch may drop ``--test-only``, and then a job is there. It is known by its
-    name alone: what a wrapper prints may be the id of any job.
+    A wrapper around sbatch may drop ``--test-only``, and so submit a job. hpcflow finds that job by
+    its name, because a wrapper may print the id of another job, and cancels it.
 
     Args:
-        find: ids of the jobs of a name that are in the queue.
-        cancel: ends them.
+        find: returns the ids of the pending and running jobs of a name.
     """
     argv = ["sbatch", "--test-only", str(request.script)]
     answer = run_query(argv, timeout_s=_TEST_TIMEOUT_S, cwd=request.directory)
@@ -143,15 +143,13 @@ def ask_predicted_start(
         if sent := find(request.job_name):
             cancel(sent)
             raise SchedulerUnavailable(
-                f"the sbatch of this cluster sends a job that is only to be tested: "
+                f"the sbatch of this cluster ignores --test-only and submitted job "
                 f"{', '.join(sent)}, which was cancelled",
-                next_action="see what it is: type -a sbatch",
+                next_action="look for a wrapper: type -a sbatch",
             )
         raise unavailable(answer)
     if answer.exit_code != 0:
-        if (
-            "--test-only" in answer.stderr
-        ):  # a wrapper knows no such option: it says nothing of the job
+        if "--test-only" in answer.stderr:  # a wrapper without this option
             raise unavailable(answer)
         raise refusal_from(answer)
     return parse_waiting.parse_start(answer.stderr + answer.stdout)

@@ -1,9 +1,9 @@
 """Parse ``scontrol show assoc_mgr``: every limit, and its present use. Pure.
 
-It is slurmctld's own book, by which it lets jobs start, and the only place where Slurm tells how
-far a limit is used. A limit stands there as ``12(4)``: allowed, used; ``N(4)`` is none; one that
-binds a single job as ``12``. Seen on 22.05.8; from 20.11 to 25.11 the sources differ in columns
-that are not read here, and in how a user of a QOS is called: ``1001``, or ``ada(1001)``.
+slurmctld starts jobs by this data, and only here Slurm shows the use of limits. ``12(4)`` means
+allowed and used, ``N(4)`` no limit, ``12`` a limit of a single job. Tested with 22.05.8. From 20.11
+to 25.11, the sources differ in columns that are not read here, and in the name of a QOS's user:
+``1001`` or ``ada(1001)``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hpcflow.sites.standing import JOBS, MINUTES, Limit
 _WORD: Final = re.compile(r"([A-Za-z]\w*)=(\S*)")
 _COUNTED: Final = re.compile(r"(N|\d+)\((\d+)(?:\.\d+)?\)", re.ASCII)
 
-#: slurmctld's names -> those of sacctmgr, by which limits are known here.
+#: slurmctld's names -> those of sacctmgr, which hpcflow uses.
 _NAMES: Final = {
     "GrpJobs": "GrpJobs",
     "GrpSubmitJobs": "GrpSubmitJobs",
@@ -46,12 +46,11 @@ _NAMES: Final = {
 
 @dataclass
 class Book:
-    """One page: of an association, of a QOS, or of a user or an account in a QOS.
+    """The data of an association, of a QOS, or of a user or an account in a QOS.
 
     Attributes:
-        limits: those that are set.
-        used: name and resource -> what counts, where there is a limit and where there is none.
-        in_use: what running jobs have.
+        used: (name, resource) -> use, with and without a limit.
+        in_use: resource -> use by running jobs.
     """
 
     words: dict[str, str] = field(default_factory=dict)
@@ -60,7 +59,7 @@ class Book:
     in_use: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, text: str) -> None:
-        """Take down ``GrpTRES=cpu=N(26),node=4(4)`` or the like."""
+        """Add a field such as ``GrpTRES=cpu=N(26),node=4(4)``."""
         known = _NAMES.get(name)
         if known is None:
             self.words[name] = text
@@ -81,7 +80,7 @@ class Book:
 
 @dataclass
 class QosBook:
-    """A QOS: its own page, and one for each account and each user of which jobs are there."""
+    """A QOS: its own data, and those of each account and user with jobs."""
 
     page: Book = field(default_factory=Book)
     accounts: dict[str, Book] = field(default_factory=dict)
@@ -90,10 +89,10 @@ class QosBook:
 
 @dataclass
 class Books:
-    """Everything that was told.
+    """All data of ``scontrol show assoc_mgr``.
 
     Attributes:
-        associations: of the user who was asked for, and of all accounts.
+        associations: of the requested user, and of all accounts.
         qos: by name.
     """
 
@@ -101,11 +100,11 @@ class Books:
     qos: dict[str, QosBook] = field(default_factory=dict)
 
     def own(self, cluster: str | None) -> list[Book]:
-        """The user's associations."""
+        """Return the user's associations."""
         return [book for book in self._of(cluster) if _name(book.words.get("UserName", ""))]
 
     def account(self, name: str, cluster: str | None) -> Book | None:
-        """The page of an account as a whole."""
+        """Return the data of an account as a whole."""
         for book in self._of(cluster):
             words = book.words
             if words.get("Account") == name and not _name(words.get("UserName", "")):
@@ -113,7 +112,7 @@ class Books:
         return None
 
     def above(self, account: str, cluster: str | None) -> Iterator[tuple[str, Book]]:
-        """The account itself, and those above it up to the root."""
+        """Yield the account, then its parents up to the root."""
         seen: set[str] = set()
         while account and account not in seen and (book := self.account(account, cluster)):
             seen.add(account)
@@ -129,7 +128,7 @@ class Books:
 
 
 def parse_assoc_mgr(text: str) -> Books:
-    """``scontrol show assoc_mgr flags=assoc,qos``, without ``--oneliner``."""
+    """Parse ``scontrol show assoc_mgr flags=assoc,qos``, without ``--oneliner``."""
     books = Books()
     page: Book | None = None
     qos: QosBook | None = None
@@ -157,7 +156,7 @@ def parse_assoc_mgr(text: str) -> Books:
 
 
 def user_page(users: Mapping[str, Book], user: str, uid: int | None) -> Book | None:
-    """The user's page of a QOS, by either way of naming them."""
+    """Return the user's data of a QOS, by user name or uid."""
     for owner, page in users.items():
         if owner == str(uid) or _name(owner) == user or owner.endswith(f"({uid})"):
             return page
@@ -165,7 +164,7 @@ def user_page(users: Mapping[str, Book], user: str, uid: int | None) -> Book | N
 
 
 def _parts(name: str, text: str) -> Iterator[tuple[str, str]]:
-    """``4(1)`` is a number of jobs or minutes; ``cpu=4(1),node=N(0)`` one of each resource."""
+    """Split ``cpu=4(1),node=N(0)`` by resource; ``4(1)`` is a number of jobs or minutes."""
     if "TRES" not in name:
         yield (MINUTES if name.endswith("Wall") else JOBS), text
         return
@@ -176,5 +175,5 @@ def _parts(name: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _name(text: str) -> str:
-    """``physics(3)`` -> ``physics``."""
+    """Return ``physics`` of ``physics(3)``."""
     return text.partition("(")[0]

@@ -16,17 +16,17 @@ from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
 if TYPE_CHECKING:
     from hpcflow.sites.standing import QosLimits
 
-#: For ``sinfo --format``: one line for every kind of node in every partition. Features last: they
-#: are free text.
+#: For ``sinfo --format``: a line for each kind of node in each partition. Features, which are free
+#: text, come last.
 NODES_FORMAT: Final = "%R|%D|%c|%m|%G|%f"
 
 _SETTING: Final = re.compile(r"^(\w+)\s*= ?(.*)$")
-_TOLD_AT: Final = re.compile(r"Configuration data as of (\S+)")
+_ANSWERED_AT: Final = re.compile(r"Configuration data as of (\S+)")
 _WORD: Final = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """``scontrol show config``: every setting as it is printed; ``(null)`` is an empty text."""
+    """Parse ``scontrol show config`` into setting -> text, which is empty for ``(null)``."""
     matches = (_SETTING.match(line) for line in text.splitlines())
     return {
         match[1]: "" if match[2].strip() == "(null)" else match[2].strip()
@@ -36,39 +36,38 @@ def parse_settings(text: str) -> dict[str, str]:
 
 
 def told_at(text: str) -> datetime | None:
-    """The controller's time at which it answered ``scontrol show config``; None if it is not
-    said."""
-    match = _TOLD_AT.match(text)
+    """Return the controller's time in the output of ``scontrol show config``; None without one."""
+    match = _ANSWERED_AT.match(text)
     return parse_time(match[1]) if match else None
 
 
 def seconds(setting: str | None) -> int | None:
-    """``300 sec`` -> 300; None when it is no number of seconds."""
+    """Return 300 for ``300 sec``; None if it is not a number of seconds."""
     match = re.match(r"(\d+)(?: sec)?$", setting or "")
     return int(match[1]) if match else None
 
 
 def restart_delay_s(settings: dict[str, str]) -> int:
-    """Return how long after a restart Slurm sets the begin time of the job.
+    """Return how long after a requeue Slurm sets the begin time of the job.
 
-    ``requeue_delay`` (Slurm 25.11) replaces the lifetime of job credentials; 120 s is its default.
+    ``requeue_delay`` (Slurm 25.11) replaces the lifetime of job credentials, by default 120 s.
     Slurm adds a second: ``batch_requeue_fini()`` in job_mgr.c.
     """
     options = (("SchedulerParameters", "requeue_delay"), ("AuthInfo", "cred_expire"))
-    told = (re.search(rf"\b{name}=(\d+)", settings.get(key, "")) for key, name in options)
-    return 1 + next((int(match[1]) for match in told if match), 120)
+    found = (re.search(rf"\b{name}=(\d+)", settings.get(key, "")) for key, name in options)
+    return 1 + next((int(match[1]) for match in found if match), 120)
 
 
 def cluster_info(
     settings: dict[str, str], partitions: str, nodes: str | None, qos: str | None = None
 ) -> ClusterInfo:
-    """Put together what ``show config``, ``show partition -o``, ``sinfo`` and ``show qos`` said.
+    """Return the cluster as ``show config``, ``show partition -o``, ``sinfo`` and ``show qos`` do.
 
     Args:
-        nodes: what sinfo said, or ``show node -o``; None where the user may see no nodes.
-        qos: None when accounting was not asked, or did not answer.
+        nodes: output of sinfo or ``show node -o``; None if this user may not see nodes.
+        qos: None if accounting was not asked or did not answer.
     """
-    # A submission needs neither.
+    # Imported late: a submission needs neither.
     from hpcflow.schedulers.slurm import parse_standing
     from hpcflow.sites.precedence import are_enforced
 
@@ -97,7 +96,7 @@ def cluster_info(
 
 
 def keeps_cpus(partitions: str) -> bool:
-    """Return whether jobs get fewer CPUs of some node than it has; sinfo does not tell that."""
+    """Return whether a node reserves CPUs, so that jobs get fewer; sinfo does not show that."""
     for words in map(_words, partitions.splitlines()):
         total = parse_tres(words.get("TRES", ""))
         if total is not None and total.cpus < _number(words.get("TotalCPUs", "")):
@@ -106,7 +105,7 @@ def keeps_cpus(partitions: str) -> bool:
 
 
 def has_accounting(settings: dict[str, str]) -> bool:
-    """Whether jobs are kept in a database, so that sacct can tell of them."""
+    """Return whether the cluster stores jobs in a database, so that sacct works."""
     return settings.get("AccountingStorageType", "").endswith("slurmdbd")
 
 
@@ -115,10 +114,10 @@ def _words(line: str) -> dict[str, str]:
 
 
 def _partition(words: dict[str, str], kinds: tuple[NodeKind, ...], *, whole: bool) -> PartitionInfo:
-    """One partition.
+    """Return one partition.
 
     Args:
-        words: of the partition, which go before the settings of the cluster.
+        words: of the partition, and settings of the cluster that it does not override.
         whole: whether a job gets whole nodes unless its partition shares them.
     """
     shares = words.get("OverSubscribe", "")
@@ -134,7 +133,7 @@ def _partition(words: dict[str, str], kinds: tuple[NodeKind, ...], *, whole: boo
         job_nodes_min=_limit(words.get("MinNodes")),
         job_nodes_max=_limit(words.get("MaxNodes")),
         is_exclusive=shares.startswith(("EXCLUSIVE", "NO") if whole else "EXCLUSIVE")
-        or "NODE" in words.get("Exclusive", "").split(","),  # so from Slurm 26.05 on
+        or "NODE" in words.get("Exclusive", "").split(","),  # from Slurm 26.05 on
         caps_cpus=bool(
             _limit(words.get("MaxCPUsPerNode")) or _limit(words.get("MaxCPUsPerSocket"))
         ),
@@ -168,7 +167,7 @@ def _least(*limits: int | None) -> int | None:
 
 
 def _for_a_job(kind: NodeKind, words: dict[str, str]) -> NodeKind:
-    """Return as much of a node as the partition gives to one job."""
+    """Return the part of a node that the partition gives to one job at most."""
     cpus = min(kind.cpus, _limit(words.get("MaxCPUsPerNode")) or kind.cpus)
     per_cpu_mb = _limit(words.get("MaxMemPerCPU"))
     mem_mb = min(
@@ -192,7 +191,7 @@ def _average(words: dict[str, str]) -> tuple[NodeKind, ...]:
 
 
 def _limit(text: str | None) -> int | None:
-    """A number that is one; None for ``UNLIMITED`` and for what is not said."""
+    """Return the number; None for ``UNLIMITED`` and missing values."""
     return int(text) if text and text.isdecimal() else None
 
 
@@ -205,7 +204,7 @@ def _set(text: str) -> frozenset[str]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Of its nodes; it may be "ALL" of nodes that are still to come."""
+    """Return node names; ``ALL`` can mean nodes that do not exist yet."""
     try:
         return () if text == "ALL" else expand(text)
     except ValueError:
@@ -215,7 +214,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _parse_nodes(text: str) -> dict[str, tuple[NodeKind, ...]]:
     """Return the kinds of nodes of each partition; equal ones of several lines are one kind."""
     kinds: dict[str, dict[object, NodeKind]] = {}
-    for partition, kind in _told_kinds(text):
+    for partition, kind in _kinds(text):
         alike = (kind.cpus, kind.mem_mb, tuple(kind.gpus.items()), kind.features)
         before = kinds.setdefault(partition, {}).get(alike)
         count = kind.count + (before.count if before else 0)
@@ -223,7 +222,7 @@ def _parse_nodes(text: str) -> dict[str, tuple[NodeKind, ...]]:
     return {partition: tuple(found.values()) for partition, found in kinds.items()}
 
 
-def _told_kinds(text: str) -> Iterator[tuple[str, NodeKind]]:
+def _kinds(text: str) -> Iterator[tuple[str, NodeKind]]:
     for line in text.splitlines():
         fields = line.strip().split("|", 5)
         if line.startswith("NodeName="):
@@ -251,7 +250,7 @@ def _kind(count: str, cpus: str, mem_mb: str, gres: str, features: str) -> NodeK
 
 
 def _gpus(gres: str) -> dict[str, int]:
-    """``gpu:a100:4(S:0-1),shard:16`` -> ``{"a100": 4}``."""
+    """Parse ``gpu:a100:4(S:0-1),shard:16`` -> ``{"a100": 4}``."""
     found: dict[str, int] = {}
     for item in re.sub(r"\([^)]*\)", "", gres).split(","):
         name, *words = item.split(":")
@@ -263,13 +262,13 @@ def _gpus(gres: str) -> dict[str, int]:
 
 
 def _number(text: str) -> int:
-    """``8`` or, where nodes of one line differ, ``8+``."""
+    """Parse ``8`` or, if the nodes of a line differ, ``8+``."""
     match = re.match(r"\d+", text)
     return int(match[0]) if match else 0
 
 
 def parse_accounts(text: str, cluster: str | None) -> frozenset[str]:
-    """``sacctmgr -nP show assoc format=cluster,account``: the accounts on ``cluster``."""
+    """Return the accounts on ``cluster`` in ``sacctmgr -nP show assoc format=cluster,account``."""
     rows = (line.split("|") for line in text.splitlines())
     return frozenset(
         row[1] for row in rows if len(row) >= 2 and row[1] and cluster in (None, "", row[0])
@@ -277,5 +276,5 @@ def parse_accounts(text: str, cluster: str | None) -> frozenset[str]:
 
 
 def parse_qos(text: str) -> frozenset[str]:
-    """The names in ``sacctmgr -nP show qos`` whose format begins with the name."""
+    """Return the names in ``sacctmgr -nP show qos``, whose first column must be the name."""
     return frozenset(line.split("|")[0].strip() for line in text.splitlines() if line.strip())

@@ -1,8 +1,8 @@
-"""Parse squeue and sacct into :class:`JobInfo`; has the formats that both are asked for. Pure.
+"""Parse squeue and sacct into :class:`JobInfo`, and define their formats. Pure.
 
-Formats are explicit, fields end with a control character that no name holds, and free text stands
-last: job names and reasons of other jobs may hold blanks, bars and newlines. ``--json`` would be
-easier to ask for, but its shape changes with every version. Unknown states come out as UNKNOWN.
+Fields end with a control character that no name contains, and free text comes last, because job
+names and reasons may contain blanks, bars and newlines. The shape of ``--json`` changes with every
+version. Unknown states become UNKNOWN.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUEUE_FIELDS: Final = (
     "JobArrayID", "State", "exit_code", "RestartCnt", "SubmitTime", "StartTime", "EndTime",
     "PreemptTime", "Partition", "Account", "NodeList", "Name", "Reason",
 )  # fmt: skip
-#: For ``squeue --Format``. A width of 0 (a colon and no number) neither pads nor cuts.
+#: For ``squeue --Format``. A width of 0 (a colon without a number) neither pads nor truncates.
 QUEUE_FORMAT: Final = ",".join(
     [f"{name}:{FIELD_END}" for name in QUEUE_FIELDS[:-1]] + [f"{QUEUE_FIELDS[-1]}:{ROW_END}"]
 )
@@ -43,25 +43,24 @@ ACCOUNTING_FIELDS: Final = (
     "JobID", "State", "ExitCode", "Submit", "Start", "End", "Partition", "Account", "NodeList",
     "Reason", "QOS", "ElapsedRaw", "AllocTRES", "DBIndex", "JobName",
 )  # fmt: skip
-#: For ``sacct --format``, with ``--parsable2 --delimiter FIELD_END``. The number of restarts and
-#: the SLUID cannot be asked for before Slurm 24.11; an unknown field is an error. All versions know
-#: ``DBIndex``: the SLUID as a number, where there is one.
+#: For ``sacct --format``, with ``--parsable2 --delimiter FIELD_END``. The fields of the number of
+#: restarts and of the SLUID are an error before Slurm 24.11. All versions have ``DBIndex``: the
+#: SLUID as a number, if there is one.
 ACCOUNTING_FORMAT: Final = ",".join(ACCOUNTING_FIELDS)
 
 _NO_TEXT: Final = frozenset({"", "none", "null", "(null)", "n/a", "unknown"})
 
 
 def parse_queue(text: str, fields: Sequence[str] = QUEUE_FIELDS) -> list[JobInfo]:
-    """The output of ``squeue --noheader --Format QUEUE_FORMAT``.
+    """Parse the output of ``squeue --noheader --Format QUEUE_FORMAT``.
 
-    What a wrapper around squeue prints on lines of its own, before or after, is passed over.
+    Lines that a wrapper around squeue prints before or after are skipped.
 
     Args:
-        fields: what was asked for, if it was not QUEUE_FIELDS; the name and the reason stand last.
+        fields: the fields in the output; the last two must be the name and the reason.
 
     Raises:
-        SchedulerUnavailable: a row is something else. A job that is not seen would be taken for
-            one that is gone.
+        SchedulerUnavailable: a row cannot be parsed. hpcflow would take its job for a missing one.
     """
     *rows, rest = text.split(ROW_END)
     if FIELD_END in rest:
@@ -70,12 +69,12 @@ def parse_queue(text: str, fields: Sequence[str] = QUEUE_FIELDS) -> list[JobInfo
     return [_queue_row(row, names) for row in rows]
 
 
-# Most rows are what they were ten seconds ago; who asks again and again need not read them again.
+# Most rows do not change between two ticks.
 @lru_cache(maxsize=20_000)
 def _queue_row(row: str, fields: tuple[str, ...]) -> JobInfo:
     values = row.split(FIELD_END)
     values[0] = values[0].strip().rpartition("\n")[2]
-    if len(values) > len(fields):  # a name may hold whatever its owner typed
+    if len(values) > len(fields):  # the name contains FIELD_END
         name = values[len(fields) - 2 : -1]
         values = [*values[: len(fields) - 2], FIELD_END.join(name), values[-1]]
     if len(values) != len(fields) or not base(values[0].strip()).isdecimal():
@@ -85,8 +84,8 @@ def _queue_row(row: str, fields: tuple[str, ...]) -> JobInfo:
 
 def _not_a_row(text: str) -> SchedulerUnavailable:
     return SchedulerUnavailable(
-        f"squeue printed what cannot be read: {text.strip()[:200]!r}",
-        next_action="see what it is: type squeue, and look at type -a squeue",
+        f"squeue printed an unexpected row: {text.strip()[:200]!r}",
+        next_action="run squeue yourself, and look for a wrapper: type -a squeue",
     )
 
 
@@ -101,39 +100,39 @@ _FROM_ACCOUNTING: Final = {
 
 
 def parse_accounting(text: str, fields: Sequence[str] = ACCOUNTING_FIELDS) -> list[JobInfo]:
-    """The output of ``sacct --noheader --parsable2 --format ACCOUNTING_FORMAT``, oldest first.
+    """Parse the output of ``sacct --noheader --parsable2 --format ACCOUNTING_FORMAT``.
 
-    Args:
-        fields: what was asked for, if it was not ACCOUNTING_FIELDS.
+    sacct subtracts 128 from an exit code above 127: it prints 203 as 75. If that matters, use the
+    exit code from the queue or from the job's events.
 
-    sacct takes 128 off an exit code above 127 before it prints it: 203 is told as 75. Where that
-    matters, believe the queue or the job's own word.
+    Returns:
+        The jobs, oldest first.
     """
     rows = (line.split(FIELD_END) for line in text.split("\n"))
     jobs = []
     for row in rows:
         if len(row) != len(fields):
             continue
-        told = dict(zip(fields, row, strict=True))
-        renamed = {name: told.get(_FROM_ACCOUNTING.get(name, name), "") for name in QUEUE_FIELDS}
+        columns = dict(zip(fields, row, strict=True))
+        renamed = {name: columns.get(_FROM_ACCOUNTING.get(name, name), "") for name in QUEUE_FIELDS}
         job = replace(
             _job(renamed, "accounting"),
-            qos=_text(told.get("QOS", "")),
-            elapsed_s=_count(told.get("ElapsedRaw", "")),
-            usage=parse_tres(told.get("AllocTRES", "")),
-            record_id=_count(told.get("DBIndex", "")),
+            qos=_text(columns.get("QOS", "")),
+            elapsed_s=_count(columns.get("ElapsedRaw", "")),
+            usage=parse_tres(columns.get("AllocTRES", "")),
+            record_id=_count(columns.get("DBIndex", "")),
         )
         jobs.append(since_resize(job))
     return sort_by_age(jobs)
 
 
 def since_resize(job: JobInfo) -> JobInfo:
-    """A record of accounting, reduced to the time in which the job had these resources.
+    """Return an accounting record, reduced to the time in which the job had these resources.
 
-    The first record of a resized job ends at the resize. Each later one has that moment as its
-    time of submission. On Slurm 22.05 it keeps the start of the whole job, from which ElapsedRaw
-    counts, too (``as_mysql_job_start`` in the accounting_storage plugin): taken as they are, the
-    records overlap. From 24.11 on its start is the resize.
+    The first record of a resized job ends at the resize. Each later record has the resize as its
+    submission time. On Slurm 22.05, it keeps the start of the whole job, also for ElapsedRaw
+    (``as_mysql_job_start`` in the accounting_storage plugin), so the records overlap. From 24.11
+    on, it starts at the resize.
     """
     resized_at, start = job.submitted_at, job.started_at
     if resized_at is None or start is None or resized_at <= start:
@@ -145,15 +144,15 @@ def since_resize(job: JobInfo) -> JobInfo:
 
 
 def sort_by_age(jobs: Iterable[JobInfo]) -> list[JobInfo]:
-    """Oldest first; those without a time first of all."""
+    """Return the jobs, oldest first; jobs without a submission time before all others."""
     never = datetime.min.replace(tzinfo=timezone.utc)
     return sorted(jobs, key=lambda job: (job.submitted_at or never, job.started_at or never))
 
 
 def newest_of_each_record(jobs: Iterable[JobInfo]) -> list[JobInfo]:
-    """Return the last answer about each record of accounting, in the order of ``jobs``.
+    """Return the last version of each accounting record, in the order of ``jobs``.
 
-    A long job appears in the answer to each of several queries, and may end between two of them.
+    A long job appears in several answers, and may end between two queries.
     """
     return list({job.record_id or object(): job for job in jobs}.values())
 
@@ -163,8 +162,8 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
     state = attempt_state(raw_state)
     nodes = _nodes(fields["NodeList"])
     exit_code, signal = _exit(fields["exit_code"], raw_state, state)
-    # For a job that waits, squeue shows when it may start; for one that runs, when it must end.
-    # Accounting shows only what was: a record that says REQUEUED did start, and did end.
+    # squeue shows the expected start of a pending job, and the latest end of a running one.
+    # Accounting shows only the past: a REQUEUED record has started and ended.
     is_past = source == "accounting"
     has_started = bool(nodes) and (is_past or state is not AttemptState.QUEUED)
     has_ended = is_past or state is AttemptState.ENDED
@@ -189,14 +188,14 @@ def _job(fields: dict[str, str], source: Literal["queue", "accounting"]) -> JobI
         preempted_at=parse_time(fields.get("PreemptTime", "")),
         source=source,
     )
-    return job if is_past else _before_its_restart(job, fields["exit_code"])
+    return job if is_past else _before_requeue(job, fields["exit_code"])
 
 
-def _before_its_restart(job: JobInfo, exit_code: str) -> JobInfo:
-    """Return the life that has ended of a job that Slurm does not restart yet, or holds.
+def _before_requeue(job: JobInfo, exit_code: str) -> JobInfo:
+    """Return the ended execution of a failed job that Slurm will requeue, or holds.
 
-    A job that fails and may be requeued counts as restarted from its end on, also while Slurm
-    completes it, and where it holds it then. Its exit code is that of its last life.
+    Slurm counts the restart from the end of the execution on, also while it completes or holds the
+    job. The exit code is that of the ended execution.
     """
     word = normalize_raw_state(job.raw_state)
     code, signal = _exit(exit_code, word, AttemptState.ENDED)
@@ -211,13 +210,13 @@ def _before_its_restart(job: JobInfo, exit_code: str) -> JobInfo:
         reason=None,
         exit_code=code,
         signal=signal,
-        submitted_at=None,  # Slurm has set it anew; that is also when it held the job
+        submitted_at=None,  # Slurm has replaced it by the time at which it held the job
         ended_at=job.submitted_at,
     )
 
 
 def _exit(text: str, raw_state: str, state: AttemptState) -> tuple[int | None, int | None]:
-    """Exit code and signal from ``3:0`` or, from squeue up to Slurm 22.05, a wait status."""
+    """Return exit code and signal from ``3:0`` or, from squeue up to Slurm 22.05, a wait status."""
     if state is not AttemptState.ENDED:
         return None, None
     first, colon, second = text.strip().partition(":")
@@ -237,7 +236,7 @@ def _from_wait_status(status: int) -> tuple[int, int]:
 
 
 def sensible_exit(code: int, signal: int, raw_state: str) -> tuple[int | None, int | None]:
-    """Slurm says 0 of every job whose code it does not know: believe it of completed ones."""
+    """Return exit code and signal; accept code 0, Slurm's default, only for completed jobs."""
     if signal:
         return None, signal
     return (code if code or normalize_raw_state(raw_state) == "COMPLETED" else None), None

@@ -1,7 +1,7 @@
-"""Parse ``scontrol show node --oneliner``: what is idle on each node. Pure.
+"""Parse ``scontrol show node --oneliner`` into the idle resources of each node. Pure.
 
-``CfgTRES`` is what a node has, ``AllocTRES`` what its jobs have. A type of GPUs stands there only
-where the site counts it by itself.
+``CfgTRES`` has a node's resources, ``AllocTRES`` the allocated ones. They name a GPU type only if
+the site counts it separately.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from hpcflow.schedulers.waiting import IdleNode
 
 _WORD: Final = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
 _GPU_TYPE: Final = re.compile(r"(?:^|,)gpu:([^:,(]+):\d")
-#: States in which a node takes another job; PLANNED is kept for one that waits, until it starts.
+#: States and flags of a node that accepts a job. PLANNED: a pending job will get the node later.
 _TAKES: Final = frozenset({"IDLE", "MIXED"})
 _HARMLESS: Final = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED"})
 
 
 def parse_nodes(text: str) -> list[IdleNode]:
-    """Those that take jobs now, with what is idle on them."""
+    """Return the nodes that accept jobs now, with their idle resources."""
     found = []
     for line in text.splitlines():
         words = dict(_WORD.findall(line))
@@ -29,7 +29,7 @@ def parse_nodes(text: str) -> list[IdleNode]:
             continue
         has, used = tres_counts(words.get("CfgTRES", "")), tres_counts(words.get("AllocTRES", ""))
         if used.get("gres/shard") or used.get("gres/mps"):
-            has["gres/gpu"] = used["gres/gpu"] = 0  # nobody says which GPUs are shared
+            has["gres/gpu"] = used["gres/gpu"] = 0  # Slurm does not show which GPUs are shared
         types = set(_GPU_TYPE.findall(words.get("Gres", "")))
         if len(types) == 1 and (name := f"gres/gpu:{types.pop()}") not in has:
             has[name], used[name] = has.get("gres/gpu", 0), used.get("gres/gpu", 0)

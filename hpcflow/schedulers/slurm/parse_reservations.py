@@ -14,8 +14,10 @@ _NO_TEXT: Final = frozenset({"", "(null)", "n/a"})
 
 
 def parse_reservations(text: str) -> list[Reservation]:
-    """By their start. Lines that are something else, as "No reservations in the system", are
-    passed over."""
+    """Return the reservations, sorted by start.
+
+    Other lines, such as "No reservations in the system", are skipped.
+    """
     found = []
     for line in text.splitlines():
         words = dict(_WORD.findall(line))

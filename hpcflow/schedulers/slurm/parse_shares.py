@@ -1,6 +1,6 @@
 """Parse sshare into :class:`FairShare`. Pure.
 
-The columns are the same in Slurm 20.11 to 25.11. Without Fair Tree ``LevelFS`` says nothing.
+The columns are the same in Slurm 20.11 to 25.11. ``LevelFS`` is only valid with Fair Tree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHARE_FIELDS: Final = (
 
 
 def parse_shares(text: str) -> tuple[FairShare, ...]:
-    """``sshare``; in its order, which is that of the tree of accounts."""
+    """Parse sshare's output; keep its order, which is that of the account tree."""
     found = []
     for line in text.splitlines():
         values = [value.strip() for value in line.split("|")]
@@ -35,7 +35,7 @@ def parse_shares(text: str) -> tuple[FairShare, ...]:
                 raw_usage=_count(row["RawUsage"]),
                 norm_usage=_number(row["NormUsage"]),
                 effective_usage=_number(row["EffectvUsage"]),
-                # 22.05 says nothing of an account there, other versions 0.
+                # For accounts, 22.05 prints nothing, and other versions 0.
                 factor=_number(row["FairShare"]) if user else None,
                 level_fs=_number(row["LevelFS"]),
             )

@@ -1,10 +1,10 @@
 """Parse sacctmgr, sshare and ``scontrol show assoc_mgr`` into :class:`Standing`. Pure.
 
-Each of them may be silent, and the rest still says something: sacctmgr alone knows which QOS an
-association allows, slurmctld alone how far a limit is used and what the accounts above it may.
+Each answer may be missing; the rest is still useful. Only sacctmgr has the QOSes that an
+association allows. Only slurmctld has the use of limits, and the limits of parent accounts.
 
-All columns exist from Slurm 20.11 to 25.11. What some versions lack is not asked for:
-``LimitFactor`` of a QOS, ``Flags`` and ``Comment`` of an association, the short name ``MaxTRESPJ``.
+All columns exist from Slurm 20.11 to 25.11. Some versions lack ``LimitFactor`` of a QOS, ``Flags``
+and ``Comment`` of an association, and the short name ``MaxTRESPJ``, so they are not used.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ QOS_FIELDS: Final = ("name", "priority", "flags", "preempt", "usagefactor", *_OF
 
 
 @dataclass(frozen=True)
-class Told:
-    """What each of Slurm's programs printed; None of those that were silent."""
+class SlurmOutputs:
+    """The output of each of Slurm's programs; None without an answer."""
 
     associations: str | None = None
     qos: str | None = None
@@ -71,39 +71,41 @@ class Told:
 
 
 def standing(
-    told: Told, *, user: str, uid: int | None, cluster: str | None, missing: Sequence[str] = ()
+    outputs: SlurmOutputs,
+    *,
+    user: str,
+    uid: int | None,
+    cluster: str | None,
+    missing: Sequence[str] = (),
 ) -> Standing:
-    """Put together what there is."""
-    associations = _associations(told, user, cluster)
+    """Combine the outputs that are available."""
+    associations = _associations(outputs, user, cluster)
     allowed = {name for each in associations for name in each.qos}
-    qos = _qos(told, user, uid, associations)
+    qos = _qos(outputs, user, uid, associations)
     return Standing(
         user,
         associations,
         tuple(each for each in qos if not allowed or each.name in allowed),
-        parse_shares(told.shares or ""),
+        parse_shares(outputs.shares or ""),
         tuple(missing),
         tuple(each for each in qos if allowed and each.name not in allowed),
-        is_use_known=told.books is not None,
+        is_use_known=outputs.books is not None,
     )
 
 
-# --- associations ---------------------------------------------------------------------------
-
-
-def _associations(told: Told, user: str, cluster: str | None) -> tuple[Association, ...]:
-    pages = told.books.own(cluster) if told.books else []
+def _associations(outputs: SlurmOutputs, user: str, cluster: str | None) -> tuple[Association, ...]:
+    pages = outputs.books.own(cluster) if outputs.books else []
     booked = {_place(page): page for page in pages}
-    if told.associations is None:
+    if outputs.associations is None:
         found = [_booked(page, user) for page in pages]
     else:
-        rows = _rows(told.associations, ASSOCIATION_FIELDS)
+        rows = _rows(outputs.associations, ASSOCIATION_FIELDS)
         found = [_association(row, user) for row in rows if cluster in (None, "", row["cluster"])]
     merged = []
     for each in found:
         page = booked.get((each.account, each.partition or ""))
         counted = each if page is None else _counted(each, page, user)
-        merged.append(replace(counted, limits=counted.limits + _above(told, each, cluster)))
+        merged.append(replace(counted, limits=counted.limits + _above(outputs, each, cluster)))
     return tuple(sorted(merged, key=lambda each: (each.account, each.partition or "")))
 
 
@@ -125,7 +127,7 @@ def _booked(page: Book, user: str) -> Association:
 
 
 def _counted(association: Association, page: Book, user: str) -> Association:
-    """slurmctld's own limits are those that are enforced."""
+    """Return the association with slurmctld's limits, which are the enforced ones."""
     holder = _member(user, association.account)
     return replace(
         association,
@@ -135,14 +137,18 @@ def _counted(association: Association, page: Book, user: str) -> Association:
     )
 
 
-def _above(told: Told, association: Association, cluster: str | None) -> tuple[Limit, ...]:
-    """What the account and those above it may have together. Limits of one job or one user are
-    inherited, and stand in the user's own association already."""
-    if told.books is None:
+def _above(
+    outputs: SlurmOutputs, association: Association, cluster: str | None
+) -> tuple[Limit, ...]:
+    """Return the group limits of the account and its parents.
+
+    The user's association already has the limits of one job or one user, which are inherited.
+    """
+    if outputs.books is None:
         return ()
     return tuple(
         replace(limit, holder=f"account {name}")
-        for name, page in told.books.above(association.account, cluster)
+        for name, page in outputs.books.above(association.account, cluster)
         for limit in page.limits
         if limit.name.startswith("Grp")
     )
@@ -156,18 +162,15 @@ def _member(user: str, account: str) -> str:
     return f"user {user} in account {account}"
 
 
-# --- QOS ------------------------------------------------------------------------------------
-
-
 def _qos(
-    told: Told, user: str, uid: int | None, associations: Sequence[Association]
+    outputs: SlurmOutputs, user: str, uid: int | None, associations: Sequence[Association]
 ) -> tuple[QosLimits, ...]:
     accounts = list(dict.fromkeys(each.account for each in associations))
-    books = told.books.qos if told.books else {}
-    if told.qos is None:
+    books = outputs.books.qos if outputs.books else {}
+    if outputs.qos is None:
         named = [QosLimits(name, limits=tuple(book.page.limits)) for name, book in books.items()]
     else:
-        named = parse_qos(told.qos)
+        named = parse_qos(outputs.qos)
     return tuple(_held(each, books.get(each.name), user, uid, accounts) for each in named)
 
 
@@ -190,7 +193,7 @@ def _named(row: dict[str, str]) -> QosLimits:
 def _held(
     qos: QosLimits, book: QosBook | None, user: str, uid: int | None, accounts: Sequence[str]
 ) -> QosLimits:
-    """With whom each limit binds, and how far it is used."""
+    """Return the QOS with the holder and the use of each limit."""
     mine = user_page(book.users, user, uid) if book else None
     limits: list[Limit] = []
     for limit in qos.limits:
@@ -214,15 +217,12 @@ def _held(
 
 
 def _used(limit: Limit, book: QosBook | None, page: Book | None, holder: str) -> Limit:
-    """Of whom a QOS that is known tells nothing, nothing counts."""
+    """Return the limit with its use: 0 if slurmctld knows the QOS but not the holder."""
     if page is not None:
         used: int | None = page.used.get((limit.name, limit.resource), 0)
     else:
         used = None if book is None else 0
     return replace(limit, used=used, holder=holder)
-
-
-# --- rows -----------------------------------------------------------------------------------
 
 
 def _limits(row: dict[str, str], columns: dict[str, str], holder: str) -> tuple[Limit, ...]:

@@ -24,9 +24,8 @@ from hpcflow.schedulers.waiting import (
     WaitingJob,
 )
 
-#: ``JobID`` is the number that sprio knows a task of an array by; ``tres-alloc`` is, of a job that
-#: waits, what it asks for, and of one that runs, what it has. The reason, which may be a sentence,
-#: stands last.
+#: ``JobID`` is sprio's number of an array task. ``tres-alloc`` is the request of a pending job, and
+#: the allocation of a running one. The reason, which may be a sentence, comes last.
 WAITING_FIELDS: Final = (
     "JobArrayID", "JobID", "Partition", "UserName", "Account", "QOS", "PriorityLong", "TimeLimit",
     "NumNodes", "ReqNodes", "SchedNodes", "StartTime", "EligibleTime", "Reservation", "tres-alloc",
@@ -37,7 +36,7 @@ WAITING_FORMAT: Final = ",".join(
     [f"{name}:{FIELD_END}" for name in WAITING_FIELDS[:-1]] + [f"{WAITING_FIELDS[-1]}:{ROW_END}"]
 )
 
-#: Weighted factors, by sprio's letters, each with its name here.
+#: sprio's letter of a weighted factor -> its name.
 _FACTORS: Final = {
     "F": "fair share",
     "A": "age",
@@ -52,24 +51,23 @@ _FACTORS: Final = {
 #: For ``sprio --format``: the job, the partition, then the factors.
 FACTORS_FORMAT: Final = "|".join(["%i", "%r", *(f"%{letter}" for letter in _FACTORS)])
 
-#: Up to 24.11 without the cluster and the odd "a".
+#: Up to 24.11, Slurm prints neither the cluster nor the "a".
 _START: Final = re.compile(
     r"Job \d+ to start at (?P<time>\S+)(?: on cluster \S+)?(?: a)? using \d+ processors"
     r" on (?:nodes )?(?P<nodes>\S+)(?: in partition (?P<partition>\S+))?"
 )
-#: Of what waits for a time, or for other tasks of its array.
+#: Reasons of jobs that wait for a begin time, or for other tasks of their array.
 _NOT_YET: Final = frozenset({"BeginTime", "JobArrayTaskLimit"})
-#: As ``State`` of squeue spells them.
 _PENDING: Final = "PENDING"
 _RUNNING: Final = "RUNNING"
 _NO_TEXT: Final = frozenset({"", "(null)", "n/a", "none"})
 
 
 def parse_waiting(squeue: str, sprio: str, job_ids: Sequence[str]) -> list[WaitingJob]:
-    """Those of ``job_ids`` that wait in the squeue of the whole cluster.
+    """Return those of ``job_ids`` that are pending in the squeue of the whole cluster.
 
     Args:
-        sprio: empty where it was silent.
+        sprio: its output; empty without an answer.
     """
     rows = [row for row in _rows(squeue) if row["State"] == _PENDING]
     factors = parse_factors(sprio)
@@ -86,7 +84,7 @@ def parse_waiting(squeue: str, sprio: str, job_ids: Sequence[str]) -> list[Waiti
 
 
 def parse_cluster_queue(squeue: str) -> ClusterQueue:
-    """Everybody's jobs in the squeue of the whole cluster."""
+    """Return the jobs of all users in the squeue of the whole cluster."""
     rows = _rows(squeue)
     waiting = [row for row in rows if row["State"] == _PENDING]
     return ClusterQueue(
@@ -96,9 +94,8 @@ def parse_cluster_queue(squeue: str) -> ClusterQueue:
 
 
 def parse_factors(sprio: str) -> dict[tuple[str, str], tuple[PriorityFactor, ...]]:
-    """Job and partition -> its factors, the largest first; those that count for nothing are not
-    told. What is "nice" is taken off by its owner."""
-    told: dict[tuple[str, str], tuple[PriorityFactor, ...]] = {}
+    """Return (job, partition) -> factors other than 0, the largest first; "nice" is negated."""
+    factors: dict[tuple[str, str], tuple[PriorityFactor, ...]] = {}
     for line in sprio.splitlines():
         job_id, *values = (part.strip() for part in line.split("|"))
         if len(values) != len(_FACTORS) + 1 or not job_id.isdecimal():
@@ -109,12 +106,12 @@ def parse_factors(sprio: str) -> dict[tuple[str, str], tuple[PriorityFactor, ...
             for name, text in zip(_FACTORS.values(), weighted, strict=True)
             if (points := _points(text))
         ]
-        told[job_id, partition] = tuple(sorted(parts, key=lambda each: -abs(each.points)))
-    return told
+        factors[job_id, partition] = tuple(sorted(parts, key=lambda each: -abs(each.points)))
+    return factors
 
 
 def parse_start(text: str) -> PredictedStart | None:
-    """What ``sbatch --test-only`` printed; None where it named no time."""
+    """Parse the output of ``sbatch --test-only``; return None if it names no time."""
     match = _START.search(text)
     starts_at = parse_time(match["time"]) if match else None
     if match is None or starts_at is None:
@@ -127,7 +124,7 @@ def _rows(squeue: str) -> list[dict[str, str]]:
 
 
 def _in_order(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """Those that compete, as the scheduler goes through them: by priority, then by age."""
+    """Return the eligible jobs in the scheduler's order: by priority, then by age."""
     return sorted((row for row in rows if _may_start(row)), key=_rank)
 
 
@@ -135,15 +132,18 @@ def _row(text: str) -> dict[str, str] | None:
     values = text.strip("\n").split(FIELD_END)
     if len(values) != len(WAITING_FIELDS):
         return None
-    # What a wrapper prints stands on lines of its own, before the first row.
+    # A wrapper may print lines before the first row.
     values[0] = values[0].strip().rpartition("\n")[2]
     row = {name: value.strip() for name, value in zip(WAITING_FIELDS, values, strict=True)}
     return row if ids.base(row["JobArrayID"]).isdecimal() else None
 
 
 def _may_start(row: dict[str, str]) -> bool:
-    """Whether it competes. What is held has no priority; what waits for another job is not
-    eligible; what asks for more than it may, waits for nobody to go."""
+    """Return whether a job is eligible.
+
+    A held job has no priority. A job with a dependency has no eligible time. A job that requests
+    too much cannot start.
+    """
     return (
         _count(row["PriorityLong"]) not in (None, 0)
         and parse_time(row["EligibleTime"]) is not None
@@ -214,7 +214,7 @@ def _count(text: str) -> int | None:
 
 
 def _points(text: str) -> int:
-    """``25000``; of the resources ``cpu=12,mem=3.5``, whose sum it is."""
+    """Parse ``25000``, or the sum of ``cpu=12,mem=3.5``."""
     numbers = re.findall(r"-?\d+(?:\.\d+)?(?=,|$)", text)
     return round(sum(float(number) for number in numbers))
 

@@ -1,14 +1,13 @@
-"""Slurm with queries and cancel through the pyslurm library, where it can be imported.
+"""Slurm with queries and cancel through the pyslurm library, if it can be imported.
 
-Kept as thin as possible, since a library of C inside this process can end it:
+hpcflow uses little of pyslurm, because a C library can crash this process:
 
-- Importing pyslurm ends the process where Slurm has no configuration, and a pyslurm that was built
-  for another Slurm may crash. So it is tried once in a process of its own, at the first question.
-- Submission stays with sbatch: a job's options are the ``#SBATCH`` lines of its script, which only
-  sbatch reads.
-- Lifting a begin time stays with scontrol: it is rare, and one call for many jobs.
-- Accounting stays with sacct: pyslurm keeps one record per job id, and what a requeued job has cost
-  before would be lost.
+- Importing pyslurm ends the process if Slurm has no configuration, and a pyslurm built for another
+  Slurm may crash. So a separate process tries it once, before the first query.
+- Submission uses sbatch, because only sbatch reads the ``#SBATCH`` lines of a script.
+- Removing a begin time uses scontrol: it is rare, and one call for many jobs.
+- Accounting uses sacct: pyslurm has one record per job id, and would lose the cost of a requeued
+  job's earlier executions.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _TRIAL_TIMEOUT_S: Final = 30.0
 
 
 def works() -> bool:
-    """Whether pyslurm imports and gets an answer here, found out without risking this process."""
+    """Return whether pyslurm can be imported and gets an answer, tried in a separate process."""
     try:
         trial = subprocess.run(
             [sys.executable, "-c", _TRIAL],
@@ -63,7 +62,7 @@ def works() -> bool:
 
 
 class SlurmWithPyslurm(SlurmCommands):
-    """As its base, with squeue and scancel replaced by calls of pyslurm while it works."""
+    """Like its base, with pyslurm in place of squeue and scancel while it works."""
 
     def __init__(
         self, *, clock: Clock, has_accounting: bool = True, cluster_name: str | None = None
@@ -74,7 +73,7 @@ class SlurmWithPyslurm(SlurmCommands):
 
     @property
     def uses_pyslurm(self) -> bool:
-        """Whether questions go through pyslurm; tries it at the first call."""
+        """Return whether queries use pyslurm; the first call tries it."""
         return self._pyslurm() is not None
 
     def cancel(self, job_ids: Sequence[str]) -> None:
@@ -99,8 +98,8 @@ class SlurmWithPyslurm(SlurmCommands):
         if job_name is not None:
             mine = [job for job in mine if job.name == job_name]
         if any(job.exit_code or job.exit_code_signal for job in mine):
-            # pyslurm takes 128 off large exit codes, and what is left may as well be a small one;
-            # and it does not tell whether a job that failed was being preempted.
+            # pyslurm subtracts 128 from large exit codes, which makes them ambiguous, and does not
+            # show whether a failed job was being preempted.
             return super()._queue(job_name)
         return [_job_info(job) for job in mine]
 
@@ -113,7 +112,7 @@ class SlurmWithPyslurm(SlurmCommands):
 
 
 def _cancel(pyslurm: ModuleType, job_id: str) -> bool:
-    """Whether pyslurm has cancelled it; array tasks and the like are left to scancel."""
+    """Cancel a job, and return whether pyslurm could; it cannot cancel array tasks."""
     if not (is_single_job_id(job_id) and job_id.isdecimal()):
         return False
     try:
@@ -153,7 +152,7 @@ def _job_info(job: Any) -> JobInfo:
 
 
 def _job_id(job: Any) -> str:
-    """As it is read of what squeue prints."""
+    """Return the job id in squeue's notation."""
     if job.array_tasks_waiting:
         return f"{job.array_id}_[{job.array_tasks_waiting}]"
     if job.array_task_id is not None and job.array_id:

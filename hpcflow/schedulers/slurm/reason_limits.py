@@ -1,8 +1,7 @@
 """Parse Slurm's reasons that name a limit: ``AssocGrpGRES``, ``QOSMaxCpuPerUserLimit``. Pure.
 
-They follow a pattern, so they are read and not listed: whose limit, for whom, of what, over which
-time. How Slurm spells them has changed little from 20.11 to 25.11 and is not consistent in itself;
-that all of them are read is held by tests/schedulers/test_reasons.py.
+They follow a pattern: level, scope, resource, time, subject. The spelling changed little from 20.11
+to 25.11, and is not consistent. tests/schedulers/test_reasons.py checks that all are parsed.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _NAME: Final = re.compile(
     r"(?P<per>PerJob|PerNode|PerUser|PerAccount)?(?:Limit|NotSatisfied)?"
 )
 
-#: A resource in a reason -> in a limit, and the unit in words.
+#: Resource in a reason -> resource in a limit, and its unit as text.
 _RESOURCES: Final = {
     "Cpu": ("cpu", "CPUs"),
     "Memory": ("mem", "memory"),
     "Node": ("node", "nodes"),
-    "GRES": ("gres/", "GPUs (or what else Slurm counts as GRES)"),
+    "GRES": ("gres/", "GPUs (or other GRES)"),
     "Energy": ("energy", "energy"),
     "License": ("license/", "licences"),
     "BB": ("bb/", "burst buffer space"),
@@ -43,14 +42,13 @@ class NamedLimit:
     """A limit that a reason names.
 
     Attributes:
-        level: whether it is of an association (a user in an account, the account, those above it)
-            or of a QOS, be it the job's or the partition's.
-        name: of the limit, as in :mod:`hpcflow.sites.standing`.
-        resource: of the limit; one that ends in ``/`` is the beginning of several, and an empty one
-            is any.
-        words: what it says of the job.
-        passes: whether it is the use by other jobs that fills it, so that it passes; else this very
-            job asks for more, or less, than it may.
+        level: of an association (a user in an account, the account, its parents), or of the job's
+            or the partition's QOS.
+        name: as in :mod:`hpcflow.sites.standing`.
+        resource: a prefix of several if it ends in ``/``; any resource if empty.
+        words: the reason in plain words.
+        passes: whether other jobs fill the limit, so that the job can start later. Otherwise the
+            job itself requests too much or too little.
     """
 
     level: Literal["association", "QOS"]
@@ -60,7 +58,7 @@ class NamedLimit:
     passes: bool
 
     def among(self, limits: Sequence[Limit]) -> list[Limit]:
-        """Those of ``limits`` that it may be; those that are full, where any is."""
+        """Return the limits that the reason may mean; only the full ones, if any is full."""
         found = [
             limit
             for limit in limits
@@ -76,7 +74,7 @@ class NamedLimit:
 
 
 def named_limit(reason: str) -> NamedLimit | None:
-    """The limit that a reason's code names; None when it names none."""
+    """Return the limit that a reason's code names; None if it names none."""
     match = _NAME.fullmatch(reason)
     if match is None:
         return None
@@ -93,14 +91,14 @@ def _of_jobs(
     level: Literal["association", "QOS"], scope: str, per: str, *, is_submit: bool
 ) -> NamedLimit:
     name = f"{scope}{'SubmitJobs' if is_submit else 'Jobs'}{per}"
-    which = "that wait or run" if is_submit else "that run"
-    words = f"{_who(level, scope, per)} as many jobs {which} as may be"
+    which = "pending or running" if is_submit else "running"
+    words = f"{_holder(level, scope, per)} as many jobs {which} as allowed"
     return NamedLimit(level, name, JOBS, words, True)
 
 
 def _of_wall(level: Literal["association", "QOS"], scope: str) -> NamedLimit:
     if scope == "Grp":
-        words = f"{_who(level, scope, '')} used up the time that jobs may run in all"
+        words = f"{_holder(level, scope, '')} used up the total run time of jobs"
         return NamedLimit(level, "GrpWall", MINUTES, words, True)
     of = "its account" if level == "association" else "its QOS"
     words = f"its time limit is longer than {of} allows"
@@ -113,21 +111,21 @@ def _of_tres(
     resource, unit = _RESOURCES[what]
     span = {"": "", "Minutes": "Mins"}.get(minutes, "RunMins")
     if scope == "Min":
-        words = f"it asks for less {unit} than its QOS wants of a job"
+        words = f"it requests less {unit} than its QOS requires"
         return NamedLimit(level, "MinTRESPerJob", resource, words, False)
     if scope == "Max" and per in ("PerJob", "PerNode"):
         name = f"MaxTRES{span}{per}"
         of = "its account" if level == "association" else "its QOS"
         amount = f"{unit} times its time limit" if span else unit
-        words = f"it asks for more ({amount}) than {of} allows a {_PER[per]}"
+        words = f"it requests more ({amount}) than {of} allows a {_PER[per]}"
         return NamedLimit(level, name, resource, words, False)
     name = f"{scope}TRES{span}{per}"
-    who = _who(level, scope, per)
+    holder = _holder(level, scope, per)
     words = {
-        "": f"{who} as {_much(what)} {unit} in use as may be",
-        "Mins": f"{who} used up the minutes of {unit}",
-        "RunMins": f"{who} running jobs that need, in the time they have left, as many minutes of"
-        f" {unit} as may be",
+        "": f"{holder} as {_much(what)} {unit} in use as allowed",
+        "Mins": f"{holder} used up the minutes of {unit}",
+        "RunMins": f"{holder} running jobs that need, in their remaining time, as many minutes of"
+        f" {unit} as allowed",
     }[span]
     return NamedLimit(level, name, resource, words, True)
 
@@ -136,8 +134,8 @@ def _much(what: str) -> str:
     return "much" if what in ("Memory", "Energy", "BB") else "many"
 
 
-def _who(level: Literal["association", "QOS"], scope: str, per: str) -> str:
-    """Who it is that uses it up, with the verb."""
+def _holder(level: Literal["association", "QOS"], scope: str, per: str) -> str:
+    """Return the subject that fills the limit, with the verb."""
     if per == "PerUser":
         return "in this QOS you have"
     if per == "PerAccount":

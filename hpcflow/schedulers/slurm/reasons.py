@@ -1,9 +1,8 @@
 """Explain why a job is pending: every reason of slurm.h, with the next thing to try. Pure.
 
 Codes are spelt as squeue prints them (job_reason_string in slurm_protocol_defs.c, later in
-job_state_reason.c). The table is in reason_words.py; reasons that name a limit are read in
-reason_limits.py. Some come with more words than their code, or as a sentence. One that is not known
-is shown as it is.
+job_state_reason.c). reason_words.py has the table, reason_limits.py parses reasons that name a
+limit. Slurm may add text to a code, or print a sentence. An unknown reason is shown unchanged.
 """
 
 from __future__ import annotations
@@ -27,13 +26,12 @@ __all__ = ["Kind", "Reason", "exceeded", "explain"]
 
 @dataclass(frozen=True)
 class Reason:
-    """A reason.
+    """A pending reason.
 
     Attributes:
-        code: Slurm's; the whole text where it is not known.
-        words: what it says of the job, as the end of the sentence "It waits: …".
-        advice: what to type or do; ``{run}``, ``{job}`` and ``{partition}`` stand for theirs.
-        limit: that it names.
+        code: Slurm's whole text.
+        words: the reason in plain words.
+        advice: what to type or do next, with placeholders ``{run}``, ``{job}``, ``{partition}``.
     """
 
     code: str
@@ -44,29 +42,29 @@ class Reason:
 
     @property
     def can_start(self) -> bool:
-        """Whether it starts some time if nobody changes the job."""
+        """Return whether the job can start without a change."""
         return self.kind not in (Kind.NEVER, Kind.TOO_LARGE, Kind.HELD, Kind.ENDED)
 
 
-@lru_cache(maxsize=1024)  # in a queue of thousands there are some ten different ones
+@lru_cache(maxsize=1024)  # a queue of thousands of jobs has some ten different reasons
 def explain(text: str | None) -> Reason:
-    """What Slurm's reason means.
+    """Explain Slurm's reason.
 
     Args:
-        text: as squeue prints it: a code, a code and more after a comma or a colon, or a sentence.
+        text: as in squeue: a code, a code with more text after a comma or a colon, or a sentence.
     """
-    said = (text or "None").strip().strip("()")
-    # Older versions write blanks of a sentence as underscores.
-    flat = said.replace("_", " ")
+    full = (text or "None").strip().strip("()")
+    # Older versions print underscores in place of blanks.
+    flat = full.replace("_", " ")
     for part, (kind, words, advice) in SENTENCES.items():
         if part in flat:
-            return Reason(said, kind, words, advice)
-    for code in dict.fromkeys((said, said.partition(",")[0], said.partition(":")[0])):
+            return Reason(full, kind, words, advice)
+    for code in dict.fromkeys((full, full.partition(",")[0], full.partition(":")[0])):
         if code in CODES:
-            return Reason(said, *CODES[code])
+            return Reason(full, *CODES[code])
         if (limit := named_limit(code)) is not None:
-            return _of_limit(said, limit)
-    return Reason(said, Kind.UNKNOWN, f"Slurm says: {said}", "look it up: man squeue; " + STAFF)
+            return _of_limit(full, limit)
+    return Reason(full, Kind.UNKNOWN, f"Slurm says: {full}", "look it up: man squeue; " + STAFF)
 
 
 def _of_limit(code: str, limit: NamedLimit) -> Reason:
@@ -78,7 +76,7 @@ def _of_limit(code: str, limit: NamedLimit) -> Reason:
 
 
 def exceeded(reason: Reason, words: str) -> Reason:
-    """The same where the job exceeds the limit by itself: Slurm has one word for both."""
+    """Return ``reason`` for a job that exceeds the limit by itself; Slurm has one code for both."""
     assert reason.limit is not None
     return _too_large(reason.code, reason.limit, words)
 

@@ -1,8 +1,7 @@
 """A table of Slurm's refusals: the spec key, what to do, and whether to retry.
 
-The texts are those of slurm_errno.c, Slurm 20.11 to 25.11; where a version words one differently,
-the common part stands here. What a message means for the question "does a job exist?" is decided in
-submit.py with this table.
+The texts are from slurm_errno.c, Slurm 20.11 to 25.11. If versions differ, the table has the common
+part. submit.py uses this table to decide whether a job exists.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Refusal:
-    """One "no" of the controller.
+    """One refusal.
 
     Attributes:
-        text: part of the message, as Slurm prints it.
-        key: the spec key at fault, if it is one.
+        text: part of Slurm's message.
+        key: the spec key at fault, if any.
         advice: what to type or do next.
     """
 
@@ -27,18 +26,18 @@ class Refusal:
     advice: str
 
 
-_SEE_SITE: Final = "see what there is with `hpcflow site show`"
+_SEE_SITE: Final = "see the partitions and their limits with `hpcflow site show`"
 _SEE_ACCOUNTS: Final = (
     "see yours with `sacctmgr show assoc user=$USER format=account,partition,qos`"
 )
-_SEE_FEATURES: Final = 'see what the nodes have with `sinfo -o "%P %f"`, or `hpcflow site show`'
-_SEE_NODES: Final = "see what the nodes have with `hpcflow site show`, and ask for less"
+_SEE_FEATURES: Final = 'see the features with `sinfo -o "%P %f"`, or `hpcflow site show`'
+_SEE_NODES: Final = "see the nodes with `hpcflow site show`, and request less"
 _ASK_STAFF: Final = "ask the staff of the cluster, and show them this message"
 
-#: No job exists, and none would if the same were sent again. The first that matches counts, so the
-#: lines in which slurmctld gives its reason stand before the general verdicts.
+#: No job exists, and a resubmission would fail, too. The first match counts, so slurmctld's reasons
+#: come before the general verdicts.
 REFUSALS: Final = (
-    # Reasons that come on a line of their own.
+    # Reasons on a separate line.
     Refusal("Memory specification can not be satisfied", "resources.mem", _SEE_NODES),
     Refusal("CPU count per node can not be satisfied", "resources.cpus_per_task", _SEE_NODES),
     # Verdicts.
@@ -92,7 +91,7 @@ REFUSALS: Final = (
     Refusal("Lua ", None, _ASK_STAFF),
 )
 
-#: No job exists now; the same may be taken later without anybody changing it.
+#: No job exists. Slurm may accept the same request later.
 DELAYS: Final = (
     "Unable to create job record, try again",  # MaxJobCount
     "Slurm temporarily unable to accept job",
@@ -108,7 +107,7 @@ DELAYS: Final = (
     "Licenses currently unavailable",
 )
 
-#: No job exists: the request never reached a controller that could take it.
+#: No job exists: the request reached no controller that could accept it.
 UNAVAILABLE: Final = (
     "Unable to contact slurm controller (connect failure)",
     "Communication connection failure",
@@ -132,7 +131,7 @@ NOT_STARTED: Final = (
     "Unable to open file",
 )
 
-#: The request may have arrived, and its answer been lost.
+#: The request may have arrived, and its answer may be lost.
 DOUBTS: Final = (
     "Socket timed out",
     "Zero Bytes were transmitted",
@@ -156,15 +155,15 @@ DOUBTS: Final = (
     "Resource temporarily unavailable",
 )
 
-#: The verdict on every limit of accounting; which limit it was stands on a line before it.
+#: The verdict for every limit of accounting. An earlier line names the limit.
 POLICY: Final = "Job violates accounting/QOS policy"
 
-#: AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit, AssocGrpSubmitJobsLimit …: how many jobs
-#: there may be, which passes. Every other limit named there is one that this very job breaks.
+#: AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit, AssocGrpSubmitJobsLimit …: limits on the
+#: number of jobs, which are temporary. The job itself exceeds any other limit.
 COUNT_LIMIT: Final = re.compile(r"\b(?:Assoc|QOS)(?:Grp|Max)(?:Submit)?Jobs?(?:Per|Limit)")
 JOB_LIMIT: Final = re.compile(r"\b(?:Assoc|QOS)(?:Grp|Max|Min)\w+")
 
-#: Which resource a limit speaks of, by a part of its name.
+#: Part of a limit's name -> the spec key.
 LIMITED_RESOURCES: Final = (
     ("Wall", "resources.time_limit"),
     ("GRES", "resources.gpus_per_node"),
@@ -172,5 +171,5 @@ LIMITED_RESOURCES: Final = (
     ("Cpu", "resources.cpus_per_task"),
     ("CPU", "resources.cpus_per_task"),
     ("Mem", "resources.mem"),
-    ("Node", "resources.nodes"),  # last: many limits are counted PerNode
+    ("Node", "resources.nodes"),  # last, because many names contain PerNode
 )

@@ -1,7 +1,6 @@
-"""Run one of Slurm's programs: with a clean environment, a time limit and no shell.
+"""Run one of Slurm's programs with a clean environment, a timeout and no shell.
 
-What the answers mean is known elsewhere: queries in parse_jobs.py and parse_cluster.py, submissions
-in submit.py. Only what is the same for all is translated here: no such program, no answer.
+Only errors that all programs share are handled here: a missing program, and no answer.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from typing import Final
 from hpcflow.errors import SchedulerUnavailable
 from hpcflow.programs import run_program
 
-#: What a shell may have set for Slurm's programs, or what a surrounding job has set. It changes
-#: formats, partitions, accounts, and leaks into jobs even with ``--export=NONE``.
+#: Variables that a shell or a surrounding job may have set. They change formats, partitions and
+#: accounts, and leak into jobs even with ``--export=NONE``.
 _SCRUBBED: Final = (
     "SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SACCTMGR_",
     "SCANCEL_", "SCONTROL_", "SINFO_", "SPANK_", "_SLURM_", "PMI_", "PMIX_", "PMI2_",
 )  # fmt: skip
-#: How the controller is found, and who we are: without these nothing works where they are used.
+#: Needed to find the controller, and to authenticate, at sites that use them.
 _KEPT: Final = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 
-#: What the command line sets for its own start to be quick. A job that runs in this environment may
-#: want its plugins.
+#: The command line sets this to start faster. A job may need pydantic's plugins.
 _OF_THE_CLI: Final = ("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 #: For queries: times in UTC, whole array expressions, plain text.
@@ -38,12 +36,12 @@ FOR_QUERIES: Final = {
     "SLURM_BITSTR_LEN": "0",
 }
 
-#: Seconds that a query may take. slurmctld's own MessageTimeout is 10 s, tried more than once.
+#: Timeout of a query. slurmctld's own MessageTimeout is 10 s, tried more than once.
 QUERY_TIMEOUT_S: Final = 60.0
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` without what the surrounding shell or job says to Slurm's programs."""
+    """Return ``environment`` without variables that change the behaviour of Slurm's programs."""
     return {
         name: value
         for name, value in environment.items()
@@ -53,8 +51,11 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program said. ``exit_code`` is negative when a signal ended it, None when it was
-    ended because it took longer than ``timeout_s``."""
+    """The output of a program.
+
+    Attributes:
+        exit_code: negative if a signal ended it, None after ``timeout_s``.
+    """
 
     program: str
     exit_code: int | None
@@ -64,18 +65,18 @@ class Answer:
 
     @property
     def complaint(self) -> str:
-        """What it complained of, on one line, without ``sbatch: error:`` before every sentence."""
+        """Return the errors on one line, without ``sbatch: error:`` before each."""
         if self.exit_code is None:
             return f"it did not answer within {self.timeout_s:g} s"
         lines = [strip_prefix(line, self.program) for line in self.stderr.splitlines()]
         text = "; ".join(dict.fromkeys(line for line in lines if line))
         if self.exit_code < 0:
             return f"ended by {_signal_name(-self.exit_code)}" + (f"; {text}" if text else "")
-        return text or f"exit code {self.exit_code} without a word"
+        return text or f"exit code {self.exit_code} without a message"
 
 
 def strip_prefix(line: str, program: str) -> str:
-    """``sbatch: error: Invalid …`` -> ``Invalid …``."""
+    """Return ``Invalid …`` of ``sbatch: error: Invalid …``."""
     line = line.strip()
     for prefix in (f"{program}: ", "error: ", "fatal: "):
         line = line.removeprefix(prefix)
@@ -97,13 +98,11 @@ def run_submission(
     lock_fd: int | None,
     environment: Mapping[str, str] | None = None,
 ) -> Answer:
-    """Run a program that may create a job.
-
-    It gets a session of its own, so that a Ctrl-C at the terminal does not cut it off half-way;
-    and ``lock_fd``, so that the lock on it lives as long as the program does.
+    """Run a program that may create a job, in its own session, so that Ctrl-C does not stop it.
 
     Args:
-        environment: which the job gets, too, unless it says otherwise; ours if None.
+        lock_fd: inherited, so that the lock is held as long as the program lives.
+        environment: also of the job, unless its script says otherwise; ours if None.
     """
     return _run(
         argv,
@@ -111,24 +110,20 @@ def run_submission(
         timeout_s=timeout_s,
         cwd=cwd,
         pass_fds=() if lock_fd is None else (lock_fd,),
-        umask=0o077,  # which Slurm makes the job's log with; the job script sets the program's
+        umask=0o077,  # for the log that Slurm makes; the job script sets the program's umask
     )
 
 
 def run_query(
     argv: Sequence[str], *, timeout_s: float = QUERY_TIMEOUT_S, cwd: Path | None = None
 ) -> Answer:
-    """Run a program that asks, or that may safely be repeated."""
+    """Run a query, or another program that may safely be repeated."""
     environment = {**clean_environment(os.environ), **FOR_QUERIES}
     return _run(argv, environment=environment, timeout_s=timeout_s, cwd=cwd)
 
 
 def ask(argv: Sequence[str], *, timeout_s: float = QUERY_TIMEOUT_S) -> str:
-    """The standard output of a query.
-
-    Raises:
-        SchedulerUnavailable: it failed; nothing is known.
-    """
+    """Return the standard output of a query. Raise SchedulerUnavailable if it fails."""
     answer = run_query(argv, timeout_s=timeout_s)
     if answer.exit_code != 0:
         raise unavailable(answer)
@@ -136,10 +131,10 @@ def ask(argv: Sequence[str], *, timeout_s: float = QUERY_TIMEOUT_S) -> str:
 
 
 def unavailable(answer: Answer) -> SchedulerUnavailable:
-    """The error for a program that did not get its answer from Slurm."""
+    """Return the error for a program that got no answer from Slurm."""
     return SchedulerUnavailable(
         f"{answer.program} got no answer: {answer.complaint}",
-        next_action="Slurm must answer again first; then try once more",
+        next_action="try again when Slurm answers",
     )
 
 
@@ -157,7 +152,7 @@ def _run(
     if path is None:
         raise SchedulerUnavailable(
             f"no {program} on this machine",
-            next_action="log in to the cluster, load its Slurm module, or use `--site local`",
+            next_action="log in to the cluster, load its Slurm module, or type `--site local`",
         )
     try:
         done = run_program(
@@ -168,9 +163,9 @@ def _run(
             pass_fds=pass_fds,
             umask=umask,
         )
-    except OSError as error:  # nothing was executed: no memory, no more processes, a broken program
+    except OSError as error:  # nothing ran: no memory, no more processes, a broken program
         raise SchedulerUnavailable(
             f"{program} cannot be started: {error.strerror or error}",
-            next_action=f"try `{program} --version` on this machine, then once more",
+            next_action=f"try `{program} --version` on this machine, then try again",
         ) from error
     return Answer(program, done.exit_code, done.stdout, done.stderr, timeout_s)

@@ -14,7 +14,7 @@ def shell_argv(job_id: str, node: str, chdir: Path, *, on_terminal: bool) -> lis
     ``--overlap`` shares all of the job's CPUs, memory and GPUs with the step that trains.
 
     Raises:
-        SchedulerUnavailable: the queue does not answer, or does not know the job any more.
+        SchedulerUnavailable: the queue does not answer, or no longer has the job.
     """
     return [
         "srun",
@@ -31,12 +31,12 @@ def shell_argv(job_id: str, node: str, chdir: Path, *, on_terminal: bool) -> lis
 
 
 def _plain_id(job_id: str) -> str:
-    """Return the number of a job: ``srun --jobid`` takes no ``123_4`` of an array task."""
+    """Return the number of a job: ``srun --jobid`` does not accept ``123_4``."""
     if job_id.isdecimal():
         return job_id
-    said = ask(["squeue", "--noheader", "--format=%A", f"--jobs={job_id}"]).split()
-    if len(said) != 1 or not said[0].isdecimal():
+    printed = ask(["squeue", "--noheader", "--format=%A", f"--jobs={job_id}"]).split()
+    if len(printed) != 1 or not printed[0].isdecimal():
         raise SchedulerUnavailable(
-            f"Slurm has no pending or running job {job_id}", next_action="look again: hpcflow ls"
+            f"Slurm has no pending or running job {job_id}", next_action="list jobs: hpcflow ls"
         )
-    return said[0]
+    return printed[0]

@@ -10,7 +10,7 @@ _NO_TIME: Final = frozenset({"", "n/a", "unknown", "none", "null", "(null)", "na
 
 
 def parse_time(text: str) -> datetime | None:
-    """A moment that a program printed with ``TZ=UTC`` and the standard format; None for none."""
+    """Parse a time printed with ``TZ=UTC`` in the standard format; return None if it is none."""
     if text.strip().lower() in _NO_TIME:
         return None
     try:
@@ -20,12 +20,15 @@ def parse_time(text: str) -> datetime | None:
 
 
 def format_time(moment: datetime) -> str:
-    """The inverse of :func:`parse_time`, as options such as ``sacct --starttime`` take it."""
+    """Format a time for options such as ``sacct --starttime``."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def parse_length_s(text: str) -> int | None:
-    """``1-12:00:00``, ``02:00:00``, ``30:00`` or ``30`` (minutes) in seconds; None: no limit."""
+    """Return ``1-12:00:00``, ``02:00:00``, ``30:00`` or ``30`` (minutes) in seconds.
+
+    None means no limit.
+    """
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip(), re.ASCII)
     if match is None:
         return None
@@ -41,6 +44,6 @@ def parse_length_s(text: str) -> int | None:
 
 
 def parse_minutes(text: str) -> int | None:
-    """The same in minutes, rounded up; None: no limit."""
+    """Return a Slurm duration in minutes, rounded up; None means no limit."""
     seconds = parse_length_s(text)
     return None if seconds is None else -(-seconds // 60)

@@ -13,10 +13,10 @@ _KIB: Final = {"": 1024, "K": 1, "M": 1024, "G": 1024**2, "T": 1024**3, "P": 102
 
 
 def parse_tres(text: str) -> Usage | None:
-    """What ``text`` says; None where it says nothing.
+    """Return the usage in ``text``; None if there is none.
 
-    Of GPUs Slurm tells the sum and, where the site tracks types, the number of each. Memory without
-    a unit is in MiB. What is not known here, and what cannot be read, is passed over.
+    Slurm has the number of all GPUs and, if the site tracks types, of each type. Memory without a
+    unit is in MiB. Unknown and unreadable resources are skipped.
     """
     counts = tres_counts(text)
     mem_mb = counts.pop("mem", 0)
@@ -39,7 +39,7 @@ def parse_tres(text: str) -> Usage | None:
 
 
 def tres_counts(text: str) -> dict[str, int]:
-    """Name -> how many, as Slurm names them; ``mem`` in MiB, also where it bears no unit."""
+    """Return Slurm's resource name -> count; ``mem`` in MiB, also if it has no unit."""
     counts: dict[str, int] = {}
     for part in text.strip().split(","):
         name, _, value = part.partition("=")
