@@ -1,11 +1,11 @@
 """Publish the study of a sweep in a database, for Optuna's own tools.
 
 ===========  =======================================================================================
-publish.py   bringing it up to date, after each round
-place.py     where it is, and its URL
-marks.py     what of a sweep has been written
-database.py  opened through Optuna; one transaction for what is missing
-rows.py      trials as rows of Optuna's tables
-faults.py    what went wrong, for people
+publish.py   updates the study after each round
+place.py     the database and its URL
+marks.py     remembers what was written
+database.py  opens the database through Optuna, and writes changes in transactions
+rows.py      writes trials as rows of Optuna's tables
+faults.py    explains errors
 ===========  =======================================================================================
 """

@@ -1,6 +1,6 @@
 """Create, open and update the database of the studies, through Optuna.
 
-Importing this takes a second, for it imports Optuna and SQLAlchemy.
+Importing this module takes a second, because it imports Optuna and SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from hpcflow.sweeps.published.rows import lock, write_study, write_trials, writt
 from hpcflow.sweeps.state import SweepProgress
 from hpcflow.sweeps.study import quiet
 
-#: How long others may keep us from writing; a round waits that long, and a bit.
+#: How long a round waits for a lock of another session.
 _BUSY_TIMEOUT_S: Final = 2.0
-#: After so long the rest is left to the next round: no sweep waits for those who look at it.
+#: After this time the rest is left to the next round, so that publishing does not delay a sweep.
 _ENOUGH_S: Final = 3.0
 _TRIALS_AT_ONCE: Final = 500
 _TIMEOUTS_S: Final = {
@@ -41,16 +41,16 @@ _TIMEOUTS_S: Final = {
     "statement_timeout": 4.0,
     "idle_in_transaction_session_timeout": 30.0,
 }
-#: For a server that is gone: its machine, or the way to it.
+#: To detect that the server's host or the network is down.
 _ALIVE: Final = {
     "tcp_user_timeout": 4000,
     "keepalives_idle": 2,
     "keepalives_interval": 1,
     "keepalives_count": 2,
 }
-#: What two hear who make the same tables at once.
+#: Errors if two processes create the same tables at once.
 _MADE_MEANWHILE: Final = ("already exists", "duplicate key")
-#: Of Optuna, and of alembic in it.
+#: Tables of Optuna, and of alembic.
 _TABLES: Final = (*models.BaseModel.metadata.tables, "alembic_version")
 
 
@@ -63,15 +63,15 @@ def bring_up_to_date(
     *,
     wholly: bool = False,
 ) -> int:
-    """Write what is missing of a sweep, or has changed; how many trials are left for later.
+    """Write what is missing or has changed; return how many trials are left for later.
 
     Args:
         url: of ``database``, for Optuna.
-        schema: in Postgres, the one of the studies.
+        schema: of the studies, in Postgres.
         wholly: leave none.
 
     Raises:
-        Exception: whatever Optuna, SQLAlchemy and the file system raise.
+        Exception: any error of Optuna, SQLAlchemy or the file system.
     """
     enough = math.inf if wholly else time.monotonic() + _ENOUGH_S
     with quiet(), _opened(database, url, schema) as storage:
@@ -91,7 +91,7 @@ def _study(storage: RDBStorage, sweep_id: str, progress: SweepProgress) -> int:
 
 
 def _write_some(storage: RDBStorage, study_id: int, progress: SweepProgress) -> int:
-    """One transaction; the number of trials that are left."""
+    """Write some trials in one transaction; return how many are left."""
     with Session(storage.engine) as session, session.begin():
         lock(session, study_id)
         there = written(session, study_id, len(progress.trials))
@@ -120,8 +120,10 @@ def _opened(database: DatabaseUrl, url: str, schema: str) -> Iterator[RDBStorage
 
 @contextmanager
 def _pool(connect: Callable[[], Any]) -> Iterator[QueuePool]:
-    """Connections made by ourselves, so that all are closed, also where Optuna gives up half-way,
-    and no password is in anything that it shows."""
+    """Pool hpcflow's own connections.
+
+    So all are closed, even if Optuna fails, and no password is in its messages.
+    """
     pool = QueuePool(connect)
     try:
         yield pool
@@ -130,7 +132,7 @@ def _pool(connect: Callable[[], Any]) -> Iterator[QueuePool]:
 
 
 def _make_file(path: Path) -> None:
-    """With all tables or not at all, wherever it is killed; closed to others."""
+    """Create the database with all its tables atomically, private to the user."""
     if path.exists():
         return
     path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -146,7 +148,7 @@ def _make_file(path: Path) -> None:
 
 
 def _connect_sqlite(path: Path) -> sqlite3.Connection:
-    # A rollback journal, which SQLite takes by itself: a write-ahead log is not safe on NFS.
+    # SQLite's default, a rollback journal: a write-ahead log is not safe on NFS.
     return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_BUSY_TIMEOUT_S)
 
 

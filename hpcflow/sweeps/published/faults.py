@@ -17,7 +17,7 @@ _UNREACHABLE: Final = ("readonly", "unable to open")
 
 
 def warning_for(settings: Settings, error: Exception) -> str:
-    """What went wrong, and what to do about it."""
+    """Return what went wrong, and what to do about it."""
     database = database_of(settings)
     text, hint = _words(settings, database, _innermost(error))
     place = str(database)
@@ -25,7 +25,7 @@ def warning_for(settings: Settings, error: Exception) -> str:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """What the driver said, below what SQLAlchemy and Optuna have made of it."""
+    """Return the driver's error, which SQLAlchemy and Optuna have wrapped."""
     while True:
         below = getattr(error, "orig", None) or error.__cause__
         if not isinstance(below, BaseException):
@@ -34,7 +34,7 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 def _words(settings: Settings, database: DatabaseUrl, error: BaseException) -> tuple[str, str]:
-    if isinstance(error, LedgerError):  # of ours, without a password
+    if isinstance(error, LedgerError):  # hpcflow's own, without a password
         return error.message, error.next_action or ""
     said = str(error).strip().split("\n")[0]
     if "no longer compatible" in said:
@@ -46,17 +46,17 @@ def _words(settings: Settings, database: DatabaseUrl, error: BaseException) -> t
     if any(word in said for word in _HELD):
         return said, "another session holds a lock; the next round tries again"
     if isinstance(error, ImportError):
-        return said, "install what speaks to it: " + install_extra("postgres")
+        return said, "install the driver: " + install_extra("postgres")
     name = type(error).__name__
     safe = _without_password(database, said) or name
-    return safe, "is the server up? The journal has everything; the next round tries again"
+    return safe, "is the server up? Nothing is lost; the next round tries again"
 
 
 def _version(settings: Settings, said: str) -> tuple[str, str]:
     if "storage upgrade" in said:
         url = shell_word(shown_study_url(settings))
-        return "its tables are of an older Optuna", f"optuna storage upgrade --storage {url}"
-    return "its tables are of a newer Optuna than this one", "pip install --upgrade optuna"
+        return "an older Optuna made its tables", f"optuna storage upgrade --storage {url}"
+    return "a newer Optuna made its tables", "pip install --upgrade optuna"
 
 
 def _of_file(database: DatabaseUrl, error: BaseException, said: str) -> tuple[str, str]:
@@ -70,11 +70,11 @@ def _of_file(database: DatabaseUrl, error: BaseException, said: str) -> tuple[st
     if isinstance(error, OSError) or any(word in said for word in _UNREACHABLE):
         return said, f"see who owns it: ls -la {folder}"
     text = f"{type(error).__name__}: {said}"
-    return text, f"if it stays so: rm {path}; the next round rebuilds it from the journals"
+    return text, f"if it persists: rm {path}; the next round rebuilds it from the journals"
 
 
 def _grants(settings: Settings, database: DatabaseUrl) -> str:
-    """Make the schema of this user's studies; harmless where it is there already."""
+    """Return the command that creates the schema of this user's studies, if it is missing."""
     login, at, _ = redact(database.dsn).removeprefix("postgresql://").rpartition("@")
     role = '"' + (login if at else settings.user).replace('"', '""') + '"'
     name = database.dsn.partition("?")[0].rpartition("/")[2]
@@ -84,7 +84,7 @@ def _grants(settings: Settings, database: DatabaseUrl) -> str:
 
 
 def _without_password(database: DatabaseUrl, said: str) -> str:
-    """``said``, unless parts of the URL are in it that are not shown."""
+    """Return ``said``; empty if it contains a secret part of the URL."""
     hidden = set(database.dsn.replace("?", "&").split("&")[1:])
     login = database.dsn.partition("://")[2].rpartition("@")[0]
     hidden.add(login.partition(":")[2])

@@ -1,8 +1,8 @@
-"""Remember what of a sweep has been published: a mark for each trial.
+"""Remember which trials of a sweep are published: a mark for each trial.
 
-A mark is a short text that changes whenever something of the trial does that is published. It
-stands in the study's database beside the trial, and is what counts. ``published.json`` in the
-sweep's directory only spares opening the database when nothing has changed.
+A mark is a short text that changes whenever published data of the trial changes. The study's
+database holds it beside the trial. ``published.json`` in the sweep's directory only avoids opening
+the database if nothing has changed.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from hpcflow.runtime.reading import read_json
 from hpcflow.storage.files import write_durably
 from hpcflow.sweeps.state import SweepProgress, Trial
 
-#: The first part of every mark: other rows were written, if it is another one.
+#: The first part of every mark: the version of the rows.
 _FORMAT: Final = "1"
 
 
 def mark_of(trial: Trial) -> str:
-    """How far ``trial`` is, by what only ever grows."""
+    """Return the mark of ``trial``: counts that only grow, and its state."""
     points = sum(len(report.points) for report in trial.reports.values())
     parts = (len(trial.all_runs), points, trial.judged_to, len(trial.attrs), trial.state.value)
     return ".".join([_FORMAT, *map(str, parts)])
 
 
 def has_same_runs(one: str | None, other: str) -> bool:
-    """Whether values of the same runs stand behind two marks: then there can only be more."""
+    """Return whether two marks are of the same runs: then values were only added."""
     return one is not None and one.split(".")[:2] == other.split(".")[:2]
 
 
 def is_published(path: Path, progress: SweepProgress, place: str, file: Path | None) -> bool:
-    """Whether all of it was written to ``place`` before, as far as that can be told from outside.
+    """Return whether the sweep was written to ``place`` before; the database is not opened.
 
     Args:
-        path: what is remembered.
-        file: of a database that is one.
+        path: of ``published.json``.
+        file: of a SQLite database.
     """
     try:
         return bool(read_json(path) == _remembered(progress, place, file))
@@ -46,11 +46,11 @@ def is_published(path: Path, progress: SweepProgress, place: str, file: Path | N
 
 
 def remember(path: Path, progress: SweepProgress, place: str, file: Path | None) -> None:
-    """Put down that all of it was written.
+    """Remember that the sweep was written to ``place``.
 
     Raises:
-        StorageError: it cannot be put down.
-        OSError: the database is gone already.
+        StorageError: ``path`` cannot be written.
+        OSError: the database file is missing.
     """
     write_durably(path, json.dumps(_remembered(progress, place, file)))
 

@@ -15,7 +15,7 @@ from hpcflow.ledger.url import DatabaseUrl, parse_url, redact
 from hpcflow.settings import Settings
 
 FILE: Final = "studies.sqlite"
-#: What may follow the database in a URL that is shown; anything else can be a password.
+#: Query parameters of a URL that may be shown; any other may hold a password.
 _HARMLESS: Final = ("host", "port", "sslmode")
 
 
@@ -26,17 +26,17 @@ def schema_of(settings: Settings) -> str:
 
 
 def study_url(settings: Settings) -> str:
-    """What ``optuna.load_study(storage=…)`` takes. It may hold a password: never print it."""
+    """Return the URL for ``optuna.load_study(storage=…)``. It may hold a password: never print."""
     return _url(database_of(settings), schema_of(settings), is_shown=False)
 
 
 def shown_study_url(settings: Settings) -> str:
-    """The same for people: without password, which belongs into ``~/.pgpass`` or ``PGPASSWORD``."""
+    """Return the URL without its password, which belongs in ``~/.pgpass`` or ``PGPASSWORD``."""
     return _url(database_of(settings), schema_of(settings), is_shown=True)
 
 
 def database_of(settings: Settings) -> DatabaseUrl:
-    """The database in which the studies are; of a file its path, which need not exist."""
+    """Return the database of the studies; a SQLite file need not exist."""
     ledger = parse_url(settings.ledger_url)
     if ledger.kind == "sqlite":
         return DatabaseUrl("sqlite", ledger.path.with_name(FILE))
@@ -44,10 +44,10 @@ def database_of(settings: Settings) -> DatabaseUrl:
 
 
 def url_of_file(path: str) -> str:
-    """The URL of a SQLite database for Optuna, whatever characters are in its path.
+    """Return the URL of a SQLite database for Optuna, with special characters escaped.
 
-    Optuna fills in what stands between single braces. SQLAlchemy ends a path at ``?``, and from 2.1
-    on takes ``%`` for the beginning of a code.
+    Optuna substitutes text in single braces. SQLAlchemy ends a path at ``?``, and from 2.1 on reads
+    ``%`` as an escape.
     """
     text = path.replace("%", "%25").replace("?", "%3F")
     return f"sqlite:///{text}".replace("{", "{{").replace("}", "}}")

@@ -1,8 +1,7 @@
 """Publish the study of a sweep in a database, for Optuna's own tools.
 
-The journal is the truth: the study is written from it after each round that changed something, and
-never read. So a database that is locked, lost or of another Optuna is worth a warning, and holds up
-nothing.
+The journal is authoritative. Each round that changed something writes the study from it; the study
+is never read back. So a database that is locked, lost or of another Optuna causes only a warning.
 """
 
 from __future__ import annotations
@@ -26,21 +25,20 @@ def publish(
     *,
     wholly: bool = False,
 ) -> str | None:
-    """Bring the study up to date; costs next to nothing where it is.
+    """Bring the study up to date; cheap if it is already.
 
     Args:
-        wholly: however long it takes; else what takes too long is left for the next call.
+        wholly: without a time limit; else the next call writes the rest.
 
     Returns:
-        What kept it from being so, and what to do about it, for people; None if nothing did. The
-        next call tries again.
+        A warning if the study is not up to date, with what to do about it; else None.
     """
     database, shown = database_of(settings), shown_study_url(settings)
     file = database.path if database.kind == "sqlite" else None
     if is_published(sweep_dir.published, progress, shown, file):
         return None
     try:
-        # They import Optuna and SQLAlchemy, which takes longer than a round without news may.
+        # Importing Optuna and SQLAlchemy takes longer than a round without news may take.
         from hpcflow.sweeps.published.database import bring_up_to_date
 
         url, schema = study_url(settings), schema_of(settings)
@@ -48,8 +46,8 @@ def publish(
         if left:
             done, most = len(progress.trials) - left, len(progress.trials)
             known = f"{done} of {counted(most, 'trial')}"
-            return f"the study in {database} has {known}; more with the next round"
+            return f"the study in {database} has {known}; the next round writes more"
         remember(sweep_dir.published, progress, shown, file)
-    except Exception as error:  # a study that nobody can look at must never stop a sweep
+    except Exception as error:  # a failed publication must never stop a sweep
         return warning_for(settings, error)
     return None

@@ -1,9 +1,8 @@
 """Write trials as rows of Optuna's own tables, within the caller's transaction.
 
-Optuna's storage has methods for all of this, too. They look at two rows before they write one, so
-a thousand trials with a hundred values each take minutes; they commit each value; and a trial that
-is over gets the time at which that was written. The rows here are those that they would write,
-through the same models.
+Optuna's storage has methods for this, too. But they read two rows before they write one, so a
+thousand trials with a hundred values each take minutes; they commit each value; and they set the
+end of a trial to the time of the write. This module writes the same rows through the same models.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from hpcflow.sweeps.study import STATES
 
 #: The attribute of a trial that holds its mark.
 _MARK: Final = "hpcflow:written"
-#: No mark is longer. Others can write into a shared database, and no more than this is read.
+#: No mark is longer. Other users can write into a shared database; no more than this is read.
 _MAX_MARK: Final = 1000
-#: CMA-ES leaves pickles, and nothing that can be unpickled belongs where others may write.
+#: CMA-ES stores pickles. They are not published, because other users may write to the database.
 _PICKLED: Final = ("cma:", "sepcma:", "cmawm:")
-#: What an integer of Postgres can hold.
+#: The largest integer of Postgres.
 _MAX_POINT: Final = 2**31 - 1
 _CHILDREN: Final = (
     models.TrialParamModel,
@@ -43,12 +42,12 @@ _CHILDREN: Final = (
     models.TrialHeartbeatModel,
 )
 
-#: Id and mark of a trial that is there.
+#: Id and mark of a trial in the database.
 Written = tuple[int, str | None]
 
 
 def lock(session: Session, study_id: int) -> None:
-    """Keep others out who write trials of this study, until the transaction ends."""
+    """Lock the trials of this study against other writers, until the transaction ends."""
     if session.get_bind().dialect.name == "sqlite":
         session.execute(text("BEGIN IMMEDIATE"))
     else:
@@ -57,10 +56,10 @@ def lock(session: Session, study_id: int) -> None:
 
 
 def written(session: Session, study_id: int, most: int) -> list[Written]:
-    """The trials that are there, by their numbers.
+    """Return the trials in the database, by number.
 
-    If there are more than ``most``, or they did not come in the order of their numbers, somebody
-    else has written: then all of them are deleted, to be written again.
+    If there are more than ``most``, or their numbers are not in order, another program has written:
+    then all of them are deleted, to be written again.
     """
     trial, mark = models.TrialModel, models.TrialSystemAttributeModel
     found = session.execute(
@@ -96,7 +95,7 @@ def _delete(session: Session, model: Any, *which: Any) -> None:
 
 
 def write_study(session: Session, study_id: int, progress: SweepProgress) -> None:
-    """What is known of the study itself: the names of its objectives, what samplers left."""
+    """Write the names of the objectives, and the study attributes of sampler and pruner."""
     model = models.StudySystemAttributeModel
     wanted = {
         **_attributes(progress.study_attrs),
@@ -122,11 +121,11 @@ def write_trials(
     trials: Sequence[Trial],
     there: Sequence[Written],
 ) -> None:
-    """Write ``trials`` as they are now, whether or not they are there.
+    """Insert or update ``trials``.
 
     Args:
-        trials: some of the sweep, in the order of their numbers; of those that are not there yet,
-            none is left out before the last of these.
+        trials: by number. New ones must follow those in ``there`` without a gap.
+        there: the trials in the database.
     """
     old = {there[t.number][0]: (t, there[t.number][1]) for t in trials if t.number < len(there)}
     is_old = models.TrialModel.trial_id.in_(old)
@@ -155,14 +154,14 @@ def _new_rows(session: Session, study_id: int, trials: Sequence[Trial]) -> dict[
 
 
 def _times(trial: Trial) -> tuple[datetime | None, datetime | None]:
-    """When it began and ended, as Optuna has times: local ones that do not say so."""
+    """Return begin and end as Optuna stores them: naive local times."""
     times = [trial.asked_at, trial.told.at if trial.told is not None else None]
     begun, ended = (None if t is None else datetime.fromtimestamp(t.timestamp()) for t in times)
     return begun, ended
 
 
 def _write_attributes(session: Session, progress: SweepProgress, found: dict[int, Trial]) -> None:
-    """Those of ours; whatever people have noted beside a trial stays."""
+    """Write hpcflow's attributes; attributes that users added stay."""
     constants = progress.spec.space.constants
     for model, attributes in (
         (models.TrialUserAttributeModel, lambda t: {**constants, "runs": t.all_runs}),
@@ -183,7 +182,7 @@ def _attributes(attrs: dict[str, Any]) -> dict[str, str]:
 
 
 def _write_params(session: Session, progress: SweepProgress, found: dict[int, Trial]) -> None:
-    """The parameters, and the values of those that have come to their end."""
+    """Write the parameters, and the objectives of complete and pruned trials."""
     spaces = {each.name: distribution_of(each.values) for each in progress.spec.space.parameters}
     said = {name: distribution_to_json(each) for name, each in spaces.items()}
     params = [
@@ -211,7 +210,7 @@ def _write_params(session: Session, progress: SweepProgress, found: dict[int, Tr
 
 
 def _write_points(session: Session, found: dict[int, Trial], replaced: Iterable[int]) -> None:
-    """What was reported on the way, as far as it is not there."""
+    """Write intermediate values that are missing; all of the trials in ``replaced``."""
     model = models.TrialIntermediateValueModel
     _delete(session, model, model.trial_id.in_(replaced))
     query = select(model.trial_id, func.max(model.step)).where(model.trial_id.in_(found))
