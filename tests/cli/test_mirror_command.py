@@ -88,10 +88,10 @@ def test_what_changed_there_is_found_and_sent_again(desk: Desk, home: Path, stor
     there.write_bytes(b"\0" * 70_000)
     found = desk.json("mirror", "verify", run_dir.path.name, code=1)
     assert found["checkpoints"] == [
-        {"train_step": 400, "why": "model.pt is another file of the same size"}
+        {"train_step": 400, "why": "model.pt has the right size but another checksum"}
     ]
     assert (
-        "it was mirrored, and now model.pt" in desk.json("mirror", "status")["runs"][0]["problem"]
+        "it was mirrored, but now model.pt" in desk.json("mirror", "status")["runs"][0]["problem"]
     )
     desk.say("mirror", "--once")
     desk.say("mirror", "verify", run_dir.path.name)
@@ -122,7 +122,7 @@ def test_a_store_that_is_not_there_is_why(desk: Desk, home: Path, store: Path) -
     desk.say("mirror", "--once")
     store.rename(store.with_name("unmounted"))
     save(run_dir, 400)
-    assert "is not there; is it mounted?" in desk.error("mirror", "--once", code=1)
+    assert "does not exist; is it mounted?" in desk.error("mirror", "--once", code=1)
     for words in (["mirror", "verify"], ["restore"]):
         assert "is it mounted?" in desk.error(*words, run_dir.path.name, code=1)
     assert not store.exists()

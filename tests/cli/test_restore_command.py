@@ -232,7 +232,7 @@ def test_a_server_without_a_store_means_nothing(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("place", "told"),
-    [("nowhere", "is not there; is it mounted?"), ("a file", "is not a directory")],
+    [("nowhere", "does not exist; is it mounted?"), ("a file", "is not a directory")],
 )
 def test_a_ledger_is_not_made_from_what_is_no_folder(desk: Desk, place: str, told: str) -> None:
     (desk.folder / "a file").write_text("")

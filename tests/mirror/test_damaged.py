@@ -106,7 +106,7 @@ def test_a_torn_one_is_reported(desk: Desk) -> None:
     path = save(run_dir, 400)
     (path / "model.pt").write_bytes(b"short")
     report = desk.mirror()
-    assert "is shorter than it should be" in str(report.problems[run_dir.path.name])
+    assert "is shorter than expected" in str(report.problems[run_dir.path.name])
 
 
 def test_one_that_cannot_be_read_is_tried_again_in_the_next_pass(desk: Desk) -> None:

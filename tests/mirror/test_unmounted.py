@@ -59,7 +59,7 @@ CALLS: Final[Mapping[str, Callable[[Remote], object]]] = {
 @pytest.mark.parametrize("what", CALLS)
 def test_a_folder_that_is_not_there_is_not_an_empty_store(archive: Path, what: str) -> None:
     remote = open_remote(f"{archive}/ada", patience_s=30)
-    with pytest.raises(MirrorUnavailable, match="ada is not there; is it mounted") as caught:
+    with pytest.raises(MirrorUnavailable, match="ada does not exist; is it mounted") as caught:
         CALLS[what](remote)
     assert caught.value.retryable
     assert caught.value.next_action is not None

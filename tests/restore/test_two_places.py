@@ -44,7 +44,7 @@ def test_a_journal_that_was_begun_anew_does_not_replace_the_whole_one(owner: Own
     owner.clock.advance(60)
     owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
     (problem,) = _said(_mirrors(owner, run_dir))
-    assert "has more of the run's journal than there is here" in problem
+    assert "has more of the run's journal than the run directory" in problem
     assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == whole
     owner.restore(run_dir)
     assert _said(_mirrors(owner, run_dir)) == []
@@ -74,7 +74,7 @@ def test_a_longer_journal_of_other_lines_does_not_replace_what_the_store_has(own
         owner.clock.advance(60)
         owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
     (problem,) = _said(_mirrors(owner, run_dir))
-    assert "has more of the run's journal than there is here" in problem
+    assert "has more of the run's journal than the run directory" in problem
     assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == whole
 
 
