@@ -11,7 +11,7 @@ from hpcflow.model.sweep_records import Retried, SweepRecord
 from hpcflow.resources import doc_page
 from hpcflow.storage.runs import linked
 from hpcflow.sweeps.budget import no_room_for
-from hpcflow.sweeps.reports import read_reports, says_something
+from hpcflow.sweeps.reports import read_reports, has_news
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import Trial
 from hpcflow.sweeps.trials import is_over
@@ -46,7 +46,7 @@ def _read(this: Round, trial: Trial, run_id: str) -> None:
             ):
                 unsaid.append(read)
                 is_far = read.offset_bytes - begun_at.get(read.attempt, 0) > _UNSAID_BYTES
-                if says_something(read) or (over and read.last) or is_far:
+                if has_news(read) or (over and read.last) or is_far:
                     # With the records of earlier attempts, which must come first.
                     this.write(*unsaid)
                     unsaid = []

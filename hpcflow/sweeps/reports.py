@@ -130,7 +130,7 @@ def read_reports(
         )
 
 
-def says_something(read: Read) -> bool:
+def has_news(read: Read) -> bool:
     """Return whether a record has more than a new offset and last values."""
     return bool(read.points or read.total or read.others or read.finished)
 

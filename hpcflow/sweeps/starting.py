@@ -182,7 +182,7 @@ def _require_new(sweep: Sweep, settings: Settings) -> None:
         if progress.is_at_rest:
             continue
         is_same = theirs.said == sweep.said
-        changed = "" if is_same else ", started from a different file, which no longer matters"
+        changed = "" if is_same else ", started from a file with other content"
         raise InputError(
             f"sweep {other.sweep_id} has this name and is active{changed}",
             where=Where(file=sweep.sweep_path, key="name"),

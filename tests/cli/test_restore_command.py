@@ -245,7 +245,7 @@ def test_a_ledger_is_not_made_from_a_folder_without_runs(desk: Desk, place: str)
     (desk.folder / "empty").mkdir()
     (desk.folder / "runs/digits-20260301-abcdefgh/attempts").mkdir(parents=True)
     error = desk.error("ledger", "rebuild", "--from", str(desk.folder / place))
-    assert f"--from: {desk.folder / place} has no run in it" in error
+    assert f"--from: {desk.folder / place} has no runs" in error
     named = f"--from {shlex.quote(f'{desk.folder}/runs')}"
     expected = named if place.startswith("runs/") else "hpcflow site show"
     assert "name the folder of all runs" in error

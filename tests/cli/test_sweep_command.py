@@ -157,7 +157,7 @@ def test_a_changed_file_under_the_same_name_is_refused_while_it_is_under_way(
     started = desk.json("sweep", "start", str(sweep))
     sweep.write_text(SWEEP.replace("high: 1.0", "high: 2.0"))
     said = desk.error("sweep", "start", str(sweep))
-    assert f"sweep {started['sweep_id']} has this name and is active, started from a different file" in said
+    assert f"sweep {started['sweep_id']} has this name and is active, started from a file" in said
     assert f"hpcflow sweep stop {started['sweep_id']}" in said
     desk.say("sweep", "stop", "quick", "--cancel")
     assert until_over(desk)["state"] == "stopped"

@@ -267,13 +267,13 @@ def test_two_clusters_with_the_same_paths_are_two_places(owner: Owner) -> None:
     assert there.path == run_dir.path
     assert _said(_mirrors(other, there)) == []
     shutil.rmtree(there.path)
-    with pytest.raises(InputError, match=r"is not of this place any more: .* on site elsewhere"):
+    with pytest.raises(InputError, match=r"was moved: .* on site elsewhere"):
         owner.restore(run_dir)
     aside.rename(run_dir.path)
     save(run_dir, 200)
     (problem,) = _said(_mirrors(owner, run_dir))
     assert "on site 'elsewhere'" in problem
-    with pytest.raises(InputError, match=r"is not of this place any more: .* on site elsewhere"):
+    with pytest.raises(InputError, match=r"was moved: .* on site elsewhere"):
         owner.restore(run_dir)
 
 

@@ -347,7 +347,8 @@ def test_a_sweep_ends_at_its_deadline(desk: Searched) -> None:
         desk.completes(number, 0.5)
     report = desk.round()
     assert (report.asked, report.state) == ([], SweepState.RUNNING)
-    assert report.said == ["its deadline has passed; the sweep ends if a round confirms it in an hour"]
+    said = "its deadline has passed; the sweep ends if a round confirms it in an hour"
+    assert report.said == [said]
     desk.clock.advance(1800)
     assert desk.round().said == [], "it is said once"
     desk.clock.advance(1800)
