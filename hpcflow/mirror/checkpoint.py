@@ -32,7 +32,7 @@ from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
 #: Interval of ``began`` records while a checkpoint is sent. Its job waits longer than that.
-_SAID_AGAIN_S: Final = 3600.0
+_BEGAN_INTERVAL_S: Final = 3600.0
 _LOOKS_AT_ONCE: Final = 16
 #: Errors of reading a manifest that is not valid.
 NO_MANIFEST: Final = (CheckpointError, ValueError, KeyError, TypeError, AttributeError)
@@ -129,7 +129,7 @@ def send_checkpoint(
 
     def sent(size_bytes: int) -> None:
         on_bytes(size_bytes)
-        sending.say_again()
+        sending.repeat_began()
 
     try:
         sending.begin()
@@ -141,7 +141,7 @@ def send_checkpoint(
         sending.end()
     except (OSError, DamagedError) as error:
         if not (local.path / MANIFEST).is_file():
-            sending.take_back()
+            sending.delete_incomplete()
             raise GoneError(f"{local.path} was removed while it was being sent") from error
         sending.fail(error, is_final=isinstance(error, DamagedError))
         if isinstance(error, DamagedError):
@@ -152,7 +152,7 @@ def send_checkpoint(
         raise
 
 
-def take_back(remote: Remote, folder: str) -> None:
+def delete_incomplete(remote: Remote, folder: str) -> None:
     """Delete the objects of an incomplete checkpoint from the store.
 
     Raises:
@@ -164,14 +164,14 @@ def take_back(remote: Remote, folder: str) -> None:
     abort_unfinished(remote, folder)
 
 
-def take_back_forgotten(run_dir: RunDir, train_step: int, remote: Remote, clock: Clock) -> None:
+def delete_forgotten(run_dir: RunDir, train_step: int, remote: Remote, clock: Clock) -> None:
     """Delete an incomplete checkpoint that was removed here after its upload was killed.
 
     Raises:
         MirrorError: the store failed.
         StorageError: it cannot be recorded.
     """
-    take_back(remote, checkpoint_folder(run_dir.path.name, train_step))
+    delete_incomplete(remote, checkpoint_folder(run_dir.path.name, train_step))
     record(run_dir, clock, FAILED, url=remote.url, train_step=train_step, why=_GONE)
 
 
@@ -191,16 +191,16 @@ class _Sending:
         self._run_dir, self._local, self._records = run_dir, local, records
         self._remote, self._clock = remote, clock
         self.folder = checkpoint_folder(run_dir.path.name, local.train_step)
-        self._said_at_s = self._began_at_s = clock.monotonic()
+        self._recorded_at_s = self._began_at_s = clock.monotonic()
         self._found: list[str] = []
         self._are_files_sent = False
 
     def begin(self) -> None:
-        self._say(BEGAN, size_bytes=self._local.size_bytes)
+        self._note(BEGAN, size_bytes=self._local.size_bytes)
 
-    def say_again(self) -> None:
-        if self._clock.monotonic() - self._said_at_s > _SAID_AGAIN_S:
-            self._said_at_s = self._clock.monotonic()
+    def repeat_began(self) -> None:
+        if self._clock.monotonic() - self._recorded_at_s > _BEGAN_INTERVAL_S:
+            self._recorded_at_s = self._clock.monotonic()
             self.begin()
 
     def missing(self) -> list[Outgoing]:
@@ -286,7 +286,7 @@ class _Sending:
         size_bytes, sha256 = self._local.files[name]
 
         def begun(upload: Upload) -> None:
-            self._say(SENDING, name=name, **asdict(upload))
+            self._note(SENDING, name=name, **asdict(upload))
 
         return Outgoing(
             self._local.path / name,
@@ -298,7 +298,7 @@ class _Sending:
         )
 
     def end(self) -> None:
-        self._say(
+        self._note(
             MIRRORED,
             size_bytes=self._local.size_bytes,
             manifest_sha256=self._local.manifest_sha256,
@@ -309,14 +309,14 @@ class _Sending:
 
     def fail(self, error: Exception, *, is_final: bool) -> None:
         why = error.message if isinstance(error, HpcflowError) else str(error)
-        self._say(FAILED, why=why, is_final=is_final, manifest_sha256=self._local.manifest_sha256)
+        self._note(FAILED, why=why, is_final=is_final, manifest_sha256=self._local.manifest_sha256)
 
-    def take_back(self) -> None:
-        take_back(self._remote, self.folder)
+    def delete_incomplete(self) -> None:
+        delete_incomplete(self._remote, self.folder)
         if self._run_dir.run_json.exists():
             self.fail(GoneError(_GONE), is_final=False)
 
-    def _say(self, what: str, **facts: Any) -> None:
+    def _note(self, what: str, **facts: Any) -> None:
         self._on_record()
         record(
             self._run_dir,

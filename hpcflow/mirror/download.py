@@ -27,7 +27,7 @@ from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error
 _SPAN_BYTES: Final = 4 * PIECE_BYTES
 _REQUESTS: Final = 16
 #: Progress is reported each time this many bytes are written.
-_TOLD_BYTES: Final = 8 << 20
+_REPORT_BYTES: Final = 8 << 20
 #: Large files downloaded at once: threads that write to one file wait for each other, and one file
 #: can be synced while the last spans of another arrive.
 _FILES: Final = 4
@@ -195,7 +195,7 @@ class _Fetching:
     ) -> None:
         self._remote, self._files, self._on_bytes = remote, files, on_bytes
         self._todo = deque(files)
-        self._changed, self._telling = threading.Condition(), threading.Lock()
+        self._changed, self._reporting = threading.Condition(), threading.Lock()
         self._stopped = threading.Event()
         self._error: BaseException | None = None
 
@@ -237,8 +237,8 @@ class _Fetching:
             file.is_answered = True
             self._changed.notify_all()
 
-    def tell(self, size_bytes: int) -> None:
-        with self._telling:
+    def report(self, size_bytes: int) -> None:
+        with self._reporting:
             self._on_bytes(size_bytes)
 
     def require_wanted(self) -> None:
@@ -286,7 +286,7 @@ class _Span(Sink):
     """Hashes the bytes of a span by piece, and writes them to the file."""
 
     def __init__(self, fetching: _Fetching, file: _File, begin: int, end: int) -> None:
-        self.at, self._begin, self._end, self._told = begin, begin, end, begin
+        self.at, self._begin, self._end, self._reported_at = begin, begin, end, begin
         self._fetching, self._file, self._descriptor = fetching, file, file.open()
         self.digests: list[Any] = [hashlib.sha256()]
 
@@ -309,9 +309,9 @@ class _Span(Sink):
             except OSError as error:
                 raise storage_error("write", self._file.wanted.path, error) from error
             view, self.at = view[count:], self.at + count
-        if self.at == self._end or self.at - self._told >= _TOLD_BYTES:
-            self._fetching.tell(self.at - self._told)
-            self._told = self.at
+        if self.at == self._end or self.at - self._reported_at >= _REPORT_BYTES:
+            self._fetching.report(self.at - self._reported_at)
+            self._reported_at = self.at
 
     def _hash(self, view: memoryview) -> None:
         at = self.at - self._begin

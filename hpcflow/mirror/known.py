@@ -75,16 +75,16 @@ class Known:
                     make_folders(self._home.mirror)
                     append_line_durably(self._home.mirror / _FOLDERS, json.dumps(remote.url))
 
-    def end(self, problems: Mapping[str, HpcflowError], had_no_turn: Container[str]) -> None:
+    def end(self, problems: Mapping[str, HpcflowError], unchecked: Container[str]) -> None:
         """Save the problems of a pass; keep earlier ones that it could not check.
 
         Args:
             problems: by run id, or URL.
-            had_no_turn: ids of runs that it could not check.
+            unchecked: ids of runs that it could not check.
         """
         before = read_problems(self._home)
         kept = {
-            what: why for what, why in before.items() if what in had_no_turn or not is_run_id(what)
+            what: why for what, why in before.items() if what in unchecked or not is_run_id(what)
         }
         now = {what: error.message + next_step(error) for what, error in problems.items()}
         if (after := {**kept, **now}) != before:

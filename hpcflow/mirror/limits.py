@@ -25,7 +25,7 @@ class Loan:
         self._claim = threading.Lock()
 
     def claim(self) -> bool:
-        """Return whether the caller is the first to claim it."""
+        """Return True for the first caller only."""
         return self._claim.acquire(blocking=False)
 
 

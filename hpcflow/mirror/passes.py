@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
-from hpcflow.mirror.checkpoint import GoneError, Local, send_checkpoint, take_back_forgotten
+from hpcflow.mirror.checkpoint import GoneError, Local, delete_forgotten, send_checkpoint
 from hpcflow.mirror.known import Known
 from hpcflow.mirror.progress import Progress
 from hpcflow.mirror.records import DUE, FAILED, REMOVED, record
@@ -162,7 +162,7 @@ class Pass:
                     is_sending = any(is_sending for _, is_sending in under_way.values())
                     sending_since_s = now_s if is_sending else None
         self._report.problems.update(self._stores.refused)
-        self._known.end(self._report.problems, self._had_no_turn())
+        self._known.end(self._report.problems, self._unchecked())
         return self._report
 
     def _look(
@@ -267,15 +267,15 @@ class Pass:
         self._repair_copy(seen.run_dir, files)
         known = seen.records.mirrored
         # Opening a store takes longer than all else for a run at rest.
-        halves = [step for step in seen.records.began if not _is_here(seen, step)]
-        uploader = self._open(seen) if gone or files or halves else None
+        incomplete = [step for step in seen.records.began if not _is_here(seen, step)]
+        uploader = self._open(seen) if gone or files or incomplete else None
         if uploader is None:
             return
-        if gone or halves:  # only the place that mirrors the run may remove anything
+        if gone or incomplete:  # only the place that mirrors the run may remove anything
             send_run_json(seen.run_dir, uploader, clock=self._clock)
-        for step in halves:
+        for step in incomplete:
             mark_dirty(self._home, seen.run_dir)
-            take_back_forgotten(seen.run_dir, step, uploader.remote, self._clock)
+            delete_forgotten(seen.run_dir, step, uploader.remote, self._clock)
         for step in gone:
             mark_dirty(self._home, seen.run_dir)
             facts: dict[str, Any] = {"url": uploader.remote.url, "train_step": step}
@@ -315,7 +315,7 @@ class Pass:
     def _report_broken(self, seen: Survey) -> None:
         """Report and record manifests that are not valid, each once."""
         for step, broken in seen.broken.items():
-            if seen.is_told(step):
+            if seen.needs_no_record(step):
                 continue
             self._report.problems[seen.run_id] = DamagedError(f"checkpoint {step}: {broken.why}")
             if broken.sha256 is not None:  # else it may be readable next time
@@ -333,7 +333,7 @@ class Pass:
             self._known.make_if_new(uploader.remote, run_dirs)
         return uploader
 
-    def _had_no_turn(self) -> set[str]:
+    def _unchecked(self) -> set[str]:
         """Return ids of runs that this pass could not check: busy, or their store has failed."""
         ids = set(self._report.busy)
         for run in self._runs.values():

@@ -32,17 +32,17 @@ class Progress:
     def __init__(self, run_dir: RunDir, train_step: int, size_bytes: int, clock: Clock) -> None:
         self._path, self._clock = run_dir.mirror_progress, clock
         self._train_step, self._size_bytes = train_step, size_bytes
-        self._sent_bytes, self._said_at_s = 0, clock.monotonic()
+        self._sent_bytes, self._written_at_s = 0, clock.monotonic()
 
     def add(self, size_bytes: int) -> None:
         """Count bytes as sent. Called by one thread at a time."""
         self._sent_bytes += size_bytes
-        if self._clock.monotonic() - self._said_at_s >= _EVERY_S:
-            self._said_at_s = self._clock.monotonic()
-            self._say()
+        if self._clock.monotonic() - self._written_at_s >= _EVERY_S:
+            self._written_at_s = self._clock.monotonic()
+            self._write()
 
     def __enter__(self) -> Progress:
-        self._say()
+        self._write()
         return self
 
     def __exit__(
@@ -54,7 +54,7 @@ class Progress:
         with suppress(OSError):
             self._path.unlink()
 
-    def _say(self) -> None:
+    def _write(self) -> None:
         said = [self._train_step, self._sent_bytes, self._size_bytes]
         aside = self._path.with_suffix(".tmp")
         # Best effort: not synced, and errors are ignored.

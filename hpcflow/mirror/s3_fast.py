@@ -67,7 +67,7 @@ class FastObjects:
                 attributes={**metadata, **self._kept},
                 use_multipart=False,
             )
-        except Exception:  # whatever it is, botocore tries the same, and says what is wrong
+        except Exception:  # botocore repeats the request and reports the error
             self._failures += 1
             return None
         self._failures = 0
@@ -89,7 +89,7 @@ class FastObjects:
                 data += bytes(chunk)
                 if len(data) > most_bytes:
                     return None
-        except Exception:  # whatever it is, botocore tries the same, and says what is wrong
+        except Exception:  # as above
             self._failures += 1
             return None
         self._failures = 0

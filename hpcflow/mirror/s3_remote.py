@@ -1,9 +1,9 @@
 """A folder of an S3 bucket.
 
 botocore supports all kinds of credentials (variables, profile, SSO, role), has precise errors, and
-can list the parts of an upload, so that it can be continued; s3fs and obstore do not. Small whole
-objects go through obstore, which is faster: :mod:`hpcflow.mirror.s3_fast`. docs/benchmarks.md has
-the measurements.
+can list the parts of an upload, so that it can be continued; s3fs and obstore do not. Objects that
+are sent or read as a whole go through obstore, which is faster: :mod:`hpcflow.mirror.s3_fast`.
+docs/benchmarks.md has the measurements.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ try:
     from urllib3.exceptions import HTTPError
 
     from hpcflow.mirror.s3_errors import NOT_S3, translated
-    from hpcflow.mirror.s3_signing import KNOWN_SHA256, let_sha256_be_told
+    from hpcflow.mirror.s3_signing import KNOWN_SHA256, accept_known_sha256
 except ImportError as missing:
     raise InputError(
         f"a mirror in S3 needs a package that is not installed: {missing.name}",
@@ -330,7 +330,7 @@ class S3Remote(Remote):
                     next_action="correct AWS_ENDPOINT_URL, or endpoint_url in ~/.aws/config; "
                     "credentials do not belong there",
                 ) from None
-            let_sha256_be_told(client)
+            accept_known_sha256(client)
             return client, session.get_credentials()
 
 

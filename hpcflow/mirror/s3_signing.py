@@ -21,7 +21,7 @@ _USUAL: Final = ("v4", "s3v4")
 _OURS: Final = "s3v4-hpcflow"
 
 
-def let_sha256_be_told(client: Any) -> None:
+def accept_known_sha256(client: Any) -> None:
     """Make ``client.upload_part`` take :data:`KNOWN_SHA256`."""
     AUTH_TYPE_MAPS[_OURS] = _KnowingAuth
     client.meta.events.register("provide-client-params.s3.UploadPart", _take)

@@ -62,7 +62,7 @@ class Survey:
         sha256, why = self.records.damaged.get(local.train_step, ("", ""))
         return why if sha256 == local.manifest_sha256 else None
 
-    def is_told(self, train_step: int) -> bool:
+    def needs_no_record(self, train_step: int) -> bool:
         """Return whether a broken manifest needs no record: it is recorded, or the store has the
         complete checkpoint."""
         sha256, _ = self.records.damaged.get(train_step, (None, ""))

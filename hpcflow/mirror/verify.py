@@ -62,7 +62,7 @@ def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> 
             mark_dirty(home, run_dir)
             size_bytes = fetched.size_bytes
             record(run_dir, clock, READ, url=remote.url, train_step=step, size_bytes=size_bytes)
-        why = _said_shortly(list(wrong.values()))
+        why = _summary(list(wrong.values()))
         if why is not None:
             mark_dirty(home, run_dir)
             record(
@@ -135,7 +135,7 @@ def _wrong(store: _Fetched, folder: str, manifest_sha256: str, *, reads: bool) -
     return wrong
 
 
-def _said_shortly(wrong: list[str]) -> str | None:
+def _summary(wrong: list[str]) -> str | None:
     if not wrong:
         return None
     return wrong[0] if len(wrong) == 1 else f"{wrong[0]}, and {len(wrong) - 1} more files"

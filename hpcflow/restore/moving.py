@@ -56,7 +56,7 @@ def where_it_was(
         run: as the store has it.
         site: its site, if known; used if ``run.json`` is missing or damaged.
         is_known: whether the store's ``run.json`` was frozen here.
-        mirror: the new mirror of the run, if neither ``run.json`` is trusted.
+        mirror: the new mirror, if ``run.json`` is missing here and the store's was not frozen here.
 
     Raises:
         InputError: the run was moved to another place.

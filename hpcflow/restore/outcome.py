@@ -39,5 +39,5 @@ class Outcome:
 
     @property
     def is_nothing(self) -> bool:
-        """Return whether nothing was missing."""
+        """Whether nothing was missing."""
         return not (self.is_new or self.checkpoints or self.files)

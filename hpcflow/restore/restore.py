@@ -139,7 +139,7 @@ class _Restoring:
         records = self._new_records(history, journals.history_of(here))
         if is_gone(self._run_dir) and not self._run_dir.path.exists():
             everything = lines + self._text(
-                [*records, self._restored(lines, records, is_told=True)]
+                [*records, self._restored(lines, records, has_journal=True)]
             )
             said = journals.history_of(everything)
             outcome.is_new = publish_new(
@@ -202,11 +202,11 @@ class _Restoring:
             why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
         )
         said = history.plus(*new)
-        return new + self._answer(said, here, why="what it executes comes from a store")
+        return new + self._decide(said, here, why="what it executes comes from a store")
 
     def _lost(self, history: RunHistory) -> list[JournalRecord]:
         """Return the records that only the ledger has."""
-        if self._known is None or not self._is_less:
+        if self._known is None or not self._is_shorter:
             return []
         return journals.only_in_ledger(history, self._known)
 
@@ -217,9 +217,9 @@ class _Restoring:
         """
         home, run_id = self._settings.home, self._remote.run_id
         is_here = local.frozen(self._run_dir) is not None
-        is_told = len(history.records) > len(here.records)
-        is_told = is_told or not (self._is_own_journal or here.records)
-        is_told = is_told or self._has_less_than_store(history)
+        has_new = len(history.records) > len(here.records)
+        has_new = has_new or not (self._is_own_journal or here.records)
+        has_new = has_new or self._has_less_than_store(history)
         data = read_file(self._run_dir.run_json) if is_here else self._remote.run_json
         is_known = matches_frozen(home, run_id, data)
         self.is_known, self._is_frozen_here = is_known and not is_here, is_known
@@ -227,13 +227,13 @@ class _Restoring:
         if not is_known:
             is_ours = history.hold is not None and history.hold.why is not None
             is_changed = is_frozen_here(home, run_id)
-            self._outcome.is_unknown = not is_here or is_told or is_ours or is_changed
+            self._outcome.is_unknown = not is_here or has_new or is_ours or is_changed
             why = "what it executes comes from the store, and no user of this home has approved it"
-        if not is_told and (is_known or is_here):
+        if not has_new and (is_known or is_here):
             return []
-        return self._answer(history, here, why=why)
+        return self._decide(history, here, why=why)
 
-    def _answer(self, history: RunHistory, here: RunHistory, *, why: str) -> list[JournalRecord]:
+    def _decide(self, history: RunHistory, here: RunHistory, *, why: str) -> list[JournalRecord]:
         """Return the records to append after ``history``: a hold if a user must approve the run
         first, or that it was resumed."""
         home, run_id = self._settings.home, self._remote.run_id
@@ -290,7 +290,7 @@ class _Restoring:
         """Return whether ``history`` stops the run, but the ledger has read later that it was
         resumed."""
         known = self._known
-        if known is None or not self._is_less:
+        if known is None or not self._is_shorter:
             return False
         return self._read_bytes >= self._lines_bytes and journals.was_resumed(history, known)
 
@@ -301,17 +301,19 @@ class _Restoring:
         return max((each.offset_bytes for each in sources if each.path == name), default=0)
 
     @property
-    def _is_less(self) -> bool:
+    def _is_shorter(self) -> bool:
         """Whether the ledger has read more of the journal than is here."""
         return self._read_bytes > self._here_bytes
 
-    def _restored(self, lines: bytes, records: list[JournalRecord], *, is_told: bool) -> Restored:
+    def _restored(
+        self, lines: bytes, records: list[JournalRecord], *, has_journal: bool
+    ) -> Restored:
         before, run, is_move = self._place.before, self._place.run, self._place.is_move
         return Restored(
             at=self._clock.now(),
             by=self._settings.user,
             url=self._remote.url,
-            journal=is_told or None,
+            journal=has_journal or None,
             after=journals.history_of(lines).plus(*records).last_job,
             checkpoints=sorted(self._outcome.checkpoints),
             skipped=sorted(self._outcome.skipped),
@@ -335,7 +337,7 @@ class _Restoring:
                 self._look_for_newest()
                 return
             mark_dirty(self._settings.home, run_dir)
-            new = [*records, self._restored(lines, records, is_told=is_less)]
+            new = [*records, self._restored(lines, records, has_journal=is_less)]
             said = journals.history_of(lines).plus(*new)
             outcome.left = merge(
                 self._staged,

@@ -11,7 +11,7 @@ from hpcflow.model.sweep_records import Retried, SweepRecord
 from hpcflow.resources import doc_page
 from hpcflow.storage.runs import linked
 from hpcflow.sweeps.budget import no_room_for
-from hpcflow.sweeps.reports import read_reports, has_news
+from hpcflow.sweeps.reports import has_news, read_reports
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import Trial
 from hpcflow.sweeps.trials import is_over
@@ -87,7 +87,7 @@ def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState
     if state is RunState.FAILED and tried < this.progress.spec.retries:
         if this.is_doubtful:
             return  # a later round decides
-        why_not = this.why_nothing_begins() or no_room_for(
+        why_not = this.why_no_submission() or no_room_for(
             this.progress, this.rate(), this.taken(retried=run_id)
         )
         if why_not is None:
@@ -98,8 +98,8 @@ def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState
     known = this.known.get(run_id)
     cause = known.run.cause if known is not None else None
     why = "its run was cancelled" if state is RunState.CANCELLED else f"its run failed: {cause}"
-    behind = f"; {why_not}" if why_not is not None else ""
-    this.tell(trial, "failed", why=f"{why} ({run_id}){behind}")
+    suffix = f"; {why_not}" if why_not is not None else ""
+    this.tell(trial, "failed", why=f"{why} ({run_id}){suffix}")
 
 
 def _never_reported(this: Round, trial: Trial, metric: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpcflow.model.pruner import PrunerKind
 from hpcflow.model.sweep_records import Judged
-from hpcflow.sweeps.population import gives_up, next_point, source_for
+from hpcflow.sweeps.population import is_among_worst, next_point, source_for
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import Trial
 
@@ -46,7 +46,7 @@ def _judge_population(this: Round) -> None:
         if trial.told is not None or trial.is_finished:
             continue
         point = next_point(progress, trial)
-        is_worst = None if point is None else gives_up(progress, trial, point)
+        is_worst = None if point is None else is_among_worst(progress, trial, point)
         if point is None or is_worst is None:
             continue
         if is_worst:

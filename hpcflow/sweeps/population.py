@@ -25,14 +25,14 @@ _FACTORS: Final = (0.8, 1.2)
 
 
 def next_point(progress: SweepProgress, trial: Trial) -> int | None:
-    """Return the newest point at which ``trial`` is to be compared; None if it was already."""
+    """Return the newest point to compare ``trial`` at; None if it was compared there already."""
     interval = progress.spec.sampler.interval_or_default
     reached = max(trial.points(), default=0)
     point = reached // interval * interval
     return point if point > trial.judged_to else None
 
 
-def gives_up(progress: SweepProgress, trial: Trial, point: int) -> bool | None:
+def is_among_worst(progress: SweepProgress, trial: Trial, point: int) -> bool | None:
     """Return whether ``trial`` is one of the worst at ``point``; None if too few reached it."""
     rivals = _reached(progress, point)
     if 2 * len(rivals) < progress.spec.sampler.population_or_default:

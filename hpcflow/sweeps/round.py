@@ -239,7 +239,7 @@ class Round:
             return run_id.startswith(f"{self.sweep.spec.name}-t")
         return is_path_untrusted(home, run_id) and run_id.startswith(f"{self.sweep.spec.name}-t")
 
-    def why_nothing_begins(self) -> str | None:
+    def why_no_submission(self) -> str | None:
         """Return why no run without a job is submitted any more; None if it may be."""
         if self.progress.state is not SweepState.RUNNING:
             return f"the sweep was {'stopped' if self.progress.stop is not None else 'halted'}"

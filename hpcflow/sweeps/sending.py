@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 def send_all(this: Round) -> bool:
     """Submit trials that were asked for before; return whether Slurm accepted all of them."""
     waiting = [trial for trial in this.progress.open if trial.told is None]
-    why = this.why_nothing_begins()
+    why = this.why_no_submission()
     if why is not None:
-        waiting = _without_unsent(this, waiting, why)
+        waiting = _drop_unsent(this, waiting, why)
     if this.in_arrays and not _send_arrays(this, waiting):
         return False
     return all(send(this, trial) for trial in waiting)
 
 
-def _without_unsent(this: Round, waiting: list[Trial], why: str) -> list[Trial]:
+def _drop_unsent(this: Round, waiting: list[Trial], why: str) -> list[Trial]:
     """Tell trials without a job as failed, because of ``why``; return the others."""
     begun = [trial for trial in waiting if _has_begun(this, trial)]
     for trial in waiting:
@@ -58,7 +58,7 @@ def _send_arrays(this: Round, waiting: list[Trial]) -> bool:
         for repeat, run_id in enumerate(trial.current_runs)
         if not this.was_sent(run_id)
     ]
-    if any(this.runs.was_put_off(run_id) for _, _, run_id in wanted):
+    if any(this.runs.was_refused(run_id) for _, _, run_id in wanted):
         trial, _, _ = wanted[0]
         if not send(this, trial):  # Slurm still accepts no more
             return False
@@ -74,7 +74,7 @@ def _send_arrays(this: Round, waiting: list[Trial]) -> bool:
         except StorageError as error:  # an error in one run must not stop the others
             this.report.problems.append(in_one_line(error))
 
-    return _is_taken(this, waiting, in_arrays)
+    return _submitted(this, waiting, in_arrays)
 
 
 def _plans(this: Round, wanted: list[tuple[Trial, int, str]]) -> list[Plan] | None:
@@ -86,7 +86,7 @@ def _plans(this: Round, wanted: list[tuple[Trial, int, str]]) -> list[Plan] | No
             if this.runs.is_unsent(run_id):
                 plans.append(this.runs.plan(trial.number, trial.params, repeat, run_id))
 
-        if not _is_taken(this, [trial], plan):
+        if not _submitted(this, [trial], plan):
             return None
     return plans
 
@@ -110,10 +110,10 @@ def send(this: Round, trial: Trial) -> bool:
             if launched is not None:
                 this.report.sent[run_id] = launched.job_id
 
-    return _is_taken(this, [trial], one_by_one)
+    return _submitted(this, [trial], one_by_one)
 
 
-def _is_taken(this: Round, trials: list[Trial], send_them: Callable[[], None]) -> bool:
+def _submitted(this: Round, trials: list[Trial], send_them: Callable[[], None]) -> bool:
     """Call ``send_them``; return False if it failed. A permanent error halts the sweep."""
     try:
         send_them()

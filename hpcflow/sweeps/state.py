@@ -247,9 +247,7 @@ def apply(progress: SweepProgress, record: SweepRecord) -> None:
     """Update ``progress`` with one record."""
     if isinstance(record, Asked):
         if record.trial > len(progress.trials):
-            raise _damaged(
-                f"trial {len(progress.trials)} is missing before trial {record.trial}"
-            )
+            raise _damaged(f"trial {len(progress.trials)} is missing before trial {record.trial}")
         if len(record.runs) != progress.spec.repeats:
             raise _damaged(f"trial {record.trial} has {len(record.runs)} runs")
         if record.trial == len(progress.trials):
@@ -371,7 +369,7 @@ def spent(trials: Iterable[Trial]) -> tuple[float, Decimal]:
 
 
 def failures_in_a_row(progress: SweepProgress) -> list[Trial]:
-    """Return the newest trials, if they failed in a row since the sweep was last resumed."""
+    """Return the trials that failed in a row until now, since the sweep was last resumed."""
     found: list[Trial] = []
     for trial in reversed(progress.told_in_order[progress.looked_at :]):
         if trial.is_void:

@@ -72,8 +72,8 @@ class Cost:
 
 def trial_name(sweep: Sweep, trial: int, repeat: int) -> str:
     """Return the name of the run of a trial; its run id begins with it."""
-    behind = f"r{repeat}" if sweep.spec.repeats > 1 else ""
-    return f"{sweep.spec.name}-t{trial}{behind}"
+    suffix = f"r{repeat}" if sweep.spec.repeats > 1 else ""
+    return f"{sweep.spec.name}-t{trial}{suffix}"
 
 
 def trial_spec(sweep: Sweep, trial: int, params: Mapping[str, Any], repeat: int) -> RunSpec:
@@ -324,7 +324,7 @@ class TrialRuns:
         history = Journal(run_dir).history
         return history.last.is_unsent and not (history.is_stopped or history.is_changed)
 
-    def was_put_off(self, run_id: str) -> bool:
+    def was_refused(self, run_id: str) -> bool:
         """Return whether Slurm did not accept the last submission of a run."""
         home = self._settings.home
         if not (home.runs / run_id).is_symlink():

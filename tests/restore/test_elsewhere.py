@@ -280,7 +280,7 @@ def test_what_does_not_fit_here_is_said_before_anything_is_fetched(
 
 def test_a_working_directory_that_is_not_here_is_asked_for(owner: Owner, other: Owner) -> None:
     run_dir = owner.mirrored(100)
-    with pytest.raises(InputError, match="/nowhere of run .* does not exist here") as caught:
+    with pytest.raises(InputError, match=r"/nowhere of run .* does not exist here") as caught:
         _take(other, run_dir.path.name, working_dir=Path("/nowhere"))
     assert "--working-dir FOLDER" in (caught.value.next_action or "")
 

@@ -355,7 +355,7 @@ def test_a_store_without_a_journal_makes_no_run(owner: Owner) -> None:
     owner.lose_copy(run_dir)
     owner.remote.delete([f"{run_dir.path.name}/journal.jsonl"])
     purge(run_dir)
-    with pytest.raises(MirrorError, match="the state of the run.s jobs is unknown"):
+    with pytest.raises(MirrorError, match="the state of the run's jobs is unknown"):
         owner.restore(run_dir)
     assert not run_dir.path.exists()
     mark = read_mark(owner.settings.home, run_dir.path.name)

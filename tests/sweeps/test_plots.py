@@ -161,9 +161,7 @@ def test_three_objectives_have_a_front_and_four_have_none() -> None:
     assert picture(three["pareto_front"]).startswith(b"\x89PNG")
     assert b"scatter3d" in page(three["pareto_front"])
     four = progress_of(spec_of(ACCURACY, SECONDS, THIRD, FOURTH), 12)
-    assert left_out(four)["pareto_front"] == (
-        "it needs 2 or 3 objectives, and there are 4"
-    )
+    assert left_out(four)["pareto_front"] == ("it needs 2 or 3 objectives, and there are 4")
 
 
 def test_metrics_make_names_of_files_and_no_two_the_same() -> None:

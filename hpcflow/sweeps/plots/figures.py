@@ -75,9 +75,9 @@ def figures_of(sweep_id: str, progress: SweepProgress) -> list[Figure | LeftOut]
     names = _file_names([goal.metric for goal in progress.spec.goals])
     found: list[Figure | LeftOut] = []
     for index, (goal, name) in enumerate(zip(progress.spec.goals, names, strict=True)):
-        behind = f"-{name}" if progress.is_several else ""
+        suffix = f"-{name}" if progress.is_several else ""
         study = _study_of(whole, goal, index) if progress.is_several else whole
-        found += _of_goal(progress, goal, study, behind)
+        found += _of_goal(progress, goal, study, suffix)
     if progress.is_several:
         found.append(_pareto_front(progress, whole))
     found.append(_intermediate_values(progress))
@@ -87,7 +87,7 @@ def figures_of(sweep_id: str, progress: SweepProgress) -> list[Figure | LeftOut]
 
 
 def _of_goal(
-    progress: SweepProgress, goal: Objective, study: optuna.Study, behind: str
+    progress: SweepProgress, goal: Objective, study: optuna.Study, suffix: str
 ) -> list[Figure | LeftOut]:
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     of_space = [each.name for each in progress.spec.space.parameters]
@@ -99,15 +99,15 @@ def _of_goal(
     some = {**named, "params": shown}
     important = {**named, "params": seen, "evaluator": _evaluator(len(done))}
     history = Figure(
-        f"history{behind}",
+        f"history{suffix}",
         "plot_optimization_history",
         study,
         named,
         pruned=_pruned(progress, goal),
     )
-    parallel = Figure(f"parallel_coordinates{behind}", "plot_parallel_coordinate", study, some)
-    slices = Figure(f"slices{behind}", "plot_slice", study, some)
-    importances = Figure(f"importances{behind}", "plot_param_importances", study, important)
+    parallel = Figure(f"parallel_coordinates{suffix}", "plot_parallel_coordinate", study, some)
+    slices = Figure(f"slices{suffix}", "plot_slice", study, some)
+    importances = Figure(f"importances{suffix}", "plot_param_importances", study, important)
     note = f"the first {len(shown)} of {len(seen)} parameters" if len(shown) < len(seen) else None
     no_other = _one_only(number, "nothing to compare it with")
     return [
