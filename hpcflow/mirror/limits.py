@@ -47,7 +47,6 @@ class Memory:
             self._drop_spare()
 
     def give(self, size_bytes: int) -> None:
-        """Give back what was taken."""
         with self._changed:
             self._held_bytes -= size_bytes
             self._changed.notify_all()

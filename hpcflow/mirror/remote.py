@@ -263,7 +263,6 @@ class Remote(ABC):
         """Delete these objects; missing ones are no error."""
 
     def exists(self, name: str) -> bool:
-        """Return whether the object exists."""
         return self.stat(name) is not None
 
     def read(self, name: str, most_bytes: int = MAX_READ_BYTES) -> bytes:

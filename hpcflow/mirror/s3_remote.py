@@ -254,7 +254,6 @@ class S3Remote(Remote):
         return self._client
 
     def key(self, name: str) -> str:
-        """Return the key of ``name`` in the bucket."""
         return self._prefix + name
 
     def name_of(self, key: str, prefix: str = "") -> str:

@@ -37,7 +37,6 @@ def _json(schema: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write all files and print their paths."""
     for name, text in made().items():
         path = DOCS / name
         path.parent.mkdir(parents=True, exist_ok=True)

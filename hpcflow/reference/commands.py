@@ -87,7 +87,6 @@ It does not open the ledger: the next `hpcflow` command that does so adds the ru
 
 
 def commands_page() -> str:
-    """Return docs/commands.md."""
     parts = [
         _INTRO,
         "## Exit codes\n\n" + _table(("code", "meaning"), *_EXIT_CODES),

@@ -58,7 +58,6 @@ def json_option_of(command: click.Command) -> JsonOption | None:
 
 
 def schema_name(command: str) -> str:
-    """Return the file name of the schema of a command."""
     return f"{command.replace(' ', '-')}.schema.json"
 
 

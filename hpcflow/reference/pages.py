@@ -172,13 +172,11 @@ An editor checks the file against the [JSON Schema](schema/site.schema.json) whe
 
 
 def configuration_page() -> str:
-    """Return docs/configuration.md."""
     made = _MADE.format(source="hpcflow/model/spec.py")
     return made + _RUN_INTRO.format(example=EXAMPLE) + tables(RunSpec)
 
 
 def site_page() -> str:
-    """Return docs/site_reference.md."""
     return _MADE.format(source="hpcflow/sites/schema.py") + _SITE_INTRO + tables(Site)
 
 

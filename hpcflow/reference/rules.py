@@ -38,7 +38,6 @@ def states_page(docs: Path) -> str:
 
 
 def ends_table() -> str:
-    """Return the table of ends and their causes."""
     lines = [
         "| Slurm says | exit code | what else is known | cause | the run becomes |",
         "|---|---|---|---|---|",
@@ -54,7 +53,6 @@ def _end(end: End) -> str:
 
 
 def rules_table() -> str:
-    """Return the table of rules."""
     lines = ["| the run | then | rule |", "|---|---|---|"]
     lines += [f"| {example.told} | {_then(example)} | `{example.rule}` |" for example in EXAMPLES]
     return "\n".join(lines) + "\n"
@@ -67,7 +65,6 @@ def _then(example: Example) -> str:
 
 
 def numbers_table() -> str:
-    """Return the table of constants of the rules."""
     lines = ["| number | what it is | why that much |", "|---|---|---|"]
     lines += [f"| {number} | {what} | {why} |" for number, what, why in _NUMBERS]
     return "\n".join(lines) + "\n"

@@ -49,7 +49,6 @@ def run_schema() -> dict[str, Any]:
 
 
 def site_schema() -> dict[str, Any]:
-    """Return the schema of a site's file."""
     schema = _schema(Site, "hpcflow site")
     properties = schema["$defs"]["Partition"]["properties"]
     # The keys that a local site may leave to the machine come from the code that fills them in.
@@ -61,7 +60,6 @@ def site_schema() -> dict[str, Any]:
 
 
 def sweep_schema() -> dict[str, Any]:
-    """Return the schema of a sweep's file."""
     schema = _schema(SweepSpec, "hpcflow sweep")
     for section in (schema, *schema["$defs"].values()):
         _allow_null(section)

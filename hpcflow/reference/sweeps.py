@@ -100,7 +100,6 @@ _WRITTEN: Final = (
 
 
 def sweep_page() -> str:
-    """Return docs/sweep_reference.md."""
     rows = [("written as", "what it is"), ("---", "---"), *_WRITTEN]
     top, *sections = tables(SweepSpec).split("\n## ")
     space = _SPACE.format(

@@ -40,5 +40,4 @@ def start_restore(settings: Settings, run_id: str) -> None:
 
 
 def reap() -> None:
-    """Reap processes that have ended."""
     _STARTED[:] = [process for process in _STARTED if process.poll() is None]

@@ -159,7 +159,6 @@ def no_room_for(progress: SweepProgress, rate: Rate, taken: Mapping[int, Taken])
 
 
 def _limits(budget: Budget) -> list[tuple[str, Decimal, str]]:
-    """Return name, limit and unit of each limited amount."""
     found = [
         ("gpu_hours", budget.gpu_hours, "GPU hours"),
         ("cost_usd", budget.cost_usd, "USD"),

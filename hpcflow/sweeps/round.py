@@ -303,7 +303,6 @@ class Round:
         return is_over(known) or self.run_state(run_id) is not None
 
     def new_run_id(self, trial: int, repeat: int) -> str:
-        """Return an id for a new run."""
         name = trial_name(self.sweep, trial, repeat)
         return make_run_id(name, self.around.clock.now(), os.urandom(8))
 

@@ -43,7 +43,6 @@ def require_sampler(spec: SweepSpec) -> None:
 
 
 def sampler_for(spec: SweepSpec, number: int) -> optuna.samplers.BaseSampler:
-    """Return the sampler for trial ``number``."""
     asked = spec.sampler
     seed = random.Random(f"{asked.seed}/{number}").randrange(2**32)  # noqa: S311 - no secret
     startup = _STARTUP if asked.startup_trials is None else asked.startup_trials
