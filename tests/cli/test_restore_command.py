@@ -113,7 +113,7 @@ def test_an_empty_home_gets_the_run_from_the_bucket_alone(
     home = tmp_path / "second home"
     monkeypatch.setenv("HPCFLOW_HOME", str(home))
     refused = desk.error("restore", "--from", mirrored.url)
-    assert "may be under way" in refused
+    assert "may be active" in refused
     assert "--even-if-running" in refused
     said = desk.json("restore", "--from", mirrored.url, "--even-if-running", "--checkpoint", "all")
     assert (said["is_from_elsewhere"], said["checkpoints"]) == (True, [100, 200])

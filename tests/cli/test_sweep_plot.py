@@ -100,7 +100,7 @@ def test_a_sweep_without_trials_has_nothing_to_draw(desk: Desk, sweep: SweepDir)
     folder = desk.folder / "plots"
     error = desk.error("sweep", "plot", "digits", "--output", str(folder))
     assert f"sweep {sweep.sweep_id} has nothing to draw: no trial is complete yet" in error
-    assert f"→ see how far it is: hpcflow sweep status {sweep.sweep_id}" in error
+    assert f"→ see its progress: hpcflow sweep status {sweep.sweep_id}" in error
     assert not folder.exists()
 
 

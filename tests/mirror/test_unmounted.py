@@ -118,7 +118,7 @@ def test_a_new_store_in_a_folder_that_is_not_there_is_not_made(desk: Desk, archi
     archive.rmdir()
     desk.make()
     (error,) = desk.mirror().problems.values()
-    assert "is not there; is it mounted?" in error.message
+    assert "does not exist; is it mounted?" in error.message
     assert not archive.exists()
 
 
@@ -139,7 +139,7 @@ def test_a_store_that_was_used_before_is_not_made_anew(desk: Desk, archive: Path
     report = desk.mirror()
     (error,) = report.problems.values()
     assert list(report.problems) == [desk.url], "it is about the store, and said once"
-    assert "is not there; is it mounted?" in error.message
+    assert "does not exist; is it mounted?" in error.message
     assert list(archive.iterdir()) == []
     assert (said(run_dir) if run_dir.mirror.exists() else []) == before
     mount(archive)

@@ -225,7 +225,7 @@ def test_with_nothing_to_draw_nothing_is_made(tmp_path: Path) -> None:
     folder = tmp_path / "plots"
     with pytest.raises(InputError, match="sweep digits-1 has nothing to draw: no trial") as error:
         draw(progress_of(spec_of(), 3, points=False, ended=False), folder)
-    assert error.value.next_action == "see how far it is: hpcflow sweep status digits-1"
+    assert error.value.next_action == "see its progress: hpcflow sweep status digits-1"
     with pytest.raises(InputError, match="nothing to draw"):
         draw(progress_of(spec_of(), 0), folder)
     assert not folder.exists()
