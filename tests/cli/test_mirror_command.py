@@ -190,7 +190,7 @@ def test_a_bar_on_a_terminal(desk: Desk, home: Path, store: Path) -> None:
     assert "33 %" in desk.say("mirror", "status"), "no bar where no terminal is"
     with Progress(run_dir, 500, 100_000, SystemClock()) as progress:
         progress.add(50_000)
-        progress._say()
+        progress._write()
         shown = at_a_terminal("mirror", "status", env=env, cwd=home.parent)
     assert "being sent" in shown
     assert f"{run_dir.path.name}" in shown
