@@ -21,8 +21,8 @@ from typing import Final, TypeAlias, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError, shell_word
-from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, ListBudget, Remote
+from hpcflow.mirror.retry import with_retries
 from hpcflow.runtime.reading import UnsafeFileError, open_regular
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, write_all
 from hpcflow.storage.shared import make_folder, open_folder
@@ -236,7 +236,7 @@ class FolderRemote(Remote):
         what = f"{doing} {self.url_of(name)}"
         # Check the root without retries: it will not be mounted within a minute.
         with self._root(what) as root:
-            return patiently(
+            return with_retries(
                 lambda: self._once(what, lambda: do(root)),
                 clock=self._clock,
                 patience_s=self._patience_s,

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError
-from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, Remote
+from hpcflow.mirror.retry import with_retries
 
 _T = TypeVar("_T")
 _LASTING: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
@@ -112,7 +112,7 @@ class FsspecRemote(Remote):
 
     def _call(self, doing: str, name: str, do: Callable[[], _T]) -> _T:
         what = f"{doing} {self.url_of(name)}"
-        return patiently(
+        return with_retries(
             lambda: self._once(what, do), clock=self._clock, patience_s=self._patience_s
         )
 

@@ -20,11 +20,11 @@ from typing import Any, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
 from hpcflow.mirror.checkpoint import GoneError, Local, delete_forgotten, send_checkpoint
-from hpcflow.mirror.known import Known
 from hpcflow.mirror.progress import Progress
 from hpcflow.mirror.records import DUE, FAILED, REMOVED, record
 from hpcflow.mirror.retention import is_confirmed, is_noted, remove, to_remove
 from hpcflow.mirror.small_files import SmallFile, due_files, send_run_json, send_small_files
+from hpcflow.mirror.store_memory import StoreMemory
 from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, mirror_of_run, survey
 from hpcflow.mirror.upload import Uploader
@@ -129,7 +129,7 @@ class Pass:
         self._home, self._clock, self._stores, self._on_done = home, clock, stores, on_done
         self._report = Report()
         self._runs: dict[Path, _Run] = {}
-        self._known = Known(home)
+        self._memory = StoreMemory(home)
 
     def run(self, list_runs: Callable[[], Iterable[RunDir]]) -> Report:
         """Send all that is due of these runs; an error in one does not stop the others.
@@ -162,7 +162,7 @@ class Pass:
                     is_sending = any(is_sending for _, is_sending in under_way.values())
                     sending_since_s = now_s if is_sending else None
         self._report.problems.update(self._stores.refused)
-        self._known.end(self._report.problems, self._unchecked())
+        self._memory.end(self._report.problems, self._unchecked())
         return self._report
 
     def _look(
@@ -237,7 +237,7 @@ class Pass:
             run.refusals = _MOST_REFUSALS  # else each of its checkpoints would be tried in vain
             return
         send_run_json(seen.run_dir, uploader, clock=self._clock)
-        self._known.reached(seen.mirror.url, uploader.remote)
+        self._memory.reached(seen.mirror.url, uploader.remote)
         with suppress(GoneError):  # removed by its retention or a purge: no error
             self._send(seen, local, uploader)
 
@@ -287,7 +287,7 @@ class Pass:
                 record(seen.run_dir, self._clock, FAILED, **facts, why=why)
         sent = send_small_files(seen.run_dir, files, uploader, home=self._home, clock=self._clock)
         self._report.small_files += sent
-        self._known.reached(seen.mirror.url, uploader.remote)
+        self._memory.reached(seen.mirror.url, uploader.remote)
 
     def _repair_copy(self, run_dir: RunDir, files: list[SmallFile]) -> None:
         """Write the home's copy of a journal again if it is missing or old."""
@@ -330,7 +330,7 @@ class Pass:
         uploader = self._stores.uploader(seen.mirror)
         if uploader is not None:
             run_dirs = [run.run_dir for run in list(self._runs.values())]
-            self._known.make_if_new(uploader.remote, run_dirs)
+            self._memory.make_if_new(uploader.remote, run_dirs)
         return uploader
 
     def _unchecked(self) -> set[str]:

@@ -22,8 +22,8 @@ from hpcflow.errors import (
     MirrorUnavailable,
     MissingObjectError,
 )
-from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, ListBudget, Options, Part, Parts, Remote, Sink
+from hpcflow.mirror.retry import with_retries
 from hpcflow.mirror.s3_fast import FastObjects
 from hpcflow.model.kinds import check_endpoint_url
 from hpcflow.resources import install_extra
@@ -288,7 +288,7 @@ class S3Remote(Remote):
             with self._translating(f"{doing} {self.url_of(name)}"):
                 return do()
 
-        return patiently(once, clock=self._clock, patience_s=self._patience_s)
+        return with_retries(once, clock=self._clock, patience_s=self._patience_s)
 
     @contextmanager
     def _translating(self, doing: str) -> Iterator[None]:
@@ -303,7 +303,7 @@ class S3Remote(Remote):
             connect_timeout=_CONNECT_TIMEOUT_S,
             read_timeout=_READ_TIMEOUT_S,
             max_pool_connections=_CONNECTIONS,
-            retries={"mode": "standard", "total_max_attempts": 1},  # `patiently` does it
+            retries={"mode": "standard", "total_max_attempts": 1},  # `with_retries` does it
             request_checksum_calculation="when_required",  # hpcflow sends SHA-256 itself
             response_checksum_validation="when_required",
             user_agent_extra="hpcflow",

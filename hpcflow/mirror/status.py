@@ -42,7 +42,7 @@ def status_of(run_dir: RunDir, now: datetime, problems: Mapping[str, str]) -> St
     """Return the status of a run's mirror; None if it has none.
 
     Args:
-        problems: errors of the last pass: :func:`hpcflow.mirror.known.read_problems`.
+        problems: errors of the last pass: :func:`hpcflow.mirror.store_memory.read_problems`.
 
     Raises:
         StorageError: the run directory cannot be read.

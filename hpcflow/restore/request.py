@@ -17,6 +17,7 @@ from hpcflow.mirror.survey import mirror_of_run
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
+from hpcflow.restore.activity import require_at_rest
 from hpcflow.restore.journals import history_of
 from hpcflow.restore.local import frozen, journal_of
 from hpcflow.restore.moving import (
@@ -28,7 +29,6 @@ from hpcflow.restore.moving import (
     where_it_was,
 )
 from hpcflow.restore.remote_run import RemoteRun
-from hpcflow.restore.signs import require_at_rest
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.schema import Site

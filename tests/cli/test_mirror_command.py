@@ -110,9 +110,9 @@ def test_a_damaged_one_is_said(desk: Desk, home: Path, store: Path) -> None:
 def test_a_garbage_manifest_is_said_once_and_is_why(desk: Desk, home: Path, store: Path) -> None:
     run_dir = run_in(desk, home, store)
     (save(run_dir, 400) / "manifest.json").write_bytes(b"garbage")
-    assert "is no manifest" in desk.error("mirror", "--once", code=1)
+    assert "is not a valid manifest" in desk.error("mirror", "--once", code=1)
     assert desk.json("mirror", "--once")["problems"] == {}
-    assert "is no manifest" in desk.json("mirror", "status")["runs"][0]["problem"]
+    assert "is not a valid manifest" in desk.json("mirror", "status")["runs"][0]["problem"]
     assert "train step 400: " in desk.say("mirror", "status")
 
 

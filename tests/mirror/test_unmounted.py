@@ -87,7 +87,7 @@ def test_a_folder_that_goes_while_it_is_looked_at_was_not_empty(
         return scan(folder)
 
     monkeypatch.setattr(os, "scandir", scan_too_late)
-    with pytest.raises(MirrorUnavailable, match="is not there"):
+    with pytest.raises(MirrorUnavailable, match="does not exist"):
         remote.names()
 
 

@@ -14,7 +14,7 @@ _FIRST_WAIT_S: Final = 0.2
 _LONGEST_WAIT_S: Final = 10.0
 
 
-def patiently(call: Callable[[], _T], *, clock: Clock, patience_s: float) -> _T:
+def with_retries(call: Callable[[], _T], *, clock: Clock, patience_s: float) -> _T:
     """Return ``call()``; retry with growing waits while the store is unavailable.
 
     Half of each wait is random, so that many clients of one server do not retry together.

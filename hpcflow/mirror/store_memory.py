@@ -36,7 +36,7 @@ def read_problems(home: Home) -> dict[str, str]:
     return {what: why for what, why in said.items() if isinstance(why, str)}
 
 
-class Known:
+class StoreMemory:
     """The same for a pass, which updates it; safe for several threads.
 
     Errors in writing the home are ignored.
