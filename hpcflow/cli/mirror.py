@@ -118,8 +118,8 @@ def status_command(run: str | None, as_json: bool) -> int:
     It reads the run directories, not the ledger or the store. The exit code is 1 if it cannot
     read one of them.
     """
-    from hpcflow.mirror.known import read_problems
     from hpcflow.mirror.status import status_of, unknown_status
+    from hpcflow.mirror.store_memory import read_problems
 
     session = Session()
     problems = read_problems(session.settings.home)

@@ -137,7 +137,7 @@ def command(
         for warning in found.warnings:
             warn(warning)
         with _progress(shown=not (as_json or unattended)) as progress:
-            outcome = _restore(session, found, which, says_so=unattended, progress=progress)
+            outcome = _restore(session, found, which, always_record=unattended, progress=progress)
     if as_json:
         print_json(_as_json(outcome, is_move=found.place.is_move))
     else:
@@ -207,7 +207,7 @@ def _continues_without(session: Session, run_id: str) -> bool:
 
 
 def _restore(
-    session: Session, found: Found, which: Which, *, says_so: bool, progress: Progress
+    session: Session, found: Found, which: Which, *, always_record: bool, progress: Progress
 ) -> Outcome:
     """Restore, and let the ledger read all of it again: the files are others than it has read."""
     from hpcflow.launch.places import trust_on
@@ -229,7 +229,7 @@ def _restore(
         trust=trust_on(site, session.settings, account),
         known=session.ledger.known([run_id]).get(run_id),
         which=which,
-        says_so=says_so,
+        always_record=always_record,
         progress=progress,
     )
     for problem in rebuild(session.ledger, [outcome.run_dir]).problems:

@@ -1,5 +1,5 @@
 """Mirror runs to an object store: completed checkpoints and the small files.
 
-:mod:`hpcflow.mirror.layout` says where things lie there, :mod:`hpcflow.mirror.remote` how they are
-reached. Nothing here opens the ledger: it works on run directories alone, also on a compute node.
+:mod:`hpcflow.mirror.layout` defines the names in the store, :mod:`hpcflow.mirror.remote` the access
+to it. Nothing here opens the ledger: run directories are enough, also on a compute node.
 """

@@ -31,10 +31,10 @@ from hpcflow.runtime.reading import MAX_JSON_BYTES, open_file, read_file
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
 
-#: How often it is said again that a checkpoint is on its way. Its job waits longer than that.
-_SAID_AGAIN_S: Final = 3600.0
+#: Interval of ``began`` records while a checkpoint is sent. Its job waits longer than that.
+_BEGAN_INTERVAL_S: Final = 3600.0
 _LOOKS_AT_ONCE: Final = 16
-#: What reading a manifest raises where it is none of ours.
+#: Errors of reading a manifest that is not valid.
 NO_MANIFEST: Final = (CheckpointError, ValueError, KeyError, TypeError, AttributeError)
 _GONE: Final = "it was removed here while it was being sent"
 
@@ -49,8 +49,8 @@ class Local:
 
     Attributes:
         files: name -> size in bytes and SHA-256, without the manifest itself.
-        manifest: the bytes of the manifest, and their SHA-256.
-        made_at: when it was written, by the file system's clock.
+        manifest: the bytes of the manifest.
+        made_at: when the manifest was written, by the file system's clock.
     """
 
     path: Path
@@ -62,26 +62,26 @@ class Local:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files, without the manifest."""
+        """Size of all files, without the manifest."""
         return sum(size for size, _ in self.files.values())
 
 
 class NoManifestError(DamagedError):
-    """The manifest is not valid, or of a format that this version does not know."""
+    """The manifest is not valid, or of an unknown format."""
 
     def __init__(self, message: str, sha256: str) -> None:
         super().__init__(message)
-        #: Of its bytes.
+        #: Of the bytes of the manifest.
         self.sha256 = sha256
 
 
 def read_local(path: Path) -> Local:
-    """The checkpoint in the folder ``path``; its files are not looked at.
+    """Read the manifest of the checkpoint in ``path``; its files are not read.
 
     Raises:
         GoneError: it has no manifest (any more).
         NoManifestError: the manifest is not valid.
-        DamagedError: it cannot be read.
+        DamagedError: the manifest cannot be read.
     """
     try:
         data = read_file(path / MANIFEST, MAX_JSON_BYTES)
@@ -96,7 +96,7 @@ def read_local(path: Path) -> Local:
         if manifest["train_step"] != int(path.name) or not all(map(_is_plain, files)):
             raise ValueError("of another checkpoint")
     except NO_MANIFEST as error:
-        said = f"{path / MANIFEST} is no manifest: {error}"
+        said = f"{path / MANIFEST} is not a valid manifest: {error}"
         raise NoManifestError(said, hashlib.sha256(data).hexdigest()) from error
     return Local(path, int(path.name), files, data, hashlib.sha256(data).hexdigest(), made_at)
 
@@ -111,25 +111,25 @@ def send_checkpoint(
     on_bytes: Callable[[int], object],
     on_record: Callable[[], object] = lambda: None,
 ) -> None:
-    """Send ``local``, so that a reader of the store sees nothing of it, or all.
+    """Upload ``local``, so that a reader of the store sees all of it or nothing.
 
-    What is there already, of an earlier try, with the right size and checksum, is not sent again.
+    Objects of an earlier try, with the right size and checksum, are not sent again.
 
     Args:
-        on_record: called before something is said in ``mirror.jsonl``, for the ledger to read.
+        on_record: called before each record in ``mirror.jsonl``, so that the ledger reads it.
 
     Raises:
-        DamagedError: it is not whole here. Recorded: it is not tried again.
-        GoneError: it was removed here meanwhile; so was what had been sent.
-        MirrorError: the store. Recorded, to be tried again.
-        StorageError: the run directory cannot be read, or written. Recorded, to be tried again.
+        DamagedError: it is damaged here. Recorded: it is not tried again.
+        GoneError: it was removed here meanwhile; its objects were deleted.
+        MirrorError: the store failed. Recorded, to be tried again.
+        StorageError: the run directory cannot be read or written. Recorded, to be tried again.
     """
     remote = uploader.remote
     sending = _Sending(run_dir, local, records, remote, clock, on_record)
 
     def sent(size_bytes: int) -> None:
         on_bytes(size_bytes)
-        sending.say_again()
+        sending.repeat_began()
 
     try:
         sending.begin()
@@ -141,7 +141,7 @@ def send_checkpoint(
         sending.end()
     except (OSError, DamagedError) as error:
         if not (local.path / MANIFEST).is_file():
-            sending.take_back()
+            sending.delete_incomplete()
             raise GoneError(f"{local.path} was removed while it was being sent") from error
         sending.fail(error, is_final=isinstance(error, DamagedError))
         if isinstance(error, DamagedError):
@@ -152,26 +152,26 @@ def send_checkpoint(
         raise
 
 
-def take_back(remote: Remote, folder: str) -> None:
-    """Remove the half that was sent of a checkpoint that there is no more.
+def delete_incomplete(remote: Remote, folder: str) -> None:
+    """Delete the objects of an incomplete checkpoint from the store.
 
     Raises:
-        MirrorError: the store.
+        MirrorError: the store failed.
     """
     there = remote.names(folder)
-    if folder + MANIFEST not in there:  # else it was whole there before
+    if folder + MANIFEST not in there:  # else the store has a complete one
         remote.delete(list(there))
     abort_unfinished(remote, folder)
 
 
-def take_back_forgotten(run_dir: RunDir, train_step: int, remote: Remote, clock: Clock) -> None:
-    """Remove the half of one that was removed here after the mirror that sent it was killed.
+def delete_forgotten(run_dir: RunDir, train_step: int, remote: Remote, clock: Clock) -> None:
+    """Delete an incomplete checkpoint that was removed here after its upload was killed.
 
     Raises:
-        MirrorError: the store.
-        StorageError: it could not be recorded.
+        MirrorError: the store failed.
+        StorageError: it cannot be recorded.
     """
-    take_back(remote, checkpoint_folder(run_dir.path.name, train_step))
+    delete_incomplete(remote, checkpoint_folder(run_dir.path.name, train_step))
     record(run_dir, clock, FAILED, url=remote.url, train_step=train_step, why=_GONE)
 
 
@@ -191,64 +191,62 @@ class _Sending:
         self._run_dir, self._local, self._records = run_dir, local, records
         self._remote, self._clock = remote, clock
         self.folder = checkpoint_folder(run_dir.path.name, local.train_step)
-        self._said_at_s = self._began_at_s = clock.monotonic()
+        self._recorded_at_s = self._began_at_s = clock.monotonic()
         self._found: list[str] = []
         self._are_files_sent = False
 
     def begin(self) -> None:
-        self._say(BEGAN, size_bytes=self._local.size_bytes)
+        self._note(BEGAN, size_bytes=self._local.size_bytes)
 
-    def say_again(self) -> None:
-        if self._clock.monotonic() - self._said_at_s > _SAID_AGAIN_S:
-            self._said_at_s = self._clock.monotonic()
+    def repeat_began(self) -> None:
+        if self._clock.monotonic() - self._recorded_at_s > _BEGAN_INTERVAL_S:
+            self._recorded_at_s = self._clock.monotonic()
             self.begin()
 
     def missing(self) -> list[Outgoing]:
-        """What is to be sent. Of another checkpoint of this train step nothing stays.
+        """Return the files to send; delete objects of another checkpoint of this train step.
 
-        A manifest of the same files stays until ours replaces it, which may have more metrics: the
-        store may have all of it, whole. What is damaged there is replaced object by object, each by
-        the right one.
+        A manifest of the same files stays until the new one replaces it: the store may have a
+        complete checkpoint, with fewer metrics in its manifest. Damaged objects are replaced one by
+        one.
         """
         there = self._remote.names(self.folder)
         is_whole = there.pop(self.folder + MANIFEST, None) is not None
         has_same_files = is_whole and self._compare_manifests()
         wanted = {self.folder + name: name for name in self._local.files}
         foreign = [name for name in there if name not in wanted]
-        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "look") as pool:  # at ten thousand it counts
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "look") as pool:  # there may be ten thousand
             are_right = pool.map(
                 lambda full: full in there and self._is_right(full, there[full], wanted[full]),
                 wanted,
             )
             is_found = dict(zip(wanted.values(), are_right, strict=True))
         if is_whole and not has_same_files:
-            self._require_whole()  # before what may be a good one goes: is there any other?
+            self._require_whole()  # before the other one, which may be good, is deleted
             self._remote.delete([self.folder + MANIFEST])
         self._remote.delete(foreign)
         self._found = [name for name, is_right in is_found.items() if is_right]
         return [self._outgoing(name) for name, is_right in is_found.items() if not is_right]
 
     def require_found(self) -> None:
-        """Make sure that the store still has what it had before: sending the rest may take hours.
-
-        What was sent now it has confirmed.
+        """Check that objects found before are still there: sending the rest may take hours.
 
         Raises:
-            MirrorError: it has not.
+            MirrorError: one is missing.
         """
         there = self._remote.names(self.folder) if self._found else {}
         for name in self._found:
             if self.folder + name not in there:
                 raise MirrorError(
-                    f"{self._remote.url_of(self.folder + name)} was there, and is gone",
-                    next_action="hpcflow uploads it again; if that repeats, see what deletes "
+                    f"{self._remote.url_of(self.folder + name)} disappeared during the upload",
+                    next_action="hpcflow uploads it again; if that repeats, find out what deletes "
                     "objects there: a lifecycle rule of the bucket, or a user",
                 )
 
     def _compare_manifests(self) -> bool:
-        """Whether the manifest in the store names the very files of this one.
+        """Return whether the manifest in the store names the same files.
 
-        If it was sent from here, so were they, and only the metrics differ.
+        If that manifest was sent from here, its files were too, and need no check.
         """
         try:
             data = self._remote.read(self.folder + MANIFEST)
@@ -261,10 +259,10 @@ class _Sending:
         return has_same_files
 
     def _require_whole(self) -> None:
-        """Read all of it, which costs little beside the only copy that somebody has.
+        """Verify the checksums of all local files.
 
         Raises:
-            DamagedError: a file is not what its manifest says.
+            DamagedError: a file differs from its manifest.
             OSError: a file cannot be read.
         """
         for name, (size_bytes, sha256) in self._local.files.items():
@@ -288,7 +286,7 @@ class _Sending:
         size_bytes, sha256 = self._local.files[name]
 
         def begun(upload: Upload) -> None:
-            self._say(SENDING, name=name, **asdict(upload))
+            self._note(SENDING, name=name, **asdict(upload))
 
         return Outgoing(
             self._local.path / name,
@@ -300,25 +298,25 @@ class _Sending:
         )
 
     def end(self) -> None:
-        self._say(
+        self._note(
             MIRRORED,
             size_bytes=self._local.size_bytes,
             manifest_sha256=self._local.manifest_sha256,
             took_s=round(self._clock.monotonic() - self._began_at_s, 3),
         )
         if any(size_bytes > PART_BYTES for size_bytes, _ in self._local.files.values()):
-            abort_unfinished(self._remote, self.folder)  # of tries that were forgotten
+            abort_unfinished(self._remote, self.folder)  # of earlier tries
 
     def fail(self, error: Exception, *, is_final: bool) -> None:
         why = error.message if isinstance(error, HpcflowError) else str(error)
-        self._say(FAILED, why=why, is_final=is_final, manifest_sha256=self._local.manifest_sha256)
+        self._note(FAILED, why=why, is_final=is_final, manifest_sha256=self._local.manifest_sha256)
 
-    def take_back(self) -> None:
-        take_back(self._remote, self.folder)
+    def delete_incomplete(self) -> None:
+        delete_incomplete(self._remote, self.folder)
         if self._run_dir.run_json.exists():
             self.fail(GoneError(_GONE), is_final=False)
 
-    def _say(self, what: str, **facts: Any) -> None:
+    def _note(self, what: str, **facts: Any) -> None:
         self._on_record()
         record(
             self._run_dir,
@@ -331,10 +329,10 @@ class _Sending:
 
 
 def files_of(manifest: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
-    """The files of a manifest: name -> size in bytes and SHA-256.
+    """Return the files of a manifest: name -> size in bytes and SHA-256.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: it is none of ours.
+        ValueError, KeyError, TypeError, AttributeError: it is not valid.
     """
     return {name: (_size(said), _sha256(said)) for name, said in manifest["files"].items()}
 
@@ -342,14 +340,14 @@ def files_of(manifest: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
 def _size(said: Any) -> int:
     size = said["size_bytes"]
     if type(size) is not int or size < 0:
-        raise ValueError(f"{size!r} is no size")
+        raise ValueError(f"{size!r} is not a size")
     return size
 
 
 def _sha256(said: Any) -> str:
     text = said["sha256"]
     if not is_checksum(text):
-        raise ValueError(f"{text!r} is no checksum")
+        raise ValueError(f"{text!r} is not a checksum")
     return str(text)
 
 
@@ -357,5 +355,5 @@ def _is_plain(name: str) -> bool:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{name!r} is no name for an object: it is not UTF-8") from None
+        raise ValueError(f"{name!r} cannot name an object: it is not UTF-8") from None
     return name != MANIFEST and not {"", ".", ".."} & set(name.split("/")) and "\0" not in name

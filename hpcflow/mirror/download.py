@@ -1,8 +1,7 @@
 """Download objects to files: in parallel, large ones in ranges, checksums computed on arrival.
 
-What arrives is hashed and written where it belongs while the processor's cache still has it, so
-that nothing is read twice, and hardly anything is in memory, whatever the sizes of the objects.
-An answer that is cut is asked for again from where it was.
+Data is hashed and written as it arrives, while the CPU's cache has it. So nothing is read twice,
+and little memory is used for all sizes. A request that breaks off is continued where it stopped.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from hpcflow.mirror.remote import Remote, Sink
 from hpcflow.runtime.checksum import PIECE_BYTES, Checksum, is_of_whole, sha256_of_open
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error
 
-#: For how much one request asks; of whole pieces, which have checksums of their own.
+#: Size of one request: whole pieces, each with its own checksum.
 _SPAN_BYTES: Final = 4 * PIECE_BYTES
 _REQUESTS: Final = 16
-#: How often it is told how far it is.
-_TOLD_BYTES: Final = 8 << 20
-#: That are begun at once, where they are large: threads that write to one file wait for each other,
-#: and while the last spans of one come, another is put on the disk.
+#: Progress is reported each time this many bytes are written.
+_REPORT_BYTES: Final = 8 << 20
+#: Large files downloaded at once: threads that write to one file wait for each other, and one file
+#: can be synced while the last spans of another arrive.
 _FILES: Final = 4
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """An object that is to become a new file.
+    """An object to download.
 
     Attributes:
         name: in the store.
-        path: where it goes; its folder is made, the file must not exist.
-        size_bytes: as the manifest, or else the store, says.
-        sha256: as the manifest says; None where nobody knows: then nothing is compared.
+        path: of the new file; its folder is made, the file must not exist.
+        size_bytes: from the manifest, or else the store.
+        sha256: from the manifest; None to not compare.
     """
 
     name: str
@@ -54,21 +53,22 @@ class Wanted:
 def download(
     remote: Remote, wanted: Iterable[Wanted], *, on_bytes: Callable[[int], object] | None = None
 ) -> None:
-    """Fetch all of ``wanted``; each file is on the disk when this returns, its folders are not.
+    """Download all of ``wanted``; each file is synced when this returns, its folders are not.
 
-    Make it where nobody looks, then sync the folders and rename: files are incomplete while this
-    runs, and stay so when it raises.
+    Use a temporary folder, then sync and rename it: files are incomplete while this runs, and if it
+    raises.
 
     Args:
-        on_bytes: called with the number of bytes that were written since, by one thread at a time.
+        on_bytes: called with the number of bytes written since the last call, by one thread at a
+            time.
 
     Raises:
-        DamagedError: an object has another size or checksum than it should.
-        MissingObjectError: there is no such object.
-        MirrorError: the store.
-        StorageError: the disk.
+        DamagedError: the size or checksum of an object differs.
+        MissingObjectError: an object does not exist.
+        MirrorError: the store failed.
+        StorageError: a file cannot be written.
     """
-    # The largest first: one that begins last would keep all others waiting.
+    # The largest first, because all would wait for one that begins last.
     files = [_File(remote, each) for each in sorted(wanted, key=lambda each: -each.size_bytes)]
     fetching = _Fetching(remote, files, on_bytes or (lambda _: None))
     workers: list[Future[None]] = []
@@ -78,9 +78,9 @@ def download(
                 workers += [threads.submit(fetching.work) for _ in range(_REQUESTS)]
                 wait(workers)
             finally:
-                fetching.stop()  # where this thread was interrupted
+                fetching.stop()  # if this thread was interrupted
     finally:
-        # Interrupted twice, threads may still write: not into what gets the descriptor's number.
+        # After a second interrupt, threads may still write: keep their descriptors open.
         if all(worker.done() for worker in workers):
             for file in files:
                 file.give_up()
@@ -88,14 +88,14 @@ def download(
 
 
 class _File:
-    """An object on its way into a file; several threads write, each a span.
+    """A file that is being downloaded; several threads write, each a span.
 
     Attributes:
-        spans: how many it has; an empty one has one.
-        begun: how many of them somebody has begun.
-        writing: how many threads are at it.
-        is_answered: whether something of it has come.
-        is_done: whether it is as it should be, and on the disk.
+        spans: number of spans; an empty file has one.
+        begun: number of spans that were begun.
+        writing: number of threads that write it.
+        is_answered: whether the first data has arrived.
+        is_done: whether it is verified and synced.
     """
 
     def __init__(self, remote: Remote, wanted: Wanted) -> None:
@@ -103,7 +103,7 @@ class _File:
         self.spans = max(1, -(-wanted.size_bytes // _SPAN_BYTES))
         self.begun = self.writing = 0
         self.is_answered = self.is_done = False
-        # A large file of an older manifest has a checksum that pieces are no use for.
+        # A large file of an older manifest has a checksum of the whole, not of pieces.
         self.hashes_pieces = wanted.sha256 is not None and not (
             wanted.size_bytes > PIECE_BYTES and is_of_whole(wanted.sha256)
         )
@@ -112,10 +112,10 @@ class _File:
         self._descriptor: int | None = None
 
     def open(self) -> int:
-        """Its descriptor; the first who asks makes the file.
+        """Return its descriptor; the first call creates the file.
 
         Raises:
-            StorageError: the disk; or it exists.
+            StorageError: it exists, or cannot be written.
         """
         with self._lock:
             if self._descriptor is None:
@@ -127,14 +127,14 @@ class _File:
             return self._descriptor
 
     def finish(self, index: int, digests: list[Any]) -> None:
-        """A span is written; with the last one all is compared, and put on the disk.
+        """Mark a span as written; after the last one, verify and sync the file.
 
         Args:
             digests: of its pieces.
 
         Raises:
-            DamagedError: it has another checksum than it should.
-            StorageError: the disk.
+            DamagedError: the checksum of the file differs.
+            StorageError: the file cannot be written.
         """
         with self._lock:
             self._digests[index] = digests
@@ -143,11 +143,11 @@ class _File:
         descriptor = self.open()
         try:
             if self.wanted.sha256 not in (None, self._checksum(descriptor)):
-                raise DamagedError(f"{self.url} is not what was sent: its checksum differs")
+                raise DamagedError(f"{self.url} is damaged: its checksum differs")
             os.fsync(descriptor)
             self._close()
         except OSError as error:
-            # Memory may have all of it, and the disk not: the next try must not believe it.
+            # The page cache may have data that the disk lacks: the next try must not trust it.
             with suppress(OSError):
                 self.wanted.path.unlink()
             raise storage_error("write", self.wanted.path, error) from error
@@ -155,7 +155,7 @@ class _File:
         self.is_done = True
 
     def give_up(self) -> None:
-        """Nobody writes to it any more; what is there, if it is not done, is no use."""
+        """Close the file; called when no thread writes to it any more."""
         with suppress(OSError):
             self._close()
 
@@ -178,7 +178,7 @@ class _File:
 
 
 def _create(path: Path) -> int:
-    """A new file; its folder is asked for only where it is missing, for files come by thousands."""
+    """Create a file; its folder is made only if that fails, because there may be thousands."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
     try:
         return os.open(path, flags, FILE_MODE)
@@ -188,19 +188,19 @@ def _create(path: Path) -> int:
 
 
 class _Fetching:
-    """What all threads of one download share: what is left to do, and whether to go on."""
+    """State that all threads of one download share."""
 
     def __init__(
         self, remote: Remote, files: list[_File], on_bytes: Callable[[int], object]
     ) -> None:
         self._remote, self._files, self._on_bytes = remote, files, on_bytes
         self._todo = deque(files)
-        self._changed, self._telling = threading.Condition(), threading.Lock()
+        self._changed, self._reporting = threading.Condition(), threading.Lock()
         self._stopped = threading.Event()
         self._error: BaseException | None = None
 
     def work(self) -> None:
-        """Fetch one span after the other, until there is none, or somebody failed."""
+        """Fetch spans until none is left or a thread has failed."""
         try:
             while (chosen := self._choose()) is not None:
                 self._fetch(*chosen)
@@ -210,10 +210,10 @@ class _Fetching:
             self.stop()
 
     def _choose(self) -> tuple[_File, int] | None:
-        """The next span: of the file among the first ones that the fewest write to.
+        """Return the next span: of the file, among the first ones, with the fewest threads.
 
-        Of each file one span is asked for alone, until it is answered: some servers, asked for any
-        of it, read all of a large object first, to compute an MD5, and once for each who asks.
+        The first span of a file is requested alone until data arrives: some servers read all of a
+        large object for each request before they answer, to compute an MD5.
         """
         with self._changed:
             while self._todo and not self._stopped.is_set():
@@ -233,36 +233,33 @@ class _Fetching:
         return file, index
 
     def answered(self, file: _File) -> None:
-        """Something of it has come."""
         with self._changed:
             file.is_answered = True
             self._changed.notify_all()
 
-    def tell(self, size_bytes: int) -> None:
-        """So much more was written."""
-        with self._telling:
+    def report(self, size_bytes: int) -> None:
+        with self._reporting:
             self._on_bytes(size_bytes)
 
     def require_wanted(self) -> None:
-        """Go no further where that is no use.
+        """Check that no thread has failed.
 
         Raises:
-            _StoppedError: somebody else failed.
+            _StoppedError: one has.
         """
         if self._stopped.is_set():
             raise _StoppedError
 
     def stop(self) -> None:
-        """Let nobody go on."""
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()
 
     def require_all(self) -> None:
-        """All threads have ended.
+        """Check the results, after all threads have ended.
 
         Raises:
-            BaseException: what the first that failed has raised.
+            BaseException: the error of the first thread that failed.
         """
         if self._error is not None:
             raise self._error
@@ -272,7 +269,7 @@ class _Fetching:
         size_bytes, begin = file.wanted.size_bytes, index * _SPAN_BYTES
         end = min(begin + _SPAN_BYTES, size_bytes)
         span = _Span(self, file, begin, end)
-        # One byte more is asked for than there should be: is it longer?
+        # One more byte than expected, to detect a longer object.
         self._remote.stream(file.wanted.name, end + 1 if end == size_bytes else end, span)
         if span.at != end:
             raise DamagedError(f"{file.url} has fewer than {size_bytes} bytes")
@@ -282,14 +279,14 @@ class _Fetching:
 
 
 class _StoppedError(Exception):
-    """Somebody else failed; nobody sees this."""
+    """Another thread failed; never shown."""
 
 
 class _Span(Sink):
-    """Where the bytes of a span go: through the hashes of their pieces into their place."""
+    """Hashes the bytes of a span by piece, and writes them to the file."""
 
     def __init__(self, fetching: _Fetching, file: _File, begin: int, end: int) -> None:
-        self.at, self._begin, self._end, self._told = begin, begin, end, begin
+        self.at, self._begin, self._end, self._reported_at = begin, begin, end, begin
         self._fetching, self._file, self._descriptor = fetching, file, file.open()
         self.digests: list[Any] = [hashlib.sha256()]
 
@@ -312,9 +309,9 @@ class _Span(Sink):
             except OSError as error:
                 raise storage_error("write", self._file.wanted.path, error) from error
             view, self.at = view[count:], self.at + count
-        if self.at == self._end or self.at - self._told >= _TOLD_BYTES:
-            self._fetching.tell(self.at - self._told)
-            self._told = self.at
+        if self.at == self._end or self.at - self._reported_at >= _REPORT_BYTES:
+            self._fetching.report(self.at - self._reported_at)
+            self._reported_at = self.at
 
     def _hash(self, view: memoryview) -> None:
         at = self.at - self._begin

@@ -21,8 +21,8 @@ from typing import Final, TypeAlias, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError, shell_word
-from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, ListBudget, Remote
+from hpcflow.mirror.retry import with_retries
 from hpcflow.runtime.reading import UnsafeFileError, open_regular
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, write_all
 from hpcflow.storage.shared import make_folder, open_folder
@@ -102,7 +102,7 @@ class FolderRemote(Remote):
                     elif not name.startswith(prefix) or name.endswith(_ASIDE):
                         continue
                     elif entry.is_file(follow_symlinks=False):
-                        with suppress(FileNotFoundError):  # removed while we look
+                        with suppress(FileNotFoundError):  # removed meanwhile
                             found[name] = Entry(entry.stat(follow_symlinks=False).st_size)
                     else:
                         self.left_out.add(name)
@@ -150,7 +150,7 @@ class FolderRemote(Remote):
         data: bytes | memoryview,
         name: str,
         *,
-        sha256: str | None = None,  # noqa: ARG002 - a folder keeps none
+        sha256: str | None = None,  # noqa: ARG002 - a folder stores no checksums
     ) -> str | None:
         def send(root: int) -> None:
             with self._written(f"send {self.url_of(name)}", root, name) as write:
@@ -160,10 +160,10 @@ class FolderRemote(Remote):
         return None
 
     def put_stream(self, pieces: Iterator[bytes], name: str) -> None:
-        # Without asking again: the pieces come once. The next pass of the mirror does that.
+        # No retries, because the pieces come once. The next pass of the mirror tries again.
         doing = f"send {self.url_of(name)}"
         with self._root(doing) as root, self._written(doing, root, name) as write:
-            for piece in pieces:  # what they raise is the caller's
+            for piece in pieces:  # their errors are the caller's
                 write(piece)
 
     def delete(self, names: Iterable[str]) -> None:
@@ -204,13 +204,13 @@ class FolderRemote(Remote):
                 raise
 
     def _make_parents(self, root: int, name: str, stack: ExitStack) -> tuple[int, str]:
-        """Open or create the folder of an object for writing; each directory on the path
-        is ours, and as private as it should be. ``OSError`` as it comes.
+        """Open or create the folder of an object for writing. ``OSError`` passes through.
 
-        One that exists gets no more readers: others may have put another of our directories there.
+        Each directory on the path must belong to the user or root. Permissions of an existing one
+        are only reduced, because others may have moved a private directory there.
 
         Returns:
-            Its descriptor, and the last part of the name.
+            The descriptor of the folder, and the last part of the name.
         """
         above, last = _parts(name)
         folder = root
@@ -218,7 +218,7 @@ class FolderRemote(Remote):
             try:
                 below = stack.enter_context(open_folder(part, within=folder))
             except FileNotFoundError:
-                with self._making:  # else an empty one that another thread has opened is replaced
+                with self._making:  # else it could replace one that another thread has opened
                     if not _has(folder, part):
                         make_folder(part, folder, self._folder_mode)
                 below = stack.enter_context(open_folder(part, within=folder))
@@ -236,7 +236,7 @@ class FolderRemote(Remote):
         what = f"{doing} {self.url_of(name)}"
         # Check the root without retries: it will not be mounted within a minute.
         with self._root(what) as root:
-            return patiently(
+            return with_retries(
                 lambda: self._once(what, lambda: do(root)),
                 clock=self._clock,
                 patience_s=self._patience_s,
@@ -254,7 +254,7 @@ class FolderRemote(Remote):
             status = os.fstat(root)
             yield root
         except MissingObjectError:
-            self._require_root(doing, status)  # else it may be the emptiness behind it
+            self._require_root(doing, status)  # else it may be the empty mount point
             raise
         finally:
             os.close(root)
@@ -264,18 +264,18 @@ class FolderRemote(Remote):
         """Raise if the root is missing, so that it is not taken for an empty store.
 
         Args:
-            before: which folder it was a moment ago.
+            before: status of the folder when it was opened.
 
         Raises:
-            MirrorUnavailable: it is not there, is no folder, or another one by now.
-            MirrorError: nobody may look.
+            MirrorUnavailable: it does not exist, is not a folder, or was replaced.
+            MirrorError: no permission.
         """
         root = self._folder
         try:
             status = root.stat()
         except (FileNotFoundError, NotADirectoryError):
             raise self._not_there(doing, root) from None
-        except OSError as error:  # a handle that is stale, a server that is gone
+        except OSError as error:  # a stale handle, or the file server is down
             raise self._translated(error, doing) from error
         if not stat.S_ISDIR(status.st_mode):
             raise MirrorUnavailable(
@@ -288,8 +288,8 @@ class FolderRemote(Remote):
 
     def _not_there(self, doing: str, folder: Path) -> MirrorUnavailable:
         return MirrorUnavailable(
-            f"cannot {doing}: {folder} is not there; is it mounted?",
-            next_action="have it mounted; or if it never was there, and only then, make it: "
+            f"cannot {doing}: {folder} does not exist; is it mounted?",
+            next_action="have it mounted; create it only if it never existed: "
             f"mkdir -p {shell_word(folder)}",
         )
 
@@ -306,7 +306,7 @@ class FolderRemote(Remote):
         if isinstance(error, UnsafeFileError):
             return MirrorError(
                 f"cannot {doing}: {error.filename}: {said}",
-                next_action="hpcflow does not write such a thing; see who did: ls -la "
+                next_action="hpcflow did not write it; see who did: ls -la "
                 f"{shell_word(str(self._folder))}",
             )
         if isinstance(error, _LASTING):
@@ -321,7 +321,7 @@ class FolderRemote(Remote):
 def _entries(root: int, name: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield name and entry of all in a folder of the store; nothing if it is missing.
 
-    Of one that cannot be read nobody knows. ``OSError`` as it comes.
+    ``OSError`` passes through.
     """
     with ExitStack() as stack:
         folder = root
@@ -337,12 +337,10 @@ def _entries(root: int, name: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a folder; False for one that only another user may look at, such as a
-    file system that they have mounted in the store."""
+    """Return whether it is a folder; False if only another user may stat it, such as a file system
+    that they mounted in the store."""
     try:
-        return entry.is_dir(
-            follow_symlinks=False
-        )  # the kernel seldom looks at what is mounted there
+        return entry.is_dir(follow_symlinks=False)
     except PermissionError:
         return False
 
@@ -404,7 +402,7 @@ def _read(descriptor: int, begin: int, end: int) -> bytes:
     if end <= begin:
         return b""
     data = os.pread(descriptor, end - begin, begin)
-    while begin + len(data) < end:  # a network file system; or it was cut meanwhile
+    while begin + len(data) < end:  # a short read on a network file system, or truncated meanwhile
         more = os.pread(descriptor, end - begin - len(data), begin + len(data))
         if not more:
             break

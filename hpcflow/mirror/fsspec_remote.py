@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError
-from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, Remote
+from hpcflow.mirror.retry import with_retries
 
 _T = TypeVar("_T")
 _LASTING: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
@@ -20,7 +20,7 @@ class FsspecRemote(Remote):
     """A folder of an object store, through fsspec, without multipart uploads.
 
     Args:
-        fs: fsspec's view of it. An object of it appears when all of it has come.
+        fs: fsspec's file system, whose objects appear as a whole.
         root: the folder in it.
     """
 
@@ -78,22 +78,22 @@ class FsspecRemote(Remote):
         data: bytes | memoryview,
         name: str,
         *,
-        sha256: str | None = None,  # noqa: ARG002 - no store of these keeps one that we could trust
+        sha256: str | None = None,  # noqa: ARG002 - these stores keep no trustworthy checksum
     ) -> str | None:
         self._call("send", name, lambda: self._fs.pipe_file(self._path(name), bytes(data)))
         return None
 
     def put_stream(self, pieces: Iterator[bytes], name: str) -> None:
-        # Without asking again: the pieces come once. The next pass of the mirror does that.
+        # No retries, because the pieces come once. The next pass of the mirror tries again.
         doing = f"send {self.url_of(name)}"
         file = self._once(doing, lambda: self._fs.open(self._path(name), "wb"))
         try:
-            for piece in pieces:  # what they raise is the caller's
+            for piece in pieces:  # their errors are the caller's
                 self._once(doing, partial(file.write, piece))
             self._once(doing, file.close)
         except BaseException:
             with suppress(Exception):
-                file.discard()  # closing it would make an object of the half
+                file.discard()  # closing it would create an incomplete object
             raise
 
     def delete(self, names: Iterable[str]) -> None:
@@ -112,7 +112,7 @@ class FsspecRemote(Remote):
 
     def _call(self, doing: str, name: str, do: Callable[[], _T]) -> _T:
         what = f"{doing} {self.url_of(name)}"
-        return patiently(
+        return with_retries(
             lambda: self._once(what, do), clock=self._clock, patience_s=self._patience_s
         )
 
@@ -121,7 +121,7 @@ class FsspecRemote(Remote):
             return do()
         except MirrorError:
             raise
-        except Exception as error:  # every kind of store brings errors of its own
+        except Exception as error:  # every kind of store has its own errors
             raise self._translated(error, doing) from error
 
     def _translated(self, error: Exception, doing: str) -> MirrorError:

@@ -1,6 +1,6 @@
-"""Read ``mirror.jsonl``: which checkpoints a store had, from when to when, and what was fetched.
+"""Read from ``mirror.jsonl`` when a store had which checkpoints, and what was fetched. Pure.
 
-Pure. What the lines are is told in :mod:`hpcflow.mirror.records`.
+:mod:`hpcflow.mirror.records` documents the lines.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ class Kept:
     """A checkpoint that a store had.
 
     Attributes:
-        begin: when all of it was there.
-        end: when it was removed, replaced, or found not to be as it was copied; None while it is
-            there.
+        begin: when it was complete there.
+        end: when it was removed, replaced or found damaged; None while the store has it.
     """
 
     url: str
@@ -35,7 +34,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Read:
-    """Bytes that were fetched from a store only to see that they are what was sent."""
+    """Bytes that were fetched from a store to verify them."""
 
     url: str
     train_step: int
@@ -45,10 +44,10 @@ class Read:
 
 @dataclass
 class History:
-    """What the lines say, in their order.
+    """The history of a ``mirror.jsonl``.
 
     Attributes:
-        sizes: the last that is known of each train step.
+        sizes: train step -> last known size.
     """
 
     kept: list[Kept] = field(default_factory=list)
@@ -57,7 +56,7 @@ class History:
 
 
 def history_of(lines: Iterable[bytes]) -> History:
-    """The history that these lines tell; those that are torn, foreign or newer say nothing."""
+    """Return the history in these lines; invalid lines are ignored."""
     found = History()
     there: dict[tuple[str, int], Kept] = {}
     for line in lines:
@@ -65,7 +64,7 @@ def history_of(lines: Iterable[bytes]) -> History:
             continue
         try:
             _add(found, there, parse_object(line))
-        except (ValueError, KeyError, TypeError):  # torn, or foreign
+        except (ValueError, KeyError, TypeError):  # torn or not valid
             continue
     found.kept += there.values()
     return found

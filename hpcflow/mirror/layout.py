@@ -9,7 +9,7 @@
       checkpoints/000000400/manifest.json      sent last: complete when it exists
       code/…  artifacts/…  tensorboard/…
 
-Names in a store are anybody's to write: what is made of one here was checked.
+Other users may write names into a store, so names are checked here.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _CHECKPOINT: Final = re.compile(r"checkpoints/([0-9]{9,18})/(.+)", re.ASCII | re
 
 
 def run_ids(remote: Remote) -> list[str]:
-    """The runs that have anything in ``remote``, sorted."""
+    """Return the ids of runs with a folder in ``remote``, sorted."""
     return [name for name in remote.folders() if is_run_id(name)]
 
 
 def has_run(remote: Remote, run_id: str) -> bool:
-    """Whether ``run.json`` of a run is there: without it nothing can be made of the rest."""
+    """Return whether the store has ``run.json`` of a run: without it the rest is useless."""
     return remote.exists(f"{run_id}/{RUN_JSON}")
 
 
 def checkpoint_folder(run_id: str, train_step: int) -> str:
-    """Where the files of a checkpoint lie, ending in ``/``."""
+    """Return the prefix of the files of a checkpoint, ending in ``/``."""
     return f"{run_id}/checkpoints/{train_step:09d}/"
 
 
 def run_files(remote: Remote, run_id: str) -> dict[str, Entry]:
-    """All objects of a run, by their names below its folder, which are safe to be files' names.
+    """Return all objects of a run, by their names below its folder, which are safe file names.
 
     Raises:
         DamagedError: a name leads out of the folder.
@@ -52,18 +52,18 @@ def run_files(remote: Remote, run_id: str) -> dict[str, Entry]:
 
 
 def small_files(files: dict[str, Entry]) -> dict[str, Entry]:
-    """Those of :func:`run_files` that belong to no checkpoint."""
+    """Return the objects of :func:`run_files` that belong to no checkpoint."""
     return {name: entry for name, entry in files.items() if not name.startswith("checkpoints/")}
 
 
 def checkpoints(files: dict[str, Entry]) -> dict[int, dict[str, Entry]]:
-    """Train step -> the objects of each complete checkpoint of a run, the newest first.
+    """Return train step -> the objects of each complete checkpoint of a run, the newest first.
 
-    Complete means that its manifest is there; names are below the checkpoint's folder. Whether the
-    rest is as the manifest says, shows when it is fetched.
+    A checkpoint is complete if its manifest exists; other files are checked when they are fetched.
+    Names are relative to the checkpoint's folder.
 
     Args:
-        files: what :func:`run_files` gave.
+        files: from :func:`run_files`.
     """
     found: dict[int, dict[str, Entry]] = {}
     for name, entry in files.items():
@@ -73,15 +73,15 @@ def checkpoints(files: dict[str, Entry]) -> dict[int, dict[str, Entry]]:
 
 
 def safe_name(name: str) -> str:
-    """``name``, if it stays below the folder that it is put into.
+    """Return ``name`` if it is a relative path that stays in its folder.
 
     Raises:
-        DamagedError: it does not, or cannot be the name of a file.
+        DamagedError: it is not.
     """
     parts = name.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in name:
         raise DamagedError(
             f"the store has an object whose name leads out of its run: {name[:200]!r}",
-            next_action="see who wrote it; delete it there",
+            next_action="find out who wrote it, and delete it",
         )
     return name

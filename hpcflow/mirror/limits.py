@@ -1,5 +1,4 @@
-"""How much is in memory, how much goes out in a second, and by how many threads, for all senders
-together."""
+"""Common limits of all uploads: memory, bandwidth and threads."""
 
 from __future__ import annotations
 
@@ -12,28 +11,28 @@ from typing import Final
 
 from hpcflow.clock import Clock
 
-#: What is read and not sent yet.
+#: Bytes read and not sent yet.
 MEMORY_BYTES: Final = 128 << 20
 _FILES: Final = 16
 _REQUESTS: Final = 16
 
 
 class Loan:
-    """Memory for one piece, that threads hand on; who claims it hands it back."""
+    """Memory for one piece, passed between threads; the thread that claims it hands it back."""
 
     def __init__(self, data: bytearray) -> None:
         self.data = data
         self._claim = threading.Lock()
 
     def claim(self) -> bool:
-        """Whether nobody else has, and so it is the caller's."""
+        """Return True for the first caller only."""
         return self._claim.acquire(blocking=False)
 
 
 class Memory:
-    """So many bytes may be held at once; who wants more waits for others.
+    """A limit on bytes held at once; a caller that exceeds it waits.
 
-    A piece that is larger than all there is gets it, once nobody else holds any.
+    A piece larger than the limit waits until no other is held.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -42,21 +41,20 @@ class Memory:
         self._spare: list[bytearray] = []
 
     def take(self, size_bytes: int) -> None:
-        """Return when ``size_bytes`` are ours."""
+        """Wait until ``size_bytes`` are available, and take them."""
         with self._changed:
             self._wait_for(size_bytes)
             self._drop_spare()
 
     def give(self, size_bytes: int) -> None:
-        """Give back what was taken."""
         with self._changed:
             self._held_bytes -= size_bytes
             self._changed.notify_all()
 
     def lend(self, size_bytes: int) -> Loan:
-        """So much memory, to be handed back; what is in it is of the holder before.
+        """Return a buffer, to be handed back. Buffers are reused and not cleared.
 
-        To get it again from the system each time takes as long as to send what is in it.
+        Allocating it each time would take as long as sending its content.
         """
         with self._changed:
             self._wait_for(size_bytes)
@@ -71,7 +69,7 @@ class Memory:
             raise
 
     def hand_back(self, lent: Loan) -> None:
-        """Nobody uses what :meth:`lend` gave any more; called once, by who has claimed it."""
+        """Take back a buffer from :meth:`lend`; called once, by the thread that claimed it."""
         with self._changed:
             self._spare.append(lent.data)
             self._held_bytes -= len(lent.data)
@@ -85,13 +83,13 @@ class Memory:
         self._held_bytes += size_bytes
 
     def _drop_spare(self) -> None:
-        """What nobody uses is within the limit, too."""
+        """Free spare buffers until they fit in the limit, too."""
         while self._spare and self._held_bytes + sum(map(len, self._spare)) > self._limit_bytes:
             del self._spare[0]
 
     @contextmanager
     def holding(self, size_bytes: int) -> Iterator[None]:
-        """Have ``size_bytes`` for the length of a ``with`` block."""
+        """Hold ``size_bytes`` during a ``with`` block."""
         self.take(size_bytes)
         try:
             yield
@@ -100,9 +98,9 @@ class Memory:
 
 
 class Bandwidth:
-    """Lets bytes through at a rate; None for as fast as they come.
+    """A limit on bytes per second; None for no limit.
 
-    What was not used is not saved up for more than a second.
+    Unused bandwidth is saved for at most a second.
     """
 
     def __init__(self, bytes_s: int | None, clock: Clock) -> None:
@@ -111,7 +109,7 @@ class Bandwidth:
         self._lock = threading.Lock()
 
     def wait(self, size_bytes: int) -> None:
-        """Return when ``size_bytes`` may be sent."""
+        """Wait until ``size_bytes`` may be sent."""
         if self.bytes_s is None:
             return
         with self._lock:
@@ -124,10 +122,10 @@ class Bandwidth:
 
 
 class Line:
-    """What all that send to one server have in common: its limit, their memory and threads.
+    """Bandwidth limit, memory and threads that all uploads to one server share.
 
     Args:
-        memory: where it is common to several lines; else its own.
+        memory: to share it with other lines.
     """
 
     def __init__(self, bandwidth: Bandwidth, memory: Memory | None = None) -> None:

@@ -1,8 +1,8 @@
 """Open the store that a URL names. No other module opens one.
 
-The URL may come from a file that others wrote, such as a ``run.json`` in a bucket. So it is checked
-here again, whatever was checked before: nothing but the kinds of store that
-:func:`hpcflow.model.kinds.check_store_url` knows is ever opened, and fsspec gets no chain.
+The URL may come from a file that others wrote, such as a ``run.json`` in a bucket. So it is always
+checked here: only the kinds of store in :func:`hpcflow.model.kinds.check_store_url` are opened, and
+fsspec never gets a chained URL.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hpcflow.errors import InputError
 from hpcflow.mirror.remote import Options, Remote
 from hpcflow.model.kinds import check_endpoint_url, check_store_url
 
-_LIKE: Final = "write it like s3://bucket/prefix or /an/absolute/folder"
+_LIKE: Final = "write it like s3://bucket/prefix or /absolute/directory"
 _PLAIN: Final = Options()
 
 
@@ -29,14 +29,14 @@ def open_remote(
 ) -> Remote:
     """Open the store at ``url``: ``s3://bucket/prefix``, ``/a/folder``, ``gs://bucket/prefix``.
 
-    Nothing is asked of the store yet.
+    No request is sent yet.
 
     Args:
-        patience_s: how long a call waits for a store that does not answer.
-        beside: another folder, whose connections are shared where that can be.
+        patience_s: how long a call retries if the store does not answer.
+        beside: another folder, to share its connections if possible.
 
     Raises:
-        InputError: no such kind of store, a URL with credentials in it, or a package is missing.
+        InputError: the kind of store is unknown, the URL has credentials, or a package is missing.
     """
     try:
         check_store_url(url)
@@ -66,7 +66,7 @@ def _file_system(url: str) -> tuple[Any, str]:
 
     try:
         fs, root = fsspec.core.url_to_fs(url)
-    except Exception as error:  # the package of that kind of store is another's
+    except Exception as error:  # a third-party package may raise anything
         raise InputError(
             f"{url} cannot be used: {error}",
             next_action="install fsspec's package for this kind of store, or correct the URL",

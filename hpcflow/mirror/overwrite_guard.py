@@ -1,11 +1,12 @@
 """Check whether the small files of a run may replace those in the store.
 
-A purge can take the journal, and a new one is short; and a run can have gone to
-another cluster, which mirrors it to the same folder. In both cases the store knows more.
+A purge can take the journal, so that a new one is short. Or a run may have moved to another
+cluster, which mirrors it to the same folder. In both cases the store has more.
 
-Whose that folder is says the ``run.json`` in it: its ``place``, a random text that a run gets when
-it is taken over from another cluster; before, its run directory. The new one also names the place
-it was taken from, and may follow that one there. So of all places that a run ever had, one sends.
+The ``run.json`` in the store names the place that mirrors the run: its ``place``, a random text
+that a run gets when it is taken over from another cluster; before that, its run directory. After a
+takeover, ``place_before`` names the earlier place, which the new one may replace. So only one place
+mirrors a run.
 """
 
 from __future__ import annotations
@@ -32,19 +33,18 @@ from hpcflow.storage.layout import Home, RunDir
 
 
 def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
-    """Refuse to send, or to remove anything, beside what another place sends of a run.
+    """Check that no other place mirrors the run to this store.
 
     Returns:
-        Whether the store has a readable ``run.json`` of the run. If not, what else it has of the
-        run is worth nothing.
+        Whether the store has a readable ``run.json`` of the run; if not, the rest is useless.
 
     Raises:
-        MirrorError: another place mirrors it there; or the store.
-        StorageError: what is frozen here cannot be read.
+        MirrorError: another place mirrors it there, or the store failed.
+        StorageError: the local ``run.json`` cannot be read.
     """
     run_id = run_dir.path.name
     name = f"{run_id}/{RUN_JSON}"
-    if name not in remote.names(name):  # a listing, for S3 servers say there what troubles them
+    if name not in remote.names(name):  # a listing, because its errors on S3 are precise
         return False
     try:
         there = parse_object(remote.read_range(name, 0, MAX_RUN_JSON_BYTES))
@@ -58,13 +58,13 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
     raise MirrorError(
         f"{remote.url_of(run_id)} is mirrored from another place now: {where}",
         next_action=f"two clusters must not train it at once: hpcflow hold {shell_word(run_id)}; "
-        "to continue with what is there: hpcflow restore --from "
+        "to continue here from the mirror: hpcflow restore --from "
         f"{shell_word(remote.url_of(run_id))}",
     )
 
 
 def require_no_less(run_dir: RunDir, remote: Remote, home: Home) -> bytes:
-    """Refuse to send a journal that lacks lines of the home's copy, or of the store's journal.
+    """Check that the journal has all lines of the home's copy and of the store's journal.
 
     A journal in the store that does not begin with the copy was changed by others, and is replaced.
 
@@ -72,8 +72,8 @@ def require_no_less(run_dir: RunDir, remote: Remote, home: Home) -> bytes:
         The journal.
 
     Raises:
-        MirrorError: it lacks some; or the store.
-        StorageError: the journal here, or its copy in the home, cannot be read.
+        MirrorError: it lacks some, or the store failed.
+        StorageError: the journal or the home's copy cannot be read.
     """
     run_id = run_dir.path.name
     here, copy = _journal(run_dir), read_copy(home, run_id)
@@ -81,9 +81,9 @@ def require_no_less(run_dir: RunDir, remote: Remote, home: Home) -> bytes:
     may_replace = copy is not None and (not said.startswith(copy) or _is_accepted(here))
     if not here.startswith(copy or b"") or not (may_replace or here.startswith(said)):
         raise MirrorError(
-            f"{remote.url_of(run_id)} has more of the run's journal than there is here",
-            next_action="a purge may have taken it; put it back: "
-            f"hpcflow restore {run_id}; if that holds the run, continue with the journal here: "
+            f"{remote.url_of(run_id)} has more of the run's journal than the run directory",
+            next_action="a purge may have removed it; put it back: "
+            f"hpcflow restore {run_id}; if that holds the run, continue with the local journal: "
             f"hpcflow resume {run_id}",
         )
     return here
@@ -95,7 +95,7 @@ def _is_accepted(lines: bytes) -> bool:
 
 
 def _of_store(run_dir: RunDir, remote: Remote, most_bytes: int) -> bytes:
-    """The whole lines of the journal in the store; no more than tells whether it has more."""
+    """Read the complete lines of the journal in the store, up to ``most_bytes``."""
     name = f"{run_dir.path.name}/{run_dir.journal.name}"
     if name not in remote.names(name):
         return b""
@@ -125,5 +125,5 @@ def _frozen(run_dir: RunDir) -> dict[str, Any]:
 
 
 def _place(said: Mapping[str, Any]) -> str:
-    """As :attr:`hpcflow.model.run.Run.place_id`, without the model of a whole run."""
+    """Return :attr:`hpcflow.model.run.Run.place_id`, without validating the whole run."""
     return str(said.get("place") or said.get("run_dir"))

@@ -1,10 +1,9 @@
 """One pass of the mirror over all runs of a home.
 
-The newest complete checkpoint of every run comes first, those made last before others. Then the
-small files that changed, and what the rule for keeping lets go; then older checkpoints, again those
-made last before others. Runs are under way side by side, each under a lock of its own: another
-mirror (the daemon's, cron's, a job) works on other runs meanwhile. It may be killed anywhere: the
-next one goes on.
+Order: first the newest complete checkpoint of every run, latest first; then changed small files and
+removals by retention; then older checkpoints, latest first. Several runs are mirrored at once, each
+under its own lock, so another mirror (of the daemon, cron or a job) can work on other runs. A pass
+may be killed anywhere; the next one continues.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from typing import Any, Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
-from hpcflow.mirror.checkpoint import GoneError, Local, send_checkpoint, take_back_forgotten
-from hpcflow.mirror.known import Known
+from hpcflow.mirror.checkpoint import GoneError, Local, delete_forgotten, send_checkpoint
 from hpcflow.mirror.progress import Progress
 from hpcflow.mirror.records import DUE, FAILED, REMOVED, record
 from hpcflow.mirror.retention import is_confirmed, is_noted, remove, to_remove
 from hpcflow.mirror.small_files import SmallFile, due_files, send_run_json, send_small_files
+from hpcflow.mirror.store_memory import StoreMemory
 from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, mirror_of_run, survey
 from hpcflow.mirror.upload import Uploader
@@ -38,13 +37,13 @@ from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.own_runs import is_others
 
 _RUNS_AT_ONCE: Final = 4
-#: After so long in checkpoints, newer ones and small files are looked for in all runs.
+#: While checkpoints are sent, all runs are checked this often for newer ones and small files.
 _LOOK_AGAIN_S: Final = 30.0
-#: With so many checkpoints of a run the store has failed before the others are left for later.
+#: Failures of the store with checkpoints of one run after which its others wait for the next pass.
 _MOST_REFUSALS: Final = 2
-#: What a turn is for, in the order in which they come.
+#: The work of a turn, by priority.
 _OVERDUE_FILES, _NEWEST, _FILES, _OLDER, _LAST_FILES = range(5)
-#: One of these, then what comes first among them.
+#: One of these, then the order among equals.
 _Urgency = tuple[int, int, float]
 
 
@@ -60,11 +59,11 @@ class Done:
 
 @dataclass
 class Report:
-    """What a pass did.
+    """The results of a pass.
 
     Attributes:
-        problems: by run id, or by the URL of a store that refused: why something was not sent.
-        busy: ids of the runs that somebody else is mirroring.
+        problems: run id, or URL of a store that failed -> why something was not sent.
+        busy: ids of runs that another process is mirroring.
     """
 
     mirrored: list[Done] = field(default_factory=list)
@@ -79,10 +78,10 @@ class _Run:
     """One run in a pass.
 
     Attributes:
-        files: when the turn of its small files is; None when they had it.
-        tried: checksums of the manifests that had their turn; what failed waits for the next pass.
-        newest_sent: how often its newest checkpoint had a turn.
-        refusals: how often the store failed with one of its checkpoints.
+        files: priority of its small files; None if they are done.
+        tried: checksums of manifests that were tried; failed ones wait for the next pass.
+        newest_sent: how often its newest checkpoint was tried.
+        refusals: how often the store failed with its checkpoints.
     """
 
     run_dir: RunDir
@@ -92,17 +91,17 @@ class _Run:
     refusals: int = 0
 
     def next(self, seen: Survey) -> Local | None:
-        """The newest checkpoint that is due; none, once it seems not to be about one alone."""
+        """Return the newest checkpoint that is due; None after too many failures."""
         due = (each for each in seen.due if each.manifest_sha256 not in self.tried)
         return next(due, None) if self.refusals < _MOST_REFUSALS else None
 
     def urgency(self, seen: Survey) -> _Urgency | None:
-        """The smaller, the sooner is its turn; None when nothing is left to do."""
+        """Return the priority of its next work, the smallest first; None if nothing is left."""
         turns: list[_Urgency] = []
         if (local := self.next(seen)) is not None:
             newer_first = -local.made_at.timestamp()
             if local.train_step == max(seen.local):
-                # One that makes new ones faster than they can be sent keeps no other waiting.
+                # A run that makes new ones faster than they can be sent must not block others.
                 turns.append((_NEWEST, self.newest_sent, newer_first))
             else:
                 turns.append((_OLDER, 0, newer_first))
@@ -115,7 +114,7 @@ class Pass:
     """One pass.
 
     Args:
-        home: where the ledger is told to read a run again that came to rest long ago.
+        home: marks runs dirty there, so that the ledger reads them again.
         on_done: called when a checkpoint was mirrored, by several threads.
     """
 
@@ -130,13 +129,13 @@ class Pass:
         self._home, self._clock, self._stores, self._on_done = home, clock, stores, on_done
         self._report = Report()
         self._runs: dict[Path, _Run] = {}
-        self._known = Known(home)
+        self._memory = StoreMemory(home)
 
     def run(self, list_runs: Callable[[], Iterable[RunDir]]) -> Report:
-        """Send all that is due of these runs. What goes wrong with one keeps no other waiting.
+        """Send all that is due of these runs; an error in one does not stop the others.
 
         Args:
-            list_runs: asked again in a long pass, for there may be new ones.
+            list_runs: called again in a long pass, for new runs.
         """
         with ThreadPoolExecutor(_RUNS_AT_ONCE, "run") as pool:
             waiting = self._look(pool, list_runs(), ())
@@ -155,7 +154,7 @@ class Pass:
                     if urgency is not None:
                         heappush(waiting, (urgency, run.run_dir.path))
                 now_s = self._clock.monotonic()
-                is_full = len(under_way) == _RUNS_AT_ONCE  # nobody could do what is found
+                is_full = len(under_way) == _RUNS_AT_ONCE  # no thread is free for new work
                 is_time = sending_since_s is not None and now_s - sending_since_s >= _LOOK_AGAIN_S
                 if is_time and not is_full:
                     busy = [run for run, _ in under_way.values()]
@@ -163,13 +162,13 @@ class Pass:
                     is_sending = any(is_sending for _, is_sending in under_way.values())
                     sending_since_s = now_s if is_sending else None
         self._report.problems.update(self._stores.refused)
-        self._known.end(self._report.problems, self._had_no_turn())
+        self._memory.end(self._report.problems, self._unchecked())
         return self._report
 
     def _look(
         self, pool: ThreadPoolExecutor, run_dirs: Iterable[RunDir], but: Collection[_Run]
     ) -> list[tuple[_Urgency, Path]]:
-        """What is to be done of all runs, ``but`` of these: a heap, the most urgent first."""
+        """Return the work on all runs but those in ``but``: a heap, the most urgent first."""
         busy = {run.run_dir.path for run in but}
         todo = []
         for run_dir in run_dirs:
@@ -198,7 +197,7 @@ class Pass:
         return None if seen is None else run.urgency(seen)
 
     def _turn(self, run: _Run) -> _Urgency | None:
-        """Do what is the most urgent of a run; how urgent the next thing is."""
+        """Do the most urgent work of a run; return the priority of the next."""
         seen: Survey | None = None
         try:
             with mirror_lock(run.run_dir) as lock:
@@ -235,11 +234,11 @@ class Pass:
         run.tried.add(local.manifest_sha256)
         uploader = self._open(seen)
         if uploader is None:
-            run.refusals = _MOST_REFUSALS  # else each of its checkpoints had a turn for nothing
+            run.refusals = _MOST_REFUSALS  # else each of its checkpoints would be tried in vain
             return
         send_run_json(seen.run_dir, uploader, clock=self._clock)
-        self._known.reached(seen.mirror.url, uploader.remote)
-        with suppress(GoneError):  # it was removed, by its rule or a purge: nothing is wrong
+        self._memory.reached(seen.mirror.url, uploader.remote)
+        with suppress(GoneError):  # removed by its retention or a purge: no error
             self._send(seen, local, uploader)
 
     def _send(self, seen: Survey, local: Local, uploader: Uploader) -> None:
@@ -260,23 +259,23 @@ class Pass:
         self._on_done(done)
 
     def _finish(self, seen: Survey) -> None:
-        """The small files, and what goes from the store."""
+        """Send small files, and remove checkpoints from the store."""
         self._report_broken(seen)
         now = self._clock.now()
         gone = self._to_remove(seen, now)
         files = due_files(seen.run_dir, seen.mirror.url.rstrip("/"), now.timestamp())
         self._repair_copy(seen.run_dir, files)
         known = seen.records.mirrored
-        # To open a store takes longer than all else of a run that is at rest.
-        halves = [step for step in seen.records.began if not _is_here(seen, step)]
-        uploader = self._open(seen) if gone or files or halves else None
+        # Opening a store takes longer than all else for a run at rest.
+        incomplete = [step for step in seen.records.began if not _is_here(seen, step)]
+        uploader = self._open(seen) if gone or files or incomplete else None
         if uploader is None:
             return
-        if gone or halves:  # only who sends to this folder may remove anything there
+        if gone or incomplete:  # only the place that mirrors the run may remove anything
             send_run_json(seen.run_dir, uploader, clock=self._clock)
-        for step in halves:
+        for step in incomplete:
             mark_dirty(self._home, seen.run_dir)
-            take_back_forgotten(seen.run_dir, step, uploader.remote, self._clock)
+            delete_forgotten(seen.run_dir, step, uploader.remote, self._clock)
         for step in gone:
             mark_dirty(self._home, seen.run_dir)
             facts: dict[str, Any] = {"url": uploader.remote.url, "train_step": step}
@@ -284,14 +283,14 @@ class Pass:
                 record(seen.run_dir, self._clock, REMOVED, **facts)
                 self._report.removed.append((seen.run_id, step))
             else:
-                why = "the store has another one, made elsewhere"
+                why = "the store has another checkpoint of this train step, made elsewhere"
                 record(seen.run_dir, self._clock, FAILED, **facts, why=why)
         sent = send_small_files(seen.run_dir, files, uploader, home=self._home, clock=self._clock)
         self._report.small_files += sent
-        self._known.reached(seen.mirror.url, uploader.remote)
+        self._memory.reached(seen.mirror.url, uploader.remote)
 
     def _repair_copy(self, run_dir: RunDir, files: list[SmallFile]) -> None:
-        """The home may have lost its copy of a journal that was sent before."""
+        """Write the home's copy of a journal again if it is missing or old."""
         run_id, size = run_dir.path.name, size_of(run_dir.journal)
         is_due = any(each.path == run_dir.journal for each in files)
         if size and not is_due and not is_current(self._home, run_id, size):
@@ -299,9 +298,10 @@ class Pass:
                 repair_copy(self._home, run_id, read_file(run_dir.journal))
 
     def _to_remove(self, seen: Survey, now: datetime) -> list[int]:
-        """What goes from the store now; of what only the time says that, a first look is noted.
+        """Return the train steps to remove from the store now.
 
-        A clock can be years ahead for a while, and the store may have the last copy.
+        Removal by age needs two passes, with a ``due`` record of the first: a clock can be years
+        ahead for a while, and the store may have the last copy.
         """
         gone = to_remove(seen.run_dir, seen.mirror, seen.records, set(seen.local), now)
         if seen.mirror.keep_for_s is None:
@@ -313,12 +313,12 @@ class Pass:
         return [step for step in gone if is_confirmed(seen.records, step, now)]
 
     def _report_broken(self, seen: Survey) -> None:
-        """A manifest that is not valid: once, as it is with all that is damaged."""
+        """Report and record manifests that are not valid, each once."""
         for step, broken in seen.broken.items():
-            if seen.is_told(step):
+            if seen.needs_no_record(step):
                 continue
             self._report.problems[seen.run_id] = DamagedError(f"checkpoint {step}: {broken.why}")
-            if broken.sha256 is not None:  # else it may be read the next time
+            if broken.sha256 is not None:  # else it may be readable next time
                 mark_dirty(self._home, seen.run_dir)
                 facts: dict[str, Any] = {"why": broken.why, "manifest_sha256": broken.sha256}
                 url = seen.mirror.url.rstrip("/")
@@ -326,15 +326,15 @@ class Pass:
                 record(seen.run_dir, self._clock, FAILED, **facts)
 
     def _open(self, seen: Survey) -> Uploader | None:
-        """What sends to the store of a run; None where the store has refused."""
+        """Return the uploader for the store of a run; None if the store has failed."""
         uploader = self._stores.uploader(seen.mirror)
         if uploader is not None:
             run_dirs = [run.run_dir for run in list(self._runs.values())]
-            self._known.make_if_new(uploader.remote, run_dirs)
+            self._memory.make_if_new(uploader.remote, run_dirs)
         return uploader
 
-    def _had_no_turn(self) -> set[str]:
-        """Ids of the runs of which nobody knows more than before this pass."""
+    def _unchecked(self) -> set[str]:
+        """Return ids of runs that this pass could not check: busy, or their store has failed."""
         ids = set(self._report.busy)
         for run in self._runs.values():
             mirror = mirror_of_run(run.run_dir)
@@ -343,20 +343,19 @@ class Pass:
         return ids
 
     def _report_unexpected(self, run: _Run, error: Exception) -> None:
-        """A run's files may have come from anywhere: whatever they do, other runs are mirrored."""
-        said = f"the mirror cannot work on it: {type(error).__name__}: {error}"
+        said = f"the mirror failed unexpectedly: {type(error).__name__}: {error}"
         self._report.problems[run.run_dir.path.name] = HpcflowError(said)
 
     def _report_problem(self, run_dir: RunDir, seen: Survey | None, error: HpcflowError) -> None:
         if isinstance(error, MirrorError) and seen is not None:
             self._stores.judge(seen.mirror, error)
             if seen.mirror.url in self._stores.refused:
-                return  # said once, not for each of its runs
+                return  # reported once for the store, not for each run
         elif not run_dir.run_json.exists():
-            return  # it was purged while we were at it
+            return  # it was purged meanwhile
         self._report.problems[run_dir.path.name] = error
 
 
 def _is_here(seen: Survey, train_step: int) -> bool:
-    """Whether the run directory has something that was, or may become, this checkpoint."""
+    """Return whether the run directory has this checkpoint, complete or not."""
     return train_step in seen.local or (seen.run_dir.checkpoints / f"{train_step:09d}").exists()

@@ -19,7 +19,7 @@ _EVERY_S: Final = 1.0
 
 @dataclass(frozen=True)
 class UnderWay:
-    """What is said of an upload; it may have been killed since."""
+    """The progress of an upload, which may have been killed since."""
 
     train_step: int
     sent_bytes: int
@@ -27,22 +27,22 @@ class UnderWay:
 
 
 class Progress:
-    """Says it, now and then, for the length of a ``with`` block."""
+    """Writes the progress about once a second, during a ``with`` block."""
 
     def __init__(self, run_dir: RunDir, train_step: int, size_bytes: int, clock: Clock) -> None:
         self._path, self._clock = run_dir.mirror_progress, clock
         self._train_step, self._size_bytes = train_step, size_bytes
-        self._sent_bytes, self._said_at_s = 0, clock.monotonic()
+        self._sent_bytes, self._written_at_s = 0, clock.monotonic()
 
     def add(self, size_bytes: int) -> None:
-        """So many bytes more were sent. Called by one thread at a time."""
+        """Count bytes as sent. Called by one thread at a time."""
         self._sent_bytes += size_bytes
-        if self._clock.monotonic() - self._said_at_s >= _EVERY_S:
-            self._said_at_s = self._clock.monotonic()
-            self._say()
+        if self._clock.monotonic() - self._written_at_s >= _EVERY_S:
+            self._written_at_s = self._clock.monotonic()
+            self._write()
 
     def __enter__(self) -> Progress:
-        self._say()
+        self._write()
         return self
 
     def __exit__(
@@ -54,10 +54,10 @@ class Progress:
         with suppress(OSError):
             self._path.unlink()
 
-    def _say(self) -> None:
+    def _write(self) -> None:
         said = [self._train_step, self._sent_bytes, self._size_bytes]
         aside = self._path.with_suffix(".tmp")
-        # No fact: neither synced nor missed when it cannot be written.
+        # Best effort: not synced, and errors are ignored.
         with suppress(OSError):
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
             with os.fdopen(descriptor, "w") as file:
@@ -66,7 +66,7 @@ class Progress:
 
 
 def under_way(run_dir: RunDir) -> UnderWay | None:
-    """How far the upload is that is under way, or was killed; None where there is none."""
+    """Return the progress of the active or killed upload; None if there is none."""
     try:
         train_step, sent_bytes, size_bytes = read_json(run_dir.mirror_progress)
         return UnderWay(int(train_step), int(sent_bytes), int(size_bytes))

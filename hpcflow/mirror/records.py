@@ -1,23 +1,22 @@
-"""Read and write ``mirror.jsonl`` in a run directory: what became of each checkpoint in the store.
+"""Read and write ``mirror.jsonl`` in a run directory: the history of each checkpoint in the store.
 
-One JSON object on a line, appended and synced before anything is done that relies on it::
+One JSON object a line, appended and synced before anything relies on it::
 
     {"at": "2026-01-01T00:00:00.000Z", "what": "began", "url": "s3://bucket/ada", "train_step": 400,
      "size_bytes": 9000}
 
 ``what`` is one of
 
-- ``began``: its files are being sent; said again every hour. The job keeps it meanwhile.
-- ``sending``: a large file of it goes in parts: ``name``, ``sha256``, ``upload_id``,
-  ``part_bytes``
+- ``began``: its files are being sent; repeated every hour. Meanwhile the job keeps it.
+- ``sending``: a large file is sent in parts: ``name``, ``sha256``, ``upload_id``, ``part_bytes``
 - ``mirrored``: the store has all of it, verified; with the manifest's ``manifest_sha256``
-- ``failed``: ``why``; ``is_final`` where it is the checkpoint here that is damaged, for it will not
-  be tried again; without it, it will. ``names`` are files that the store has damaged
-- ``due``: its time in the store is over, by the clock of a pass; one an hour later removes it
-- ``removed``: from the store, by the rule for keeping
-- ``read``: so many ``size_bytes`` were fetched from the store, to see whether it is unchanged
+- ``failed``: ``why``; with ``is_final`` if the local checkpoint is damaged and is not tried again.
+  ``names`` are files that are damaged in the store
+- ``due``: its retention is over by the clock of a pass; a pass an hour later removes it
+- ``removed``: from the store, by its retention
+- ``read``: ``size_bytes`` were fetched from the store to verify it
 
-The job and the ledger read this file, too. A line that is torn or of a newer version says nothing.
+The job and the ledger read this file, too. Lines that are torn or of a newer version are ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ FAILED: Final = "failed"
 DUE: Final = "due"
 REMOVED: Final = "removed"
 READ: Final = "read"
-#: Of train steps, or bytes: no name of a folder has more digits.
+#: Limit of train steps and bytes: no folder name has more digits.
 _TOO_MANY: Final = 10**18
 
 
@@ -55,10 +54,10 @@ class Mirrored:
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that goes in parts of ``part_bytes``; the last one may be smaller.
+    """A multipart upload of a file in parts of ``part_bytes``; the last may be smaller.
 
     Attributes:
-        sha256: of the whole file, by which it is known again; None where nobody knew it.
+        sha256: of the whole file, to recognize it; None if unknown.
     """
 
     upload_id: str
@@ -68,17 +67,17 @@ class Upload:
 
 @dataclass
 class Records:
-    """What stands in the file, about one store, by train step.
+    """The records about one store, by train step.
 
     Attributes:
-        mirrored: those that the store has.
-        damaged: those that are not whole here, with the manifest's checksum and the reason.
-        failed: why the last try failed, of those that were neither mirrored nor removed since.
-        due: when a pass found that the time of those in the store is over.
-        removed: those that were removed from the store on purpose.
-        began: when the sending of those began that are neither mirrored nor failed.
-        uploads: ``400/model.pt`` -> the parts of it that were begun; maybe over long ago.
-        rotten: files that the store was found to have damaged, whatever it says of them.
+        mirrored: checkpoints that the store has.
+        damaged: checkpoints that are damaged here: the manifest's checksum and the reason.
+        failed: why the last upload failed, unless it was mirrored or removed since.
+        due: when a pass found that the retention is over.
+        removed: checkpoints removed by retention: the manifest's checksum.
+        began: when an upload began that is neither mirrored nor failed.
+        uploads: ``400/model.pt`` -> its last multipart upload, which may be over.
+        rotten: files that were found damaged in the store, whatever checksum it claims.
         is_used: whether anything was ever sent there.
     """
 
@@ -93,12 +92,12 @@ class Records:
     is_used: bool = False
 
     def add(self, said: dict[str, Any]) -> None:
-        """Add one line, or nothing of it.
+        """Add one line; nothing of it if it is not valid.
 
-        The file may have been restored from a bucket in which anybody wrote, so it is not trusted.
+        The file may have been restored from a bucket that other users can write.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none of ours.
+            KeyError, TypeError, ValueError: the line is not valid.
         """
         step, at, what = count(said["train_step"]), from_text(text(said["at"])), said["what"]
         if what == SENDING:
@@ -132,14 +131,14 @@ class Records:
         self.is_used |= what in (SENDING, BEGAN, MIRRORED, REMOVED)
 
     def _forget(self, step: int) -> None:
-        """What was the last that was heard of it, before there was more."""
+        """Drop earlier records of a checkpoint."""
         self.due.pop(step, None)
         for known in (self.mirrored, self.damaged, self.failed, self.removed, self.began):
             known.pop(step, None)
 
 
 def read_records(run_dir: RunDir, url: str) -> Records:
-    """What is known of the store at ``url``; of another one, that was used before, nothing counts.
+    """Read the records about the store at ``url``; records about other stores do not count.
 
     Raises:
         StorageError: the file cannot be read.
@@ -148,12 +147,12 @@ def read_records(run_dir: RunDir, url: str) -> Records:
     try:
         for line in read_lines(run_dir.mirror, MAX_FILE_BYTES):
             if IN_EACH not in line:
-                continue  # millions of empty lines take a moment so
+                continue  # fast, even for millions of empty lines
             try:
                 said = parse_object(line)
                 if said["url"] == url:
                     records.add(said)
-            except (ValueError, KeyError, TypeError):  # torn, or foreign
+            except (ValueError, KeyError, TypeError):  # torn or not valid
                 continue
     except FileNotFoundError:
         return records
@@ -165,10 +164,10 @@ def read_records(run_dir: RunDir, url: str) -> Records:
 def record(
     run_dir: RunDir, clock: Clock, what: str, *, url: str, train_step: int, **facts: Any
 ) -> None:
-    """Append a line; it is on the disk when this returns.
+    """Append a line, synced to disk.
 
     Raises:
-        StorageError: it could not be written; also where the run directory is gone.
+        StorageError: it cannot be written, for example if the run directory is gone.
     """
     said = {
         "at": to_text(clock.now()),
@@ -181,14 +180,14 @@ def record(
 
 
 def count(said: Any) -> int:
-    """``said``, if it can be a number of train steps or bytes; else ValueError."""
+    """Return ``said`` if it is a valid number of train steps or bytes; else raise ValueError."""
     if type(said) is not int or not 0 <= said < _TOO_MANY:
-        raise ValueError(f"{said!r} is no count")
+        raise ValueError(f"{said!r} is not a count")
     return said
 
 
 def text(said: Any) -> str:
-    """``said``, if it is a text; else TypeError."""
+    """Return ``said`` if it is a string; else raise TypeError."""
     if not isinstance(said, str):
-        raise TypeError(f"{said!r} is no text")
+        raise TypeError(f"{said!r} is not a string")
     return said

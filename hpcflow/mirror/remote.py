@@ -1,9 +1,8 @@
 """The interface of one folder in an object store, for mirroring and restoring.
 
-All that differs between stores is behind :class:`Remote`: S3 in
-:mod:`hpcflow.mirror.s3_remote`, plain folders in :mod:`hpcflow.mirror.folder_remote`, other clouds
-in :mod:`hpcflow.mirror.fsspec_remote`; all pass the same tests. An object appears as a whole or not
-at all.
+:class:`Remote` hides all differences between stores: S3 (:mod:`hpcflow.mirror.s3_remote`), plain
+folders (:mod:`hpcflow.mirror.folder_remote`), other clouds (:mod:`hpcflow.mirror.fsspec_remote`).
+All pass the same tests. An object appears as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from typing import Final
 from hpcflow.errors import MirrorError
 from hpcflow.storage.files import write_durably
 
-#: What is asked for with :meth:`Remote.read` is small: a spec, a manifest.
+#: Limit of :meth:`Remote.read`, which is for small objects: a spec, a manifest.
 MAX_READ_BYTES: Final = 64 << 20
-#: Of one listing: a million names.
+#: Memory of one listing: a million names.
 _LISTED_BYTES: Final = 512 << 20
 _ENTRY_BYTES: Final = 400
 _PAGE_BYTES: Final = 64 << 10
-#: What is in memory at once of what is streamed, where a store gives only whole ranges.
+#: Bytes of a stream in memory at once, if a store returns only whole ranges.
 _STREAMED_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a site says of its store, beside the URL. Credentials are never among it.
+    """Settings of a store, beside the URL; never credentials.
 
     Attributes:
-        endpoint_url: of a store that speaks S3 and is not Amazon's; None for what the environment
-            and ``~/.aws/config`` say.
+        endpoint_url: of an S3 store other than Amazon's; None for the value of the environment or
+            ``~/.aws/config``.
         encryption: ``AES256`` or ``aws:kms``, done by the store; None for the bucket's default.
         kms_key: the key for ``aws:kms``; None for the account's default.
         storage_class: such as ``STANDARD_IA``; None for the bucket's default.
-        shared: of a plain folder: its group may read what is put there, not its owner alone.
+        shared: for a plain folder: its group may read its files, too.
     """
 
     endpoint_url: str | None = None
@@ -49,12 +48,12 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the store says of an object without sending it.
+    """Metadata of an object.
 
     Attributes:
-        etag: changes when the content does; None where the store has no such thing.
-        sha256: the checksum that was stored with it (:mod:`hpcflow.runtime.checksum`); None where
-            there is none, or where only :meth:`Remote.stat` tells.
+        etag: changes when the content does; None if the store has none.
+        sha256: the checksum stored with it (:mod:`hpcflow.runtime.checksum`); None if there is
+            none, or if the entry is not from :meth:`Remote.stat`.
     """
 
     size_bytes: int
@@ -63,10 +62,10 @@ class Entry:
 
 
 class ListBudget:
-    """Limits the memory of one listing: anybody who can write to a store can fill it with names.
+    """Limits the memory of one listing: other users can fill a store with names.
 
     Args:
-        url: what is listed, for the error.
+        url: for the error.
     """
 
     def __init__(self, url: str) -> None:
@@ -76,26 +75,26 @@ class ListBudget:
         """Count one name.
 
         Raises:
-            MirrorError: there are too many.
+            MirrorError: the listing is too large.
         """
         self._take(len(name) + _ENTRY_BYTES)
 
     def add_page(self) -> None:
-        """Count one answer of the store: without names in them, they could be endless, too."""
+        """Count one page: a store could also send empty pages without end."""
         self._take(_PAGE_BYTES)
 
     def _take(self, size_bytes: int) -> None:
         self._left_bytes -= size_bytes
         if self._left_bytes < 0:
             raise MirrorError(
-                f"{self._url} has too many objects: hpcflow did not write them",
-                next_action="see who did, and delete them",
+                f"{self._url} has too many objects, which hpcflow did not write",
+                next_action="find out who wrote them, and delete them",
             )
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an object that is still being sent, as the store has it."""
+    """A part of an unfinished upload, as the store has it."""
 
     number: int
     size_bytes: int
@@ -103,11 +102,11 @@ class Part:
 
 
 class Parts(ABC):
-    """Objects that are sent in parts, which outlive the sending process. Parts count from 1."""
+    """Multipart uploads; they outlive the process. Part numbers begin at 1."""
 
     @abstractmethod
     def begin(self, name: str, sha256: str | None = None) -> str:
-        """Begin an object of parts; returns the id that the other calls take."""
+        """Begin an upload; return its id."""
 
     @abstractmethod
     def put(
@@ -122,126 +121,121 @@ class Parts(ABC):
         """Send one part. All but the last have the same size, at least 5 MiB.
 
         Args:
-            sha256: of ``data``, 64 hexadecimal digits, when it is known: then it need not be
-                computed once more.
+            sha256: of ``data``, 64 hexadecimal digits, if known, to not compute it again.
         """
 
     @abstractmethod
     def done(self, name: str, upload_id: str) -> dict[int, Part] | None:
-        """The parts that the store has; None when it does not know this upload (any more)."""
+        """Return the parts that the store has; None if it does not know this upload (any more)."""
 
     @abstractmethod
     def finish(self, name: str, upload_id: str, parts: Iterable[Part]) -> None:
-        """Make the parts the object ``name``, all at once."""
+        """Turn the parts into the object ``name``, atomically."""
 
     @abstractmethod
     def abort(self, name: str, upload_id: str) -> None:
-        """Throw the parts away; nothing happens when they are gone already."""
+        """Delete the parts; no error if the upload does not exist."""
 
     @abstractmethod
     def unfinished(self, prefix: str) -> list[tuple[str, str]]:
-        """Name and upload id of all objects below ``prefix`` that somebody began to send."""
+        """Return name and upload id of all unfinished uploads below ``prefix``."""
 
 
 class Sink(ABC):
-    """What takes the bytes of an object in their order.
+    """A consumer of the bytes of an object, in order.
 
     Attributes:
-        at: which it wants next, counted from the object's begin.
+        at: offset in the object of the next byte.
     """
 
     at: int
 
     @abstractmethod
     def take(self, data: bytes) -> None:
-        """The next ones, after which :attr:`at` has moved.
+        """Consume ``data`` and advance :attr:`at`.
 
-        What it raises is no OSError: that would be taken for the store's.
+        It must not raise OSError, which would count as an error of the store.
         """
 
     def require_wanted(self) -> None:
-        """Asked before each request; raises where nobody wants the bytes any more."""
+        """Raise if the bytes are not needed any more; called before each request."""
         return
 
 
 class Remote(ABC):
     """A folder of a store. Names are relative to it, with ``/`` between their parts.
 
-    One object may be used by several threads. Each call waits out what passes by itself (a
-    connection refused, 500, 503) for ``patience_s``; then, and at once for everything else, it
-    raises :class:`~hpcflow.errors.MirrorError`, which says what to do next.
+    Several threads may use one object. Each call retries temporary errors (connection refused, 500,
+    503) for ``patience_s``. After that, and at once for other errors, it raises
+    :class:`~hpcflow.errors.MirrorError`.
     """
 
-    #: Sending in parts; None where the store, or fsspec's view of it, has none.
+    #: Multipart uploads; None if the store or fsspec has none.
     parts: Parts | None = None
-    #: Whether it is a plain folder, which may lie in a file system that is not mounted.
+    #: Whether it is a plain folder, whose file system may not be mounted.
     is_folder = False
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        #: Listed names that are not objects, such as links and pipes in a plain folder.
+        #: Listed names that are no objects, such as links and pipes in a plain folder.
         self.left_out: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
 
     def url_of(self, name: str) -> str:
-        """Where ``name`` lies, for people."""
+        """Return the URL of ``name``, for messages."""
         return f"{self.url}/{name}"
 
     def lacks_root(self) -> bool:
-        """Whether this is a plain folder, and not there: not mounted, or not made yet.
+        """Return whether this is a plain folder that does not exist: not mounted, or new.
 
-        All but :meth:`make_root` raises :class:`~hpcflow.errors.MirrorUnavailable` then.
+        Then all methods but :meth:`make_root` raise :class:`~hpcflow.errors.MirrorUnavailable`.
         """
         return False
 
     def make_root(self) -> None:
-        """Make the folder itself, where that is a plain one: for a caller that knows that it is
-        new.
+        """Make a plain folder. The caller must know that it is new.
 
         Raises:
-            MirrorUnavailable: the folder that it is to lie in is not there either.
+            MirrorUnavailable: its parent does not exist either.
             MirrorError: it cannot be made.
         """
         return
 
     @abstractmethod
     def names(self, prefix: str = "") -> dict[str, Entry]:
-        """All objects whose name begins with ``prefix``, at any depth, sorted by name.
-
-        ``checkpoints/`` is those of a folder. Nothing there: empty.
-        """
+        """Return all objects whose name begins with ``prefix``, at any depth, sorted by name."""
 
     @abstractmethod
     def folders(self, prefix: str = "") -> list[str]:
-        """The folders right below the folder ``prefix`` (``""`` or ending in ``/``), sorted.
+        """Return the folders directly below ``prefix`` (``""`` or ending in ``/``), sorted.
 
-        One look at the store for up to a thousand of them, however much lies in them.
+        One request returns up to a thousand, whatever they contain.
         """
 
     @abstractmethod
     def stat(self, name: str) -> Entry | None:
-        """One object; None when it does not exist."""
+        """Return the metadata of one object; None if it does not exist."""
 
     @abstractmethod
     def read_range(self, name: str, begin: int, end: int) -> bytes:
-        """Bytes ``begin`` to ``end`` (exclusive) of an object; fewer where it ends before.
+        """Return bytes ``begin`` to ``end`` (exclusive) of an object; fewer if it ends before.
 
         Raises:
             MissingObjectError: it does not exist.
         """
 
     def stream(self, name: str, end: int, sink: Sink) -> None:
-        """Hand ``sink`` the bytes from where it is to ``end`` (exclusive), fewer as for a range.
+        """Pass ``sink`` the bytes from its offset to ``end`` (exclusive); fewer as for a range.
 
         Raises:
             MissingObjectError: it does not exist.
         """
         while sink.at < end:
             sink.require_wanted()
-            # With one byte more, rather than ask for that alone: some stores refuse a range that
-            # begins where the object ends.
+            # Include a single last byte, because some stores refuse a range that begins where the
+            # object ends.
             is_last = end - sink.at <= _STREAMED_BYTES + 1
             stop = end if is_last else sink.at + _STREAMED_BYTES
             data = self.read_range(name, sink.at, stop)
@@ -254,26 +248,25 @@ class Remote(ABC):
     def put_bytes(
         self, data: bytes | memoryview, name: str, *, sha256: str | None = None
     ) -> str | None:
-        """Make ``data`` the object ``name``; returns its ETag where there is one.
+        """Write ``data`` to the object ``name``; return its ETag, if any.
 
         Args:
-            sha256: of ``data``, when it is known; the store checks and keeps it where it can.
+            sha256: of ``data``, if known; the store checks and keeps it if it can.
         """
 
     def put_stream(self, pieces: Iterator[bytes], name: str) -> None:
-        """Make ``pieces`` one object; where they raise, there is none. For stores without parts."""
+        """Write ``pieces`` as one object; no object if they raise. For stores without parts."""
         self.put_bytes(b"".join(pieces), name)
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Delete these objects; those that are gone already are no error."""
+        """Delete these objects; missing ones are no error."""
 
     def exists(self, name: str) -> bool:
-        """Whether there is an object ``name``."""
         return self.stat(name) is not None
 
     def read(self, name: str, most_bytes: int = MAX_READ_BYTES) -> bytes:
-        """All of a small object; of a large one nothing.
+        """Read a small object.
 
         Raises:
             MissingObjectError: it does not exist.
@@ -283,27 +276,27 @@ class Remote(ABC):
         if len(data) > most_bytes:
             raise MirrorError(
                 f"{self.url_of(name)} is too large: hpcflow did not write it",
-                next_action="see who wrote it there",
+                next_action="find out who wrote it",
             )
         return data
 
     def get(self, name: str, path: Path) -> None:
-        """Put a small object at ``path``, whole and on the disk, or leave ``path`` as it is.
+        """Download a small object to ``path``, atomically and synced.
 
-        Large ones, with their checksums: :func:`hpcflow.mirror.download.download`.
+        For large ones, with checksums: :func:`hpcflow.mirror.download.download`.
 
         Raises:
             MissingObjectError: it does not exist.
-            StorageError: it cannot be written here.
+            StorageError: ``path`` cannot be written.
         """
         write_durably(path, self.read(name))
 
     def put(self, path: Path, name: str) -> str | None:
-        """Send a small file as ``name``; returns its ETag where there is one.
+        """Upload a small file as ``name``; return its ETag, if any.
 
-        Large ones, with their checksums: :mod:`hpcflow.mirror.upload`.
+        For large ones, with checksums: :mod:`hpcflow.mirror.upload`.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         return self.put_bytes(path.read_bytes(), name)

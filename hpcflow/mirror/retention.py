@@ -1,4 +1,4 @@
-"""Remove checkpoints from the store by its retention: manifest first, so none is incomplete."""
+"""Remove checkpoints from the store by retention: manifest first, so none is incomplete."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ _LET_GO: Final = "checkpoint_removed"
 def to_remove(
     run_dir: RunDir, mirror: Mirror, records: Records, local: Set[int], now: datetime
 ) -> list[int]:
-    """Train steps of the checkpoints that nothing keeps in the store any more, the oldest first.
+    """Return the train steps whose retention in the store is over, the oldest first.
 
-    Only those that the run's own rule, or a person, has removed from the run directory: what a
-    purge took from there, its rule had kept, and the store has the last copy.
+    Only checkpoints that the run's retention, or a user, removed from the run directory. If a purge
+    removed one, the store has the last copy, so it stays.
 
     Args:
-        local: train steps that the run directory still has: those stay, for their rule kept them
-            there, and they would only be sent again.
+        local: train steps in the run directory; they stay, because they would be sent again.
 
     Raises:
         StorageError: the journal cannot be read.
@@ -53,19 +52,19 @@ def to_remove(
         for step in in_question
         if step in let_go
         and let_go[step] >= records.mirrored[step].at  # else it was made again
-        # It was not mirrored before it was made: the clock of that pass was behind.
+        # It cannot be mirrored before it was made: the clock of that pass was behind.
         and not (step in made and since <= made[step] < now)
     ]
 
 
 def is_confirmed(records: Records, train_step: int, now: datetime) -> bool:
-    """Whether a pass long enough ago has found, too, that the time of a checkpoint is over."""
+    """Return whether an earlier pass also found that the retention of a checkpoint is over."""
     since = records.due.get(train_step)
     return since is not None and since <= now - CONFIRMED_AFTER
 
 
 def is_noted(records: Records, train_step: int, now: datetime) -> bool:
-    """Whether any has; what one found by a clock that was ahead does not count."""
+    """Return whether a pass has recorded that; a record in the future does not count."""
     since = records.due.get(train_step)
     return since is not None and since <= now
 
@@ -73,9 +72,9 @@ def is_noted(records: Records, train_step: int, now: datetime) -> bool:
 def _told(
     run_dir: RunDir, in_question: Collection[int]
 ) -> tuple[dict[int, datetime], dict[int, datetime]]:
-    """When these were made, and when they were removed from the run directory on purpose.
+    """Return when these were made, and when they were removed from the run directory on purpose.
 
-    In memory is one line at a time: events of a long training have hundreds of megabytes.
+    Files are read by line: events of a long training have hundreds of megabytes.
     """
     made: dict[int, datetime] = {}
     let_go: dict[int, datetime] = {}
@@ -85,7 +84,7 @@ def _told(
     for each in Journal(run_dir).history.removed_checkpoints:
         _keep_latest(let_go, each.train_step, each.at, asked)
     for number in run_dir.attempt_numbers():
-        with suppress(OSError):  # what is not said was not done
+        with suppress(OSError):  # without a record, it was not removed on purpose
             for line in read_lines(run_dir.attempt(number).events):
                 event = parse_event(line) if b'"checkpoint' in line else None
                 step = None if event is None else event.get("train_step")
@@ -107,21 +106,21 @@ def remove(remote: Remote, run_id: str, train_step: int, manifest_sha256: str) -
     """Remove a checkpoint from the store.
 
     Args:
-        manifest_sha256: of the one that was sent.
+        manifest_sha256: of the checkpoint that was sent.
 
     Returns:
-        False, and nothing is changed, where the store has another one of this train step: the run
-        went on elsewhere meanwhile, and made it there.
+        False, and nothing is changed, if the store has another checkpoint of this train step: the
+        run continued elsewhere and made it there.
 
     Raises:
-        MirrorError: the store.
+        MirrorError: the store failed.
     """
     folder = checkpoint_folder(run_id, train_step)
     try:
         if hashlib.sha256(remote.read(folder + MANIFEST)).hexdigest() != manifest_sha256:
             return False
         remote.delete([folder + MANIFEST])
-    except MissingObjectError:  # killed while it removed it
+    except MissingObjectError:  # an earlier removal was killed
         pass
     remote.delete(list(remote.names(folder)))
     return True

@@ -1,4 +1,4 @@
-"""Convert errors of botocore: what is wrong, and what to do next."""
+"""Convert errors of botocore to hpcflow's: what is wrong, and what to do next."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _WHO_AM_I: Final = (
     "see which credentials are used: aws sts get-caller-identity; they come from AWS_* variables, "
     "AWS_PROFILE, ~/.aws, or the machine's role"
 )
-#: S3's code -> (what is wrong, what to do next). ``{bucket}`` and ``{endpoint}`` are filled in.
+#: S3's error code -> (what is wrong, what to do next), with ``{bucket}`` and ``{endpoint}``.
 _REFUSED: Final = {
     "InvalidAccessKeyId": ("the store does not know the access key", _WHO_AM_I),
-    "SignatureDoesNotMatch": ("the secret key does not belong to the access key", _WHO_AM_I),
+    "SignatureDoesNotMatch": ("the secret key does not match the access key", _WHO_AM_I),
     "ExpiredToken": ("the credentials have expired", "renew them, for instance: aws sso login"),
     "InvalidToken": ("the session token is not valid", _WHO_AM_I),
     "AccessDenied": (
-        "these credentials may not do that in the bucket {bucket}",
+        "these credentials lack the permission in the bucket {bucket}",
         f"ask for s3:ListBucket, GetObject, PutObject and DeleteObject on it; or {_WHO_AM_I}",
     ),
     "NoSuchBucket": (
         "there is no bucket {bucket} at {endpoint}",
-        "make it (aws s3 mb s3://{bucket}), or correct mirror.url in the site file or the config",
+        "create it (aws s3 mb s3://{bucket}), or correct mirror.url in the site file or the config",
     ),
     "RequestTimeTooSkewed": (
-        "this machine's clock and the store's are too far apart, so it refuses every request",
-        "compare `date -u` with the store's, and have the clock set right (chronyc tracking)",
+        "the clocks of this machine and the store differ too much, so it refuses every request",
+        "compare `date -u` with the store's, and have the clock corrected (chronyc tracking)",
     ),
     "PermanentRedirect": (
         "the bucket {bucket} is in another region",
@@ -79,37 +79,37 @@ _TEMPORARY: Final = (
     exceptions.ReadTimeoutError,
 )
 
-#: What botocore and its callers raise on an answer that no S3 server gives.
+#: Errors of botocore and its callers if the answer is not S3's.
 NOT_S3: Final = (ValueError, LookupError, TypeError, RecursionError)
-#: More of an error is not shown.
+#: Most characters of an error that are shown.
 _SHOWN: Final = 300
 
 
 def code_of(error: exceptions.ClientError) -> str:
-    """S3's word for what went wrong, or the HTTP status where it gives none."""
+    """Return S3's error code, or the HTTP status if there is none."""
     return str(error.response.get("Error", {}).get("Code", ""))[:_SHOWN]
 
 
 def translated(error: Exception, doing: str, bucket: str, endpoint: str) -> HpcflowError:
-    """``error``, which botocore raised while ``doing`` something (``send s3://b/x``)."""
+    """Return hpcflow's error for botocore's, raised while ``doing`` (``send s3://b/x``)."""
     if isinstance(error, exceptions.ClientError):
         return _refused(error.response, code_of(error), doing, bucket, endpoint)
     if isinstance(error, exceptions.SSLError):
         return MirrorError(
-            f"cannot {doing}: {endpoint} has no certificate that is trusted here: {error}",
-            next_action="name the certificates of your site in AWS_CA_BUNDLE",
+            f"cannot {doing}: the certificate of {endpoint} is not trusted here: {error}",
+            next_action="set AWS_CA_BUNDLE to the CA certificates of your site",
         )
     if isinstance(error, _TEMPORARY):
         return MirrorUnavailable(
             f"cannot {doing}: {endpoint} does not answer: {error}",
-            next_action="nothing is lost, the mirror tries again; if it lasts, look at "
-            f"{endpoint} from this machine: curl -I {endpoint}",
+            next_action="nothing is lost, the mirror tries again; if it lasts, test it from this "
+            f"machine: curl -I {endpoint}",
         )
     if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
         return MirrorError(
             f"cannot {doing}: no credentials for S3 were found",
             next_action="set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write "
-            "~/.aws/credentials; where a daemon runs, in its environment",
+            "~/.aws/credentials; for a daemon, in its environment",
         )
     if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.TokenRetrievalError)):
         return MirrorError(f"cannot {doing}: {error}", next_action=_WHO_AM_I)
@@ -117,12 +117,12 @@ def translated(error: Exception, doing: str, bucket: str, endpoint: str) -> Hpcf
         return InputError(f"cannot {doing}: {error}", next_action="correct AWS_PROFILE")
     if isinstance(error, NOT_S3) and not isinstance(error, exceptions.BotoCoreError):
         return MirrorError(
-            f"cannot {doing}: {endpoint} gives an answer that S3 does not give: "
+            f"cannot {doing}: the answer of {endpoint} is not S3: "
             f"{type(error).__name__}: {str(error)[:_SHOWN]}",
             next_action=f"see what answers there: curl -I {shell_word(endpoint)}",
         )
     return MirrorError(
-        f"cannot {doing}: {error}", next_action=f"correct the URL, or look at {endpoint}"
+        f"cannot {doing}: {error}", next_action=f"correct the URL, or check {endpoint}"
     )
 
 
@@ -132,7 +132,7 @@ def _refused(response: Any, code: str, doing: str, bucket: str, endpoint: str) -
     if status in (429, 500, 502, 503, 504) or code in _TROUBLE:
         return MirrorUnavailable(
             f"cannot {doing}: {endpoint} has trouble ({code or status})",
-            next_action="nothing is lost, the mirror tries again; if it lasts, tell those who run "
+            next_action="nothing is lost, the mirror tries again; if it lasts, tell the admins of "
             "the store",
         )
     if code in _MISSING:
@@ -142,7 +142,7 @@ def _refused(response: Any, code: str, doing: str, bucket: str, endpoint: str) -
         said = str(response.get("Error", {}).get("Message") or "").strip()[:_SHOWN]
         return MirrorError(
             f"cannot {doing}: the store says {code or status}{': ' if said else ''}{said}",
-            next_action=f"look at the bucket: aws s3 ls {shell_word(f's3://{bucket}')}",
+            next_action=f"check the bucket: aws s3 ls {shell_word(f's3://{bucket}')}",
         )
     wrong, next_action = (text.format(bucket=bucket, endpoint=endpoint) for text in known)
     return MirrorError(f"cannot {doing}: {wrong} ({code})", next_action=next_action)

@@ -1,11 +1,11 @@
 """Send whole objects with obstore, which needs a tenth of botocore's time for each.
 
-Only its synchronous functions are used, from threads of our own. Its asynchronous ones end a
-process with SIGABRT now and then, after all went well: a thread of their runtime asks for the
-interpreter's lock while that is ending, and Python 3.11 ends such a thread in the middle of Rust
-code (seen with 0.12.1, in 2 of 25 runs; none of 75 with the synchronous ones).
+Only its synchronous functions are used, from hpcflow's threads. Its asynchronous ones sometimes end
+a process with SIGABRT at exit: a thread of their runtime acquires the interpreter's lock during
+shutdown, and Python 3.11 ends such a thread in the middle of Rust code (seen with 0.12.1, in 2 of
+25 runs; none of 75 with the synchronous ones).
 
-It is a faster way, not the only one: what it cannot do, botocore does, and says why it failed.
+If obstore fails, botocore does the same request and reports the error.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, Final
 
 from hpcflow.mirror.remote import Options
 
-#: After so many failures in a row it is left alone: a certificate or a proxy that only botocore
-#: knows; or the store is down, and then all wait for it in botocore.
+#: After this many failures in a row obstore is not used any more: it may lack a certificate or
+#: proxy that botocore has; or the store is down, and botocore waits for it.
 _MOST_FAILURES: Final = 20
-#: How long keys are used before botocore, which renews them, is asked again.
+#: How long keys are used before they are read again from botocore, which renews them.
 _KEYS_FOR: Final = timedelta(minutes=5)
 _TIMEOUT: Final = "300 seconds"
 _CONNECT_TIMEOUT: Final = "10 seconds"
 
 
 class FastObjects:
-    """The objects of a bucket; ``None`` and ``False`` say: ask botocore."""
+    """The objects of a bucket; None as a result means: use botocore."""
 
     def __init__(self, client: Any, credentials: Any, bucket: str, options: Options) -> None:
         self._failures = 0
@@ -56,7 +56,7 @@ class FastObjects:
         )
 
     def put(self, key: str, data: bytes | memoryview, metadata: dict[str, str]) -> str | None:
-        """Send an object; its ETag, or None where that did not work."""
+        """Send an object; return its ETag, or None if that failed."""
         if not self._is_usable:
             return None
         try:
@@ -67,16 +67,16 @@ class FastObjects:
                 attributes={**metadata, **self._kept},
                 use_multipart=False,
             )
-        except Exception:  # whatever it is, botocore tries the same, and says what is wrong
+        except Exception:  # botocore repeats the request and reports the error
             self._failures += 1
             return None
         self._failures = 0
         return str(said["e_tag"] or "")
 
     def read_whole(self, key: str, most_bytes: int) -> bytes | None:
-        """An object of up to ``most_bytes``; None where it is larger, or that did not work.
+        """Return an object of up to ``most_bytes``; None if it is larger, or if that failed.
 
-        Not ranges: servers that answer them as if all were sent (200, not 206) are refused.
+        Not for ranges: obstore refuses servers that answer them with 200 instead of 206.
         """
         if not self._is_usable:
             return None
@@ -85,11 +85,11 @@ class FastObjects:
             if found.meta["size"] > most_bytes:
                 return None
             data = b""
-            for chunk in found:  # of ten megabytes; the answer may be longer than it says
+            for chunk in found:  # of ten megabytes; the answer may be longer than its size
                 data += bytes(chunk)
                 if len(data) > most_bytes:
                     return None
-        except Exception:  # whatever it is, botocore tries the same, and says what is wrong
+        except Exception:  # as above
             self._failures += 1
             return None
         self._failures = 0
@@ -106,7 +106,7 @@ def _encryption(options: Options) -> dict[str, str]:
 
 
 def _keys(credentials: Any) -> dict[str, Any]:
-    """What obstore wants to know, of credentials that botocore renews when they end."""
+    """Return credentials for obstore, which botocore renews when they expire."""
     frozen = credentials.get_frozen_credentials()
     is_renewed = hasattr(credentials, "refresh_needed")
     return {

@@ -1,9 +1,9 @@
 """A folder of an S3 bucket.
 
-botocore, which s3fs stands on, knows every way to credentials (variables, profile, SSO, role), says
-what went wrong, and lets the parts of an object be listed, so that an upload can be gone on with;
-s3fs and obstore do not. Whole objects and ranges go through obstore, which is faster where they are
-many: :mod:`hpcflow.mirror.s3_fast`. docs/benchmarks.md has what was measured.
+botocore supports all kinds of credentials (variables, profile, SSO, role), has precise errors, and
+can list the parts of an upload, so that it can be continued; s3fs and obstore do not. Objects that
+are sent or read as a whole go through obstore, which is faster: :mod:`hpcflow.mirror.s3_fast`.
+docs/benchmarks.md has the measurements.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hpcflow.errors import (
     MirrorUnavailable,
     MissingObjectError,
 )
-from hpcflow.mirror.patience import patiently
 from hpcflow.mirror.remote import Entry, ListBudget, Options, Part, Parts, Remote, Sink
+from hpcflow.mirror.retry import with_retries
 from hpcflow.mirror.s3_fast import FastObjects
 from hpcflow.model.kinds import check_endpoint_url
 from hpcflow.resources import install_extra
@@ -35,7 +35,7 @@ try:
     from urllib3.exceptions import HTTPError
 
     from hpcflow.mirror.s3_errors import NOT_S3, translated
-    from hpcflow.mirror.s3_signing import KNOWN_SHA256, let_sha256_be_told
+    from hpcflow.mirror.s3_signing import KNOWN_SHA256, accept_known_sha256
 except ImportError as missing:
     raise InputError(
         f"a mirror in S3 needs a package that is not installed: {missing.name}",
@@ -43,28 +43,28 @@ except ImportError as missing:
     ) from None
 
 _T = TypeVar("_T")
-#: What a checksum is called among an object's metadata; rclone, s5cmd and people can read it.
+#: Key of the checksum in an object's metadata; rclone, s5cmd and people can read it.
 _SHA256: Final = "sha256"
 _CONNECTIONS: Final = 32
 _CONNECT_TIMEOUT_S: Final = 10
-#: Between two bytes, not for a whole request: a slow line is no fault.
+#: Between two bytes, not for a whole request: a slow connection is no error.
 _READ_TIMEOUT_S: Final = 60
 _DELETED_AT_ONCE: Final = 1000
 #: Pages of unfinished uploads that are removed at once. The next call removes more.
 _PAGES_OF_UPLOADS: Final = 10
-#: What is read at once: the processor's cache still has it when it is hashed and written.
+#: Read at once: the CPU's cache still has it when it is hashed and written.
 _CHUNK_BYTES: Final = 128 << 10
 _TOO_LARGE_BYTES: Final = 1 << 63
-#: Up to here obstore is faster.
+#: Up to this size obstore is faster.
 _SMALL_BYTES: Final = 1 << 20
 
 
 class S3Remote(Remote):
-    """A folder of a bucket; several threads may use it.
+    """A folder of a bucket.
 
     Args:
-        beside: another one; at the same endpoint its connections and credentials are used, for
-            botocore takes a dozen MB, and half a second, for each client.
+        beside: another folder. If its endpoint is the same, its connections and credentials are
+            shared, because each client of botocore takes a dozen MB and half a second.
     """
 
     _client: Any
@@ -104,7 +104,7 @@ class S3Remote(Remote):
                 budget.add_page()
                 for each in page.get("Contents", []):
                     name = self.name_of(each["Key"], prefix)
-                    if name.endswith("/"):  # what some tools make for a folder
+                    if name.endswith("/"):  # some tools make such objects for folders
                         continue
                     budget.add(name)
                     found[name] = Entry(_size(each["Size"]), _plain(each.get("ETag")))
@@ -131,7 +131,7 @@ class S3Remote(Remote):
     def stat(self, name: str) -> Entry | None:
         def look() -> Entry:
             head = self._client.head_object(Bucket=self.bucket, Key=self.key(name))
-            # Some servers change the case, as HTTP allows: rclone and others written in Go.
+            # Servers written in Go, such as rclone, change the case, as HTTP allows.
             metadata = {key.lower(): value for key, value in head.get("Metadata", {}).items()}
             sha256 = metadata.get(_SHA256)
             return Entry(_size(head["ContentLength"]), _plain(head.get("ETag")), sha256)
@@ -159,7 +159,7 @@ class S3Remote(Remote):
         etags: set[str] = set()
 
         def go_on() -> None:
-            while sink.at < end:  # else all came, and the line was cut after it
+            while sink.at < end:  # else the connection was cut after the last byte
                 sink.require_wanted()
                 before = sink.at
                 try:
@@ -168,7 +168,7 @@ class S3Remote(Remote):
                             sink.take(chunk)
                         return
                 except MirrorUnavailable:
-                    if sink.at == before:  # else something comes, if only so much at a time
+                    if sink.at == before:  # else there was progress: go on
                         raise
 
         while True:
@@ -182,10 +182,10 @@ class S3Remote(Remote):
     def _chunks(
         self, name: str, begin: int, end: int, etags: set[str] | None = None
     ) -> Iterator[bytes]:
-        """The bytes as they come.
+        """Yield the bytes as they arrive.
 
         Args:
-            etags: of what was read of the object before; it must be the same one still.
+            etags: of earlier reads; the object must still be the same.
         """
         try:
             answer = self._client.get_object(
@@ -195,12 +195,12 @@ class S3Remote(Remote):
             if error.response.get("Error", {}).get("Code") == "InvalidRange":
                 return  # an empty object, or the end of one
             raise
-        with closing(answer["Body"]) as body:  # its own `with` gives what does not translate errors
-            # By what it says it is; some servers send ranges with 200, as if they were all.
+        with closing(answer["Body"]) as body:  # its own `with` does not translate errors
+            # By Content-Range, because some servers send ranges with status 200.
             if begin and not str(answer.get("ContentRange")).startswith(f"bytes {begin}-"):
                 raise MirrorError(
                     f"cannot read {self.url_of(name)}: {self._endpoint} sends whole objects only",
-                    next_action="see whether a proxy is in between that knows no ranges",
+                    next_action="check for a proxy that does not support range requests",
                 )
             if etags is not None:
                 etags.add(str(answer.get("ETag")))
@@ -210,7 +210,7 @@ class S3Remote(Remote):
             while chunk := _read(body):
                 yield chunk[:left]
                 left -= len(chunk)
-                if left < 0:  # a server that knows no ranges, or whose answer never ends
+                if left < 0:  # the server ignores ranges, or its answer never ends
                     return
 
     def put_bytes(
@@ -247,19 +247,17 @@ class S3Remote(Remote):
                     next_action="ask for s3:DeleteObject on the bucket",
                 )
 
-    # For S3Parts, which speaks to the same bucket.
+    # For S3Parts.
 
     @property
     def client(self) -> Any:
-        """botocore's."""
         return self._client
 
     def key(self, name: str) -> str:
-        """What the bucket calls ``name``."""
         return self._prefix + name
 
     def name_of(self, key: str, prefix: str = "") -> str:
-        """The inverse of :meth:`key`.
+        """Invert :meth:`key`.
 
         Raises:
             ValueError: the name does not begin with ``prefix``, or is not in this folder.
@@ -269,7 +267,7 @@ class S3Remote(Remote):
         return key[len(self._prefix) :]
 
     def about_new(self, sha256: str | None) -> dict[str, Any]:
-        """What is said of every new object: how it is kept, and its checksum."""
+        """Return the arguments for a new object: encryption, storage class and checksum."""
         options = self._options
         said = {
             "ServerSideEncryption": options.encryption,
@@ -280,17 +278,17 @@ class S3Remote(Remote):
         return {key: value for key, value in said.items() if value is not None}
 
     def call(self, doing: str, name: str, do: Callable[[], _T]) -> _T:
-        """What ``do`` returns; it is asked again while the store has trouble.
+        """Return ``do()``; retry temporary errors.
 
         Raises:
-            MirrorError: as :class:`Remote` says.
+            MirrorError: as for :class:`Remote`.
         """
 
         def once() -> _T:
             with self._translating(f"{doing} {self.url_of(name)}"):
                 return do()
 
-        return patiently(once, clock=self._clock, patience_s=self._patience_s)
+        return with_retries(once, clock=self._clock, patience_s=self._patience_s)
 
     @contextmanager
     def _translating(self, doing: str) -> Iterator[None]:
@@ -300,13 +298,13 @@ class S3Remote(Remote):
             raise translated(error, doing, self.bucket, self._endpoint) from error
 
     def _connect(self) -> tuple[Any, Any]:
-        """botocore's client, and its credentials."""
+        """Return botocore's client and its credentials."""
         config = Config(
             connect_timeout=_CONNECT_TIMEOUT_S,
             read_timeout=_READ_TIMEOUT_S,
             max_pool_connections=_CONNECTIONS,
-            retries={"mode": "standard", "total_max_attempts": 1},  # `patiently` does it
-            request_checksum_calculation="when_required",  # ours is the better one
+            retries={"mode": "standard", "total_max_attempts": 1},  # `with_retries` does it
+            request_checksum_calculation="when_required",  # hpcflow sends SHA-256 itself
             response_checksum_validation="when_required",
             user_agent_extra="hpcflow",
         )
@@ -316,7 +314,7 @@ class S3Remote(Remote):
                 client = session.create_client(
                     "s3",
                     endpoint_url=self._options.endpoint_url,
-                    # Stores that are not Amazon's take any; Amazon's own redirects are followed.
+                    # Other stores than Amazon's accept any region; botocore follows redirects.
                     region_name=session.get_config_variable("region") or "us-east-1",
                     config=config,
                 )
@@ -324,21 +322,21 @@ class S3Remote(Remote):
             except ValueError as error:
                 if isinstance(error, exceptions.BotoCoreError):
                     raise
-                # Without the text of the error: it may quote a password, and errors are mirrored.
+                # Without the error's text: it may quote a password, and messages are mirrored.
                 raise InputError(
-                    f"cannot use {self.url}: the URL of its server is not valid; expected one such "
-                    "as https://s3.example.org",
+                    f"cannot use {self.url}: the URL of its server is not valid; expected one like "
+                    "https://s3.example.org",
                     next_action="correct AWS_ENDPOINT_URL, or endpoint_url in ~/.aws/config; "
                     "credentials do not belong there",
                 ) from None
-            let_sha256_be_told(client)
+            accept_known_sha256(client)
             return client, session.get_credentials()
 
 
 def _read(body: Any) -> bytes:
     try:
         return bytes(body.read(_CHUNK_BYTES))
-    except HTTPError as error:  # botocore does not translate all of them: not those of TLS
+    except HTTPError as error:  # botocore does not translate those of TLS
         raise exceptions.ResponseStreamingError(error=error) from error
 
 
@@ -424,7 +422,7 @@ class S3Parts(Parts):
             )
             return list(islice(found, _DELETED_AT_ONCE))
 
-        with suppress(MirrorError):  # some stores cannot list them; then the bucket's rules do
+        with suppress(MirrorError):  # some stores cannot list them: left to the bucket's rules
             return self._remote.call("look at", prefix, look)
         return []
 
@@ -434,7 +432,7 @@ class S3Parts(Parts):
 
 def _size(said: int) -> int:
     if not 0 <= said < _TOO_LARGE_BYTES:
-        raise ValueError(f"{said} is no size")
+        raise ValueError(f"{said} is not a size")
     return said
 
 

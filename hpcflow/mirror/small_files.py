@@ -1,8 +1,8 @@
-"""Upload the small files of a run, and again when they have grown.
+"""Upload the small files of a run, and again when they have changed.
 
-All that lies in the run directory but checkpoints, the copy of the runtime, locks and what is
-hidden. Which were sent, and how they were then, is remembered in ``.mirror-sent.json``; a process
-that loses that file sends all of them once more.
+Small files are all files in the run directory except checkpoints, the copy of the runtime, locks
+and hidden files. ``.mirror-sent.json`` remembers size and mtime of each sent file; without it, all
+are sent again.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from hpcflow.storage.journal_copy import write_copy
 from hpcflow.storage.layout import Home, RunDir
 
 _LEFT_OUT: Final = frozenset({"checkpoints", "runtime", "submit.lock", "mirror.lock"})
-#: What only grows: where the store has more, a purge took the one here.
+#: Files that only grow: if the store has more, a purge took the local one.
 _GROWS: Final = re.compile(r"mirror\.jsonl|attempts/\d+/(?:events\.jsonl|out\.log)", re.ASCII)
-#: A file that grows all the time is sent again after a second for each so many bytes of it, ...
+#: A growing file is sent again after one second for each this many bytes of it,
 _BYTES_FOR_A_SECOND: Final = 1 << 20
-#: ... unless it has come to rest.
+#: or once it has not changed for this long.
 _AT_REST_S: Final = 60.0
 
 
 @dataclass(frozen=True)
 class SmallFile:
-    """A file as it is now; ``name`` is below the run directory."""
+    """A file as it is now; ``name`` is relative to the run directory."""
 
     name: str
     path: Path
@@ -48,7 +48,7 @@ class SmallFile:
 
 
 def due_files(run_dir: RunDir, url: str, now_s: float) -> list[SmallFile]:
-    """The files that the store at ``url`` has not as they are now, ``run.json`` first.
+    """Return the files that changed since they were sent to ``url``, ``run.json`` first.
 
     Args:
         now_s: seconds since the epoch.
@@ -61,9 +61,9 @@ def due_files(run_dir: RunDir, url: str, now_s: float) -> list[SmallFile]:
 def send_small_files(
     run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, home: Home, clock: Clock
 ) -> int:
-    """Send these files; what was sent is remembered, also where another one fails.
+    """Send these files; remember those that were sent, even if another one fails.
 
-    A file that is gone meanwhile is left out. Where the store has lost the run, all are sent.
+    A file that was removed meanwhile is skipped. If the store has lost the run, all are sent.
 
     Args:
         files: from :func:`due_files`.
@@ -73,8 +73,8 @@ def send_small_files(
         How many were sent.
 
     Raises:
-        MirrorError: the store; or it has more of the run than is here, or what another place says.
-        StorageError: the run directory, or the home.
+        MirrorError: the store failed, has more of the journal, or another place mirrors the run.
+        StorageError: the run directory or the home cannot be read or written.
     """
     if not files:
         return 0
@@ -106,10 +106,10 @@ def _send(run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, clock:
         there = uploader.remote.stat(f"{run_dir.path.name}/{each.name}")
         if there is None or there.size_bytes <= each.size_bytes:
             return False
-        remember(each)  # it is asked about once, until it grows
+        remember(each)  # so that the store is asked once, until the file changes
         return True
 
-    # Without it the rest says nothing to anybody, so it is there first.
+    # First, because the rest is useless without it.
     first = [each for each in files if each.name == RUN_JSON]
     try:
         uploader.send(map(outgoing, first))
@@ -124,11 +124,11 @@ def _send(run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, clock:
 
 
 def send_run_json(run_dir: RunDir, uploader: Uploader, *, clock: Clock) -> None:
-    """No checkpoint is in the store without the run that it is of, nor beside another place's.
+    """Send ``run.json`` if it is due, before any checkpoint; check that no other place mirrors it.
 
     Raises:
-        MirrorError: the store; or another place mirrors the run there.
-        StorageError: the run directory.
+        MirrorError: the store failed, or another place mirrors the run there.
+        StorageError: the run directory cannot be read or written.
     """
     if not require_same_place(run_dir, uploader.remote):
         run_dir.mirror_sent.unlink(missing_ok=True)
@@ -143,15 +143,15 @@ def send_run_json(run_dir: RunDir, uploader: Uploader, *, clock: Clock) -> None:
 
 
 def was_sent(run_dir: RunDir, url: str) -> bool:
-    """Whether the store at ``url`` once had any of them."""
+    """Return whether any small file was ever sent to ``url``."""
     return bool(_read_sent(run_dir, url))
 
 
 def forget_lost(run_dir: RunDir, remote: Remote) -> list[str]:
-    """Names of the files that the store has not as they were sent, sorted: they are due again.
+    """Return files that are missing or shorter in the store, sorted; they are due again.
 
     Raises:
-        MirrorError: the store.
+        MirrorError: the store failed.
         StorageError: the run directory cannot be written.
     """
     sent = _read_sent(run_dir, remote.url)
@@ -169,9 +169,9 @@ def forget_lost(run_dir: RunDir, remote: Remote) -> list[str]:
 
 
 def _files(folder: Path) -> Iterator[SmallFile]:
-    """Links are not followed: what they lead to is no part of the run."""
+    """Yield the small files; links are not followed, because their targets are outside the run."""
     waiting = [(str(folder), "")]
-    while waiting:  # no recursion: a program may make folders a thousand deep
+    while waiting:  # no recursion: a program may nest a thousand folders
         path, prefix = waiting.pop()
         try:
             entries = list(os.scandir(path))
@@ -192,7 +192,7 @@ def _files(folder: Path) -> Iterator[SmallFile]:
 
 
 def _is_text(name: str) -> bool:
-    """No store takes a name that is no Unicode."""
+    """Return whether a name is valid Unicode, which stores require."""
     return name.encode("utf-8", "replace").decode() == name
 
 
@@ -203,7 +203,7 @@ def _is_due(file: SmallFile, sent: Any, now_s: float) -> bool:
             return False
         is_at_rest = now_s - file.mtime_ns / 1e9 > _AT_REST_S
         return is_at_rest or now_s - sent_s >= file.size_bytes / _BYTES_FOR_A_SECOND
-    except (TypeError, ValueError):  # never sent; or not written by us
+    except (TypeError, ValueError):  # never sent, or the record is not valid
         return True
 
 

@@ -1,4 +1,4 @@
-"""Compute how far the mirror of each run lags, from its files, without asking the store."""
+"""Compute the lag of each run's mirror from its files; the store is not asked."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from hpcflow.storage.layout import RunDir
 
 @dataclass(frozen=True)
 class Status:
-    """One run.
+    """The mirror of one run.
 
     Attributes:
-        newest: train step of the newest complete checkpoint here; None where there is none.
-        mirrored: train step of the newest one that the store has.
-        lag_s: since when the run has a newer one than the store; 0 where it has not.
+        newest: train step of the newest complete checkpoint here; None if there is none.
+        mirrored: train step of the newest checkpoint in the store.
+        lag_s: seconds since the run has a newer checkpoint than the store; 0 if it has none.
         size_bytes: of all complete checkpoints here.
-        to_go_bytes: of those, what the store has not yet.
-        sending: train step of the one that is being sent, if one is.
-        problem: why the newest is not there, where that was tried; or why the last pass could send
-            nothing at all.
+        to_go_bytes: of those, the size not yet sent.
+        sending: train step of the checkpoint that is being sent, if any.
+        problem: why the newest was not sent; or why the last pass could send nothing.
     """
 
     run_id: str
@@ -40,10 +39,10 @@ class Status:
 
 
 def status_of(run_dir: RunDir, now: datetime, problems: Mapping[str, str]) -> Status | None:
-    """How far a run is; None where it has no mirror.
+    """Return the status of a run's mirror; None if it has none.
 
     Args:
-        problems: why the last pass could not send: :func:`hpcflow.mirror.known.read_problems`.
+        problems: errors of the last pass: :func:`hpcflow.mirror.store_memory.read_problems`.
 
     Raises:
         StorageError: the run directory cannot be read.
@@ -75,7 +74,7 @@ def status_of(run_dir: RunDir, now: datetime, problems: Mapping[str, str]) -> St
 
 
 def unknown_status(run_dir: RunDir, why: str) -> Status:
-    """A run of which nobody can say how far it is, or whether it has a mirror at all."""
+    """Return the status of a run whose files cannot be read."""
     return Status(
         run_id=run_dir.path.name,
         url=None,
@@ -91,10 +90,10 @@ def unknown_status(run_dir: RunDir, why: str) -> Status:
 
 
 def _lag_s(seen: Survey, now: datetime) -> float:
-    """By the file system's clock of when a manifest appeared: the first that is newer.
+    """Return the age of the oldest checkpoint newer than the store's, by its manifest's mtime.
 
-    One is not newer where a later train step was mirrored after it was made. A run that goes on
-    from an older checkpoint makes lower ones later.
+    A checkpoint does not count if a later train step was mirrored after it was made. A run that
+    continues from an older checkpoint makes lower train steps later.
     """
     there = seen.records.mirrored.items()
     made = [
@@ -120,9 +119,7 @@ def _problem(seen: Survey) -> str | None:
 
 
 def _refused(seen: Survey, problems: Mapping[str, str], now: datetime) -> str | None:
-    """Why the last pass could not send what is still to be sent, where that was not about one
-    checkpoint. A store that was refusing when it was last asked may do well by now: who has
-    nothing to send is not told."""
+    """Return the last pass's error for the run or its store, if the run has anything to send."""
     why = problems.get(seen.mirror.url) or problems.get(seen.run_id)
     if why is None:
         return None

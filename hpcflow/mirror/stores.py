@@ -1,4 +1,4 @@
-"""The stores of one pass: each is opened once, and skipped after it has refused."""
+"""The stores of one pass: each is opened once, and skipped after it has failed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from hpcflow.mirror.remote import Options, Remote
 from hpcflow.mirror.upload import Uploader
 from hpcflow.model.run import Mirror
 
-#: What runs may have different that share a store.
+#: Settings that runs may differ in, and still share a store.
 _NOT_ITS_OWN: Final = {"keep_last": None, "keep_for_s": None, "partition": None}
 
 
 def open_store(
     mirror: Mirror, *, clock: Clock, patience_s: float = 60.0, beside: Remote | None = None
 ) -> Remote:
-    """The store that a run uses.
+    """Open the store of a run.
 
     Args:
-        beside: another one, whose connections are shared where that can be.
+        beside: another store, to share its connections if possible.
 
     Raises:
-        InputError: it cannot be one, or a package for it is missing.
-        MirrorError: no credentials.
+        InputError: the URL is not valid, or a package is missing.
+        MirrorError: there are no credentials.
     """
     options = Options(
         endpoint_url=mirror.endpoint_url,
@@ -42,7 +42,7 @@ def open_store(
 
 
 class Stores:
-    """The stores of one pass; several threads may ask."""
+    """The stores of one pass; safe for several threads."""
 
     def __init__(self, clock: Clock, *, patience_s: float = 60.0) -> None:
         self._clock, self._patience_s = clock, patience_s
@@ -50,7 +50,7 @@ class Stores:
         self._lock = threading.Lock()
         self._lines: dict[tuple[str, str | None, int | None], Line] = {}
         self._memory, self._to_close = Memory(MEMORY_BYTES), ExitStack()
-        #: Why a store is left alone, by its URL.
+        #: URL of a store that is skipped -> its error.
         self.refused: dict[str, HpcflowError] = {}
 
     def __enter__(self) -> Stores:
@@ -65,9 +65,9 @@ class Stores:
         self._to_close.close()
 
     def uploader(self, mirror: Mirror) -> Uploader | None:
-        """What sends to the store of a run; None where the store has refused.
+        """Return the uploader for the store of a run; None if the store has failed.
 
-        Stores that differ in what they keep are one: the limit of the line is common to all.
+        Runs that differ only in retention share one, so the bandwidth limit is common.
         """
         key = mirror.model_copy(update=_NOT_ITS_OWN)
         with self._lock:
@@ -83,7 +83,7 @@ class Stores:
             return self._open[key]
 
     def _line(self, mirror: Mirror) -> Line:
-        """One for each server and limit: a home may have a folder there for each run."""
+        """Return the line for the server and limit: several folders of a server share one."""
         kind = mirror.url.partition("://")[0] if "://" in mirror.url else ""
         key = (kind, mirror.endpoint_url, mirror.bandwidth_bytes_s)
         if key not in self._lines:
@@ -92,8 +92,7 @@ class Stores:
         return self._lines[key]
 
     def _open_store(self, mirror: Mirror) -> Remote:
-        """It shares the connections of those that are open at the same endpoint: a home may have a
-        folder for each run."""
+        """Open a store; share the connections of another one at the same endpoint."""
         beside = next(
             (
                 uploader.remote
@@ -105,7 +104,7 @@ class Stores:
         return open_store(mirror, clock=self._clock, patience_s=self._patience_s, beside=beside)
 
     def judge(self, mirror: Mirror, error: MirrorError) -> None:
-        """After ``error``: leave the store alone, if it was not about one object or run alone."""
+        """After ``error``, list the store; skip it from now on if that fails too."""
         uploader = self.uploader(mirror)
         if uploader is None or isinstance(error, DamagedError):
             return

@@ -1,4 +1,4 @@
-"""Find out what of a run is still to be uploaded, by its files, without asking the store."""
+"""Find out what of a run is to be uploaded, from its files alone; the store is not asked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_NAME: Final = 18
 
 @dataclass(frozen=True)
 class Broken:
-    """A manifest that says nothing; ``sha256`` of its bytes, None where it cannot be read."""
+    """A manifest that is not valid; ``sha256`` of its bytes, None if it cannot be read."""
 
     why: str
     sha256: str | None
@@ -29,12 +29,12 @@ class Broken:
 
 @dataclass(frozen=True)
 class Survey:
-    """One run.
+    """The state of one run.
 
     Attributes:
-        records: what its ``mirror.jsonl`` says of the store that it uses now.
-        local: its complete checkpoints by train step, the newest first.
-        broken: train step -> what is wrong with the manifest, the newest first.
+        records: from its ``mirror.jsonl``, about its current store.
+        local: train step -> complete checkpoint, the newest first.
+        broken: train step -> invalid manifest, the newest first.
     """
 
     run_dir: RunDir
@@ -49,22 +49,22 @@ class Survey:
 
     @property
     def due(self) -> list[Local]:
-        """The checkpoints that are to be sent, the newest first."""
+        """The checkpoints to send, the newest first."""
         return [each for each in self.local.values() if self._is_due(each)]
 
     def is_mirrored(self, local: Local) -> bool:
-        """Whether the store has this very checkpoint, not another of the same train step."""
+        """Return whether the store has this checkpoint, not another of the same train step."""
         known = self.records.mirrored.get(local.train_step)
         return known is not None and known.manifest_sha256 == local.manifest_sha256
 
     def why_damaged(self, local: Local) -> str | None:
-        """Why this very checkpoint is not sent; None where it was not found to be damaged."""
+        """Return why this checkpoint is recorded as damaged; None if it is not."""
         sha256, why = self.records.damaged.get(local.train_step, ("", ""))
         return why if sha256 == local.manifest_sha256 else None
 
-    def is_told(self, train_step: int) -> bool:
-        """Whether nothing is left to be said of a broken manifest: it was said; or the store has
-        the checkpoint whole, and to record it as damaged would deny that."""
+    def needs_no_record(self, train_step: int) -> bool:
+        """Return whether a broken manifest needs no record: it is recorded, or the store has the
+        complete checkpoint."""
         sha256, _ = self.records.damaged.get(train_step, (None, ""))
         is_recorded = sha256 is not None and sha256 == self.broken[train_step].sha256
         return is_recorded or train_step in self.records.mirrored
@@ -74,7 +74,7 @@ class Survey:
 
 
 def mirror_of_run(run_dir: RunDir) -> Mirror | None:
-    """Where a run is mirrored; None where it is not, or where ``run.json`` does not say."""
+    """Return the mirror of a run; None if it has none or ``run.json`` is not valid."""
     try:
         return read_mirror(run_dir)
     except StorageError:
@@ -82,12 +82,12 @@ def mirror_of_run(run_dir: RunDir) -> Mirror | None:
 
 
 def read_mirror(run_dir: RunDir) -> Mirror | None:
-    """Where a run is mirrored; None where it is not, or is gone.
+    """Return the mirror of a run; None if it has none or its directory is missing.
 
-    Read without the model of a whole run, which takes longer than all the rest.
+    Only this section is validated, because the model of a whole run is slow.
 
     Raises:
-        StorageError: the run directory is a link; or ``run.json`` cannot be read, or is damaged.
+        StorageError: the run directory is a link, or ``run.json`` cannot be read or is damaged.
     """
     require_no_link(run_dir)
     try:
@@ -102,16 +102,16 @@ def read_mirror(run_dir: RunDir) -> Mirror | None:
         raise StorageError(
             f"{run_dir.run_json} is damaged, so nothing of the run is mirrored: "
             f"{str(error).splitlines()[0]}",
-            next_action=f"see what happened to it: ls -la {folder}; the store may have it whole: "
+            next_action=f"look at it: ls -la {folder}; the store may have an intact copy: "
             f"hpcflow restore {run_dir.path.name}",
         ) from error
 
 
 def survey(run_dir: RunDir) -> Survey | None:
-    """What there is of a run; None where it has no mirror.
+    """Read the state of a run; None if it has no mirror.
 
     Raises:
-        StorageError: the run directory cannot be read, or is a link; or ``run.json`` is damaged.
+        StorageError: the run directory cannot be read or is a link, or ``run.json`` is damaged.
     """
     mirror = read_mirror(run_dir)
     if mirror is None:
@@ -122,7 +122,7 @@ def survey(run_dir: RunDir) -> Survey | None:
     for path in _complete(run_dir):
         try:
             local[int(path.name)] = read_local(path)
-        except GoneError:  # noqa: PERF203 - removed while we look
+        except GoneError:  # noqa: PERF203 - removed meanwhile
             continue
         except DamagedError as error:
             sha256 = error.sha256 if isinstance(error, NoManifestError) else None
@@ -131,7 +131,7 @@ def survey(run_dir: RunDir) -> Survey | None:
 
 
 def _complete(run_dir: RunDir) -> list[Path]:
-    """The folders with a manifest, the newest first."""
+    """Return the checkpoint folders with a manifest, the newest first."""
     try:
         found = [
             path

@@ -1,7 +1,7 @@
 """Upload files: in parallel, large ones in parts, checksums computed while they are read.
 
-Every byte is read once, and hashed before the object that it belongs to appears: a file that is not
-what its manifest says never becomes an object. What is in memory is bounded, whatever the sizes.
+Every byte is read once, and hashed before its object appears, so a file that differs from its
+manifest never becomes an object. Memory is bounded for all sizes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hpcflow.mirror.remote import Part, Parts, Remote
 from hpcflow.runtime.checksum import PIECE_BYTES, Checksum, is_of_whole
 from hpcflow.runtime.reading import open_file
 
-#: Up to this size a file goes as one request; what a killed upload has lost is at most one of them.
-#: As a piece of a checksum, so that what is computed for the one need not be for the other.
+#: Files up to this size are sent in one request. A killed upload loses at most that much. Equal to
+#: a piece of a checksum, so that each part is hashed only once.
 PART_BYTES: Final = PIECE_BYTES
 _SMALLEST_PART_BYTES: Final = 5 << 20
 _MOST_PARTS: Final = 10_000
@@ -32,15 +32,15 @@ _MOST_PARTS: Final = 10_000
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A file that is to become an object.
+    """A file to upload.
 
     Attributes:
-        size_bytes: so much of it is sent: more may be appended meanwhile.
-        sha256: the checksum that its manifest says; None where there is none to hold it against.
-        known: parts of it that were begun before, maybe.
-        on_begin: called when parts are begun, before the first is sent.
-        on_sent: called when the object is there.
-        may_change: whether it is no error that it is gone, or shorter, by now: then it is left out.
+        size_bytes: how much of it to send; more may be appended meanwhile.
+        sha256: the checksum in its manifest; None if there is none to compare with.
+        known: an earlier multipart upload of it to continue.
+        on_begin: called when a multipart upload begins, before the first part.
+        on_sent: called when the object exists.
+        may_change: skip the file if it is missing or shorter by now, instead of raising.
     """
 
     path: Path
@@ -54,11 +54,11 @@ class Outgoing:
 
 
 class _OtherPartError(Exception):
-    """A part that was sent before is not of the bytes that are there now."""
+    """A part that was sent before differs from the file now."""
 
 
 class Uploader:
-    """Sends files to one store; several threads may use it at once, and share its limits."""
+    """Uploads files to one store; its threads share its limits."""
 
     def __init__(self, remote: Remote, line: Line) -> None:
         self.remote = remote
@@ -68,15 +68,16 @@ class Uploader:
     def send(
         self, outgoing: Iterable[Outgoing], *, on_bytes: Callable[[int], object] = lambda _: None
     ) -> None:
-        """Send all of ``outgoing``; each is an object when this returns.
+        """Upload all of ``outgoing``; return when all objects exist.
 
         Args:
-            on_bytes: called with the number of bytes that were sent since, by one thread at a time.
+            on_bytes: called with the number of bytes sent since the last call, by one thread at a
+                time.
 
         Raises:
-            DamagedError: a file has another size or checksum than it should; it was not sent.
-            MirrorError: the store.
-            OSError: a file cannot be read; FileNotFoundError where it is gone.
+            DamagedError: the size or checksum of a file differs; it was not sent.
+            MirrorError: the store failed.
+            OSError: a file cannot be read; FileNotFoundError if it is missing.
         """
         telling, stopped = threading.Lock(), threading.Event()
 
@@ -84,21 +85,21 @@ class Uploader:
             with telling:
                 on_bytes(size_bytes)
 
-        # The largest first: one that begins last would keep all others waiting.
+        # The largest first, because all would wait for one that begins last.
         todo = sorted(outgoing, key=lambda each: -each.size_bytes)
         results = [self._files.submit(self._send, each, tell, stopped) for each in todo]
         first: BaseException | None = None
         for result in results:
             try:
                 result.result()
-            except BaseException as error:  # noqa: PERF203 - none may work on unseen
+            except BaseException as error:  # noqa: PERF203 - wait for every thread
                 first = first or error
                 stopped.set()
         if first is not None:
             raise first
 
     def part_bytes(self, size_bytes: int) -> int:
-        """The size of the parts of a file: so that a limited line moves every second."""
+        """Return the part size of a file: with a bandwidth limit, about one part a second."""
         usual = PART_BYTES
         if self._bandwidth.bytes_s is not None:
             usual = max(_SMALLEST_PART_BYTES, min(usual, self._bandwidth.bytes_s))
@@ -124,7 +125,7 @@ class Uploader:
         tell: Callable[[int], object],
         stopped: threading.Event,
     ) -> bool:
-        """Whether it was sent; not when somebody else failed meanwhile."""
+        """Return whether it was sent; False if another file failed meanwhile."""
         if out.size_bytes <= PART_BYTES:
             self._send_whole(out, file)
             tell(out.size_bytes)
@@ -145,7 +146,7 @@ class Uploader:
     def _pieces(
         self, out: Outgoing, file: BinaryIO, tell: Callable[[int], object]
     ) -> Iterator[bytes]:
-        """The file in order; it raises in the end where that was not what it should be."""
+        """Yield the file in order; raise at the end if its checksum differs."""
         checksum = Checksum(out.sha256)
         for begin in range(0, out.size_bytes, PART_BYTES):
             size_bytes = min(PART_BYTES, out.size_bytes - begin)
@@ -175,13 +176,13 @@ class Uploader:
                 os.lseek(file.fileno(), 0, os.SEEK_SET)
                 parts = self._read_and_send(out, file, store, upload, {}, tell, stopped)
         except DamagedError:
-            _abort(store, out.name, upload.upload_id)  # what was sent of it is no use
+            _abort(store, out.name, upload.upload_id)
             raise
         if parts is None:
             return False
         try:
             store.finish(out.name, upload.upload_id, parts)
-        except MissingObjectError:  # it was finished, and the answer was lost
+        except MissingObjectError:  # it may be finished already, and the answer was lost
             if not self._has(out):
                 raise
         return True
@@ -204,7 +205,7 @@ class Uploader:
         tell: Callable[[int], object],
         stopped: threading.Event,
     ) -> list[Part] | None:
-        """All parts, once the file is known to be what it should; None where that was given up."""
+        """Send all parts and return them, after the checksum matched; None if stopped."""
         checksum = Checksum(out.sha256)
         has_pieces = upload.part_bytes == PIECE_BYTES and not is_of_whole(out.sha256)
         parts: list[Part] = []
@@ -230,7 +231,7 @@ class Uploader:
                     parts.append(part)
                     tell(len(lent.data))
                 except BaseException:
-                    # Where no thread could be started, the work may be queued all the same.
+                    # If no thread could start, the work may be queued anyway.
                     if lent.claim():
                         self._memory.hand_back(lent)
                     raise
@@ -244,20 +245,20 @@ class Uploader:
         return parts
 
     def _resume_or_begin(self, out: Outgoing, store: Parts) -> tuple[Upload, dict[int, Part]]:
-        """Where parts were begun for these very bytes, the store may still have them."""
+        """Return the known upload of the same bytes with its parts, or begin a new one."""
         known = out.known
         if (
             known is not None
             and out.sha256 is not None
             and known.sha256 == out.sha256
-            # Else it was said by another version, or by nobody that should be believed.
+            # Else another version recorded it, or the record is forged.
             and known.part_bytes == self.part_bytes(out.size_bytes)
         ):
             try:
                 there = store.done(out.name, known.upload_id)
             except MirrorUnavailable:
                 raise
-            except MirrorError:  # it does not let us look, or cannot tell: start again
+            except MirrorError:  # the store cannot list parts, or refuses: start again
                 there = None
             if there is not None:
                 return known, there
@@ -281,7 +282,7 @@ class Uploader:
         tell: Callable[[int], object],
     ) -> Part:
         if not lent.claim():
-            raise MirrorError(f"part {number} of {name} was given up")  # nobody hears it
+            raise MirrorError(f"part {number} of {name} was given up")  # never shown
         size_bytes = len(lent.data)
         try:
             self._bandwidth.wait(size_bytes)
@@ -293,9 +294,9 @@ class Uploader:
 
 
 def abort_unfinished(remote: Remote, prefix: str) -> None:
-    """Throw away the parts below ``prefix`` that nobody will go on with: stores charge for them.
+    """Abort all multipart uploads below ``prefix``, because stores charge for their parts.
 
-    Where the store does not let us, that is left to the bucket's rules.
+    If the store refuses, the bucket's rules must do it.
     """
     if remote.parts is not None:
         with suppress(MirrorError):
@@ -304,13 +305,13 @@ def abort_unfinished(remote: Remote, prefix: str) -> None:
 
 
 def _abort(store: Parts, name: str, upload_id: str) -> None:
-    with suppress(MirrorError):  # the bucket's rules do it
+    with suppress(MirrorError):  # left to the bucket's rules
         store.abort(name, upload_id)
 
 
 def _read(out: Outgoing, file: BinaryIO, size_bytes: int) -> bytes:
     data = os.read(file.fileno(), size_bytes)
-    while len(data) < size_bytes:  # a signal, a network file system
+    while len(data) < size_bytes:  # a short read: a signal, a network file system
         more = os.read(file.fileno(), size_bytes - len(data))
         if not more:
             raise _torn(out)
@@ -320,7 +321,7 @@ def _read(out: Outgoing, file: BinaryIO, size_bytes: int) -> bytes:
 
 def _read_into(data: bytearray, out: Outgoing, file: BinaryIO) -> None:
     left = memoryview(data)
-    while left:  # a signal, a network file system
+    while left:  # a short read: a signal, a network file system
         count = os.readv(file.fileno(), [left])
         if not count:
             raise _torn(out)
@@ -328,12 +329,14 @@ def _read_into(data: bytearray, out: Outgoing, file: BinaryIO) -> None:
 
 
 def _torn(out: Outgoing) -> DamagedError:
-    return DamagedError(f"{out.path} is shorter than it should be: it is torn")
+    return DamagedError(f"{out.path} is shorter than expected")
 
 
 def _require_of(part: Part, data: bytes | bytearray) -> None:
-    """The store must have these very bytes: a process that sent the part may have read others, and
-    been killed before that was found. Where it does not say, as with a key of a KMS, it has others.
+    """Check that the part in the store has these bytes.
+
+    A killed process may have sent others. If the ETag is not an MD5, as with a KMS key, the check
+    fails, too.
     """
     etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
     if (part.size_bytes, part.etag.strip('"')) != (len(data), etag):

@@ -26,25 +26,25 @@ _PIECE_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True)
 class Verified:
-    """One checkpoint; ``why`` it is not as it was copied, None where it is."""
+    """The result for one checkpoint; ``why`` is set if the store's copy is not intact."""
 
     train_step: int
     why: str | None
 
 
 def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> list[Verified]:
-    """Compare every mirrored checkpoint of a run with what was sent, the newest first.
+    """Compare every mirrored checkpoint of a run with its records, the newest first.
 
-    What is not as it was is recorded so, and due to be sent again.
+    A damaged one is recorded as failed, and is due to be sent again.
 
     Args:
-        home: where the ledger is told to read the run again.
-        reads: fetch all files, and compute their checksums; else only those of which the store
-            keeps none.
+        home: marks the run dirty there, so that the ledger reads it again.
+        reads: fetch all files and compute their checksums; else only files without a stored
+            checksum.
 
     Raises:
         InputError: the run has no mirror.
-        MirrorError: the store.
+        MirrorError: the store failed.
     """
     seen = survey(run_dir)
     if seen is None:
@@ -62,7 +62,7 @@ def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> 
             mark_dirty(home, run_dir)
             size_bytes = fetched.size_bytes
             record(run_dir, clock, READ, url=remote.url, train_step=step, size_bytes=size_bytes)
-        why = _said_shortly(list(wrong.values()))
+        why = _summary(list(wrong.values()))
         if why is not None:
             mark_dirty(home, run_dir)
             record(
@@ -71,7 +71,7 @@ def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> 
                 FAILED,
                 url=remote.url,
                 train_step=step,
-                why=f"it was mirrored, and now {why}",
+                why=f"it was mirrored, but now {why}",
                 manifest_sha256=sent.manifest_sha256,
                 names=[name for name in wrong if name != MANIFEST],
             )
@@ -80,27 +80,25 @@ def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> 
 
 
 def verify_small_files(run_dir: RunDir, *, clock: Clock) -> list[str]:
-    """Names of the small files that the store lacks, or has shorter than they were sent.
-
-    They are due to be sent again.
+    """Return the small files that are missing or shorter in the store; they are due again.
 
     Raises:
-        MirrorError: the store.
-        StorageError: the run directory cannot be read, or written.
+        MirrorError: the store failed.
+        StorageError: the run directory cannot be read or written.
     """
     mirror = mirror_of_run(run_dir)
     return [] if mirror is None else forget_lost(run_dir, open_store(mirror, clock=clock))
 
 
 class _Fetched:
-    """A store, and how much of files was read of it."""
+    """A store, and the number of bytes read from its files."""
 
     def __init__(self, remote: Remote) -> None:
         self.remote = remote
         self.size_bytes = 0
 
     def sha256(self, name: str, entry: Entry, like: str, *, reads: bool) -> str:
-        """By what is stored with it; by reading it, where nothing is."""
+        """Return the stored checksum, or compute it if there is none or ``reads`` is set."""
         known = None if reads else self.remote.stat(name)
         if known is not None and known.sha256 is not None:
             return known.sha256
@@ -113,14 +111,14 @@ class _Fetched:
 
 
 def _wrong(store: _Fetched, folder: str, manifest_sha256: str, *, reads: bool) -> dict[str, str]:
-    """Name -> what is wrong with the object."""
+    """Return name -> what is wrong with the object."""
     remote = store.remote
     try:
         manifest = remote.read(folder + MANIFEST)
     except MissingObjectError:
-        return {MANIFEST: "its manifest is gone"}
+        return {MANIFEST: "its manifest is missing"}
     if hashlib.sha256(manifest).hexdigest() != manifest_sha256:
-        return {MANIFEST: "its manifest is another one"}
+        return {MANIFEST: "its manifest was replaced"}
     try:
         files = files_of(parse_manifest(manifest))
     except NO_MANIFEST as error:
@@ -129,15 +127,15 @@ def _wrong(store: _Fetched, folder: str, manifest_sha256: str, *, reads: bool) -
     for name, (size_bytes, sha256) in files.items():
         entry = there.get(folder + name)
         if entry is None:
-            wrong[name] = f"{name} is gone"
+            wrong[name] = f"{name} is missing"
         elif entry.size_bytes != size_bytes:
             wrong[name] = f"{name} has {entry.size_bytes} bytes, not {size_bytes}"
         elif store.sha256(folder + name, entry, sha256, reads=reads) != sha256:
-            wrong[name] = f"{name} is another file of the same size"
+            wrong[name] = f"{name} has the right size but another checksum"
     return wrong
 
 
-def _said_shortly(wrong: list[str]) -> str | None:
+def _summary(wrong: list[str]) -> str | None:
     if not wrong:
         return None
     return wrong[0] if len(wrong) == 1 else f"{wrong[0]}, and {len(wrong) - 1} more files"

@@ -18,7 +18,7 @@ DOCS: Final = Path(hpcflow.__file__).resolve().parent.parent / "docs"
 
 
 def made() -> dict[str, str]:
-    """Path below docs/ -> what must stand there."""
+    """Return path below docs/ -> its content."""
     return {
         "commands.md": commands_page(),
         "configuration.md": configuration_page(),
@@ -37,7 +37,6 @@ def _json(schema: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write everything and say where."""
     for name, text in made().items():
         path = DOCS / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,6 @@ It does not open the ledger: the next `hpcflow` command that does so adds the ru
 
 
 def commands_page() -> str:
-    """docs/commands.md."""
     parts = [
         _INTRO,
         "## Exit codes\n\n" + _table(("code", "meaning"), *_EXIT_CODES),
@@ -129,7 +128,7 @@ def _argument(argument: click.Argument) -> str:
 
 
 def _help(text: str) -> Iterator[str]:
-    """The help as Markdown: what click is told not to wrap is a listing."""
+    """Yield the help as Markdown; a paragraph that click must not wrap is a listing."""
     for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
         if number:
             yield ""

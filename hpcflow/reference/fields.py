@@ -31,7 +31,7 @@ _WRITE: Final[dict[str, Callable[[int], str]]] = {
 
 
 def type_words(hint: Any) -> str:
-    """``list of text``, ``whole number from 1``, … for a type with its annotations."""
+    """Return words for an annotated type: ``list of text``, ``whole number from 1``, …"""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         kinds = [part.words for part in arguments[1:] if isinstance(part, Kind)]
@@ -58,7 +58,7 @@ def _choice(values: list[str]) -> str:
 
 
 def human_default(name: str, field: FieldInfo) -> Any:
-    """The default as one would write it in YAML: ``10m`` for 600 of ``interval_s``."""
+    """Return the default as in YAML: ``10m`` for 600 of ``interval_s``."""
     if field.is_required():
         return None
     value = field.get_default(call_default_factory=True, validated_data={})
@@ -66,7 +66,7 @@ def human_default(name: str, field: FieldInfo) -> Any:
         return value.value
     if isinstance(value, BaseModel):
         return None
-    # The name of a field that has a unit is its key and the unit.
+    # A field with a unit is named after its key and the unit.
     unit = name.removeprefix(f"{field.alias}_")
     if type(value) is int and unit in _WRITE:
         return _WRITE[unit](value)
@@ -74,5 +74,5 @@ def human_default(name: str, field: FieldInfo) -> Any:
 
 
 def as_yaml(value: Any) -> str:
-    """``value`` as it would stand behind ``key:``, on one line."""
+    """Return ``value`` as YAML on one line."""
     return on_one_line([value])

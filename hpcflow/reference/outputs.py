@@ -1,7 +1,7 @@
 """Generate the JSON Schemas of ``--json`` output from the types that the commands name.
 
-The schema of a type says what :func:`hpcflow.cli.output.jsonable` makes of a value of it. No key is
-allowed that the type does not name.
+The schema of a type describes the JSON that :func:`hpcflow.cli.output.jsonable` makes of its
+values. Other keys are not allowed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OUTPUT: Final = "schema/output"
 _TYPES: Final[dict[Any, Any]] = {
     str: "string",
     int: "integer",
-    float: ["number", "null"],  # what is not finite is null
+    float: ["number", "null"],  # a value that is not finite is null
     bool: "boolean",
     type(None): "null",
     Path: "string",
@@ -42,7 +42,7 @@ _TYPES: Final[dict[Any, Any]] = {
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Yield every command that can be called, with all its words."""
+    """Yield the full name of every command that can be called, and the command."""
     for name, (module, _) in COMMANDS.items():
         command = import_module(module).command
         if not isinstance(command, click.Group) or command.invoke_without_command:
@@ -58,12 +58,11 @@ def json_option_of(command: click.Command) -> JsonOption | None:
 
 
 def schema_name(command: str) -> str:
-    """Return the file name of the schema of a command."""
     return f"{command.replace(' ', '-')}.schema.json"
 
 
 def output_schemas() -> dict[str, dict[str, Any]]:
-    """File name -> the schema."""
+    """Return file name -> schema."""
     schemas = {"error.schema.json": _document("hpcflow --json, an error", [ErrorOutput])}
     for name, command in commands():
         option = json_option_of(command)
@@ -165,7 +164,7 @@ class _Builder:
 
 
 def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the schema of a value that is as one of ``schemas`` says."""
+    """Return the schema of a value that matches one of ``schemas``."""
     if {} in schemas:
         return {}
     plain = [each["type"] for each in schemas if set(each) == {"type"}]
@@ -186,7 +185,7 @@ def _description(cls: Any) -> dict[str, Any]:
 
 
 def _attributes(cls: Any) -> Iterator[tuple[str, str]]:
-    """Yield what the docstring of a class says of its attributes."""
+    """Yield the attributes in the docstring of a class, and their descriptions."""
     _, _, text = inspect.cleandoc(cls.__doc__ or "").partition("\nAttributes:\n")
     for entry in re.split(r"\n(?=    \S)", text.split("\n\n")[0]):
         name, _, words = entry.strip().partition(": ")
@@ -195,6 +194,6 @@ def _attributes(cls: Any) -> Iterator[tuple[str, str]]:
 
 
 def _one_line(text: str) -> str:
-    """Return text of a docstring for readers of JSON."""
+    """Return text of a docstring on one line, in terms of JSON."""
     line = re.sub(r":\w+:`[~.]?(?:\w+\.)*(\w+)`", r"`\1`", " ".join(text.split()))
     return re.sub(r"\bNone\b", "null", line.replace("``", "`"))

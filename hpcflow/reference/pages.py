@@ -49,27 +49,27 @@ checks it and prints the script that `run` would submit.
 ```yaml
 {example}```
 
-Only `name` and either `script` or `command` must be there. A wrong key, type or unit is an error
-with its file and line, all of them are listed at once, and nothing is created.
+Only `name` and either `script` or `command` are required. A wrong key, type or unit is an error
+with its file and line. All errors are listed at once, and nothing is created.
 
 ## How values are written
 
-- **Words mean what YAML 1.2 says.** `true` and `false` are the only booleans: `no`, `on` and `yes`
-  are text. `1e-3` is a number. `1:30:00`, `0755` and `1_000` are text. The arguments of a program
-  and environment variables take numbers in the very characters that you wrote: `3.10` stays `3.10`.
-- **Durations** carry a unit: `90s`, `30m`, `4h`, `2d`, `1w`, together `1d12h`; or as Slurm writes
-  them: `1-12:00:00`, `04:00:00`. Time limits are rounded up to minutes.
-- **Memory** carries a unit: `500M`, `200G`, `1.5T`, in powers of 1024 as in Slurm.
+- **Plain words** are read as in YAML 1.2. `true` and `false` are the only booleans: `no`, `on` and
+  `yes` are text. `1e-3` is a number. `1:30:00`, `0755` and `1_000` are text. Numbers in arguments
+  of a program and in environment variables stay as you wrote them: `3.10` stays `3.10`.
+- **Durations** have a unit: `90s`, `30m`, `4h`, `2d`, `1w`, together `1d12h`; or Slurm's format:
+  `1-12:00:00`, `04:00:00`. Time limits are rounded up to minutes.
+- **Memory** has a unit: `500M`, `200G`, `1.5T`, in powers of 1024 as in Slurm.
 - **Paths** (`script`, `venv`, `conda` with a `/`, image files, sources of mounts, `secrets`) are
-  relative to the file in which they stand, or to the current folder when they stand in `--set`. `~`
-  is your home; other variables are not filled in.
-- **`null`** means the default, as if the key were not there; only below `params` it is a value.
+  relative to the file that contains them, or to the current directory with `--set`. `~` is your
+  home; other variables are not expanded.
+- **`null`** means the default, as if the key were missing; only below `params` it is a value.
 - **Secrets** are rejected in every key, names and tags included. hpcflow recognizes a secret by the
   name of its variable, option or parameter (`DB_PASS`, `--token X`, `api_key`), or by its format
   (`hf_…`, a JWT, a private key, a URL with a password). `$VAR`, paths, `<…>` and words such as
   `changeme` are accepted. Put the value into a file, `chmod 600` it, and name the file under
   `environment.secrets`. A value that only looks random is recorded, with a warning.
-- Text that begins with `{{{{` or another special character needs quotes. A key may stand only once.
+- Text that begins with `{{{{` or another special character needs quotes. Duplicate keys are errors.
   Anchors and aliases work; tags and merge keys (`<<`) do not.
 
 ## `extends`: building on another file
@@ -82,17 +82,17 @@ resources:
   constraint: null  # back to the default, whatever base.yaml says
 ```
 
-The path is relative to the file in which it stands, and that file may extend a further one.
-Sections are merged key by key; lists and single values are replaced. A file that others extend need
-not be complete.
+The path is relative to the file that contains it, and that file may extend another one. Sections
+are merged key by key; lists and single values are replaced. A file that others extend may be
+incomplete.
 
-## `--set`: changing a value for once
+## `--set`: changing a value once
 
 `hpcflow run config.yaml --set resources.nodes=2 --set 'args=[--lr, 0.1]' --set name=try`
 
-The key is dotted; the value is read as in YAML when it is a word, a list, a mapping or a text in
-quotes, and is otherwise the text as it stands. `--set resources.mem=null` goes back to the default.
-The last one wins over the ones before it, and all win over the files.
+The key is dotted. The value is read as YAML if it is a word, a list, a mapping or a quoted text;
+otherwise it is plain text. `--set resources.mem=null` restores the default. A later `--set`
+overrides earlier ones, and all override the files.
 
 ## What is checked before a submission
 
@@ -108,7 +108,7 @@ hpcflow refuses, with file, line and key,
   scratch or of your home. If that is the root file system, only paths below the same top
   directory count. Paths are `environment.venv`, `conda` with a `/`, an image file, the sources of
   mounts, and a program or a Python script in `command`;
-- a variable whose value refers to itself, such as `PATH: $HOME/bin:$PATH`: no shell fills it in;
+- a variable whose value refers to itself, such as `PATH: $HOME/bin:$PATH`: no shell expands it;
 - a Python of the environment that fails, or that has no torch if the launcher is `torchrun`;
 - a module of `environment.modules` that `module is-avail` does not know, after the modules before
   it are loaded;
@@ -151,7 +151,7 @@ The JSON Schemas are [run.schema.json](schema/run.schema.json) and
 
 ## Keys at the top
 
-Beside these, `extends` (see above) and `$schema` (for editors) may stand here.
+`extends` (see above) and `$schema` (for editors) are also allowed.
 
 """
 
@@ -172,18 +172,16 @@ An editor checks the file against the [JSON Schema](schema/site.schema.json) whe
 
 
 def configuration_page() -> str:
-    """docs/configuration.md."""
     made = _MADE.format(source="hpcflow/model/spec.py")
     return made + _RUN_INTRO.format(example=EXAMPLE) + tables(RunSpec)
 
 
 def site_page() -> str:
-    """docs/site_reference.md."""
     return _MADE.format(source="hpcflow/sites/schema.py") + _SITE_INTRO + tables(Site)
 
 
 def tables(model: type[BaseModel]) -> str:
-    """A table for the top, and one for each section."""
+    """Return a table of the top-level keys, and one for each section."""
     top, *rest = sections(model)
     parts = [table(top[1])]
     parts += [f"## `{path}`\n\n{description}\n\n{table(part)}" for path, part, description in rest]

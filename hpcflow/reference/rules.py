@@ -1,4 +1,4 @@
-"""Generate the tables of ends and rules in docs/states.md."""
+"""Generate the tables in docs/states.md."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _END: Final = "<!-- End of what is made. -->"
 
 
 def states_page(docs: Path) -> str:
-    """docs/states.md as it is, with the tables of today between their marks.
+    """Return docs/states.md with current tables between their marks.
 
     Raises:
-        ValueError: the marks are not there.
+        ValueError: the marks are missing.
     """
     text = (docs / "states.md").read_text(encoding="utf-8")
     for source, table in (
@@ -38,7 +38,6 @@ def states_page(docs: Path) -> str:
 
 
 def ends_table() -> str:
-    """What each end means, as Markdown."""
     lines = [
         "| Slurm says | exit code | what else is known | cause | the run becomes |",
         "|---|---|---|---|---|",
@@ -54,7 +53,6 @@ def _end(end: End) -> str:
 
 
 def rules_table() -> str:
-    """The examples as Markdown."""
     lines = ["| the run | then | rule |", "|---|---|---|"]
     lines += [f"| {example.told} | {_then(example)} | `{example.rule}` |" for example in EXAMPLES]
     return "\n".join(lines) + "\n"
@@ -67,7 +65,6 @@ def _then(example: Example) -> str:
 
 
 def numbers_table() -> str:
-    """What is the same for every run, as Markdown."""
     lines = ["| number | what it is | why that much |", "|---|---|---|"]
     lines += [f"| {number} | {what} | {why} |" for number, what, why in _NUMBERS]
     return "\n".join(lines) + "\n"
@@ -87,7 +84,7 @@ _NUMBERS: Final = (
     ),
     (
         _duration(FORGOTTEN_AFTER.total_seconds()),
-        "if no daemon has looked at a run for so long since it ended, was refused or was created, "
+        "if no daemon has checked a run for this long since it ended, was refused or was created, "
         "it is `forgotten`",
         "longer than a holiday without a daemon; a first daemon does not submit runs that were "
         "abandoned long ago",

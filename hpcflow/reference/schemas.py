@@ -15,11 +15,11 @@ from hpcflow.sites.schema import Site
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _NULL: Final = {"type": "null"}
-#: What stays beside the `anyOf` when a schema is widened to take `null`.
+#: Keys that stay beside the `anyOf` when `null` is added to a schema.
 _ANNOTATIONS: Final[tuple[str, ...]] = ("description", "default", "examples")
 
 _EXTENDS: Final = {
-    "description": "Another run's file, relative to this one, whose keys this one takes over.",
+    "description": "Another run's file, relative to this one, whose keys this one inherits.",
     "type": ["string", "null"],
     "minLength": 1,
     "examples": ["base.yaml"],
@@ -27,7 +27,7 @@ _EXTENDS: Final = {
 
 
 def run_schema() -> dict[str, Any]:
-    """The schema of one run's file, which may be incomplete when it extends another."""
+    """Return the schema of a run's file, which may be incomplete if it extends another."""
     schema = _schema(RunSpec, "hpcflow run")
     for section in (schema, *schema["$defs"].values()):
         _allow_null(section)
@@ -49,10 +49,9 @@ def run_schema() -> dict[str, Any]:
 
 
 def site_schema() -> dict[str, Any]:
-    """The schema of a site's file."""
     schema = _schema(Site, "hpcflow site")
     properties = schema["$defs"]["Partition"]["properties"]
-    # Which keys a local site may leave to the machine is asked of the code that fills them in.
+    # The keys that a local site may leave to the machine come from the code that fills them in.
     partition = dict.fromkeys(properties, machine.WORD)
     machine.fill_in({"partitions": {"any": partition}}, machine.Machine(cpus=1, mem_mb=1, gpus=0))
     for key in [key for key, value in partition.items() if value != machine.WORD]:
@@ -61,7 +60,6 @@ def site_schema() -> dict[str, Any]:
 
 
 def sweep_schema() -> dict[str, Any]:
-    """The schema of a sweep's file."""
     schema = _schema(SweepSpec, "hpcflow sweep")
     for section in (schema, *schema["$defs"].values()):
         _allow_null(section)
@@ -85,7 +83,7 @@ _ENDS_BY_ITSELF: Final = {"anyOf": [_ENDS, {"properties": {"type": _ENDS}, "requ
 
 
 def _has(key: str, value: dict[str, Any] | None = None) -> dict[str, Any]:
-    """That ``key`` is there, and not ``null``; with a value as the schema ``value`` says."""
+    """Return the schema of a mapping with ``key``, not ``null``, whose value matches ``value``."""
     return {"required": [key], "properties": {key: {"not": _NULL} if value is None else value}}
 
 
@@ -95,14 +93,14 @@ def _schema(model: type[BaseModel], title: str) -> dict[str, Any]:
         section.pop("title", None)
         for value in section.get("properties", {}).values():
             value.pop("title", None)
-            if "patternProperties" in value:  # keys of another form are errors
+            if "patternProperties" in value:  # other keys are errors
                 value["additionalProperties"] = False
     _write_defaults(model, schema)
     return {"$schema": DRAFT, "title": title, **schema}
 
 
 def _write_defaults(model: type[BaseModel], schema: dict[str, Any]) -> None:
-    """Defaults as one would write them (``10m``); none where the key is better left out."""
+    """Write defaults as in YAML (``10m``); no empty ones."""
     sections = {name: part for name, part in schema["$defs"].items() if "properties" in part}
     found = {model.__name__: model, **_models_by_name(model)}
     for name, section in {**sections, model.__name__: schema}.items():
@@ -125,7 +123,7 @@ def _models_by_name(model: Any) -> dict[str, Any]:
 
 
 def _allow_null(section: dict[str, Any]) -> None:
-    """A key that may be left out may be ``null``, which means the same."""
+    """Allow ``null`` for every optional key, with the meaning of its default."""
     properties = section.get("properties", {})
     for key, value in properties.items():
         if key not in section.get("required", ()):
@@ -137,7 +135,7 @@ def _or_null(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _or(value: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """``value`` widened to take ``other`` as well."""
+    """Return ``value`` that also allows ``other``."""
     kept = {key: value[key] for key in _ANNOTATIONS if key in value}
     bare = {key: part for key, part in value.items() if key not in kept}
     options = bare["anyOf"] if set(bare) == {"anyOf"} else [bare]

@@ -41,38 +41,38 @@ _INTRO: Final = """\
 # A sweep's YAML
 
 One file describes one sweep: many runs of one program, each with other parameters. `hpcflow sweep
-start sweep.yaml --dry-run` checks it completely, together with the run that it is based on, and
-creates nothing; without `--dry-run` it starts.
+start sweep.yaml` starts it; with `--dry-run` it checks the sweep and its base run completely, and
+creates nothing.
 
 ```yaml
 {example}```
 
-`name`, `base`, `space` and `objective` must be there, and a `budget` that ends, unless the sampler
+`name`, `base`, `space` and `objective` are required, and a `budget` that ends, unless the sampler
 is `grid` or `pbt`, which end by themselves. A wrong key, type or unit is an error with its file and
-line, all of them are listed at once, and nothing is created.
+line. All errors are listed at once, and nothing is created.
 
 For how values are written (words, numbers, durations, `null`) and what `--set` does, see
 [the reference of a run's YAML](configuration.md#how-values-are-written). `base` is relative to the
-file in which it stands; there is no `extends` here, but the base run may have one.
+file that contains it. There is no `extends` here, but the base run may have one.
 
 An editor checks the file against the [JSON Schema](schema/sweep.schema.json) when it begins with
 `# yaml-language-server: $schema=PATH/TO/docs/schema/sweep.schema.json`.
 
 ## Keys at the top
 
-Beside these, `$schema` (for editors) may stand here. `sampler: tpe` and `pruner: asha` are short
-for `{{type: tpe}}` and `{{type: asha}}`.
+`$schema` (for editors) is also allowed. `sampler: tpe` and `pruner: asha` are short for
+`{{type: tpe}}` and `{{type: asha}}`.
 
 """
 
 _SPACE: Final = """
 ## `space`
 
-Names are those of `params` in the run's file: letters, digits and `_`. The value of each is one of:
+Names are as in `params` of a run's file: letters, digits and `_`. The value of each is one of:
 
 {table}
-`when` names other parameters that vary, each with a value or a list of values; all must hold. The
-others have `choices` or whole numbers, and may have a `when` of their own, but not in a circle. An
+`when` names other parameters that vary, each with a value or a list of values; all must match.
+These have `choices` or whole numbers, and may have their own `when`, but not in a cycle. An
 argument such as `{{{{ params.momentum }}}}` of the base run needs a parameter that every trial has,
 or one of that name in the base run's `params`.
 
@@ -83,24 +83,23 @@ range with steps {points:,} values, and a grid as many combinations.
 
 _WRITTEN: Final = (
     ("`optimizer: {choices: [adam, sgd]}`",
-     "one of these values, without an order. A value is a text, a number, `true`, `false` or "
+     "one of these values, unordered. A value is a text, a number, `true`, `false` or "
      "`null`"),
     ("`dropout: {low: 0.0, high: 0.5}`", "any number from `low` to `high`, both included"),
     ("`lr: {low: 1e-5, high: 1e-1, log: true}`",
      "the same, as likely between 1e-5 and 1e-4 as between 1e-2 and 1e-1; also for whole numbers"),
     ("`layers: {low: 1, high: 4}`",
-     "a whole number, for `low`, `high` and `step` are all written without a point"),
+     "a whole number, because `low`, `high` and `step` have no decimal point"),
     ("`dropout: {low: 0.0, high: 0.5, step: 0.1}`",
      "`low`, and whole steps above it; not with `log`"),
     ("`momentum: {low: 0.5, high: 0.99, when: {optimizer: sgd}}`",
-     "there only while `optimizer` is `sgd`; otherwise the trial has no such parameter"),
+     "only if `optimizer` is `sgd`; other trials lack this parameter"),
     ("`epochs: 20`, or `epochs: {value: 20}`",
      "the same in all trials; overrides the base run"),
 )  # fmt: skip
 
 
 def sweep_page() -> str:
-    """docs/sweep_reference.md."""
     rows = [("written as", "what it is"), ("---", "---"), *_WRITTEN]
     top, *sections = tables(SweepSpec).split("\n## ")
     space = _SPACE.format(

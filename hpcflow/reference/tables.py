@@ -13,7 +13,7 @@ from hpcflow.reference.fields import as_yaml, human_default, type_words
 
 
 def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel], str]]:
-    """Dotted name, model and description of ``model`` and of every section in it."""
+    """Yield dotted name, model and description of ``model`` and every section in it."""
     yield path, model, inspect.cleandoc(model.__doc__ or "")
     for name, field in model.model_fields.items():
         for steps, section in submodels(field.annotation):
@@ -23,7 +23,7 @@ def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type
 
 
 def table(model: type[BaseModel]) -> str:
-    """The keys of one section that hold values; sections in it have tables of their own."""
+    """Return the table of one section's values; sections in it have their own tables."""
     hints = get_type_hints(model, include_extras=True)
     rows = [
         _row(name, field, hints[name])

@@ -1,6 +1,6 @@
-"""Remove from fetched events what a job says about its own start and end.
+"""Remove start and end events of a job from fetched events.
 
-If the journal does not record how an attempt ended, its events would decide. Then a user who can
+If the journal does not record how an attempt ended, its events would decide, and a user who can
 write to the store could complete a run. So hpcflow drops these events and asks Slurm.
 """
 
@@ -22,7 +22,7 @@ _START_AND_END: Final = ('"started"', '"exited"')
 
 
 def drop_start_and_end(run_dir: RunDir, attempts: Iterable[int]) -> None:
-    """Rewrite the events of these attempts, where there are any; a result becomes progress.
+    """Rewrite the events of these attempts; a ``finished`` event becomes ``progress``.
 
     Raises:
         StorageError: a file cannot be read or written.

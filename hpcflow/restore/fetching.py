@@ -21,11 +21,11 @@ from hpcflow.runtime.rule import COMPLETE
 from hpcflow.runtime.successor import SEAL
 from hpcflow.storage.layout import RunDir
 
-#: Which checkpoints: the newest that is whole, all, or that of one train step.
+#: Which checkpoints: the newest intact one, all, or that of one train step.
 Which: TypeAlias = Literal["newest", "all"] | int
 NEWEST: Which = "newest"
 ALL: Which = "all"
-#: Each takes a request, and any user who can write to the store can write a million of them.
+#: Each takes a request, and a user with write access to the store can create a million.
 _MOST_SKIPPED: Final = 1000
 
 
@@ -34,8 +34,8 @@ class Progress:
     """Callbacks for the progress; called from several threads, one at a time.
 
     Attributes:
-        on_doing: what is fetched now, and its size in bytes.
-        on_bytes: how many bytes were fetched since, or found to be here.
+        on_doing: called with what is fetched now, and its size in bytes.
+        on_bytes: called with the number of bytes fetched, or found here, since the last call.
     """
 
     on_doing: Callable[[str, int], object] = lambda _what, _size: None
@@ -46,10 +46,10 @@ NO_PROGRESS: Final = Progress()
 
 
 class Fetching:
-    """What a restore fetches, into ``staged``.
+    """Fetches the files of a restore into ``staged``.
 
     Attributes:
-        size_bytes: how much was fetched.
+        size_bytes: number of bytes fetched.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class Fetching:
             if len(self._outcome.skipped) >= _MOST_SKIPPED:
                 raise MirrorError(
                     f"{_MOST_SKIPPED} checkpoints in {self._remote.url} are damaged",
-                    next_action="see who wrote them, and delete them; or name one that is whole: "
+                    next_action="find out who wrote them, and delete them; or name an intact one: "
                     f"hpcflow restore {self._remote.run_id} --checkpoint TRAIN_STEP",
                 )
 
     def _fetch_one(self, train_step: int) -> None:
-        """Fetch the one that was asked for, unless it is here and passes verification."""
+        """Fetch one checkpoint, unless it is here and intact."""
         there = self._remote.objects.checkpoints
         if train_step not in there:
             steps = ", ".join(str(step) for step in list(there)[:12]) or "none"
@@ -104,12 +104,12 @@ class Fetching:
             raise MirrorError(
                 f"the checkpoint of train step {train_step} in {self._remote.url} is damaged: "
                 f"{self._outcome.skipped[train_step]}",
-                next_action="take another: hpcflow restore "
+                next_action="restore another: hpcflow restore "
                 f"{self._remote.run_id} --checkpoint newest",
             )
 
     def _fetch(self, train_step: int) -> bool:
-        """Fetch a checkpoint; return whether it is as it was written."""
+        """Fetch a checkpoint; return whether it is intact."""
         try:
             checkpoint = self._remote.checkpoint(train_step)
             self._progress.on_doing(f"train step {train_step}", checkpoint.size_bytes)
@@ -121,16 +121,16 @@ class Fetching:
             return False
         self._outcome.checkpoints.append(train_step)
         self.size_bytes += checkpoint.size_bytes
-        # Resume runs the same check.
+        # A resume does the same check.
         if look(folder.parent, train_step, self._remote.run_id).state == COMPLETE:
             self._of_use = max(self._of_use, train_step)
         return True
 
     def small(self, history: RunHistory) -> None:
-        """Fetch the files that are not here, and events of which the mirror has more.
+        """Fetch missing small files, and events of which the mirror has more.
 
         Args:
-            history: what the journal, or the ledger, has of the run.
+            history: from the journal and the ledger.
         """
         were_jobs = history.submitted_attempts
         are_open = frozenset[int]() if self._place.is_move else history.attempts_without_end
@@ -143,9 +143,9 @@ class Fetching:
             match = OF_ATTEMPT.fullmatch(name)
             number = int(match[1]) if match else 0
             if match and not (number in were_jobs and number < next_number):
-                continue  # it would speak for a job that is still to come
+                continue  # it would count for a future job
             if match and match[2] == CLAIM and number in are_open:
-                continue  # the job may be pending, and would leave the attempt to another
+                continue  # the job may be pending, and would not start if the attempt is claimed
             if local.is_missing(self._run_dir, name) or (
                 EVENTS.fullmatch(name)
                 and number not in are_open
@@ -176,8 +176,8 @@ class Fetching:
         return len(missing)
 
     def newest(self) -> int | None:
-        """Return the newest checkpoint after a search for it; None if one train step was asked for,
-        because the store may have newer ones."""
+        """Return the newest checkpoint; None if one train step was requested, because the store may
+        have newer ones."""
         if not self._is_search:
             return None
         return max(self._of_use, local.newest_whole(self._run_dir) or 0)

@@ -1,8 +1,8 @@
 """Merge the journals of a restored run. Pure.
 
-There may be three who know of a run: what is left on scratch, the mirror, which is some minutes
-behind, and the ledger, which has read what the mirror may lack. A journal is never shortened, and
-what two of them say differently is for a person to judge.
+There may be three sources: the rest on scratch; the mirror, which is some minutes behind; and the
+ledger, which may have read more than the mirror has. A journal is never shortened. If two sources
+contradict each other, the user must decide.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hpcflow.model.journal import (
 )
 from hpcflow.model.state import cause_of_end
 
-#: What the ledger keeps of an attempt's records, in the order in which they come.
+#: Kinds of an attempt's records that the ledger keeps, in the order of the journal.
 _KINDS: Final = (
     "intended",
     "refused",
@@ -43,7 +43,7 @@ _STOPS: Final = (CancelRequested, Held)
 
 
 class DivergedError(Exception):
-    """Two journals of one run say different things from ``line`` on, counted from 1."""
+    """Two journals of one run differ from ``line`` on, counted from 1."""
 
     def __init__(self, line: int) -> None:
         super().__init__(line)
@@ -51,13 +51,13 @@ class DivergedError(Exception):
 
 
 def joined(here: bytes, there: bytes) -> bytes:
-    """What the journal of a run is, of which parts lie on scratch and in the mirror.
+    """Merge the journals on scratch and in the mirror.
 
-    The longer one, where it begins as the other does. Where a purge took the one here, and lines
-    were added since, these follow what the mirror has.
+    If one begins with the other, return the longer one. If a purge took the one here and lines were
+    added since, append these to the mirror's.
 
     Raises:
-        DivergedError: neither; each says something that the other does not.
+        DivergedError: each has lines that the other lacks.
     """
     here, there = whole(here), whole(there)
     if here.startswith(there):
@@ -68,23 +68,23 @@ def joined(here: bytes, there: bytes) -> bytes:
     latest = _latest(history_of(there).records)
     mine = [each.at for each in history_of(here).records]
     if line == 1 and not mine:
-        return there  # what lies here is no journal: the disk's blocks, after a crash
+        return there  # the file here has no valid lines, for example after a crash
     if line == 1 and latest is not None and latest < min(mine):
         return there + here
     raise DivergedError(line)
 
 
 def history_of(data: bytes) -> RunHistory:
-    """What a journal says, without the lines that say nothing."""
+    """Return the history of a journal; invalid lines are ignored."""
     found = (parse_record_or_none(line) for line in whole(data).split(b"\n") if line)
     return RunHistory.of(record for record in found if record is not None)
 
 
 def only_in_ledger(history: RunHistory, known: Known) -> list[JournalRecord]:
-    """What the ledger has read of the journal that was lost, and ``history`` does not say.
+    """Return the records of a lost journal that the ledger has and ``history`` lacks.
 
-    Each attempt keeps its number, and so no job name is used twice; the request that came last
-    counts. What a lost journal said of standbys is not kept: such a job is found by its name.
+    So each attempt keeps its number and no job name is used twice, and the last request counts.
+    The ledger does not keep records of standbys: such a job is found by its name.
     """
     lost: list[JournalRecord] = []
     for row in sorted(known.attempts, key=lambda row: row.attempt):
@@ -99,7 +99,7 @@ def only_in_ledger(history: RunHistory, known: Known) -> list[JournalRecord]:
         if key not in journal:
             continue
         request = kind(at=from_text(journal[key]), by=known.run.user_name)
-        # Any other line may be of a clock that was ahead: no stop is dropped because of it.
+        # Another record may be from a clock that was ahead; it must not drop a stop.
         is_unknown_stop = kind in _STOPS and (request.record, request.at) not in said
         if is_unknown_stop or latest is None or request.at > latest:
             lost.append(request)
@@ -112,7 +112,7 @@ def only_in_ledger(history: RunHistory, known: Known) -> list[JournalRecord]:
 
 
 def was_resumed(history: RunHistory, known: Known) -> bool:
-    """Return whether ``history`` stops the run, and the ledger has read since that it continues."""
+    """Return whether ``history`` stops the run, but the ledger has read later that it continues."""
     said = known.run.journal
     is_stopped_by_rule = said.get("decided", {}).get("action") == "stop"
     is_free = not {"held_at", "cancel_requested_at"} & said.keys() and not is_stopped_by_rule
@@ -120,7 +120,7 @@ def was_resumed(history: RunHistory, known: Known) -> bool:
 
 
 def parsed(said: dict[str, Any]) -> JournalRecord | None:
-    """A record from what the ledger keeps of it."""
+    """Return a record from its fields in the ledger."""
     import json
 
     return parse_record_or_none(json.dumps(said))
@@ -135,14 +135,14 @@ def taken_over(
     ended_at: Callable[[int], datetime | None],
     why: str,
 ) -> list[JournalRecord]:
-    """Ends for all that is open in the journal of a run which comes from another cluster.
+    """Return end records for all open attempts of a run from another cluster.
 
-    Each cluster counts its own job ids: no job of the other one must be looked up here.
+    Each cluster has its own job ids, so jobs of the other one must not be looked up here.
 
     Args:
-        cluster: the name of this one; what was sent to it goes on to be looked up.
-        exit_code: attempt -> what its program reported in the end; None where it did not.
-        ended_at: attempt -> when it last said anything; None where it did not.
+        cluster: the name of this cluster; jobs on it stay open.
+        exit_code: attempt -> exit code that its program reported; None if it did not.
+        ended_at: attempt -> time of its last event; None without one.
         why: where the run comes from, for people.
     """
     ends: list[JournalRecord] = []
@@ -173,7 +173,7 @@ def taken_over(
 
 
 def _lost_of(row: AttemptRow, history: AttemptHistory) -> list[JournalRecord]:
-    """What the ledger knows more of an attempt than ``history``."""
+    """Return the records of an attempt that the ledger has and ``history`` lacks."""
     said, intents = history.records, history.intents
     kept = {name: value for name, value in row.journal.items() if name in _KINDS}
     intended = kept.get("intended")
@@ -192,7 +192,7 @@ def _lost_of(row: AttemptRow, history: AttemptHistory) -> list[JournalRecord]:
         record = parsed(said_of) if "at" in kept[kind] else None
         if record is None:
             continue
-        # The ledger decides how an attempt ended and what it cost: others may write in a store.
+        # For end and cost of an attempt the ledger decides, because others may write to a store.
         is_other_end = kind in ("ended", "accounted") and record != next(
             (each for each in reversed(said) if each.record == kind), None
         )
@@ -206,7 +206,7 @@ def _latest(records: Sequence[JournalRecord]) -> datetime | None:
 
 
 def whole(data: bytes) -> bytes:
-    """The whole lines of a journal."""
+    """Return the complete lines of a journal."""
     return data[: data.rfind(b"\n") + 1]
 
 

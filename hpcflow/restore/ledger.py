@@ -1,7 +1,7 @@
-"""Rebuild the ledger from a store, if scratch is gone: from the small files of all runs.
+"""Rebuild the ledger from the small files of all runs in a store, if scratch is lost.
 
-They are read as those on scratch are, from a private folder that they are fetched into; so the rows
-are the same. No checkpoint is fetched.
+The files are fetched into a private folder and read like those on scratch, so the rows are the
+same. No checkpoint is fetched.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import link_run
 from hpcflow.storage.runs import is_gone, link_of
 
-#: Their small files lie on this machine at once.
+#: Runs whose small files are on this machine at once.
 _BATCH: Final = 20
-#: Of one file, and of all of a run: anybody may have written them, and they fill the folder of
-#: temporary files. A batch that exceeds the latter is rebuilt at once.
+#: Limits of one file and of one run, because other users may fill the temporary folder. A batch
+#: that exceeds the latter is rebuilt at once.
 _MAX_EVENTS_BYTES: Final = 256 << 20
 _MAX_RUN_BYTES: Final = 1 << 30
 
 
 @dataclass
 class FromStore:
-    """What reading a store has put into the ledger.
+    """The result of rebuilding the ledger from a store.
 
     Attributes:
         runs: ids of the runs that were read.
-        lines: lines that were read of them.
-        here: ids of those whose directory is here: they are read from it.
-        ahead: ids of those of which the ledger has read more than the store has.
-        linked: ids of those that the home knew nothing of, and has a link to now.
-        others: ids of those of other people, which are theirs to read.
-        problems: one text for each run that could not be read.
+        lines: number of lines that were read.
+        here: ids of runs that were read from their local run directory.
+        ahead: ids of runs that were skipped because the ledger has more than the store.
+        linked: ids of runs that were new to the home, which has a link to them now.
+        others: ids of runs of other users, which were skipped.
+        problems: one message for each run that could not be read.
     """
 
     runs: list[str] = field(default_factory=list)
@@ -77,21 +77,21 @@ def rebuild_from(
     site: Site | None = None,
     on_run: Callable[[int, int], object] = lambda _done, _all: None,
 ) -> FromStore:
-    """Read all runs of this user in a store into the ledger, run by run.
+    """Read all runs of this user in a store into the ledger.
 
-    Where a run's directory is here, that is read; where the ledger has read more of a run than the
-    store has, its rows stay. Of a journal, the home's copy is read where there is one, whatever the
-    store says: others may write there.
+    A run whose directory is here is read from it. If the ledger has read more of a run than the
+    store has, its rows stay. The home's copy of a journal takes precedence over the store's, which
+    other users may have changed.
 
     Args:
-        site: that of this machine: runs which lay on its scratch get a link to where that was, so
-            that ``hpcflow restore`` finds them.
-        on_run: told how many of how many runs are done.
+        site: of this machine: runs from its scratch get a link to their earlier place, so that
+            ``hpcflow restore`` finds them.
+        on_run: called with the number of runs done, and of all.
 
     Raises:
-        InputError: there is no run in it.
+        InputError: the store has no runs.
         LedgerError: the database failed.
-        MirrorError: the store does not answer, or refuses.
+        MirrorError: the store failed.
     """
     found, ids = FromStore(), run_ids(remote)
     if not ids:
@@ -112,10 +112,10 @@ def _no_runs(url: str) -> InputError:
         )
     else:
         next_action = (
-            "name the folder of all runs, where mirror.url of your site says; see it: hpcflow site "
-            "show; if its server is another: hpcflow ledger rebuild --from URL --endpoint-url URL"
+            "name the folder of all runs, which is mirror.url of your site; see it: hpcflow site "
+            "show; for another server: hpcflow ledger rebuild --from URL --endpoint-url URL"
         )
-    return InputError(f"{url} has no run in it", where=Where(key="--from"), next_action=next_action)
+    return InputError(f"{url} has no runs", where=Where(key="--from"), next_action=next_action)
 
 
 class _Batch:
@@ -160,7 +160,7 @@ class _Batch:
                     found.linked.append(run_id)
             except HpcflowError as error:
                 if isinstance(error, MirrorError) and error.retryable:
-                    self._remote.folders()  # raises if the store is at fault, and not this run
+                    self._remote.folders()  # raises if the store fails, not only this run
                 found.problems.append(f"{run_id}: {error.message}")
             if self._fetched_bytes > _MAX_RUN_BYTES:
                 self._rebuild()
@@ -176,7 +176,7 @@ class _Batch:
         self._run_dirs, self._fetched_bytes = [], 0
 
     def _fetched(self, there: RemoteRun, lines: bytes) -> RunDir:
-        """A folder with what the ledger is made of; ``lines`` are the journal."""
+        """Fetch the files that the ledger reads into a folder; ``lines`` are the journal."""
         history = journals.history_of(lines)
         were_jobs = history.submitted_attempts
         names, run_bytes = [], 0
@@ -195,7 +195,7 @@ class _Batch:
             self._fetch(there, run_dir, lines, names)
             drop_start_and_end(run_dir, history.attempts_without_end)
         except BaseException:
-            shutil.rmtree(run_dir.path, ignore_errors=True)  # the next runs may need the room
+            shutil.rmtree(run_dir.path, ignore_errors=True)  # make room for the next runs
             raise
         return run_dir
 
@@ -221,15 +221,15 @@ class _Batch:
             return None
 
     def _require_site(self, run: Run) -> None:
-        """Refuse a run whose site is a file that the store chooses: jobs execute what it names.
+        """Check that the store does not choose a site file, whose commands jobs would execute.
 
         Raises:
-            InputError: it is one, and not that of this machine's site.
+            InputError: the run's site is a file other than that of this machine's site.
         """
         if is_site_file(run.site) and not self._is_site(run):
             raise InputError(
-                f"its run.json names the site file {run.site[:200]!r}, and a store does not choose "
-                "which file is read",
+                f"its run.json in the store names the site file {run.site[:200]!r}, which is not "
+                "trusted",
                 next_action=f"if it is right, name it: hpcflow restore --from "
                 f"{shell_word(self._remote.url_of(run.run_id))} --site FILE",
             )
@@ -242,7 +242,7 @@ class _Batch:
         )
 
     def _has_place(self, run: Run) -> bool:
-        """Whether it lay where this site's runs lie; a store could name any place."""
+        """Return whether its run directory is where this site puts it; a store can name any."""
         if self._site is None or not self._is_site(run):
             return False
         try:
@@ -254,8 +254,10 @@ class _Batch:
 
 
 def _has_more(known: Known, there: RemoteRun, journal_bytes: int) -> bool:
-    """Whether the ledger has read more of any file than the store has, but for what the mirror says
-    of itself: that is always a little behind in the store."""
+    """Return whether the ledger has read more of any file than the store has.
+
+    ``mirror.jsonl`` does not count, because it is always a little behind in the store.
+    """
     sizes = {name: entry.size_bytes for name, entry in there.objects.small.items()}
     sizes[JOURNAL] = journal_bytes
     return any(

@@ -1,4 +1,4 @@
-"""Find out what is left of a run on scratch: a purge deletes old files, and leaves directories."""
+"""Find out what is left of a run on scratch: a purge deletes old files and leaves directories."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hpcflow.storage.runs import require_no_link
 
 
 def frozen(run_dir: RunDir) -> Run | None:
-    """What is frozen of a run here; None where that is gone, or cut short.
+    """Read the frozen ``run.json``; None if it is missing or not JSON.
 
-    Of a file that is no JSON nothing can be said, as of none. One that is, and no run, somebody has
-    changed, or a newer hpcflow wrote it: that is for a person to judge.
+    Valid JSON that is not a run was changed by someone, or written by a newer hpcflow: the user
+    must decide.
 
     Raises:
-        StorageError: it cannot be read, is no run, or of a newer hpcflow; or there is a link in the
-            place of the run directory.
+        StorageError: it cannot be read, is not a run, or is of a newer hpcflow; or the run
+            directory is a link.
     """
     require_no_link(run_dir)
     try:
@@ -37,16 +37,16 @@ def frozen(run_dir: RunDir) -> Run | None:
 
 
 def newest_whole(run_dir: RunDir) -> int | None:
-    """The train step of :func:`newest_found`."""
+    """Return the train step of :func:`newest_found`."""
     found = newest_found(run_dir)
     return found.train_step if found is not None else None
 
 
 def newest_found(run_dir: RunDir) -> Found | None:
-    """The newest checkpoint that has all its files in their sizes.
+    """Return the newest checkpoint that has all its files with their sizes.
 
     Raises:
-        StorageError: that cannot be found out.
+        StorageError: the folder cannot be read.
     """
     try:
         steps = named(run_dir.checkpoints) if run_dir.checkpoints.is_dir() else []
@@ -60,10 +60,10 @@ def newest_found(run_dir: RunDir) -> Found | None:
 
 
 def is_whole(run_dir: RunDir, train_step: int, *, reads_it: bool) -> bool:
-    """Whether a checkpoint is there with all its files.
+    """Return whether a checkpoint has all its files.
 
     Args:
-        reads_it: compare the checksums, too, not the sizes alone.
+        reads_it: verify the checksums, not only the sizes.
     """
     found = look(run_dir.checkpoints, train_step, run_dir.path.name)
     if found.state != COMPLETE:
@@ -77,7 +77,7 @@ def is_whole(run_dir: RunDir, train_step: int, *, reads_it: bool) -> bool:
 
 
 def journal_of(run_dir: RunDir) -> bytes:
-    """The journal, as far as there is one.
+    """Read the journal; empty if there is none.
 
     Raises:
         StorageError: it cannot be read.
@@ -91,15 +91,15 @@ def journal_of(run_dir: RunDir) -> bytes:
 
 
 def is_missing(run_dir: RunDir, name: str) -> bool:
-    """Whether the run directory has nothing under ``name``."""
+    """Return whether the run directory has no ``name``, not even a broken link."""
     return not os.path.lexists(run_dir.path / name)
 
 
 def size_of_file(run_dir: RunDir, name: str) -> int:
-    """Size of a file in bytes; 0 where there is none.
+    """Return the size of a file in bytes; 0 if it is missing.
 
     Raises:
-        StorageError: that cannot be found out.
+        StorageError: it cannot be read.
     """
     path = run_dir.path / name
     try:
@@ -111,7 +111,7 @@ def size_of_file(run_dir: RunDir, name: str) -> int:
 
 
 def begins_as(path: Path, other: Path) -> bool:
-    """Whether ``path`` begins with all that is in ``other``. ``OSError`` as it comes."""
+    """Return whether ``path`` begins with the content of ``other``. ``OSError`` passes through."""
     with path.open("rb") as longer, open_file(other) as shorter:
         while chunk := shorter.read(1 << 20):
             if longer.read(len(chunk)) != chunk:

@@ -1,4 +1,4 @@
-"""Decide where a restored run goes, and what has to change so that it runs there."""
+"""Decide where a restored run goes, and how its frozen config changes for that place."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hpcflow.storage.layout import RunDir
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run is to be, and what it is there.
+    """The new place of a run.
 
     Attributes:
         run: as it is frozen there.
-        before: as it was frozen where it comes from; the same unless it moves.
+        before: as it was frozen at its earlier place; the same object unless it moves.
     """
 
     run_dir: RunDir
@@ -50,18 +50,17 @@ def where_it_was(
     is_known: bool,
     mirror: Mirror | None,
 ) -> Place:
-    """The place that the run had, which its link in the home still names.
+    """Return the earlier place of a run, which its link in the home names.
 
     Args:
         run: as the store has it.
-        site: where it was here, as far as anybody knows; asked where ``run.json`` is gone, or is
-            damaged.
-        is_known: whether the store's ``run.json`` is what was frozen here.
-        mirror: where the run is mirrored from now on, if it is not and there is none here.
+        site: its site, if known; used if ``run.json`` is missing or damaged.
+        is_known: whether the store's ``run.json`` was frozen here.
+        mirror: the new mirror, if ``run.json`` is missing here and the store's was not frozen here.
 
     Raises:
-        InputError: the run has gone to another place since.
-        StorageError: what is frozen here cannot be read.
+        InputError: the run was moved to another place.
+        StorageError: ``run.json`` here cannot be read.
     """
     run_dir = RunDir(linked)
     here = frozen(run_dir)
@@ -72,8 +71,7 @@ def where_it_was(
         is_ours = Path(run.run_dir) == linked and (is_known or is_site)
     if not is_ours:
         raise InputError(
-            f"run {run.run_id} is not of this place any more: {url} has it in {run.run_dir}, on "
-            f"site {run.site}",
+            f"run {run.run_id} was moved: {url} has it in {run.run_dir}, on site {run.site}",
             next_action=f"continue it there; or take it back: hpcflow restore --from "
             f"{shell_word(url)}",
         )
@@ -83,14 +81,14 @@ def where_it_was(
 
 
 def mirrored_to(run: Run, mirror: Mirror | None) -> Run:
-    """Return ``run`` with ``mirror`` in place of all that the untrusted store says of it."""
+    """Return ``run`` with ``mirror`` instead of the untrusted mirror of the store."""
     own = mirror is not None and run.spec.mirror is not None
     spec = run.spec.model_copy(update={"mirror": mirror.url if mirror and own else None})
     return run.model_copy(update={"spec": spec, "mirror": mirror})
 
 
 def moved(run: Run, before: Run) -> Run:
-    """``run``, now that it is taken over from where it is ``before``: a place of its own."""
+    """Return ``run`` with a new place, taken over from the place of ``before``."""
     update = {"place": secrets.token_hex(16), "place_before": before.place_id}
     return run.model_copy(update=update)
 
@@ -106,19 +104,19 @@ def place_on(
     working_dir: Path | None = None,
     mirror: Mirror | None = None,
 ) -> Place:
-    """The place of a run that comes from another cluster, or another user's name, to ``site``.
+    """Return the place on ``site`` of a run from another cluster or user.
 
-    What the run asks for is held against this site, as ``hpcflow run`` would.
+    The run is checked against this site, as ``hpcflow run`` does.
 
     Args:
         url: where it comes from, for errors.
-        site_reference: how the site is found again later; its name if None.
-        overrides: as for ``--set``, over what was frozen.
-        working_dir: where its program is to be run; where it was run before if None.
-        mirror: where it is mirrored from now on, if this site has no mirror of its own.
+        site_reference: name or file of the site; its name if None.
+        overrides: as for ``--set``, over the frozen config.
+        working_dir: working directory of its program; the earlier one if None.
+        mirror: its new mirror, if this site has none.
 
     Raises:
-        InputError: it does not fit this site, or its working directory is not here.
+        InputError: it does not fit this site, or its working directory does not exist here.
     """
     again = f"hpcflow restore --from {shell_word(url)}"
     try:
@@ -126,16 +124,16 @@ def place_on(
         placement = place(spec, site)
     except SpecError as error:
         error.next_action = (
-            f"{error.next_action or 'change what it asks for'}; here by: {again} --set KEY=VALUE, "
-            f"what site {site.name} has: hpcflow site show {shell_word(site.name)}"
+            f"{error.next_action or 'change what it asks for'}; with: {again} --set KEY=VALUE; "
+            f"see what site {site.name} has: hpcflow site show {shell_word(site.name)}"
         )
         raise
     folder = working_dir or Path(run.working_dir)
     if not folder.is_dir():
         raise InputError(
-            f"run {run.run_id} works in {folder}, which is not here",
+            f"the working directory {folder} of run {run.run_id} does not exist here",
             where=Where(key="--working-dir"),
-            next_action=f"bring its code here and name the folder: {again} --working-dir FOLDER",
+            next_action=f"copy its code here and name the directory: {again} --working-dir FOLDER",
         )
     final = run_dir_on(site, settings, placement, spec.project, run.run_id)
     require_plain(final, folder)
@@ -175,7 +173,7 @@ def _mirror(
 
 
 def missing_environment(run: Run) -> list[str]:
-    """What the run's program needs and this machine does not have; compute nodes may."""
+    """Return warnings about paths of the run that do not exist on this machine."""
     environment = run.spec.environment
     named = {
         "environment.venv": environment.venv,

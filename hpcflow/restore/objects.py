@@ -1,7 +1,7 @@
 """Select the objects of a run that are fetched as files. Pure.
 
-Names in a store are anybody's to write. Only what a run directory has is taken, and of that
-nothing which could lead out of it, or which no file can be called.
+Other users may write names into a store. So only names that a run directory has are accepted, and
+only if they are valid file names that stay in it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES
 JOURNAL: Final = "journal.jsonl"
 MIRROR: Final = "mirror.jsonl"
 CLAIM: Final = "claim"
-#: Enough for 20,000 checkpoints; it is read often. Instead of a larger one the store is asked.
+#: Enough for 20,000 checkpoints. A larger one is not restored; the store is asked instead.
 _MAX_MIRROR_BYTES: Final = 16 << 20
 _MAX_NAME_BYTES: Final = 255  # of Linux
-_MAX_PATH_BYTES: Final = 2048  # 4096 is Linux's, and a run directory comes before
-#: Of the rest, the runtime's copy is put there from this hpcflow: it is what jobs execute. What is
-#: frozen beside run.json is written from that.
+_MAX_PATH_BYTES: Final = 2048  # Linux's limit is 4096, which includes the run directory
+#: Other files are not fetched: jobs execute the copy of the runtime, so it comes from this hpcflow;
+#: other frozen files are written from run.json.
 _WANTED: Final = re.compile(
     rf"(?:{re.escape(RUN_JSON)}|{re.escape(JOURNAL)}|mirror\.jsonl"
     r"|attempts/\d{4,6}/(?:job\.sbatch|out\.log|events\.jsonl|claim)"
@@ -31,7 +31,7 @@ _WANTED: Final = re.compile(
     re.ASCII | re.DOTALL,
 )
 _OF_CHECKPOINT: Final = re.compile(r"checkpoints/(\d{9}|[1-9]\d{9,17})/(.+)", re.ASCII | re.DOTALL)
-#: What is read line by line, or as a whole, when it is here.
+#: Files that hpcflow reads, so their size is limited.
 _LIMITED: Final = re.compile(
     r"mirror\.jsonl|attempts/\d+/(?:job\.sbatch|events\.jsonl|claim)", re.ASCII
 )
@@ -41,13 +41,13 @@ EVENTS: Final = re.compile(r"attempts/(\d{4,6})/events\.jsonl", re.ASCII)
 
 @dataclass(frozen=True)
 class Objects:
-    """The objects of one run, sorted out.
+    """The objects of one run.
 
     Attributes:
-        small: those that belong to no checkpoint, by their names in the run directory.
+        small: name in the run directory -> object that belongs to no checkpoint.
         checkpoints: train step -> name in the checkpoint's folder -> object, the newest first; only
-            those with a manifest. Whether the names are safe, the manifest's reader says.
-        refused: names that no file of a run may have, as they can be shown.
+            checkpoints with a manifest. Their names are checked when the manifest is read.
+        refused: names that are not safe, quoted.
     """
 
     small: Mapping[str, Entry] = field(default_factory=dict)
@@ -56,10 +56,10 @@ class Objects:
 
 
 def sort_out(names: Mapping[str, Entry]) -> Objects:
-    """Sort the objects of a run out.
+    """Sort the objects of a run by kind.
 
     Args:
-        names: all of them, by their names below the run's own folder.
+        names: name below the run's folder -> object.
     """
     small: dict[str, Entry] = {}
     found: dict[int, dict[str, Entry]] = {}
@@ -88,11 +88,11 @@ def is_too_large(name: str, size_bytes: int) -> bool:
 
 
 def why_unsafe(name: str) -> str | None:
-    """Why ``name`` cannot be that of a file below some folder; None where it can."""
+    """Return why ``name`` is not a safe relative path; None if it is safe."""
     try:
         coded = name.encode()
     except UnicodeEncodeError:
-        return "is no UTF-8 text"
+        return "is not UTF-8"
     if len(coded) > _MAX_PATH_BYTES or any(
         len(part.encode()) > _MAX_NAME_BYTES for part in name.split("/")
     ):
@@ -105,7 +105,7 @@ def why_unsafe(name: str) -> str | None:
 
 
 def below_files(names: Set[str] | Mapping[str, object]) -> set[str]:
-    """Those of ``names`` that would lie in a folder which is a file by another of them."""
+    """Return the names whose parent folder is a file by another name."""
     return {
         name
         for name in names

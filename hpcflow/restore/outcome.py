@@ -14,11 +14,11 @@ class Outcome:
     Attributes:
         is_new: the run directory was created; else only what it lacked.
         checkpoints: train steps of the checkpoints that were fetched.
-        skipped: train step -> why that checkpoint was not.
-        files: how many small files were fetched, or put back from what was read of them.
+        skipped: train step -> why that checkpoint was not fetched.
+        files: number of small files that were fetched, or written again from known content.
         left: names of files that differ here and in the mirror; the files here were kept.
-        refused: names in the store that no file may have.
-        newest: train step of the newest checkpoint that is here now; None without one.
+        refused: names in the store that are not safe.
+        newest: train step of the newest checkpoint here now; None without one.
         is_unknown: what the run executes comes from the store, and no user of this home has
             approved it: the run waits for `hpcflow resume`.
         held: why this restore holds the run; None if it does not.
@@ -39,5 +39,5 @@ class Outcome:
 
     @property
     def is_nothing(self) -> bool:
-        """Return whether nothing was missing."""
+        """Whether nothing was missing."""
         return not (self.is_new or self.checkpoints or self.files)

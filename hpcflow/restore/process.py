@@ -1,4 +1,4 @@
-"""Run ``hpcflow restore`` as a process beside the one that starts it."""
+"""Run ``hpcflow restore`` as a background process."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Final
 import hpcflow
 from hpcflow.settings import Settings
 
-#: Those that may not have ended yet.
+#: Processes that may still run.
 _STARTED: Final[list[subprocess.Popen[bytes]]] = []
 
 
 def start_restore(settings: Settings, run_id: str) -> None:
-    """Start ``hpcflow restore`` for a run, and do not wait for it.
+    """Start ``hpcflow restore`` for a run in its own session, and do not wait for it.
 
-    It outlives the process that starts it, where nobody ends both. ``OSError`` as it comes.
+    ``OSError`` passes through.
     """
     reap()
     package, path = str(Path(hpcflow.__file__).parents[1]), settings.environ.get("PYTHONPATH")
     environ = {
         **settings.environ,
         "HPCFLOW_HOME": str(settings.home.path),
-        "PYTHONPATH": f"{package}{os.pathsep}{path}" if path else package,  # this very hpcflow
+        "PYTHONPATH": f"{package}{os.pathsep}{path}" if path else package,  # this hpcflow
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "hpcflow.cli.main", "restore", "--unattended", run_id],
@@ -40,5 +40,4 @@ def start_restore(settings: Settings, run_id: str) -> None:
 
 
 def reap() -> None:
-    """Let those that have ended go from the table of processes."""
     _STARTED[:] = [process for process in _STARTED if process.poll() is None]

@@ -1,7 +1,7 @@
-"""Move what was fetched into the run directory: with one rename if it is new, else file by file.
+"""Move fetched files into the run directory: with one rename if it is new, else file by file.
 
-Parts are renamed into place, and only where nothing is, or what is there is known to be less.
-Killed in between, it leaves a run directory that lacks a little less than before.
+A file is renamed into place only if there is none, or one that is known to be a shorter part of it.
+So a killed restore leaves a run directory that lacks fewer files than before.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def publish_new(
     *,
     is_known: bool,
 ) -> bool:
-    """Make all that was fetched the run directory, all at once.
+    """Turn the staged files into the run directory, atomically.
 
     Args:
         lines: the journal.
-        attempts: those that get a folder in any case: a job of theirs may still start.
-        is_known: whether ``run`` is what was frozen here; else such a job gets no parameters.
+        attempts: attempts that always get a folder, because their jobs may still start.
+        is_known: whether ``run`` was frozen here; else such a job gets no parameters.
 
     Returns:
-        False, and nothing is changed, where somebody has made a folder there meanwhile.
+        False, and nothing is changed, if the run directory was created meanwhile.
 
     Raises:
-        StorageError: the disk is full, or gone; nothing became visible.
+        StorageError: the disk is full or missing; nothing became visible.
     """
     half, final = RunDir(staged.run), run_dir.path
     files = _frozen_files(run, is_known=is_known)
@@ -69,7 +69,7 @@ def publish_new(
         except OSError as error:
             if error.errno not in _NOT_EMPTY:
                 raise
-            # The missing parts of one, from now on.
+            # Keep only the files that `merge` adds.
             remove_tree(half.runtime)
             for name in (half.journal.name, *files):
                 (half.path / name).unlink()
@@ -91,21 +91,20 @@ def merge(
     lines: bytes | None,
     records: Sequence[JournalRecord],
 ) -> list[str]:
-    """Put what was fetched into a run directory of which a part is left; under its submit lock.
+    """Move staged files into an existing run directory; the caller holds its submit lock.
 
     Args:
-        is_move: what is frozen here is of another place, and is rewritten. After the journal:
-            killed in between, it is a move still.
+        is_move: rewrite the frozen files, which are of another place. They come after the journal,
+            so that a killed restore is still a move.
         is_known: as for :func:`publish_new`.
-        lines: the whole journal, which has all that the one here says, to take its place; None
-            to leave that one.
-        records: what is to be added to it then.
+        lines: the new journal, which includes the one here; None to append to that.
+        records: to append if ``lines`` is None.
 
     Returns:
-        Names of the files that were left as they are, for theirs in the mirror are others.
+        Names of files that were kept because they differ from those in the mirror.
 
     Raises:
-        StorageError: the disk is full, or gone.
+        StorageError: the disk is full or missing.
     """
     half, others = RunDir(staged.run), []
     try:
@@ -137,8 +136,10 @@ def merge(
 
 
 def _frozen_files(run: Run, *, is_known: bool) -> dict[str, bytes]:
-    """Return what is frozen of ``run``, without parameters that come from a store: a job that is
-    still in the queue would read them. The next submission writes them."""
+    """Return the frozen files of ``run``, without parameters from a store.
+
+    A pending job would read them. The next submission writes them.
+    """
     files = frozen_files(run)
     if not is_known:
         del files[RunDir(Path()).params_json.name]
@@ -146,7 +147,7 @@ def _frozen_files(run: Run, *, is_known: bool) -> dict[str, bytes]:
 
 
 def _publish_checkpoint(folder: Path, run_dir: RunDir) -> None:
-    """As a job publishes one: what is torn in its place is set aside."""
+    """Rename a checkpoint into place; set aside an incomplete one, as jobs do."""
     target = run_dir.checkpoints / folder.name
     if os.path.lexists(target):
         aside = target.parent / f".{target.name}.{secrets.token_hex(8)}.broken"
@@ -156,13 +157,17 @@ def _publish_checkpoint(folder: Path, run_dir: RunDir) -> None:
 
 
 def _is_behind_link(folder: Path, name: str) -> bool:
-    """Return whether a folder of ``name`` is a link. The mirror follows none, so hpcflow has sent
-    nothing behind one."""
+    """Return whether a folder of ``name`` is a link. The mirror follows no links, so hpcflow did
+    not send such a file."""
     return any((folder / each).is_symlink() for each in PurePosixPath(name).parents)
 
 
 def _put_file(source: Path, target: Path) -> bool:
-    """Put a file where none is, or a shorter one that begins alike; whether that was done."""
+    """Rename a file into place if there is none, or a shorter one with the same beginning.
+
+    Returns:
+        Whether it was renamed.
+    """
     target.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     if os.path.lexists(target):
         status = target.lstat()
@@ -175,7 +180,7 @@ def _put_file(source: Path, target: Path) -> bool:
 
 
 def _renew_runtime(run_dir: RunDir, staged: Staging) -> None:
-    """The copy that jobs import, from this hpcflow; the old one is none any more."""
+    """Replace an incomplete copy of the runtime, which jobs import, by that of this hpcflow."""
     new = staged.run / "runtime"
     remove_tree(new)
     new.mkdir(mode=FOLDER_MODE)
@@ -191,7 +196,7 @@ def _renew_runtime(run_dir: RunDir, staged: Staging) -> None:
 
 
 def _close(folder: Path) -> None:
-    """For their owner only; what a killed save of a temporary file left goes."""
+    """Make folders private to the owner, and delete temporary files of killed writes."""
     for root, folders, names in os.walk(folder):
         for name in folders:
             Path(root, name).chmod(FOLDER_MODE)

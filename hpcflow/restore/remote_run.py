@@ -1,6 +1,6 @@
-"""One run in a store: its frozen spec, its history and its checkpoints.
+"""One run in a store: its frozen spec, its journal and its checkpoints.
 
-Everything is data from outside: sizes are looked at before anything is read, and only JSON is.
+All data is untrusted: its size is checked before it is read, and only JSON is parsed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpcflow.storage.rundir import parse_run
 
 #: hpcflow looks up and bills each. A run that is preempted every hour has 8,760 in a year.
 MOST_ATTEMPTS: Final = 10_000
-#: 60,000 lines; hpcflow writes one when something is new.
+#: About 60,000 lines.
 _MAX_JOURNAL_BYTES: Final = 16 << 20
 
 
@@ -37,11 +37,11 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class RemoteCheckpoint:
-    """A checkpoint that is complete in the store, by its manifest and by what is listed there.
+    """A checkpoint that is complete in the store, by its manifest and the listing.
 
     Attributes:
-        files: by their names in its folder.
-        manifest: the manifest itself.
+        files: by name in its folder.
+        manifest: its bytes.
     """
 
     train_step: int
@@ -54,7 +54,7 @@ class RemoteCheckpoint:
 
 
 class RemoteRun:
-    """A run in a store; each thing is asked for when it is first needed.
+    """A run in a store; everything is read when it is first needed.
 
     Args:
         remote: the folder of all runs.
@@ -68,15 +68,15 @@ class RemoteRun:
         return self.remote.url_of(self.run_id)
 
     def name(self, of: str) -> str:
-        """What the file ``of`` the run directory is called in the store."""
+        """Return the name in the store of a file of the run directory."""
         return f"{self.run_id}/{of}"
 
     @cached_property
     def objects(self) -> Objects:
-        """All that is there.
+        """All objects of the run.
 
         Raises:
-            MirrorError: the store.
+            MirrorError: the store failed.
         """
         begin = len(self.run_id) + 1
         listed = self.remote.names(f"{self.run_id}/")
@@ -90,94 +90,94 @@ class RemoteRun:
 
     @cached_property
     def run(self) -> Run:
-        """The run as it was frozen, wherever it was.
+        """The run as it was frozen.
 
         Raises:
             NotFoundError: the store has no such run.
-            MirrorError: what it has is not valid, or of another run.
+            MirrorError: its ``run.json`` is not valid, or of another run.
         """
         if RUN_JSON not in self.objects.small:
             raise NotFoundError(
                 f"{self.remote.url} has no run {self.run_id}",
                 next_action="if it was mirrored to another place, name that: hpcflow restore "
-                f"--from s3://BUCKET/PREFIX/{self.run_id}, and its server, if that is another: "
-                "--endpoint-url URL; if no copy is left, start it again: hpcflow run CONFIG",
+                f"--from s3://BUCKET/PREFIX/{self.run_id}, with --endpoint-url URL for another "
+                "server; if no copy is left, start it again: hpcflow run CONFIG",
             )
         where = self.remote.url_of(self.name(RUN_JSON))
         try:
             run = parse_run(self.run_json, where)
         except StorageError as error:
-            raise MirrorError(error.message, next_action="see who wrote it there") from error
+            raise MirrorError(error.message, next_action="find out who wrote it") from error
         if run.run_id != self.run_id:
             raise MirrorError(
                 f"{where} is of another run: {run.run_id[:80]!r}",
-                next_action="see who wrote it there",
+                next_action="find out who wrote it",
             )
         return run
 
     @cached_property
     def run_json(self) -> bytes:
-        """What is frozen of it, as it stands there.
+        """The bytes of its ``run.json``.
 
         Raises:
-            MirrorError: it is too large; or the store.
+            MirrorError: it is too large, or the store failed.
         """
         return self._read(RUN_JSON, MAX_RUN_JSON_BYTES)
 
     @property
     def has_journal(self) -> bool:
-        """Return whether the store has a journal that is not empty: a user may have emptied it."""
+        """Whether the store has a journal that is not empty."""
         return self.journal_bytes > 0
 
     @property
     def journal_bytes(self) -> int:
-        """Return the size of the journal; 0 if the store has none."""
+        """The size of the journal; 0 if the store has none."""
         return self.entry(JOURNAL).size_bytes if JOURNAL in self.objects.small else 0
 
     @cached_property
     def journal(self) -> bytes:
-        """Its whole lines.
+        """The complete lines of its journal.
 
         Raises:
-            MirrorError: there is none, it has too many attempts, or the store.
+            MirrorError: there is none, it has too many attempts, or the store failed.
         """
         data = self._read(JOURNAL, _MAX_JOURNAL_BYTES) if self.has_journal else b""
         whole = data[: data.rfind(b"\n") + 1]
         if not whole:
             raise MirrorError(
-                f"{self.url} has no journal: the state of the run's jobs is not known",
-                next_action="it was not mirrored to the end; see what is there, and start a new "
-                "run: hpcflow run CONFIG",
+                f"{self.url} has no journal, so the state of the run's jobs is unknown",
+                next_action="it was not mirrored completely; look at its files there, and start a "
+                "new run: hpcflow run CONFIG",
             )
         numbers = history_of(whole).numbers
         if len(numbers) > MOST_ATTEMPTS or not all(1 <= each <= MOST_ATTEMPTS for each in numbers):
             raise MirrorError(
-                f"{self.remote.url_of(self.name(JOURNAL))} has attempts beside 1 to "
+                f"{self.remote.url_of(self.name(JOURNAL))} has attempts other than 1 to "
                 f"{MOST_ATTEMPTS:,}: hpcflow did not write it",
-                next_action="see who wrote it there",
+                next_action="find out who wrote it",
             )
         return whole
 
     def has_lines_after(self, size_bytes: int) -> bool:
-        """Return whether the journal has more whole lines than its first bytes.
+        """Return whether the journal has complete lines after its first ``size_bytes``.
 
         Raises:
-            MirrorError: the store.
+            MirrorError: the store failed.
         """
         end = min(self.journal_bytes, size_bytes + MAX_LINE_BYTES)
         return b"\n" in self.remote.read_range(self.name(JOURNAL), size_bytes, end)
 
     def checkpoint(self, train_step: int) -> RemoteCheckpoint:
-        """The checkpoint of ``train_step``; of its files nothing was fetched yet.
+        """Read the manifest of a checkpoint and compare it with the listing.
 
         Raises:
-            DamagedError: it is not what a mirror writes, or a file of it is gone or has changed.
-            MirrorError: the store.
+            DamagedError: the manifest is not valid, or a file is missing or has another size.
+            MirrorError: the store failed.
         """
         listed = self.objects.checkpoints[train_step]
         folder = f"checkpoints/{train_step:09d}"
         if listed[MANIFEST].size_bytes > MAX_JSON_BYTES:
-            raise DamagedError(f"its {MANIFEST} is too large to be one")
+            raise DamagedError(f"its {MANIFEST} is too large")
         data = self._read(f"{folder}/{MANIFEST}", MAX_JSON_BYTES)
         try:
             manifest = parse_manifest(data)
@@ -194,25 +194,24 @@ class RemoteRun:
         return RemoteCheckpoint(train_step, files, data)
 
     def entry(self, name: str) -> Entry:
-        """What is listed of a small file."""
         return self.objects.small[name]
 
     def _read(self, name: str, most_bytes: int) -> bytes:
         return self.remote.read(self.name(name), most_bytes)
 
     def too_large(self, name: str) -> MirrorError:
-        """The error about the file ``name``, which is larger than any that hpcflow writes."""
+        """Return the error for a file that is larger than any that hpcflow writes."""
         return MirrorError(
             f"{self.remote.url_of(self.name(name))} is too large: hpcflow did not write it",
-            next_action="see who wrote it there",
+            next_action="find out who wrote it",
         )
 
 
 def _files(manifest: Mapping[str, Any], train_step: int, run_id: str) -> dict[str, RemoteFile]:
-    """What a manifest says of its files, once it was looked at.
+    """Return the files of a manifest, after validation.
 
     Raises:
-        DamagedError: it is none of this checkpoint.
+        DamagedError: it is not valid, or of another checkpoint.
     """
     if manifest.get("train_step") != train_step:
         raise DamagedError(f"its {MANIFEST} is of another train step")

@@ -1,4 +1,4 @@
-"""Find the run in a store, and its place here, for a user's request or the daemon's."""
+"""Find a run in a store, and its place here, for a user or the daemon."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hpcflow.mirror.survey import mirror_of_run
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
+from hpcflow.restore.activity import require_at_rest
 from hpcflow.restore.journals import history_of
 from hpcflow.restore.local import frozen, journal_of
 from hpcflow.restore.moving import (
@@ -28,7 +29,6 @@ from hpcflow.restore.moving import (
     where_it_was,
 )
 from hpcflow.restore.remote_run import RemoteRun
-from hpcflow.restore.signs import require_at_rest
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.schema import Site
@@ -39,10 +39,10 @@ from hpcflow.storage.runs import is_gone, link_of
 
 @dataclass(frozen=True)
 class Found:
-    """A run in a store, and where it goes.
+    """A run in a store, and its place here.
 
     Attributes:
-        warnings: what people should know before they send it.
+        warnings: to read before the run is submitted.
     """
 
     remote: RemoteRun
@@ -52,14 +52,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Changes:
-    """What is asked for about a run that comes from another cluster.
+    """Changes to a run that comes from another cluster.
 
     Attributes:
-        site_reference: how its site here is found again; its name if None.
+        site_reference: name or file of its site here; the site's name if None.
         overrides: as for ``--set``.
-        working_dir: where its program is run; where it was if None.
-        even_if_running: although it gave a sign a moment ago.
-        endpoint_url: of the store's server; see :func:`endpoint_of` if None.
+        working_dir: working directory of its program; the earlier one if None.
+        even_if_running: take it over even if it seems active elsewhere.
+        endpoint_url: of the store's server; from :func:`endpoint_of` if None.
     """
 
     site_reference: str | None = None
@@ -70,11 +70,12 @@ class Changes:
 
 
 def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settings) -> Mirror:
-    """Where a run of this home was mirrored: as its ``run.json`` says; where that is gone, as the
-    home or the ledger knows; else as its site says.
+    """Return where a run of this home was mirrored.
+
+    Sources, in this order: its ``run.json``, the home, the ledger, its site.
 
     Raises:
-        InputError: nobody says it.
+        InputError: none of them has a mirror.
         LedgerError: the database does not answer.
     """
     run_id = run_dir.path.name
@@ -82,7 +83,7 @@ def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settin
     if mirror is None:
         known = ledger.known([run_id]).get(run_id)
         url = _known_url(ledger, known) if known is not None else None
-        # It was sent from this site, and so to this site's server, whatever the bucket.
+        # It was sent from this site, so to this site's server.
         endpoint_url = site.mirror.endpoint_url if site.mirror is not None else None
         mirror = None if url is None else Mirror(url=url, endpoint_url=endpoint_url)
     if mirror is None:
@@ -97,19 +98,21 @@ def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settin
 
 
 def own_mirror(run_dir: RunDir, site: Site, settings: Settings) -> Mirror | None:
-    """Return where a run of this home is mirrored, as its own files or its site say. The ledger may
-    have read what a store says, so it is not asked."""
+    """Return where a run of this home is mirrored, from its own files or its site.
+
+    The ledger does not count, because it may have read data from a store.
+    """
     frozen = _frozen_mirror(run_dir, settings)
     return frozen or _mirror_of_site(site, settings, site.default_account)
 
 
 def _frozen_mirror(run_dir: RunDir, settings: Settings) -> Mirror | None:
-    # None, too, where run.json is damaged.
+    # mirror_of_run also returns None if run.json is damaged.
     return mirror_of_run(run_dir) or frozen_mirror(settings.home, run_dir.path.name)
 
 
 def _mirror_of_site(site: Site, settings: Settings, account: str | None) -> Mirror | None:
-    spec = RunSpec(name="any", command=["true"])  # its own is gone, and the site's is the usual
+    spec = RunSpec(name="any", command=["true"])  # the run's own spec is lost
     return mirror_of(spec, site, variables(settings), user=settings.user, account=account)
 
 
@@ -122,23 +125,23 @@ def of_this_home(
     site: str | None,
     own: Mirror | None,
 ) -> Found:
-    """A run that this home has a link to, at the place that it had.
+    """Find a run that this home has a link to, at its earlier place.
 
     Args:
         mirror: where it was mirrored, from :func:`mirror_of_gone`.
         own: the same from :func:`own_mirror`.
-        site: where it was, as far as anybody knows.
+        site: its site, if known.
 
     Raises:
         NotFoundError: the store does not have it.
-        InputError: it has gone to another place since; or its scratch is not there.
-        MirrorError: the store.
+        InputError: it was moved to another place, or its scratch does not exist here.
+        MirrorError: the store failed.
     """
     run_id = run_dir.path.name
     if is_gone(run_dir) and not run_dir.path.parents[2].is_dir():
         raise InputError(
             f"{run_dir.path.parents[2]} is not there, and with it the run directory of {run_id}",
-            next_action="say it where that scratch is mounted; to have the run on another one: "
+            next_action="repeat it where that scratch is mounted; to restore the run to another: "
             f"hpcflow restore --from {shell_word(f'{mirror.url}/{run_id}')}",
         )
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
@@ -147,8 +150,8 @@ def of_this_home(
     except NotFoundError as error:
         if frozen(run_dir) is not None:
             error.next_action = (
-                f"what scratch has of it is all; see it: hpcflow show {run_id}; go on from it: "
-                f"hpcflow resume {run_id}"
+                f"only scratch has files of it; see them: hpcflow show {run_id}; continue from "
+                f"them: hpcflow resume {run_id}"
             )
         raise
     is_known = matches_frozen(home, run_id, remote.run_json)
@@ -159,16 +162,16 @@ def of_this_home(
 def of_elsewhere(
     folder: str, run_id: str, site: Site, changes: Changes, *, settings: Settings, clock: Clock
 ) -> Found:
-    """A run that somebody names by its place in a store.
+    """Find a run by its place in a store.
 
     Args:
         folder: URL of the folder of all runs.
-        site: where it is to go, unless this home has it already.
+        site: where to restore it, unless this home has it already.
 
     Raises:
-        InputError: the run does not fit this site; it seems to be under way elsewhere.
+        InputError: the run does not fit this site, or seems to be active elsewhere.
         NotFoundError: the store does not have it.
-        MirrorError: the store.
+        MirrorError: the store failed.
     """
     endpoint_url = changes.endpoint_url or endpoint_of(folder, site, settings)
     mirror = Mirror(url=folder, endpoint_url=endpoint_url)
@@ -200,13 +203,13 @@ def of_elsewhere(
 
 
 def _was(linked: RunDir, run: Run, site: Site, changes: Changes) -> bool:
-    """Whether the place in the store is this one, of which nothing says so any more."""
+    """Return whether the run in the store was at this place, whose ``run.json`` is lost."""
     names = (changes.site_reference, site.name)
     return Path(run.run_dir) == linked.path and run.site in names
 
 
 def _at_rest(remote: RemoteRun, changes: Changes, clock: Clock) -> list[str]:
-    """Warnings about a run that is to be taken over; InputError where it may be under way."""
+    """Return warnings about a run to take over; raise InputError if it may be active."""
     if changes.even_if_running:
         return []
     warned = require_at_rest(remote, history_of(remote.journal), clock.now())
@@ -214,27 +217,27 @@ def _at_rest(remote: RemoteRun, changes: Changes, clock: Clock) -> list[str]:
 
 
 def _as_it_is(place: Place) -> Place:
-    """The same, where a run directory is there already: it says itself what the run is here."""
+    """Return ``place`` with the run that is frozen there already, if any."""
     run = frozen(place.run_dir)
     return place if run is None else Place(place.run_dir, run, run)
 
 
 def split_url(url: str, run: str | None) -> tuple[str, str]:
-    """The folder of all runs, and the run's id.
+    """Return the URL of the folder of all runs, and the run id.
 
     Args:
-        url: of the run; or of the folder of all runs, where ``run`` says which.
+        url: of the run; or of the folder of all runs, if ``run`` is the id.
 
     Raises:
-        InputError: it names no run.
+        InputError: ``url`` and ``run`` name no run, or two.
     """
     folder, _, name = url.rstrip("/").rpartition("/")
     if folder and is_run_id(name):
         if run not in (None, name):
             raise InputError(
-                f"{url} is of run {name}, and you name {run}",
+                f"{url} is of run {name}, not of {run}",
                 where=Where(key="--from"),
-                next_action="leave one of the two out",
+                next_action="omit one of the two",
             )
         return folder, name
     if run is None or not is_run_id(run):
@@ -247,7 +250,7 @@ def split_url(url: str, run: str | None) -> tuple[str, str]:
 
 
 def _known_url(ledger: Ledger, known: Known) -> str | None:
-    """Where a run was last mirrored, or was to be when it was last sent."""
+    """Return where a run was last mirrored, or the mirror of its last submission."""
     sent = ledger.mirrored([known.run.run_id])
     newest = max(sent, key=lambda row: row.at, default=None)
     if newest is not None:
@@ -265,14 +268,14 @@ def _linked(settings: Settings, run_id: str) -> RunDir | None:
 
 
 def _here(remote: RemoteRun, place: Place, changes: Changes, clock: Clock) -> Found:
-    """What is here already stays as it is; so an interrupted restore can be repeated.
+    """Find a run that is here already; it stays as frozen, so that a restore can be repeated.
 
-    Where the run went on at another place since, it is taken over from there.
+    If the run continued at another place since, it is taken over from there.
     """
     run, warnings = place.run, []
     is_elsewhere = changes.working_dir is not None and str(changes.working_dir) != run.working_dir
     if is_elsewhere or change_spec(run.spec, changes.overrides) != run.spec:
-        warnings = [f"run {run.run_id} is here already, and stays as it was frozen"]
+        warnings = [f"run {run.run_id} is here already; its frozen config does not change"]
     if not _knows_all(remote, run, place.run_dir):
         place = replace(place, run=moved(run, remote.run), before=remote.run)
         warnings += _at_rest(remote, changes, clock)
@@ -280,8 +283,8 @@ def _here(remote: RemoteRun, place: Place, changes: Changes, clock: Clock) -> Fo
 
 
 def _knows_all(remote: RemoteRun, run: Run, run_dir: RunDir) -> bool:
-    """Whether the store has the run from here; or it was taken over from where the store has it,
-    and nothing was said there since."""
+    """Return whether the store's run is from here, or the run here has all of the store's journal
+    since it was taken over from there."""
     there = remote.run.place_id
     if there == run.place_id or not remote.has_journal:
         return True

@@ -1,7 +1,7 @@
 """Restore one run: fetch its files, and append to its journal.
 
-It may be killed at any moment. Until the one rename nobody sees anything; where a run directory is
-half there, each part appears by itself, and doing it again does the rest.
+It may be killed at any moment. A new run directory appears with one rename. If a part of one is
+left, each file appears by itself, and a repeated restore does the rest.
 """
 
 from __future__ import annotations
@@ -52,43 +52,44 @@ def restore(
     trust: Trust = NO_TRUST,
     known: Known | None = None,
     which: Which = NEWEST,
-    says_so: bool = False,
+    always_record: bool = False,
     progress: Progress = NO_PROGRESS,
 ) -> Outcome:
-    """Bring a run back, or what is missing of it; the caller holds
-    :func:`hpcflow.storage.restoring.restoring`.
+    """Restore a run, or what is missing of it.
+
+    The caller must hold :func:`hpcflow.storage.restoring.restoring`.
 
     Args:
-        cluster: the name of this one, where it has any.
-        trust: who may replace folders that lead to the place.
-        known: what the ledger knows of the run: the mirror may be some minutes behind.
-        says_so: put it into the journal also where nothing was missing, or could be fetched: so
-            the daemon goes on without.
+        cluster: the name of this cluster, if known.
+        trust: which users may replace parent folders of the place.
+        known: the run in the ledger: the mirror may be some minutes behind.
+        always_record: write a record into the journal even if nothing was fetched, so that the
+            daemon continues.
 
     Raises:
-        StorageError: another process is restoring the run, the disk is full; or the journals here
-            and in the mirror say different things.
+        StorageError: another process is restoring the run, the disk is full, or the journals here
+            and in the mirror differ.
         NotFoundError: the store does not have the run, or not that checkpoint.
-        MirrorError: the store; the next try goes on where this stopped.
+        MirrorError: the store failed; the next try continues where this stopped.
     """
     make_place(place.run_dir.path, trust)
     with staging(place.run_dir, settings.user) as staged:
         work = _Restoring(remote, place, staged, settings, clock, cluster, known, progress)
-        outcome = work.do(which, says_so=says_so)
+        outcome = work.do(which, always_record=always_record)
         link_run(settings.home, place.run_dir.path)
-        if work.is_known:  # the same, as this version writes it
+        if work.is_known:  # the same content, as this version formats it
             record_frozen(settings.home, place.run_dir)
-        if place.is_move:  # the copy is older than what the other place has said
+        if place.is_move:  # the copy is older than the journal of the other place
             forget_copy(settings.home, remote.run_id)
         staged.remove()
         return outcome
 
 
 def note_nothing_there(run_dir: RunDir, url: str, *, settings: Settings, clock: Clock) -> None:
-    """Say in the journal of a run that the store does not have it: so the daemon goes on without.
+    """Record in the journal of a run that the store does not have it, so that the daemon continues.
 
     Raises:
-        StorageError: it could not be written.
+        StorageError: the journal cannot be written.
     """
     run = read_run(run_dir)
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=clock):
@@ -127,7 +128,7 @@ class _Restoring:
         self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
         self._fetching = Fetching(remote, place, staged, self._outcome, progress)
 
-    def do(self, which: Which, *, says_so: bool) -> Outcome:
+    def do(self, which: Which, *, always_record: bool) -> Outcome:
         outcome = self._outcome
         outcome.refused = self._remote.objects.refused
         here, lines = local.journal_of(self._run_dir), self._lines()
@@ -138,7 +139,7 @@ class _Restoring:
         records = self._new_records(history, journals.history_of(here))
         if is_gone(self._run_dir) and not self._run_dir.path.exists():
             everything = lines + self._text(
-                [*records, self._restored(lines, records, is_told=True)]
+                [*records, self._restored(lines, records, has_journal=True)]
             )
             said = journals.history_of(everything)
             outcome.is_new = publish_new(
@@ -153,11 +154,11 @@ class _Restoring:
                 self._record_cancel(said)
                 self._look_for_newest()
                 return outcome
-        self._merge(records, says_so=says_so)
+        self._merge(records, always_record=always_record)
         return outcome
 
     def _lines(self) -> bytes:
-        """The journal that the run is to have, as far as it was written anywhere."""
+        """Return the journal of the run, merged from scratch and the home's copy or the store."""
         here, copy = local.journal_of(self._run_dir), self._copy
         if here and copy is None and not self._remote.has_journal:
             return here
@@ -171,15 +172,15 @@ class _Restoring:
                 else path_of(self._settings.home, self._remote.run_id)
             )
             raise StorageError(
-                f"the journal of run {self._remote.run_id} here and in {other} say "
-                f"different things from line {error.line} on, so nothing was changed",
+                f"the journals of run {self._remote.run_id} here and in {other} differ from line "
+                f"{error.line} on, so nothing was changed",
                 next_action="it may be active in two places: compare both, and move away the one "
                 f"that is wrong: {self._run_dir.journal}",
             ) from None
 
     def _new_records(self, history: RunHistory, here: RunHistory) -> list[JournalRecord]:
-        """What the journal has to say besides: what only the ledger knew; of a run that moves, the
-        ends of all that was under way, and that it waits for a person."""
+        """Return the records to append: those that only the ledger has; for a run that moves, ends
+        of its open attempts and a hold."""
         new = self._lost(history)
         if is_cancelled(self._settings.home, self._remote.run_id):
             new.append(CancelRequested(at=self._clock.now(), by=self._settings.user))
@@ -201,22 +202,24 @@ class _Restoring:
             why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
         )
         said = history.plus(*new)
-        return new + self._answer(said, here, why="what it executes comes from a store")
+        return new + self._decide(said, here, why="what it executes comes from a store")
 
     def _lost(self, history: RunHistory) -> list[JournalRecord]:
-        """Return what the ledger has read of the journal, and ``history`` does not say."""
-        if self._known is None or not self._is_less:
+        """Return the records that only the ledger has."""
+        if self._known is None or not self._is_shorter:
             return []
         return journals.only_in_ledger(history, self._known)
 
     def _held_unless_known(self, history: RunHistory, here: RunHistory) -> list[JournalRecord]:
-        """Where what the run executes comes from the store, a person has to see it first, unless it
-        is what was frozen here. Nor does a line from the store let go on what was stopped here."""
+        """Return a hold if the run's commands come from the store and were not frozen here.
+
+        A line from the store also never resumes a run that was stopped here.
+        """
         home, run_id = self._settings.home, self._remote.run_id
         is_here = local.frozen(self._run_dir) is not None
-        is_told = len(history.records) > len(here.records)
-        is_told = is_told or not (self._is_own_journal or here.records)
-        is_told = is_told or self._has_less_than_store(history)
+        has_new = len(history.records) > len(here.records)
+        has_new = has_new or not (self._is_own_journal or here.records)
+        has_new = has_new or self._has_less_than_store(history)
         data = read_file(self._run_dir.run_json) if is_here else self._remote.run_json
         is_known = matches_frozen(home, run_id, data)
         self.is_known, self._is_frozen_here = is_known and not is_here, is_known
@@ -224,15 +227,15 @@ class _Restoring:
         if not is_known:
             is_ours = history.hold is not None and history.hold.why is not None
             is_changed = is_frozen_here(home, run_id)
-            self._outcome.is_unknown = not is_here or is_told or is_ours or is_changed
-            why = "what it executes comes from the store, and no user of this home has seen it"
-        if not is_told and (is_known or is_here):
+            self._outcome.is_unknown = not is_here or has_new or is_ours or is_changed
+            why = "what it executes comes from the store, and no user of this home has approved it"
+        if not has_new and (is_known or is_here):
             return []
-        return self._answer(history, here, why=why)
+        return self._decide(history, here, why=why)
 
-    def _answer(self, history: RunHistory, here: RunHistory, *, why: str) -> list[JournalRecord]:
-        """Return the records to append after ``history``: a hold, where a person has to see first
-        what comes from the store."""
+    def _decide(self, history: RunHistory, here: RunHistory, *, why: str) -> list[JournalRecord]:
+        """Return the records to append after ``history``: a hold if a user must approve the run
+        first, or that it was resumed."""
         home, run_id = self._settings.home, self._remote.run_id
         now, by, is_own = self._clock.now(), self._settings.user, self._is_own_journal
         is_marked = is_cancelled(home, run_id) or self._run_dir.cancel.exists()
@@ -246,9 +249,9 @@ class _Restoring:
         if not why and self._has_less_than_store(history):
             why = OLDER_HOME
         if not why and not is_own:
-            why = "its journal comes from the store, for this home has no copy of it"
+            why = "its journal comes from the store, because this home has no copy of it"
         if why:
-            # A hold that only the store says may be forged, and does not count.
+            # A hold in the store alone may be forged, and does not count.
             holds = [each.hold for each in ([history] if is_own else [history, here])]
             if all(hold is not None and hold.why == why for hold in holds):
                 return []
@@ -258,7 +261,7 @@ class _Restoring:
 
     @property
     def _is_cancelled_in_ledger(self) -> bool:
-        """Whether the ledger has the user's cancel: the home knows the run, so it is not lost."""
+        """Whether the ledger has the user's cancel, and the run was frozen in this home."""
         known = self._known
         return (
             self._is_frozen_here
@@ -267,7 +270,7 @@ class _Restoring:
         )
 
     def _has_less_than_store(self, history: RunHistory) -> bool:
-        """Whether the store has more of the journal than this home, which may be from a backup."""
+        """Return whether the store has more of the journal than this home, maybe from a backup."""
         if self._copy is None or history.is_older_home_accepted:
             return False
         known_bytes = max(len(self._copy), self._read_bytes, self._here_bytes)
@@ -275,7 +278,7 @@ class _Restoring:
 
     @property
     def _here_bytes(self) -> int:
-        """The size of the whole lines here."""
+        """The size of the complete lines of the journal here."""
         return len(journals.whole(local.journal_of(self._run_dir)))
 
     @property
@@ -284,31 +287,33 @@ class _Restoring:
         return self._copy is not None or not self._remote.has_journal
 
     def _was_resumed(self, history: RunHistory) -> bool:
-        """Whether ``history`` stops the run, and the ledger has read all of it and more since: the
-        run continues."""
+        """Return whether ``history`` stops the run, but the ledger has read later that it was
+        resumed."""
         known = self._known
-        if known is None or not self._is_less:
+        if known is None or not self._is_shorter:
             return False
         return self._read_bytes >= self._lines_bytes and journals.was_resumed(history, known)
 
     @property
     def _read_bytes(self) -> int:
-        """How much the ledger has read of the journal."""
+        """The number of bytes of the journal that the ledger has read."""
         sources, name = self._known.sources if self._known else [], self._run_dir.journal.name
         return max((each.offset_bytes for each in sources if each.path == name), default=0)
 
     @property
-    def _is_less(self) -> bool:
-        """Whether the journal here is shorter than what the ledger has read of it."""
+    def _is_shorter(self) -> bool:
+        """Whether the ledger has read more of the journal than is here."""
         return self._read_bytes > self._here_bytes
 
-    def _restored(self, lines: bytes, records: list[JournalRecord], *, is_told: bool) -> Restored:
+    def _restored(
+        self, lines: bytes, records: list[JournalRecord], *, has_journal: bool
+    ) -> Restored:
         before, run, is_move = self._place.before, self._place.run, self._place.is_move
         return Restored(
             at=self._clock.now(),
             by=self._settings.user,
             url=self._remote.url,
-            journal=is_told or None,
+            journal=has_journal or None,
             after=journals.history_of(lines).plus(*records).last_job,
             checkpoints=sorted(self._outcome.checkpoints),
             skipped=sorted(self._outcome.skipped),
@@ -319,20 +324,20 @@ class _Restoring:
             run_dir_before=before.run_dir if is_move else None,
         )
 
-    def _merge(self, records: list[JournalRecord], *, says_so: bool) -> None:
-        """Add what is missing to the run directory that is there."""
+    def _merge(self, records: list[JournalRecord], *, always_record: bool) -> None:
+        """Add what is missing to the existing run directory."""
         outcome, run_dir = self._outcome, self._run_dir
         with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=self._clock):
             here = local.journal_of(run_dir)
-            lines = self._lines()  # somebody may have added to it since
+            lines = self._lines()  # another process may have appended to it since
             is_less = not here.startswith(lines) or is_lost(run_dir)
             lacks = local.frozen(run_dir) is None
             is_move = self._place.is_move
-            if outcome.is_nothing and not (says_so or is_less or lacks or records or is_move):
+            if outcome.is_nothing and not (always_record or is_less or lacks or records or is_move):
                 self._look_for_newest()
                 return
             mark_dirty(self._settings.home, run_dir)
-            new = [*records, self._restored(lines, records, is_told=is_less)]
+            new = [*records, self._restored(lines, records, has_journal=is_less)]
             said = journals.history_of(lines).plus(*new)
             outcome.left = merge(
                 self._staged,
@@ -349,15 +354,15 @@ class _Restoring:
         self._look_for_newest()
 
     def _record_cancel(self, said: RunHistory) -> None:
-        """A run that was to stop for good does not begin again because its files came back."""
+        """Write the cancel request again, so that a cancelled run does not start again."""
         if said.is_cancelled and not self._run_dir.cancel.exists():
             write_durably(self._run_dir.cancel, said.cancel_signal)
-        with suppress(StorageError):  # the next look records it
+        with suppress(StorageError):  # the next round records it
             user = self._settings.user
             record_kept(self._settings.home, self._run_dir, user=user, clock=self._clock)
 
     def _look_for_newest(self) -> None:
-        with suppress(StorageError):  # it is told, and no more
+        with suppress(StorageError):  # only for the report
             self._outcome.newest = local.newest_whole(self._run_dir)
 
     @staticmethod

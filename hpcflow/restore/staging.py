@@ -2,12 +2,11 @@
 
 ::
 
-    <project>/.<run_id>.restore/run/     a run directory in the making, or the missing parts of one
+    <project>/.<run_id>.restore/run/     a new run directory, or the missing parts of one
       checkpoints/000000400/  …          kept from one try to the next, file by file
 
-Its name is always the same, so that a restore that was killed is gone on with: a file of a
-checkpoint that is here as its manifest says is not fetched again. All else is small, and fetched
-again.
+Its name is always the same, so that a killed restore can continue: files of a checkpoint that match
+the manifest are not fetched again. All other files are small, and are fetched again.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lustre import set_layout
 from hpcflow.storage.space import look
 
-#: A small file may grow in the store between two looks.
+#: A small file may grow in the store between listing and download.
 _TRIES: Final = 3
 _AT_ONCE: Final = 10_000
 _CHECKPOINTS: Final = RunDir(Path()).checkpoints.name
@@ -41,13 +40,13 @@ _CHECKPOINTS: Final = RunDir(Path()).checkpoints.name
 
 @contextmanager
 def staging(run_dir: RunDir, user: str) -> Iterator[Staging]:
-    """The hidden folder of a run, for one process at a time.
+    """Open the hidden folder of a run, for one process at a time.
 
     Args:
         user: whose quota counts.
 
     Raises:
-        StorageError: it cannot be made; or somebody else is at it (``retryable``).
+        StorageError: it cannot be made, or another process uses it (``retryable``).
     """
     folder = run_dir.restore
     try:
@@ -64,7 +63,7 @@ def staging(run_dir: RunDir, user: str) -> Iterator[Staging]:
 
 
 class Staging:
-    """What was fetched so far. ``run`` is the run directory in the making."""
+    """The hidden folder; ``run`` in it becomes the run directory."""
 
     def __init__(self, folder: Path, user: str) -> None:
         self._folder, self._user = folder, user
@@ -75,7 +74,7 @@ class Staging:
                 if path.name != _CHECKPOINTS:
                     _remove(path)
             checkpoints = _own_folder(self.run / _CHECKPOINTS)
-            set_layout(checkpoints)  # what is renamed keeps the layout that it was written with
+            set_layout(checkpoints)  # a renamed file keeps its layout
             for path in checkpoints.iterdir():
                 _own_folder(path)
         except OSError as error:
@@ -84,11 +83,11 @@ class Staging:
     def fetch_small(
         self, remote: RemoteRun, names: Iterable[str], on_bytes: Callable[[int], object]
     ) -> int:
-        """Fetch small files, as they are now; returns how many bytes they have.
+        """Fetch small files; return their size in bytes.
 
         Raises:
-            MirrorError: the store.
-            StorageError: the disk.
+            MirrorError: the store failed.
+            StorageError: the disk is full or failed.
         """
         sizes = {name: remote.entry(name).size_bytes for name in names}
         self._require_room(sizes)
@@ -100,7 +99,7 @@ class Staging:
     def _fetch_some(
         self, remote: RemoteRun, todo: dict[str, int], on_bytes: Callable[[int], object]
     ) -> int:
-        """Fetch some of them, so that a million objects in a store do not fill the memory.
+        """Fetch a batch, so that a million objects do not fill the memory.
 
         Args:
             todo: name -> size in bytes.
@@ -111,7 +110,7 @@ class Staging:
             try:
                 download(remote.remote, wanted, on_bytes=on_bytes)
                 break
-            except DamagedError:  # one of them has grown since
+            except DamagedError:  # a file has grown since
                 if not tries_left:
                     raise
             for name in todo:
@@ -128,13 +127,13 @@ class Staging:
         checkpoint: RemoteCheckpoint,
         on_bytes: Callable[[int], object],
     ) -> Path:
-        """Fetch what is missing of a checkpoint; its folder, whole and on the disk.
+        """Fetch the missing files of a checkpoint; return its folder, complete and synced.
 
         Raises:
-            DamagedError, MissingObjectError: a file is not what the manifest says, twice, or was
-                deleted; nothing of it is kept.
-            MirrorError: the store; what was fetched is kept for the next time.
-            StorageError: the disk is full, or gone.
+            DamagedError, MissingObjectError: a file differs from the manifest, twice, or is
+                missing; nothing of it is kept.
+            MirrorError: the store failed; fetched files are kept for the next try.
+            StorageError: the disk is full or missing.
         """
         name = f"{_CHECKPOINTS}/{checkpoint.train_step:09d}"
         folder = self.run / name
@@ -151,7 +150,7 @@ class Staging:
             folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             try:
                 fetch(_missing(folder, checkpoint.files, on_bytes))
-            except DamagedError:  # there, or only on the way here?
+            except DamagedError:  # maybe only damaged in transfer
                 fetch(_missing(folder, checkpoint.files, lambda _: None))
             write_durably(folder / MANIFEST, checkpoint.manifest)
             sync_folders(folder)
@@ -163,10 +162,10 @@ class Staging:
         return folder
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file of the run directory in the making.
+        """Write a file of the new run directory.
 
         Raises:
-            StorageError: it could not be written.
+            StorageError: it cannot be written.
         """
         path = self.run / name
         try:
@@ -176,7 +175,7 @@ class Staging:
         write_durably(path, data)
 
     def keep_only(self, train_steps: Iterable[int]) -> None:
-        """Throw away what an earlier try fetched of other checkpoints."""
+        """Delete other checkpoints that an earlier try fetched."""
         wanted = {f"{step:09d}" for step in train_steps}
         folder = self.run / _CHECKPOINTS
         for path in list(folder.iterdir()) if folder.is_dir() else []:
@@ -184,7 +183,6 @@ class Staging:
                 _remove(path)
 
     def remove(self) -> None:
-        """It is not needed any more."""
         remove_tree(self._folder)
 
     def _require_room(self, sizes: Mapping[str, int]) -> None:
@@ -203,7 +201,7 @@ class Staging:
 def _missing(
     folder: Path, files: Mapping[str, RemoteFile], on_bytes: Callable[[int], object]
 ) -> dict[str, RemoteFile]:
-    """Those of ``files`` that are not whole in ``folder``; whatever else is there goes."""
+    """Return the ``files`` that are not intact in ``folder``; delete all other files there."""
     for root, folders, names in os.walk(folder, topdown=False):
         for name in names:
             path = Path(root, name)
@@ -231,13 +229,13 @@ def _is_whole(path: Path, file: RemoteFile) -> bool:
         return False
     if sha256_of(path, file.sha256) != file.sha256:
         return False
-    with path.open("rb") as found:  # who wrote it may have been killed before doing so
+    with path.open("rb") as found:  # its writer may have been killed before the sync
         os.fsync(found.fileno())
     return True
 
 
 def _own_folder(path: Path) -> Path:
-    """``path`` as a folder; a link, or a file, that is in its place goes."""
+    """Make ``path`` a folder; delete a link or file in its place."""
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         path.unlink()
     path.mkdir(mode=FOLDER_MODE, exist_ok=True)
@@ -257,9 +255,9 @@ def _lock(descriptor: int, run_dir: RunDir) -> None:
     except BlockingIOError:
         error = StorageError(
             f"another process is restoring {run_dir.path.name} right now",
-            next_action="wait for their end, then look: hpcflow show " + run_dir.path.name,
+            next_action="wait until it ends, then see: hpcflow show " + run_dir.path.name,
         )
         error.retryable = True
         raise error from None
     except OSError:
-        return  # a Lustre without locks: that of the home has to do
+        return  # Lustre without locks: the lock of the home must suffice

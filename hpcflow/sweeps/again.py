@@ -1,4 +1,4 @@
-"""Export the best trial of a sweep as a config, and run it as a run of its own."""
+"""Export the best trial of a sweep as a config, or submit it as a run outside the sweep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hpcflow.sweeps.view import look
 
 
 def best_config(sweep_dir: SweepDir, trial: int) -> str:
-    """The YAML of a run that trains a trial again.
+    """Return the YAML config of a run with the parameters of a trial.
 
     Raises:
         StorageError: the sweep's files cannot be read.
@@ -40,7 +40,7 @@ def run_best(
     find_site: Callable[[str], Site],
     connect: Callable[[str], Scheduler],
 ) -> Launched:
-    """Train a trial again, as a run that belongs to no sweep.
+    """Submit a trial again, as a run outside the sweep.
 
     Raises:
         HpcflowError: as for :func:`hpcflow.launch.run.launch`.

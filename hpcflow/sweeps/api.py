@@ -1,8 +1,8 @@
 """``hpcflow.sweep(function, space, …)``: a sweep from Python.
 
-Any function that cloudpickle takes is the program of its trials: also a lambda, a closure, or one
-of a notebook. In a job it is called by :mod:`hpcflow.sweeps.call`, in the environment that this
-process runs in.
+The program of its trials is any function that cloudpickle can pickle: also a lambda, a closure, or
+a function of a notebook. In a job, :mod:`hpcflow.sweeps.call` calls it, in the environment of this
+process.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from hpcflow.sweeps.state import SweepProgress, SweepState
 from hpcflow.sweeps.view import SweepView, TrialView, look, sweep_view
 from hpcflow.working_dir import own_python
 
-#: Stands in messages where the name of a file would stand.
+#: Stands in messages in place of a file name.
 _CALL: Final = "hpcflow.sweep()"
 _PICKLE: Final = "function.pkl"
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best trial: what it was given, and what it came to."""
+    """The parameters and the objective of the best trial."""
 
     params: Mapping[str, Any]
     value: float
 
 
 class StartedSweep:
-    """A sweep under way. It goes on with each :meth:`tick`, or with rounds of cron or a daemon.
+    """A started sweep. Each :meth:`tick`, or each round of cron or the daemon, drives it on.
 
     Attributes:
-        sweep_id: what ``hpcflow sweep status`` and the other commands know it by.
+        sweep_id: its id in ``hpcflow sweep status`` and the other commands.
     """
 
     def __init__(self, sweep_dir: SweepDir, settings: Settings, clock: Clock) -> None:
@@ -65,7 +65,7 @@ class StartedSweep:
         self._schedulers: dict[str, Scheduler] = {}
 
     def tick(self) -> TickReport | None:
-        """Make one round: collect, tell, prune, ask, send. None where another process is at it.
+        """Run one round: collect, tell, prune, ask, submit. None if another process runs one.
 
         Raises:
             LedgerError: the database does not answer; nothing is lost.
@@ -83,13 +83,13 @@ class StartedSweep:
         return reports[0] if reports else None
 
     def wait(self, poll_s: float = 30.0) -> None:
-        """Make rounds until it is over, or was stopped.
+        """Run rounds until the sweep is over or stopped.
 
         Args:
             poll_s: seconds between two rounds.
 
         Raises:
-            HpcflowError: something is wrong with all trials; the message says what to do.
+            HpcflowError: the sweep halted; the message says why and what to do.
         """
         while True:
             self.tick()
@@ -102,21 +102,21 @@ class StartedSweep:
             self._clock.sleep(poll_s)
 
     def trials(self) -> list[TrialView]:
-        """All trials so far: their values, how they ended, what they took."""
+        """Return all trials so far: values, state, time and cost."""
         return self._view().trials
 
     @property
     def best(self) -> Best | None:
-        """The best complete trial; None before there is one.
+        """Return the best complete trial; None if no trial is complete.
 
         Raises:
-            InputError: there are several objectives, and each has a best one.
+            InputError: the sweep has several objectives.
         """
         view = self._view()
         if len(view.goals) > 1:
             raise InputError(
-                f"there are {len(view.goals)} objectives, and no trial is the best one by all",
-                next_action=f"look: hpcflow sweep best {self.sweep_id}; or go through trials()",
+                f"the sweep has {len(view.goals)} objectives, so no single trial is the best",
+                next_action=f"list the best: hpcflow sweep best {self.sweep_id}; or use trials()",
             )
         if not view.best:
             return None
@@ -124,7 +124,7 @@ class StartedSweep:
         return Best(view.best[0].params, value)
 
     def stop(self) -> None:
-        """Ask for no more trials; active ones are completed."""
+        """Ask for no more trials; active ones run to their end."""
         if self._progress().over is None:
             append(self._dir, [StopRequested(at=self._clock.now(), by=self._settings.user)])
 
@@ -162,25 +162,25 @@ def sweep(
     name: str | None = None,
     settings: Settings | None = None,
 ) -> StartedSweep:
-    """Start a sweep in which each trial calls ``function`` in a job, and send its first trials.
+    """Start a sweep in which each trial calls ``function`` in a job; submit its first trials.
 
     Args:
-        function: it is given the values of its trial by name; ``params`` alone is given all of
-            them, ``run`` is given :class:`hpcflow.runtime.Run`. It returns a number, a dict of
-            numbers, or a tuple of them: one for each metric.
+        function: its arguments are the parameters of the trial, by name. An argument ``params``
+            receives all of them, ``run`` receives :class:`hpcflow.runtime.Run`. It returns a
+            number, or a dict or tuple of numbers: one for each metric.
         space: as ``space`` of a sweep's file: ``{"lr": {"low": 1e-5, "high": 0.1, "log": True}}``.
         direction: ``minimize`` or ``maximize``; a list of them for several objectives.
-        metric: what it returns is called so; ``value`` if nothing is said.
-        trials: how many; only a grid and pbt end without.
-        parallel: how many are pending or running in Slurm at once; if None 1, of pbt its
+        metric: name of the returned value, or a list of names; ``value`` by default.
+        trials: number of trials; only a grid and pbt end without it.
+        parallel: how many are pending or running in Slurm at once; by default 1, for pbt its
             population.
         sampler, pruner: as in a sweep's file.
         resources: as in a run's file: ``{"gpus_per_node": 1, "time_limit": "1h"}``.
         site: name of a site, or path of a site file; recognized from this machine if None.
-        name: of the sweep; that of the function if None.
+        name: of the sweep; the name of the function if None.
 
     Raises:
-        hpcflow.errors.HpcflowError: it says what is wrong and what to do next.
+        hpcflow.errors.HpcflowError: the message says what is wrong and what to do next.
     """
     settings, clock = settings or load_settings(), SystemClock()
     signature, content = signature_of(function), _pickled(function)
@@ -233,11 +233,11 @@ def _pickled(function: Callable[..., Any]) -> bytes:
 
     try:
         return bytes(cloudpickle.dumps(DelayedSubmission(function)))
-    except Exception as error:  # whatever an object's own way of being pickled raises
+    except Exception as error:  # an object's own pickling code may raise anything
         raise InputError(
             f"this function cannot be sent to a job: {type(error).__name__}: {error}",
             where=Where(key=getattr(function, "__name__", None)),
-            next_action="open files, connections and locks inside of it, not around it",
+            next_action="open files, connections and locks inside the function, not outside",
         ) from None
 
 
@@ -249,7 +249,7 @@ def _command(pickle: Path, content: bytes, metrics: Sequence[str]) -> list[str]:
 
 
 def _around_the_call(resources: Mapping[str, Any]) -> Document:
-    """Return its resources, and the path of hpcflow if it is not installed."""
+    """Return the resources of a trial, and the path of hpcflow if it is not installed."""
     changes: dict[str, Any] = {"resources": _plain(resources)}
     package = Path(hpcflow.__file__).absolute().parents[1]
     if not _is_installed(package) and ":" not in str(package):
@@ -273,7 +273,7 @@ def _listed(value: str | Sequence[str]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and tuples as YAML would have them."""
+    """Return ``value`` with mappings as dicts with text keys, and tuples as lists, as in YAML."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

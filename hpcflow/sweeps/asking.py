@@ -1,4 +1,4 @@
-"""Ask the sampler for new trials, as many as there is room for."""
+"""Ask the sampler for new trials, as many as the budget and ``parallel`` allow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcflow.sweeps.state import SweepState
 
 
 def ask(this: Round) -> None:
-    """Send what waits, ask for as many as there is room for, and send these."""
+    """Submit waiting trials, ask for new ones, and submit these."""
     progress = this.progress
     if this.is_doubtful:
         _warn_late(this)
@@ -31,11 +31,11 @@ def ask(this: Round) -> None:
 
 
 def _ask_one(this: Round) -> bool:
-    """Ask for one trial and send it; False where there is none, or Slurm takes no more now."""
+    """Ask for one trial and submit it; False if none is left or Slurm accepts no more now."""
     asked = _ask_population(this) if this.is_population else _ask_study(this)
     if asked is None:
-        population = "its population has come to its end"
-        combinations = "every combination has had its trial"
+        population = "all trials of the population have ended"
+        combinations = "every combination of the grid has its trial"
         _end_if_empty(this, population if this.is_population else combinations)
         return False
     this.write(asked)
@@ -44,7 +44,7 @@ def _ask_one(this: Round) -> bool:
 
 
 def _ask_study(this: Round) -> Asked | None:
-    """What the sampler asks for; None where there is nothing left."""
+    """Return a trial from the sampler; None if none is left."""
     question = this.study_to_ask().ask()
     if question is None:
         return None
@@ -63,7 +63,7 @@ def _ask_study(this: Round) -> Asked | None:
 
 
 def _ask_population(this: Round) -> Asked | None:
-    """A founder, or the successor of one that gave up; None where none is to be asked for."""
+    """Return a trial of the first population, or one that replaces a pruned trial; None if none."""
     progress, now = this.progress, this.around.clock.now()
     number = len(progress.trials)
     run = this.new_run_id(number, 0)
@@ -88,15 +88,15 @@ def _ask_population(this: Round) -> Asked | None:
                 source=source.number,
                 source_run=source_run,
             )
-    return None  # nobody that is still trained is better than those that gave up
+    return None  # no running trial is better than the pruned ones
 
 
 def _warn_late(this: Round) -> None:
-    """For a round an hour later, unless that is known; what a clock that was ahead said is not."""
+    """Journal that the deadline has passed, unless a record says so; one in the future is void."""
     now, since = this.around.clock.now(), this.progress.late_at
     if since is None or since > now:
         this.write(Late(at=now))
-        this.report.said.append(f"{LATE}; the sweep ends if that is still so in an hour")
+        this.report.said.append(f"{LATE}; the sweep ends if a round confirms it in an hour")
 
 
 def _end_if_empty(this: Round, why: str) -> None:

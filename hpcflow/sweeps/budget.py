@@ -1,9 +1,8 @@
 """Whether the budget of a sweep allows another trial. Pure.
 
-What is under way is counted with what it may come to: the longest that any trial has taken so far,
-or is taking; and at least all of its time limit, until three have come to their end. So a budget of
-GPU hours or money is not passed, unless a trial takes longer than all before it, or is one of the
-first and needs several attempts.
+An open trial counts with the most that any trial has taken so far; and with at least its whole time
+limit, until three trials are complete. So a sweep stays in its budget of GPU hours or money, unless
+a trial takes longer than all before it, or one of the first needs several attempts.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from hpcflow.model.units import counted
 from hpcflow.resources import doc_page
 from hpcflow.sweeps.state import SweepProgress, TrialState
 
-#: So many trials must have come to their end before the next is judged by them. Those that were
-#: pruned, failed or never ran are over first, and tell little of what a whole one takes.
+#: Complete trials needed to estimate the next. Pruned and failed trials end first, and say little
+#: about the cost of a complete one.
 _ENOUGH = 3
 
 
 @dataclass(frozen=True)
 class Rate:
-    """What one trial takes in its whole time limit, all repeats; None where nobody can tell."""
+    """Cost of one trial at its time limit, all repeats; None if unknown."""
 
     gpu_hours: float | None
     cost_usd: Decimal | None
@@ -35,11 +34,11 @@ class Rate:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a trial under way has taken so far.
+    """Cost of an open trial so far.
 
     Attributes:
-        failed: by its runs that failed and were trained again.
-        running: by those that count.
+        failed: of its runs that failed and were retried.
+        running: of its current runs.
     """
 
     failed: Rate
@@ -52,13 +51,12 @@ class Taken:
         return _amount(self.running, name)
 
 
-#: Nothing yet.
 NOTHING = Taken(Rate(None, None), Rate(None, None))
 
 
 @dataclass(frozen=True)
 class Room:
-    """How many more trials may begin now; ``why`` there never will be more, if so."""
+    """How many trials may begin now; ``why`` is set if no more will ever begin."""
 
     trials: int
     why: str | None = None
@@ -69,33 +67,31 @@ LATE: Final = "its deadline has passed"
 
 @dataclass(frozen=True)
 class Complaint:
-    """What is wrong with one key of a budget."""
-
     key: str
     message: str
     next_action: str
 
 
 def complaint(budget: Budget, rate: Rate) -> Complaint | None:
-    """What is wrong with a budget for trials that take so much; None if nothing is."""
+    """Return what is wrong with a budget for trials of this cost; None if nothing is."""
     if budget.cost_usd is not None and rate.cost_usd is None:
         return Complaint(
             "cost_usd",
-            "the cost of a trial is not known: the site has no price in money for its partition, "
+            "the cost of a trial is unknown: the site has no price in money for its partition, "
             "or the trial has no time limit",
-            f"take `gpu_hours`, or write `price` into the site file: {doc_page('costs')}",
+            f"use `gpu_hours`, or write `price` into the site file: {doc_page('costs')}",
         )
     if budget.gpu_hours is not None and not rate.gpu_hours:
         return Complaint(
             "gpu_hours",
-            "the base run asks for no GPUs, or has no time limit: it would never take any",
-            "take `trials` or `deadline`",
+            "the base run asks for no GPUs, or has no time limit, so it uses no GPU hours",
+            "use `trials` or `deadline`",
         )
     return None
 
 
 def end_of(progress: SweepProgress, now: datetime) -> str | None:
-    """Why nothing more is begun, whatever it would take; None if it may be."""
+    """Return why no trial may begin, whatever its cost; None if one may."""
     budget, best = progress.budget, progress.best()
     if budget.target is not None and best is not None and best.values:
         value = best.values[0]
@@ -106,15 +102,15 @@ def end_of(progress: SweepProgress, now: datetime) -> str | None:
 
 
 def is_late(progress: SweepProgress, now: datetime) -> bool:
-    """Whether the deadline has passed, by this clock."""
+    """Return whether the deadline has passed by this clock."""
     deadline_s = progress.budget.deadline_s
     return deadline_s is not None and now >= progress.started_at + timedelta(seconds=deadline_s)
 
 
 def is_doubtful(progress: SweepProgress, now: datetime) -> bool:
-    """Whether the deadline has passed by this clock, and no round long enough ago found the same.
+    """Return whether the deadline has passed by this clock, but no earlier round confirms it.
 
-    Then nothing is begun, and nothing is concluded that cannot be taken back.
+    Then no trial begins, and nothing is decided that cannot be undone.
     """
     since = progress.late_at
     return is_late(progress, now) and (since is None or not since <= now - CONFIRMED_AFTER)
@@ -123,11 +119,11 @@ def is_doubtful(progress: SweepProgress, now: datetime) -> bool:
 def room(
     progress: SweepProgress, rate: Rate, now: datetime, taken: Mapping[int, Taken] | None = None
 ) -> Room:
-    """How many trials may be asked for.
+    """Return how many trials may be asked for.
 
     Args:
-        rate: what a trial takes in its whole time limit.
-        taken: trial -> what it has taken so far, of those under way.
+        rate: cost of a trial at its time limit.
+        taken: number of each open trial -> its cost so far.
     """
     if (why := end_of(progress, now)) is not None:
         return Room(0, why)
@@ -138,32 +134,31 @@ def room(
     if budget.trials is not None:
         left = budget.trials - sum(not trial.is_void for trial in progress.trials)
         if left <= 0:
-            return Room(0, f"it has its {counted(budget.trials, 'trial')}")
+            return Room(0, f"the budget of {counted(budget.trials, 'trial')} is used up")
         free = min(free, left)
     for name, limit, unit in _limits(budget):
         used, one = _used(progress, rate, name, taken or {})
         fits = 0 if used >= limit else int((limit - used) / one) if one > 0 else free
         if fits <= 0 and not progress.open:
-            return Room(0, f"another trial may pass the budget of {limit} {unit}")
+            return Room(0, f"another trial may exceed the budget of {limit} {unit}")
         free = min(free, fits)
     return Room(free)
 
 
 def no_room_for(progress: SweepProgress, rate: Rate, taken: Mapping[int, Taken]) -> str | None:
-    """Why there is no room for a run that has failed to be trained again; None if there is.
+    """Return why the budget does not allow to retry a failed run; None if it does.
 
     Args:
-        taken: as it is once that has begun.
+        taken: as if the retry had begun.
     """
     for name, limit, unit in _limits(progress.budget):
         used, _ = _used(progress, rate, name, taken)
         if used > limit:
-            return f"training it again may pass the budget of {limit} {unit}"
+            return f"a retry may exceed the budget of {limit} {unit}"
     return None
 
 
 def _limits(budget: Budget) -> list[tuple[str, Decimal, str]]:
-    """Name, limit and unit of each amount that is limited."""
     found = [
         ("gpu_hours", budget.gpu_hours, "GPU hours"),
         ("cost_usd", budget.cost_usd, "USD"),
@@ -174,7 +169,7 @@ def _limits(budget: Budget) -> list[tuple[str, Decimal, str]]:
 def _used(
     progress: SweepProgress, rate: Rate, name: str, taken: Mapping[int, Taken]
 ) -> tuple[Decimal, Decimal]:
-    """What is spent, or may be by those under way; and what one trial more may take."""
+    """Return the most that all trials so far may take; and the most that one more may take."""
     closed = [
         (trial, Decimal(str(value)))
         for trial in progress.trials

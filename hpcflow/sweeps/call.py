@@ -1,8 +1,8 @@
 """``python -m hpcflow.sweeps.call PICKLE SHA256 FOLDERS METRIC…``: in a job, call a function.
 
-The file was written by :mod:`hpcflow.sweeps.api`. Nothing is unpickled but the very bytes whose
-checksum stands in the command line. ``FOLDERS``, separated by ``:``, hold the modules of the
-function. Other users may have put files there, so all that unpickling needs is imported before.
+:mod:`hpcflow.sweeps.api` writes the file. It is unpickled only if its checksum is that of the
+command line. ``FOLDERS``, separated by ``:``, hold the modules of the function. Other users may
+have put files there, so all that unpickling needs is imported before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hpcflow.runtime.warn import warn
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Call it; the exit code: 1 where it is gone or another one."""
+    """Call the function and return the exit code: 1 if its file is missing or was changed."""
     path, checksum, folders, *metrics = arguments
     try:
         content = read_file(path, MAX_LINES_FILE_BYTES)
@@ -31,10 +31,10 @@ def main(arguments: Sequence[str]) -> int:
         warn(f"cannot read the function of this sweep: {error}; start the sweep again")
         return 1
     if hashlib.sha256(content).hexdigest() != checksum:
-        warn(f"{path} changed after the sweep was started, and is not read; start the sweep again")
+        warn(f"{path} was changed after the sweep started; start the sweep again")
         return 1
     look_in([each for each in folders.split(":") if each])
-    submission = pickle.loads(content)  # noqa: S301 - the bytes that we wrote
+    submission = pickle.loads(content)  # noqa: S301 - the checksum is right
     return call(submission.function, metrics, job_from(os.environ))
 
 

@@ -31,22 +31,22 @@ def go_on(
     overrides: Sequence[str],
     site: Site,
 ) -> GoOn:
-    """The record that lets it go on.
+    """Return the record that resumes a sweep.
 
     Args:
-        site: that of the sweep.
+        site: the site of the sweep.
         overrides: as for ``--set``, of ``budget`` alone.
 
     Raises:
-        InputError: an override is wrong, or of what cannot change; or its budget is used up.
-        StorageError: its files cannot be read.
+        InputError: an override is wrong or not of ``budget``, or the budget is used up.
+        StorageError: the sweep's files cannot be read.
     """
     sweep, progress = look(sweep_dir)
     if parallel == 1 and sweep.spec.sampler.kind is SamplerKind.PBT:
         raise SpecError(
             "a population is trained side by side",
             where=Where(key="--parallel"),
-            next_action="leave it out, or say how many",
+            next_action="give 2 or more, or omit it",
         )
     budget = _budget(sweep.said, read_journal(sweep_dir), overrides) if overrides else None
     record = GoOn(at=now, by=by, parallel=parallel, budget=budget)
@@ -68,7 +68,7 @@ def go_on(
 def _budget(
     said: dict[str, Any], records: Sequence[object], overrides: Sequence[str]
 ) -> dict[str, Any]:
-    """The budget as it would stand in the YAML, with ``overrides`` over what holds now."""
+    """Return the current budget with ``overrides``, as it would stand in the YAML."""
     changes = [r.budget for r in records if isinstance(r, GoOn) and r.budget is not None]
     document = Document(
         None, dict(changes[-1] if changes else said.get("budget") or {}), Place(None, None)
@@ -77,16 +77,16 @@ def _budget(
         key = override.partition("=")[0].strip()
         if not key.startswith("budget."):
             raise SpecError(
-                "only the budget of a sweep can change: with another space, objective or base run "
-                "it is another sweep",
+                "only the budget of a sweep can change; another space, objective or base run "
+                "needs another sweep",
                 where=Where(key=f"--set {key[:80]}"),
-                next_action="start that one under another name, with what `hpcflow sweep export "
-                "SWEEP --start-from` prints below `start_from`; here: --set budget.trials=120",
+                next_action="start it under another name, with what `hpcflow sweep export SWEEP "
+                "--start-from` prints, below `start_from`; here: --set budget.trials=120",
             )
         document = merge(document, parse_override(override.strip().removeprefix("budget.")))
     again = "correct what you gave with --set"
     validate(Budget, document, SpecError, next_action=again)
-    # With all that it must fit to: a budget that ends, a target of one objective.
+    # Rules of the whole sweep: the budget must end it, a target needs one objective.
     whole = Document(None, {**said, "budget": document.data}, Place(None, None))
     validate(SweepSpec, whole, SpecError, next_action=again)
     return document.data

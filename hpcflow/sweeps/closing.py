@@ -1,4 +1,4 @@
-"""Close trials whose jobs have ended: what they used, and whether all trials fail."""
+"""Close trials whose jobs have ended, with their cost; halt a sweep whose trials all fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcflow.model.sweep_records import MOST_TAKEN, Closed
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import SweepState, Trial, TrialState, failures_in_a_row
 
-#: So many trials fail, one after the other, and none ever did not: then all will.
+#: Failures in a row that halt a sweep: if no trial has succeeded yet, and later.
 _FAIL_AT_FIRST: Final = 3
 _FAIL_LATER: Final = 5
 
@@ -19,7 +19,7 @@ _Number = TypeVar("_Number", float, Decimal)
 
 
 def close(this: Round) -> None:
-    """End what counts already and still runs; put down what took how long."""
+    """End the active runs of told trials; journal the cost of those that have ended."""
     to_end: list[str] = []
     for trial in this.progress.open:
         if trial.told is None:
@@ -34,10 +34,10 @@ def close(this: Round) -> None:
 
 
 def request_end(this: Round, trial: Trial, run_ids: Iterable[str] | None = None) -> None:
-    """Say it of the runs of a trial that counts already.
+    """Request the end of the runs of a told trial.
 
     Args:
-        run_ids: those that are not over; None for all.
+        run_ids: runs that are not over; None for all.
     """
     for run_id in trial.all_runs if run_ids is None else run_ids:
         _request_end(this, trial, run_id)
@@ -73,14 +73,16 @@ def _closed(this: Round, trial: Trial) -> Closed:
 
 
 def _within(taken: _Number) -> _Number:
-    """As much of it as a record can say: bills of a store may say anything, and a trial whose
-    record could not be read would end its sweep."""
+    """Clip ``taken`` to what a record may hold.
+
+    Bills in a store may hold any number, and an invalid record would make the journal unreadable.
+    """
     kind = type(taken)
     return min(max(kind(0), taken), kind(MOST_TAKEN))
 
 
 def halt_if_all_fail(this: Round) -> None:
-    """Ask for nothing more where trial after trial fails."""
+    """Halt the sweep if too many trials in a row have failed."""
     progress = this.progress
     if progress.state is not SweepState.RUNNING:
         return
@@ -95,7 +97,7 @@ def halt_if_all_fail(this: Round) -> None:
     assert last.told is not None
     run_id = last.current_runs[0]
     this.halt(
-        f"{len(failed)} trials in a row have failed, the last one: {last.told.why}",
+        f"{len(failed)} trials in a row have failed; the last one: {last.told.why}",
         f"see why: hpcflow logs {run_id}; then continue: hpcflow sweep resume "
         f"{this.sweep_dir.sweep_id}",
     )

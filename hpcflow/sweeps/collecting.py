@@ -1,4 +1,4 @@
-"""Collect the results of trials: read them, journal them, tell the study."""
+"""Collect the reports of trials: read and journal them, and tell how trials ended."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hpcflow.model.sweep_records import Retried, SweepRecord
 from hpcflow.resources import doc_page
 from hpcflow.storage.runs import linked
 from hpcflow.sweeps.budget import no_room_for
-from hpcflow.sweeps.reports import read_reports, says_something
+from hpcflow.sweeps.reports import has_news, read_reports
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import Trial
 from hpcflow.sweeps.trials import is_over
 
-#: So much of a file is not read over and over, even where it says nothing.
+#: After this many bytes the offset is journaled, even without news, so that they are read once.
 _UNSAID_BYTES: Final = 1 << 20
 
 
 def collect(this: Round) -> None:
-    """Read what is new of the trials that run, and tell of those that are over."""
+    """Read new reports of running trials, and tell those whose runs are over."""
     for trial in this.progress.open:
         if trial.told is not None:
             continue
@@ -31,7 +31,7 @@ def collect(this: Round) -> None:
 
 
 def _read(this: Round, trial: Trial, run_id: str) -> None:
-    """Put down what a run has reported, if it is worth a line."""
+    """Read the new events of a run, and journal them if they hold news."""
     known = this.known.get(run_id)
     if known is None:
         return
@@ -46,8 +46,8 @@ def _read(this: Round, trial: Trial, run_id: str) -> None:
             ):
                 unsaid.append(read)
                 is_far = read.offset_bytes - begun_at.get(read.attempt, 0) > _UNSAID_BYTES
-                if says_something(read) or (over and read.last) or is_far:
-                    # With what earlier attempts have said, which would be read later otherwise.
+                if has_news(read) or (over and read.last) or is_far:
+                    # With the records of earlier attempts, which must come first.
                     this.write(*unsaid)
                     unsaid = []
     except StorageError as error:
@@ -55,7 +55,7 @@ def _read(this: Round, trial: Trial, run_id: str) -> None:
 
 
 def _tell_if_over(this: Round, trial: Trial) -> None:
-    """How a trial counts, once all its runs are over."""
+    """Tell how a trial ended, once all its runs are over or one has failed."""
     states = [this.run_state(run_id) for run_id in trial.current_runs]
     if this.is_cancelled and any(state is not RunState.COMPLETED for state in states):
         this.tell(trial, "failed", why="the sweep was stopped", stopped=True)
@@ -75,19 +75,19 @@ def _tell_if_over(this: Round, trial: Trial) -> None:
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):
         name = goals[values.index(None)]
-        this.tell(trial, "failed", why=f"its last {name} was no number")
+        this.tell(trial, "failed", why=f"its last {name} was not finite")
         return
     this.tell(trial, "complete", values=numbers)
 
 
 def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState) -> None:
-    """A run has failed for good: train it again, or let the trial count as failed."""
+    """Retry a run that has failed for good, or tell its trial as failed."""
     tried = len(trial.runs[repeat]) - 1
     why_not = None
     if state is RunState.FAILED and tried < this.progress.spec.retries:
         if this.is_doubtful:
-            return  # a later round knows whether it is trained again
-        why_not = this.why_nothing_begins() or no_room_for(
+            return  # a later round decides
+        why_not = this.why_no_submission() or no_room_for(
             this.progress, this.rate(), this.taken(retried=run_id)
         )
         if why_not is None:
@@ -98,21 +98,20 @@ def _failed(this: Round, trial: Trial, repeat: int, run_id: str, state: RunState
     known = this.known.get(run_id)
     cause = known.run.cause if known is not None else None
     why = "its run was cancelled" if state is RunState.CANCELLED else f"its run failed: {cause}"
-    behind = f"; {why_not}" if why_not is not None else ""
-    this.tell(trial, "failed", why=f"{why} ({run_id}){behind}")
+    suffix = f"; {why_not}" if why_not is not None else ""
+    this.tell(trial, "failed", why=f"{why} ({run_id}){suffix}")
 
 
 def _never_reported(this: Round, trial: Trial, metric: str) -> None:
-    """The first trial that came to its end without the objective is the last one; unless others
-    have reported it: then something is wrong with this one alone."""
+    """Tell a trial without the objective as failed; halt the sweep if no trial has reported it."""
     this.tell(trial, "failed", why=f"it never reported {metric!r}")
     if any(metric in r.last for each in this.progress.trials for r in each.reports.values()):
         return
     names = sorted({name for r in trial.reports.values() for name in (*r.last, *r.others)})
     near = get_close_matches(metric, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    told = f"it reported {', '.join(names[:10])}" if names else "it reported no metric at all"
-    why = f"trial {trial.number} came to its end and never reported {metric!r}: {told}{hint}"
+    told = f"it reported {', '.join(names[:10])}" if names else "it reported no metric"
+    why = f"trial {trial.number} completed but never reported {metric!r}: {told}{hint}"
     this.halt(
         why,
         f"correct `objective`, or let the program report it ({doc_page('sweeps')}), then start the "

@@ -17,13 +17,12 @@ from hpcflow.model.space import Choice, Parameter, Range, Scalar, Space
 
 
 def distribution_of(values: Choice | Range) -> BaseDistribution:
-    """What Optuna calls it."""
     if isinstance(values, Choice):
         return CategoricalDistribution(values.choices)
     return _of_range(values)
 
 
-@lru_cache(maxsize=256)  # of a fine step all points are looked at, and each trial asks
+@lru_cache(maxsize=256)  # slow for a fine step, and called for each trial
 def _of_range(values: Range) -> BaseDistribution:
     if values.is_int:
         low, high, step = int(values.low), int(values.high), int(values.step or 1)
@@ -36,14 +35,14 @@ def _of_range(values: Range) -> BaseDistribution:
 
 
 def distributions_of(space: Space, params: dict[str, Scalar]) -> dict[str, BaseDistribution]:
-    """Those of the parameters that a trial with these values has."""
+    """Return the distributions of the parameters in ``params``."""
     return {
         each.name: distribution_of(each.values) for each in space.parameters if each.name in params
     }
 
 
 def suggest(trial: Trial, space: Space) -> dict[str, Scalar]:
-    """Let Optuna choose a value for every parameter that is there."""
+    """Let Optuna choose a value for every parameter whose conditions hold."""
     chosen: dict[str, Scalar] = {}
     for parameter in space.parameters:
         if parameter.is_there(chosen):
@@ -66,6 +65,6 @@ def _suggest(trial: Trial, parameter: Parameter) -> Scalar:
 
 
 def _as_written(values: Choice | Range, value: float) -> float:
-    """The value of the range that is meant: Optuna adds steps up, and says 0.30000000000000004."""
+    """Return the point of the range nearest to ``value``: Optuna returns 0.30000000000000004."""
     points = values.points() if isinstance(values, Range) and values.step is not None else None
     return min(points, key=lambda point: abs(point - value)) if points else value

@@ -1,7 +1,6 @@
 """The crontab entry that runs the rounds of sweeps until none is active.
 
-How such lines are written and found again is in :mod:`hpcflow.requeue.install`; what a round does,
-in ``rounds.py``.
+:mod:`hpcflow.requeue.install` writes and finds such entries; ``rounds.py`` runs the rounds.
 """
 
 from __future__ import annotations
@@ -26,35 +25,34 @@ from hpcflow.storage.sweeps import SweepDir
 from hpcflow.sweeps.rounds import STARTED_BY, under_way
 from hpcflow.sweeps.view import look
 
-#: The tables, by the name of their way; see :mod:`hpcflow.requeue.install.ways`.
+#: Names of the tables; see :mod:`hpcflow.requeue.install.ways`.
 NAMES: Final = ("cron", "scrontab")
-#: Their line, wherever it stands.
 SWEEPS: Final = Rounds(
     "sweeps",
     ("sweep", "tick"),
     "hpcflow-sweeps",
     "-sweeps",
-    "goes by itself when no sweep is under way; remove: hpcflow sweep uninstall",
+    "removed automatically when no sweep is active; remove now: hpcflow sweep uninstall",
 )
 _TABLES: Final = {
     "cron": replace(
         CRONTAB,
-        otherwise="take another login node, or let the daemon make the rounds: "
+        otherwise="use another login node, or let the daemon run the rounds: "
         "hpcflow daemon install --help",
     ),
     "scrontab": replace(
         SCRONTAB,
-        otherwise="Slurm's own cron is not offered here; take the machine's: hpcflow sweep install",
+        otherwise="scrontab is not available here; use cron: hpcflow sweep install",
     ),
 }
 _LOOK_TIMEOUT_S: Final = 5.0
 
 
 def way_to_install(name: str, settings: Settings, options: Sequence[str]) -> Way:
-    """The line, in the table of that name, with the environment that a round needs.
+    """Return the entry for the table ``name``, with the environment that a round needs.
 
     Raises:
-        InputError: hpcflow would not start there.
+        InputError: hpcflow would not start from there.
     """
     place = place_of(settings, SWEEPS)
     variables = {**daemon_environment(settings, place.command), STARTED_BY: name}
@@ -64,7 +62,7 @@ def way_to_install(name: str, settings: Settings, options: Sequence[str]) -> Way
 
 
 def installed_way(name: str, settings: Settings) -> Way:
-    """The line, for taking it away."""
+    """Return the entry of the table ``name``, to remove it."""
     place = place_of(settings, SWEEPS)
     if name == "scrontab":
         return Scrontab(place, {}, settings, (), _TABLES[name])
@@ -72,16 +70,16 @@ def installed_way(name: str, settings: Settings) -> Way:
 
 
 def remove_own_line(settings: Settings, is_ours: Callable[[str], bool]) -> str | None:
-    """Remove the line that started this process, if no sweep needs it any more.
+    """Remove the entry that started this process, if no sweep needs it any more.
 
-    A process that starts a sweep looks for the line after the sweep is there; this looks for sweeps
-    once more after the line is gone. So one of the two sees the other.
+    A process that starts a sweep creates the sweep, then looks for the entry. This function removes
+    the entry, then looks for sweeps again. So one of the two sees the other.
 
     Args:
-        is_ours: whether a site, by its name, is that of this cluster.
+        is_ours: whether the site of that name is this cluster.
 
     Returns:
-        What was removed; None if no line started this process, or the line stays.
+        What was removed; None if no entry started this process, or the entry stays.
 
     Raises:
         HpcflowError: the table cannot be read or written.
@@ -101,7 +99,7 @@ def remove_own_line(settings: Settings, is_ours: Callable[[str], bool]) -> str |
 
 
 def _is_needed(settings: Settings, is_ours: Callable[[str], bool]) -> bool:
-    """Whether another round may do something; also where nobody can tell."""
+    """Return whether a sweep may need another round; True if that cannot be read."""
     try:
         return any(_has_work(each, is_ours) for each in under_way(settings.home))
     except HpcflowError:
@@ -114,10 +112,9 @@ def _has_work(sweep_dir: SweepDir, is_ours: Callable[[str], bool]) -> bool:
 
 
 def has_rounds(settings: Settings, now: datetime) -> bool:
-    """Whether rounds are made without anybody typing: a daemon lives, or a line of it or of the
-    sweeps is installed.
+    """Return whether rounds run by themselves: a daemon runs, or an entry is installed.
 
-    Never fails: what cannot be asked is taken for not there.
+    Never raises: what cannot be read counts as missing.
     """
     with suppress(HpcflowError):
         if supervision(settings, now).has_rounds:

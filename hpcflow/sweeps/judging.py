@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from hpcflow.model.pruner import PrunerKind
 from hpcflow.model.sweep_records import Judged
-from hpcflow.sweeps.population import gives_up, next_point, source_for
+from hpcflow.sweeps.population import is_among_worst, next_point, source_for
 from hpcflow.sweeps.round import Round
 from hpcflow.sweeps.state import Trial
 
 
 def judge(this: Round) -> None:
-    """Let the pruner, or the population, look at the trials that run."""
+    """Judge running trials by the pruner, or by their population."""
     for trial in this.progress.open:
-        if trial.is_doomed and trial.told is None:  # a round was killed in between
+        if trial.is_doomed and trial.told is None:  # a round was killed between the two records
             _prune(this, trial)
     if this.is_population:
         _judge_population(this)
@@ -40,19 +40,19 @@ def judge(this: Round) -> None:
 
 
 def _judge_population(this: Round) -> None:
-    """Who of a population gives up: only where a better one has something to go on from."""
+    """Prune the worst trials of a population, if a better one has a checkpoint to continue from."""
     progress = this.progress
     for trial in progress.open:
         if trial.told is not None or trial.is_finished:
             continue
         point = next_point(progress, trial)
-        is_worst = None if point is None else gives_up(progress, trial, point)
+        is_worst = None if point is None else is_among_worst(progress, trial, point)
         if point is None or is_worst is None:
             continue
         if is_worst:
             source = source_for(progress, trial, point)
             if source is None or not this.runs.has_checkpoint(source.current_runs[0]):
-                continue  # not yet: a better one may come so far, or save something
+                continue  # a better trial may reach the point or save a checkpoint later
         now = this.around.clock.now()
         this.write(Judged(at=now, trial=trial.number, to=point, prune=is_worst))
         if is_worst:
@@ -60,7 +60,7 @@ def _judge_population(this: Round) -> None:
 
 
 def _prune(this: Round, trial: Trial) -> None:
-    """Let a trial count as ended early, at the point to which it was judged."""
+    """Tell that a trial is pruned at the last point that was judged."""
     point = trial.judged_to
     value = trial.points().get(point)
     this.tell(

@@ -1,8 +1,9 @@
-"""Population based training: which trial is replaced, by whose checkpoint, with which values.
+"""Population based training: which trial is replaced, from which checkpoint, with which values.
 
-A population of trainings goes on side by side. Whenever one has come another `interval` further,
-it is held against the others at that point: one of the worst gives up, and a new trial goes on from
-the newest checkpoint of one of the best, with values near to those. Nobody waits for anybody.
+The trials of a population run side by side. When a trial has advanced by another `interval`, it is
+compared with the others at that point. If it is one of the worst, it is pruned, and a new trial
+continues from the newest checkpoint of one of the best, with similar values. Trials never wait for
+each other.
 
 After Jaderberg et al., Population Based Training of Neural Networks, 2017 (arXiv:1711.09846):
 truncation selection, and perturbation by a fifth.
@@ -18,35 +19,34 @@ from typing import Final
 from hpcflow.model.space import Choice, Parameter, Range, Scalar, Space
 from hpcflow.sweeps.state import SweepProgress, Trial, TrialState
 
-#: How often a value is drawn at random instead of being changed a little.
+#: Probability that a value is drawn at random instead of perturbed.
 _RANDOM_SHARE: Final = 0.25
 _FACTORS: Final = (0.8, 1.2)
 
 
 def next_point(progress: SweepProgress, trial: Trial) -> int | None:
-    """The newest point at which ``trial`` is to be held against the others, and was not yet."""
+    """Return the newest point to compare ``trial`` at; None if it was compared there already."""
     interval = progress.spec.sampler.interval_or_default
     reached = max(trial.points(), default=0)
     point = reached // interval * interval
     return point if point > trial.judged_to else None
 
 
-def gives_up(progress: SweepProgress, trial: Trial, point: int) -> bool | None:
-    """Whether ``trial`` is one of the worst at ``point``; None while too few have come so far."""
+def is_among_worst(progress: SweepProgress, trial: Trial, point: int) -> bool | None:
+    """Return whether ``trial`` is one of the worst at ``point``; None if too few reached it."""
     rivals = _reached(progress, point)
     if 2 * len(rivals) < progress.spec.sampler.population_or_default:
         return None
     if trial.points()[point] is None:
-        return True  # whatever the others are: nothing becomes of it
+        return True  # its objective is not finite
     worst = _ranked(progress, rivals, point)[-_share(progress, len(rivals)) :]
     return len(rivals) > 1 and trial in worst
 
 
 def source_for(progress: SweepProgress, loser: Trial, point: int) -> Trial | None:
-    """Whose checkpoint the successor of ``loser`` goes on from; None where nobody is better.
+    """Return the trial whose checkpoint replaces ``loser``; None if no running trial is better.
 
-    Only of one that is still trained: from the last checkpoint of one that is done there is nothing
-    left to train.
+    Ended trials do not count: after their last checkpoint there is nothing left to train.
     """
     rivals = [
         trial
@@ -62,8 +62,7 @@ def source_for(progress: SweepProgress, loser: Trial, point: int) -> Trial | Non
 
 
 def to_replace(progress: SweepProgress) -> list[Trial]:
-    """Those that gave up and have no successor yet; one that was stopped with its sweep does not
-    count."""
+    """Return the pruned trials without a successor; a void successor does not count."""
     replaced = {trial.replaces for trial in progress.trials if not trial.is_void}
     return [
         trial
@@ -73,13 +72,13 @@ def to_replace(progress: SweepProgress) -> list[Trial]:
 
 
 def is_complete(progress: SweepProgress) -> bool:
-    """Whether all that the population begins with have been asked for."""
+    """Return whether all trials of the first population were asked for."""
     founders = sum(trial.replaces is None and not trial.is_void for trial in progress.trials)
     return founders >= progress.spec.sampler.population_or_default
 
 
 def explore(progress: SweepProgress, source: Trial, number: int) -> dict[str, Scalar]:
-    """Values near to those of ``source``, for trial ``number``."""
+    """Return values near those of ``source``, for trial ``number``."""
     chance = _chance(progress, number)
     space: Space = progress.spec.space
     chosen: dict[str, Scalar] = {}
@@ -110,7 +109,7 @@ def _drawn(values: Choice | Range, chance: random.Random) -> Scalar:
 
 
 def _fitting(values: Range, wanted: float, old: float | None) -> int | float:
-    """The value of the range that is nearest to ``wanted``; another one than ``old``."""
+    """Return the value of the range that is nearest to ``wanted``; on a grid, not ``old``."""
     wanted = min(max(wanted, values.low), values.high)
     points = values.points()
     if points is None:
@@ -123,7 +122,6 @@ def _fitting(values: Range, wanted: float, old: float | None) -> int | float:
 
 
 def _reached(progress: SweepProgress, point: int) -> list[Trial]:
-    """Those that have come so far."""
     return [
         trial
         for trial in progress.trials
@@ -132,12 +130,11 @@ def _reached(progress: SweepProgress, point: int) -> list[Trial]:
 
 
 def _ranked(progress: SweepProgress, trials: list[Trial], point: int) -> list[Trial]:
-    """The best first; last what had no number there."""
+    """Return ``trials``, best first; trials without a finite value come last."""
     return sorted(trials, key=lambda trial: _rank(progress, trial, point))
 
 
 def _rank(progress: SweepProgress, trial: Trial, point: int) -> float:
-    """The lower the better."""
     value = trial.points().get(point)
     if value is None:
         return math.inf

@@ -11,7 +11,6 @@ _STARTUP: int = 5
 
 
 def pruner_for(asked: Pruner) -> optuna.pruners.BasePruner:
-    """Optuna's pruner of that name."""
     startup = _STARTUP if asked.startup_trials is None else asked.startup_trials
     warmup = asked.warmup or 0
     factor = asked.reduction_factor or _REDUCTION

@@ -1,9 +1,9 @@
 """Read the objective of a trial from the events of its runs.
 
-Trials are compared at points: so many percent, epochs or train steps of their training. The value
-at a point is the newest one that was known when the training reached it. A program that reports
-once a minute skips points, and has the same value at all it has skipped; one that was resumed
-passes some for a second time, and then the first value stays.
+Trials are compared at points: percents, epochs or train steps of their training. The value at a
+point is the newest one when the training reached it. A program that reports once a minute skips
+points; all skipped points get the same value. A resumed program passes some points again; their
+first value stays.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from hpcflow.storage.lines import Position, split_lines
 from hpcflow.sweeps.state import RunReport
 
 _PORTION_BYTES: Final = 4 << 20
-#: Names of other metrics that are remembered, for a misspelt objective.
+#: Names of other metrics to remember, for a misspelt objective.
 _MOST_OTHERS: Final = 20
-#: Of a jump: as many points as there are percents.
+#: Most points that one report fills.
 _MOST_FILLED: Final = 1000
 
 
 @dataclass
 class _Reader:
-    """Goes through the events of one run, in the order in which they were written."""
+    """Reads the events of one run, in the order in which they were written."""
 
     spec: SweepSpec
     report: RunReport
@@ -51,7 +51,7 @@ class _Reader:
         metrics = event.get("metrics")
         kind = event["event"]
         if kind == "train_started" and not self.last:
-            # What goes on from a checkpoint of another run was never at the points before.
+            # A run that starts from a checkpoint of another run skips the points before it.
             self.reached = max(self.reached, point_of(self.spec.pruner, event, self.total) or 0)
         self.is_finished = self.is_finished or kind == "finished"
         if kind not in ("progress", "finished") or not isinstance(metrics, dict):
@@ -76,7 +76,7 @@ class _Reader:
 
 
 def point_of(pruner: Pruner, event: dict[str, Any], total: int | None) -> int | None:
-    """How far a training is by one of its events; None where that cannot be told."""
+    """Return the point that an event reached; None if the event does not say."""
     if pruner.per is Per.EPOCH:
         epoch = finite(event.get("epoch"))
         far = None if epoch is None or epoch > MOST_COUNT else math.floor(epoch + 1e-9)
@@ -93,13 +93,13 @@ def point_of(pruner: Pruner, event: dict[str, Any], total: int | None) -> int | 
 def read_reports(
     spec: SweepSpec, trial: int, run_dir: RunDir, report: RunReport, now: datetime
 ) -> Iterator[Read]:
-    """What is new in the events of one run, an attempt at a time.
+    """Yield a record of the new events of each attempt of one run.
 
     Args:
-        report: what was read of it before.
+        report: the events read before.
 
     Raises:
-        StorageError: a file cannot be read. What was yielded before counts.
+        StorageError: a file cannot be read. Records yielded before are valid.
     """
     total = report.total
     reached = max(report.points, default=0)
@@ -130,8 +130,8 @@ def read_reports(
         )
 
 
-def says_something(read: Read) -> bool:
-    """Whether a record is worth a line, beside how far was read."""
+def has_news(read: Read) -> bool:
+    """Return whether a record has more than a new offset and last values."""
     return bool(read.points or read.total or read.others or read.finished)
 
 

@@ -1,4 +1,4 @@
-"""The context of one round of a sweep: what it reads, and how it journals."""
+"""The context of one round of a sweep: its state, its journal and its report."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class TickReport:
-    """What a round did for one sweep.
+    """The results of a round of one sweep.
 
     Attributes:
-        state: None where no round was made.
+        state: None if no round ran.
         asked, told, pruned: numbers of trials.
         sent: run id -> job id.
-        said: what people should know, once.
-        problems: what went wrong and is tried again.
+        said: messages for people, each shown once.
+        problems: errors; the next round tries again.
     """
 
     sweep_id: str
@@ -67,15 +67,15 @@ class TickReport:
 
 
 class OvertakenError(Exception):
-    """Somebody else has written to the journal in the middle of this round."""
+    """Another process has written to the journal during this round."""
 
 
 class Round:
     """One round of one sweep.
 
     Attributes:
-        progress: what the journal says by now.
-        known: run id -> what the ledger knows, of the trials that may be under way.
+        progress: the state after the newest record of the journal.
+        known: run id -> what the ledger has about it, for runs of open trials.
 
     Raises:
         StorageError: the sweep's files cannot be read.
@@ -99,7 +99,7 @@ class Round:
         """The runs of its trials.
 
         Raises:
-            InputError: its site is not there any more, or this is another cluster.
+            InputError: its site is not defined any more, or this is another cluster.
         """
         return TrialRuns(
             self.sweep,
@@ -112,37 +112,37 @@ class Round:
         )
 
     def is_elsewhere(self) -> bool:
-        """Whether it is a sweep of another cluster, which has the same home.
+        """Return whether it is a sweep of another cluster that shares this home.
 
         Raises:
-            InputError: its site is not there any more.
+            InputError: its site is not defined any more.
         """
         site = self.sweep.site
         return bool(other_cluster(self.around.find_site(site), self.around.connect(site)))
 
     def require_site(self) -> None:
-        """Refuse where its site is not there any more, or this is another cluster.
+        """Check that this is the cluster of the sweep.
 
         Raises:
-            InputError: it is so.
+            InputError: its site is not defined any more, or this is another cluster.
         """
         _ = self.runs
 
     def require_complete_journal(self) -> None:
         """Stop the round if the journal has lost trials: they would be submitted twice.
 
-        A trial stands in the journal before any run of it is made. So a run that it does not know
-        was in what is gone.
+        A trial is journaled before any of its runs is made. So a run that is not in the journal
+        was in the lost part.
 
         Raises:
-            OvertakenError: somebody else is adding to it at this moment.
-            StorageError: it is gone, or shorter than it was.
+            OvertakenError: another process has written to the journal.
+            StorageError: the journal is missing or truncated.
         """
         made = self.around.ledger.trial_runs(
             self.sweep_dir.sweep_id, self.sweep.spec.name, user=self.around.settings.user
         )
         known = {run_id for trial in self.progress.trials for run_id in trial.all_runs}
-        # A run that came from a store can say that it is a trial of any sweep.
+        # A run restored from a store can claim to be a trial of any sweep.
         lost = [run_id for run_id in made if run_id not in known and self._is_trial(run_id)]
         if not lost:
             return
@@ -151,11 +151,11 @@ class Round:
         raise lost_journal(self.sweep_dir, lost)
 
     def write(self, *records: SweepRecord) -> None:
-        """Put it down, on the disk, and let it count.
+        """Append ``records`` to the journal, synced to disk, and update the state.
 
         Raises:
-            OvertakenError: somebody else has written to the journal since it was read: a person, or
-                a round on another machine, where the file system knows no locks.
+            OvertakenError: another process has written to the journal since it was read: a command,
+                or a round on another machine if the file system has no locks.
         """
         before = journal_size(self.sweep_dir)
         if before != self._size:
@@ -169,7 +169,7 @@ class Round:
             apply(self.progress, record)
 
     def look(self) -> None:
-        """What the ledger knows of the runs that may be under way."""
+        """Read from the ledger the runs of open trials."""
         ids = [run_id for trial in self.progress.open for run_id in trial.all_runs]
         self.known = self.around.ledger.known(ids) if ids else {}
 
@@ -182,7 +182,7 @@ class Round:
         why: str | None = None,
         stopped: bool = False,
     ) -> None:
-        """Let a trial count from now on."""
+        """Journal how a trial ended."""
         self.write(
             Told(
                 at=self.around.clock.now(),
@@ -196,19 +196,19 @@ class Round:
         (self.report.pruned if outcome == "pruned" else self.report.told).append(trial.number)
 
     def halt(self, why: str, next_action: str) -> None:
-        """Ask for nothing more until somebody has looked."""
+        """Halt the sweep until the user resumes it."""
         if self.progress.halted is None:
             self.write(Halted(at=self.around.clock.now(), why=why, next_action=next_action))
             self.report.said.append(f"{why} → {next_action}")
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody wants the trials under way to end, too."""
+        """Whether a stop was requested that also cancels active trials."""
         stop = self.progress.stop
         return stop is not None and stop.cancel
 
     def run_state(self, run_id: str) -> RunState | None:
-        """How a run ended; None while it may go on."""
+        """Return how a run ended; None while it may continue."""
         known = self.known.get(run_id)
         if known is not None and is_over(known):
             return RunState(known.run.state)
@@ -218,12 +218,14 @@ class Round:
         return None
 
     def was_made(self, run_id: str) -> bool:
-        """Whether the home has this run."""
+        """Return whether the home has this run."""
         return (self.around.settings.home.runs / run_id).is_symlink()
 
     def _is_trial(self, run_id: str) -> bool:
-        """Whether a run that was frozen in this home is a trial of this sweep: by its run.json, or,
-        where that is gone or changed by others, by its name."""
+        """Return whether a run that was frozen in this home is a trial of this sweep.
+
+        ``run.json`` decides; if it is missing or was changed, the name of the run.
+        """
         home = self.around.settings.home
         if not is_frozen_here(home, run_id):
             return False
@@ -234,23 +236,23 @@ class Round:
             return run_id.startswith(f"{self.sweep.spec.name}-t")
         return is_path_untrusted(home, run_id) and run_id.startswith(f"{self.sweep.spec.name}-t")
 
-    def why_nothing_begins(self) -> str | None:
-        """Why nothing of which Slurm has no job yet is sent any more; None if it may be."""
+    def why_no_submission(self) -> str | None:
+        """Return why no run without a job is submitted any more; None if it may be."""
         if self.progress.state is not SweepState.RUNNING:
             return f"the sweep was {'stopped' if self.progress.stop is not None else 'halted'}"
         return end_of(self.progress, self.around.clock.now())
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether its deadline has passed by the clock of this round, which may be wrong."""
+        """Whether the deadline has passed by the clock of this round alone."""
         is_running = self.progress.state is SweepState.RUNNING
         return is_running and is_doubtful(self.progress, self.around.clock.now())
 
     def rate(self) -> Rate:
-        """What one trial takes in its whole time limit; only where a budget asks for it."""
+        """Return the cost of one trial at its time limit; empty if no budget needs it."""
         try:
             return self.runs.rate() if self._has_amounts else Rate(None, None)
-        except InputError:  # it does not fit its site any more, which is said where it is sent
+        except InputError:  # it does not fit its site any more; its submission reports that
             return Rate(None, None)
 
     @property
@@ -259,10 +261,10 @@ class Round:
         return budget.gpu_hours is not None or budget.cost_usd is not None
 
     def taken(self, *, retried: str | None = None) -> dict[int, Taken]:
-        """What the trials under way have taken so far; only where a budget asks for it.
+        """Return the cost of open trials so far; empty if no budget needs it.
 
         Args:
-            retried: a run that counts as one that failed and is trained again.
+            retried: a run to count as failed and retried.
         """
         if not self._has_amounts:
             return {}
@@ -279,21 +281,20 @@ class Round:
         return Rate(sum(each.gpu_hours for each in costs), usd)
 
     def is_at_rest(self, run_id: str) -> bool:
-        """Whether nothing of a run is under way, or will be."""
+        """Return whether a run is over, or was never made."""
         known = self.known.get(run_id)
         if known is None:
             return not self.was_made(run_id)
         return is_over(known) or self.run_state(run_id) is not None
 
     def new_run_id(self, trial: int, repeat: int) -> str:
-        """The id of a run that is not made yet."""
         name = trial_name(self.sweep, trial, repeat)
         return make_run_id(name, self.around.clock.now(), os.urandom(8))
 
     def study_to_judge(self) -> Study:
-        """The study, as it was when this round first needed it."""
+        """Return the study, as it was when this round first needed it."""
         if self._study is None:
-            # Optuna takes longer to import than a round in which nothing happens may take.
+            # Importing Optuna takes longer than a round without news may take.
             from hpcflow.sweeps.study import Study
 
             self._study = Study(self.sweep_dir.sweep_id, self.progress)
@@ -301,22 +302,22 @@ class Round:
         return self._study
 
     def study_to_ask(self) -> Study:
-        """The study with all that was told in this round; those that were asked for, it knows."""
+        """Return the study, rebuilt if a trial was told since; it adds new trials itself."""
         if self._study_knows != len(self.progress.told_in_order):
             self._study = None
         return self.study_to_judge()
 
     @property
     def is_population(self) -> bool:
-        """Whether trials go on from each other's checkpoints."""
+        """Whether trials continue from each other's checkpoints."""
         return self.progress.spec.sampler.kind is SamplerKind.PBT
 
     def was_sent(self, run_id: str) -> bool:
-        """Whether there is a job of a run, or was."""
+        """Return whether a run has, or had, a job."""
         known = self.known.get(run_id)
         return run_id in self.report.sent or (known is not None and known.run.job_id is not None)
 
     @property
     def in_arrays(self) -> bool:
-        """Whether trials are sent together."""
+        """Whether trials are submitted as job arrays."""
         return self.progress.spec.submit is Submit.ARRAY

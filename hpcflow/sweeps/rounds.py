@@ -14,15 +14,14 @@ if TYPE_CHECKING:
     from hpcflow.requeue.round_context import RoundContext
     from hpcflow.sweeps.round import TickReport
 
-#: Stands in the line of a table alone, so that a round knows from which one it was started.
+#: Set only in crontab and scrontab entries: tells a round which of them started it.
 STARTED_BY: Final = "HPCFLOW_SWEEP_CRON"
 
 _log = logging.getLogger(__name__)
 
 
 def under_way(home: Home) -> list[SweepDir]:
-    """The sweeps that may have something to do: all but those whose last word is that they are
-    over.
+    """Return the sweeps that may need a round: all whose last record is not ``over``.
 
     Raises:
         StorageError: the home cannot be read.
@@ -31,7 +30,7 @@ def under_way(home: Home) -> list[SweepDir]:
 
 
 def _is_over(sweep_dir: SweepDir) -> bool:
-    """Without reading a journal of a thousand trials."""
+    """Return whether the last line of the journal says so; the rest is not read."""
     try:
         require_private(sweep_dir.path)
         return last_line(sweep_dir.journal).startswith(b'{"record": "over"')
@@ -40,17 +39,17 @@ def _is_over(sweep_dir: SweepDir) -> bool:
 
 
 def tick_all(around: RoundContext, *, only: SweepDir | None = None) -> list[TickReport]:
-    """A round of each; what is wrong with one holds up no other.
+    """Run a round of each sweep; an error in one does not stop the others.
 
     Args:
-        around: its ledger has been brought up to date a moment ago.
+        around: its ledger must be up to date.
         only: this sweep alone.
 
     Raises:
         LedgerError: the database does not answer.
         StorageError: the home cannot be read.
     """
-    # What a round works with takes longer to import than to see that there is nothing to do.
+    # These imports take longer than to see that there is nothing to do.
     from hpcflow.sweeps.round import TickReport
     from hpcflow.sweeps.tick import catch_up_sent, tick
 
@@ -62,10 +61,10 @@ def tick_all(around: RoundContext, *, only: SweepDir | None = None) -> list[Tick
             raise
         except HpcflowError as error:
             report = TickReport(sweep_dir.sweep_id, problems=[in_one_line(error)])
-        except Exception as error:  # files that nobody foresaw: the other sweeps go on
+        except Exception as error:  # unexpected file content: the other sweeps go on
             _log.debug("round of %s", sweep_dir.sweep_id, exc_info=True)
             said = f"{type(error).__name__}: {error}"
-            report = TickReport(sweep_dir.sweep_id, problems=[f"no round was made: {said}"])
+            report = TickReport(sweep_dir.sweep_id, problems=[f"the round failed: {said}"])
         if report is not None:
             catch_up_sent(around, report)
             reports.append(report)
@@ -75,13 +74,13 @@ def tick_all(around: RoundContext, *, only: SweepDir | None = None) -> list[Tick
 def look_and_tick(
     around: RoundContext, *, only: SweepDir | None = None
 ) -> tuple[list[str], list[TickReport]]:
-    """Bring all runs of this user up to date, as the daemon does, and make a round of the sweeps.
+    """Bring all runs of this user up to date, as the daemon does; then run a round of the sweeps.
 
     Args:
         only: a round of this sweep alone.
 
     Returns:
-        What people should know of the runs; and what the rounds did.
+        Warnings about the runs, and the reports of the rounds.
 
     Raises:
         LedgerError: the database does not answer.
@@ -96,7 +95,7 @@ def look_and_tick(
     if report is not None:
         warnings += report.warnings
         warnings += [f"{run_id}: {problem}" for run_id, problem in report.problems.items()]
-    else:  # a daemon is at it, and may have looked a while ago
+    else:  # a daemon holds the lease; its last round may be a while ago
         from hpcflow.reconcile.refresh import refresh
 
         warnings += refresh(

@@ -1,7 +1,7 @@
 """Create the sampler that a sweep's file names.
 
-It is created for each trial that is asked for, with a seed that follows from the sweep's and the
-number of the trial: so the same sweep asks the same, even if killed between two trials.
+It is created for each new trial, with a seed from the sweep's seed and the number of the trial. So
+the same sweep asks for the same trials, even if a round is killed between two trials.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.space import Scalar
 from hpcflow.model.sweep import SweepSpec
 
-#: Beside Optuna itself.
+#: Packages needed beside Optuna.
 _NEEDS: Final = {
     SamplerKind.GP: ("scipy", "torch"),
     SamplerKind.CMAES: ("cmaes",),
@@ -27,10 +27,10 @@ _STARTUP: Final = 10
 
 
 def require_sampler(spec: SweepSpec) -> None:
-    """Whether what the sampler needs is installed.
+    """Check that the packages of the sampler are installed.
 
     Raises:
-        InputError: it is not.
+        InputError: they are not.
     """
     missing = [name for name in _NEEDS.get(spec.sampler.kind, ()) if find_spec(name) is None]
     if missing:
@@ -38,12 +38,11 @@ def require_sampler(spec: SweepSpec) -> None:
             f"the sampler {spec.sampler.kind.value} needs {' and '.join(missing)}, where hpcflow "
             "is installed",
             where=Where(key="sampler"),
-            next_action=f"pip install {' '.join(missing)}; or take another sampler, such as tpe",
+            next_action=f"pip install {' '.join(missing)}; or use another sampler, such as tpe",
         )
 
 
 def sampler_for(spec: SweepSpec, number: int) -> optuna.samplers.BaseSampler:
-    """The sampler that chooses the values of trial ``number``."""
     asked = spec.sampler
     seed = random.Random(f"{asked.seed}/{number}").randrange(2**32)  # noqa: S311 - no secret
     startup = _STARTUP if asked.startup_trials is None else asked.startup_trials
@@ -55,7 +54,7 @@ def sampler_for(spec: SweepSpec, number: int) -> optuna.samplers.BaseSampler:
             n_startup_trials=startup,
             multivariate=True,
             group=is_conditional,
-            # Else all that are asked for at once would be next to each other.
+            # Otherwise trials asked for at once would be close to each other.
             constant_liar=not is_alone,
             warn_independent_sampling=False,
         )
@@ -69,19 +68,19 @@ def sampler_for(spec: SweepSpec, number: int) -> optuna.samplers.BaseSampler:
             warn_independent_sampling=False,
         )
     if asked.kind is SamplerKind.QMC:
-        # The place in the sequence is in the study; the sequence itself must stay the same one.
+        # The study holds the place in the sequence, so the sequence must stay the same.
         return optuna.samplers.QMCSampler(
             seed=asked.seed, scramble=True, warn_independent_sampling=False
         )
     if asked.kind is SamplerKind.NSGA2:
         return optuna.samplers.NSGAIISampler(seed=seed, population_size=asked.population or 50)
-    return optuna.samplers.RandomSampler(seed=seed)  # also beside a grid, which leaves no choice
+    return optuna.samplers.RandomSampler(seed=seed)  # also for a grid, which fixes all values
 
 
 def grid_of(spec: SweepSpec) -> list[dict[str, Scalar]]:
-    """The combinations of a grid, in the order of its trials.
+    """Return the combinations of a grid, in the order of its trials.
 
-    That is one by chance, so that a sweep that is stopped early has seen all corners.
+    The order is random, so that a sweep stopped early has covered the whole space.
     """
     points = list(spec.space.points())
     random.Random(spec.sampler.seed).shuffle(points)  # noqa: S311 - no secret

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 def send_all(this: Round) -> bool:
-    """Send what was asked for before and is not sent; whether Slurm took all of it."""
+    """Submit trials that were asked for before; return whether Slurm accepted all of them."""
     waiting = [trial for trial in this.progress.open if trial.told is None]
-    why = this.why_nothing_begins()
+    why = this.why_no_submission()
     if why is not None:
-        waiting = _without_unsent(this, waiting, why)
+        waiting = _drop_unsent(this, waiting, why)
     if this.in_arrays and not _send_arrays(this, waiting):
         return False
     return all(send(this, trial) for trial in waiting)
 
 
-def _without_unsent(this: Round, waiting: list[Trial], why: str) -> list[Trial]:
-    """Once no more are wanted, those of which nothing was sent are not begun."""
+def _drop_unsent(this: Round, waiting: list[Trial], why: str) -> list[Trial]:
+    """Tell trials without a job as failed, because of ``why``; return the others."""
     begun = [trial for trial in waiting if _has_begun(this, trial)]
     for trial in waiting:
         if trial not in begun:
@@ -44,23 +44,23 @@ def _without_unsent(this: Round, waiting: list[Trial], why: str) -> list[Trial]:
 
 
 def _has_begun(this: Round, trial: Trial) -> bool:
-    """Whether there is a job of it, or was, or may be."""
+    """Return whether a trial has a job, had one, or may have one."""
     return any(
         this.was_sent(run_id) or not this.runs.is_never_sent(run_id) for run_id in trial.all_runs
     )
 
 
 def _send_arrays(this: Round, waiting: list[Trial]) -> bool:
-    """The same for those that make an array; what makes none is sent one by one."""
+    """Submit runs that can form arrays; the caller submits the rest one by one."""
     wanted = [
         (trial, repeat, run_id)
         for trial in waiting
         for repeat, run_id in enumerate(trial.current_runs)
         if not this.was_sent(run_id)
     ]
-    if any(this.runs.was_put_off(run_id) for _, _, run_id in wanted):
+    if any(this.runs.was_refused(run_id) for _, _, run_id in wanted):
         trial, _, _ = wanted[0]
-        if not send(this, trial):  # there is no room yet
+        if not send(this, trial):  # Slurm still accepts no more
             return False
         wanted = [each for each in wanted if each[0] is not trial]
     plans = _plans(this, wanted)
@@ -71,14 +71,14 @@ def _send_arrays(this: Round, waiting: list[Trial]) -> bool:
         try:
             for sent in this.runs.send_arrays(plans, this.sweep_dir):
                 this.report.sent.update(sent)
-        except StorageError as error:  # what is wrong with one run must not stop the others
+        except StorageError as error:  # an error in one run must not stop the others
             this.report.problems.append(in_one_line(error))
 
-    return _is_taken(this, waiting, in_arrays)
+    return _submitted(this, waiting, in_arrays)
 
 
 def _plans(this: Round, wanted: list[tuple[Trial, int, str]]) -> list[Plan] | None:
-    """What would be sent of those of which nothing was; None where it is wrong for one of them."""
+    """Return the plans of runs without a job; None if one cannot be planned."""
     plans: list[Plan] = []
     for trial, repeat, run_id in wanted:
 
@@ -86,18 +86,18 @@ def _plans(this: Round, wanted: list[tuple[Trial, int, str]]) -> list[Plan] | No
             if this.runs.is_unsent(run_id):
                 plans.append(this.runs.plan(trial.number, trial.params, repeat, run_id))
 
-        if not _is_taken(this, [trial], plan):
+        if not _submitted(this, [trial], plan):
             return None
     return plans
 
 
 def send(this: Round, trial: Trial) -> bool:
-    """Send the runs of one trial that are not sent; whether Slurm took them."""
+    """Submit the runs of one trial that have no job; return whether Slurm accepted them."""
     source = None
     if trial.source is not None and not all(map(this.was_made, trial.current_runs)):
         source = trial.source_run or this.progress.trials[trial.source].current_runs[0]
         if not this.runs.has_checkpoint(source):
-            # As if it had never been asked for: another one goes on from who is best by then.
+            # It does not count: a new trial continues from the best one at that time.
             why = f"run {source} has no checkpoint any more to continue from"
             this.tell(trial, "failed", why=why, stopped=True)
             return True
@@ -110,14 +110,14 @@ def send(this: Round, trial: Trial) -> bool:
             if launched is not None:
                 this.report.sent[run_id] = launched.job_id
 
-    return _is_taken(this, [trial], one_by_one)
+    return _submitted(this, [trial], one_by_one)
 
 
-def _is_taken(this: Round, trials: list[Trial], send_them: Callable[[], None]) -> bool:
-    """Send them; False where Slurm takes no more now, or never will: then the sweep halts."""
+def _submitted(this: Round, trials: list[Trial], send_them: Callable[[], None]) -> bool:
+    """Call ``send_them``; return False if it failed. A permanent error halts the sweep."""
     try:
         send_them()
-    except ScratchError as error:  # it is full, or what is copied was replaced meanwhile
+    except ScratchError as error:  # scratch is full, or a file was replaced while it was copied
         this.report.problems.append(in_one_line(error))
     except (InputError, SubmissionRefused) as error:
         for trial in trials:
@@ -125,7 +125,7 @@ def _is_taken(this: Round, trials: list[Trial], send_them: Callable[[], None]) -
                 this.tell(trial, "failed", why=error.message)
         again = f"then: hpcflow sweep resume {this.sweep_dir.sweep_id}"
         first = error.next_action or "correct it"
-        this.halt(f"no trial can be sent: {error.message}", f"{first}; {again}")
+        this.halt(f"no trial can be submitted: {error.message}", f"{first}; {again}")
     except HpcflowError as error:
         this.report.problems.append(f"{error.message}{next_step(error)}")
     else:

@@ -44,7 +44,7 @@ from hpcflow.sweeps.trials import TrialRuns
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep that could be started, and the first of its trials as it would be sent."""
+    """A checked sweep, with its first trial as an example."""
 
     sweep: Sweep
     loaded: LoadedSweep
@@ -64,15 +64,15 @@ def plan_sweep(
     loaded: LoadedSweep | None = None,
     sweep_id: str | None = None,
 ) -> SweepPlan:
-    """Check everything about the sweep in ``path``; nothing is written or sent.
+    """Check the sweep in ``path`` completely; nothing is written or submitted.
 
     Args:
-        loaded: the sweep, where it is none of a file of its own; ``path`` is then where its program
-            is, if that is a file.
-        sweep_id: where something of it has to know that before.
+        loaded: the sweep, if it has no file of its own; ``path`` is then the file of its program,
+            if there is one.
+        sweep_id: the id, if the caller needed it before.
 
     Raises:
-        InputError: something is wrong with the sweep, its base run, or with the two together.
+        InputError: the sweep or its base run is wrong, or the two do not fit together.
     """
     if path is not None:
         _require_plain_name(path)
@@ -122,10 +122,10 @@ def start_sweep(
     """Freeze the sweep; the next round asks for its first trials.
 
     Args:
-        files: name -> content: what the sweep's directory holds beside that.
+        files: name -> content of more files in the sweep's directory.
 
     Raises:
-        InputError: a sweep of this name is under way.
+        InputError: a sweep of this name is active.
         StorageError: the home cannot be written.
     """
     _require_new(plan.sweep, settings)
@@ -143,7 +143,7 @@ def _placed(
     settings: Settings,
     clock: Clock,
 ) -> RunSpec:
-    """The base run where `auto` is decided, once for all trials: they are compared."""
+    """Return the base run with ``auto`` decided once, so that all trials are comparable."""
     chooser = Chooser(site, site_reference, lambda: scheduler, settings=settings, clock=clock)
     spec, placement = chooser.choose(base.spec, base.document)
     if spec.resources.partition != AUTO:
@@ -155,7 +155,7 @@ def _placed(
 def _with_one_start(
     spec: RunSpec, base: LoadedSpec, site: Site, *, settings: Settings, clock: Clock
 ) -> RunSpec:
-    """The base run where "the newest" of ``start_from`` is decided, once for all trials."""
+    """Return the base run with the newest checkpoint of ``start_from`` decided once for all."""
     if spec.start_from is None:
         return spec
     from hpcflow.launch.start import find_start
@@ -169,7 +169,7 @@ def _with_one_start(
 
 
 def _require_new(sweep: Sweep, settings: Settings) -> None:
-    """Two of one name at once are a mistake: mostly a space that was changed half-way."""
+    """Refuse a second active sweep of the same name: mostly its space was changed."""
     name = sweep.spec.name
     for other in list_sweeps(settings.home):
         if other.sweep_id.rsplit("-", 2)[0] != name:
@@ -177,54 +177,54 @@ def _require_new(sweep: Sweep, settings: Settings) -> None:
         try:
             theirs = read_sweep(other)
         except DamagedSweepError:
-            continue  # nobody makes rounds of it, and each one that is tried says so
+            continue  # it has no rounds any more: each try reports the damage
         progress = fold(theirs.spec, theirs.created_at, read_journal(other))
         if progress.is_at_rest:
             continue
         is_same = theirs.said == sweep.said
-        changed = "" if is_same else ", and another file: what it was started with stays as it is"
+        changed = "" if is_same else ", started from a file with other content"
         raise InputError(
-            f"sweep {other.sweep_id} has this name and is under way{changed}",
+            f"sweep {other.sweep_id} has this name and is active{changed}",
             where=Where(file=sweep.sweep_path, key="name"),
-            next_action=f"look: hpcflow sweep status {other.sweep_id}; to go on with another "
-            f"space: hpcflow sweep stop {other.sweep_id}, then start again, with what `hpcflow "
-            f"sweep export {other.sweep_id} --start-from` prints below `start_from`",
+            next_action=f"see it: hpcflow sweep status {other.sweep_id}; to change the space: "
+            f"hpcflow sweep stop {other.sweep_id}, then start again with what `hpcflow sweep "
+            f"export {other.sweep_id} --start-from` prints, below `start_from`",
         )
 
 
 def _require_plain_name(path: Path) -> None:
-    """It is written down, in JSON."""
+    """Refuse a path that is not UTF-8: the sweep's JSON file holds it."""
     full = str(path.absolute())
     if full.encode("utf-8", "replace").decode() != full:
         raise InputError(
-            f"the name of this file is no UTF-8 text: {full!r}",
-            next_action="rename it, or the folder that it is in",
+            f"the path of this file is not UTF-8: {full!r}",
+            next_action="rename the file or its directory",
         )
 
 
 def _require_fitting(spec: SweepSpec, loaded: LoadedSweep) -> None:
-    """What sweep and base run say together."""
+    """Check that repeats can have different seeds."""
     if spec.repeats == 1:
         return
     if "seed" in {each.name for each in spec.space.parameters}:
         raise SpecError(
-            "`seed` varies, and would not mean the same in all repeats",
+            "`seed` is in the space, but each repeat sets its own seed",
             where=loaded.document.where(("space", "seed")),
-            next_action="take it out of the space, or `repeats`",
+            next_action="remove `seed` from the space, or remove `repeats`",
         )
     is_ours = "seed" in spec.space.constants
     params = spec.space.constants if is_ours else loaded.base.spec.params
     if type(params.get("seed", 0)) is not int:
         document = loaded.document if is_ours else loaded.base.document
         raise SpecError(
-            "`seed` is no whole number, and each repeat has one of its own",
+            "`seed` is not an integer; each repeat adds its number to it",
             where=document.where(("space" if is_ours else "params", "seed")),
-            next_action="write it like: seed: 0",
+            next_action="write an integer, such as: seed: 0",
         )
 
 
 def _built(runs: TrialRuns, sweep: Sweep, params: dict[str, Scalar], loaded: LoadedSweep) -> Plan:
-    """A trial with these values, rendered; what is wrong with it is said where it stands."""
+    """Plan a trial with these values; an error points into the file of the base run."""
     try:
         return runs.plan(0, params, 0, make_run_id(sweep.spec.name, sweep.created_at, bytes(8)))
     except SpecError as error:
@@ -247,7 +247,7 @@ def _require_price(sweep: Sweep, runs: TrialRuns, loaded: LoadedSweep) -> None:
 
 
 def _examples(space: Space) -> list[dict[str, Scalar]]:
-    """Trials as they may be: one; with conditions, also those that have or lack what others do."""
+    """Return values of example trials: one, and one for each set of parameters of conditions."""
     forms: list[dict[str, Scalar]] = [{}]
     for parameter in space.parameters:
         if parameter.when:
@@ -261,7 +261,7 @@ def _examples(space: Space) -> list[dict[str, Scalar]]:
 
 
 def _with(space: Space, wanted: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """A trial with these values of some parameters, as far as they are there."""
+    """Return a full set of values: those ``wanted`` where they apply, else the first value."""
     chosen: dict[str, Scalar] = {}
     for each in space.parameters:
         if each.is_there(chosen):
@@ -270,7 +270,7 @@ def _with(space: Space, wanted: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def _needs(space: Space, parameter: Parameter) -> dict[str, Scalar]:
-    """Values of others with which ``parameter`` is there."""
+    """Return values of other parameters that meet the conditions of ``parameter``."""
     by_name = {each.name: each for each in space.parameters}
     wanted: dict[str, Scalar] = {}
     left = [parameter]
@@ -283,12 +283,12 @@ def _needs(space: Space, parameter: Parameter) -> dict[str, Scalar]:
 
 
 def _without(space: Space, parameter: Parameter) -> Iterator[dict[str, Scalar]]:
-    """For each of its conditions, values of others with which that one does not hold."""
+    """Yield for each condition of ``parameter`` values that do not meet it."""
     by_name = {each.name: each for each in space.parameters}
     for other, values in parameter.when.items():
         points = by_name[other].points() or ()
         refused = (each for each in points if not is_one_of(each, values))
-        for value in islice(refused, 1):  # none, where it has no other
+        for value in islice(refused, 1):  # none if every value meets the condition
             yield {**_needs(space, by_name[other]), other: value}
 
 

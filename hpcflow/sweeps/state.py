@@ -30,18 +30,14 @@ from hpcflow.resources import doc_page
 
 
 class SweepState(str, Enum):
-    """Where a sweep stands."""
-
-    RUNNING = "running"  # trials are under way, or will be
-    STOPPING = "stopping"  # somebody wants no more; those under way go on to their end
-    STOPPED = "stopped"  # the same, and none is under way
-    HALTED = "halted"  # something is wrong with all trials; a person must look
-    OVER = "over"  # the budget is used up, or there is nothing left to ask
+    RUNNING = "running"
+    STOPPING = "stopping"  # no new trials; active ones run to their end
+    STOPPED = "stopped"  # no new trials, and none is active
+    HALTED = "halted"  # something is wrong with all trials; the user must act
+    OVER = "over"  # the budget is used up, or the sampler has no more trials
 
 
 class TrialState(str, Enum):
-    """Where a trial stands."""
-
     RUNNING = "running"
     COMPLETE = "complete"
     PRUNED = "pruned"
@@ -50,16 +46,16 @@ class TrialState(str, Enum):
 
 @dataclass
 class RunReport:
-    """What one run of a trial has reported.
+    """The reports of one run of a trial.
 
     Attributes:
         offsets: attempt -> bytes of its events that were read.
-        points: how far it was -> the objective there; None where it was no number.
+        points: point -> the objective there; None if it was not finite.
         last: metric -> its newest value.
-        others: other metrics that it has reported.
-        is_finished: its program has said that it is at its end.
-        said_by: metric -> the attempt that said its newest value: what an earlier one has said, and
-            is read later, is older.
+        others: names of other metrics.
+        is_finished: its program reported the end of the training.
+        said_by: metric -> the attempt of its newest value. A value of an earlier attempt is older,
+            even if it is read later.
     """
 
     offsets: dict[int, int] = field(default_factory=dict)
@@ -76,15 +72,15 @@ class Trial:
     """One trial.
 
     Attributes:
-        params: what was chosen for it; without the constants.
-        runs: for each repeat the ids of its runs: more than one where it was trained again.
-        judged_to: the point up to which the pruner has looked at it.
-        judged: the points at which it has, and the objective there.
-        is_doomed: it was found that it is to be ended; it counts so as soon as that is told.
-        replaces: of pbt: the trial that gave up, whose place it takes.
-        source: of pbt: the trial whose checkpoint it goes on from.
+        params: the chosen values, without the constants.
+        runs: for each repeat the ids of its runs: several if the repeat was retried.
+        judged_to: the last point that the pruner has seen.
+        judged: the points that the pruner has seen -> the objective there.
+        is_doomed: it is to be pruned, but that is not told yet.
+        replaces: with pbt: the pruned trial that it replaces.
+        source: with pbt: the trial whose checkpoint it continues from.
         source_run: the run of that trial.
-        start: which of those to start from it is.
+        start: its index in ``start_from``.
     """
 
     number: int
@@ -114,30 +110,29 @@ class Trial:
 
     @property
     def current_runs(self) -> list[str]:
-        """The run of each repeat that counts."""
+        """The newest run of each repeat."""
         return [repeat[-1] for repeat in self.runs]
 
     @property
     def all_runs(self) -> list[str]:
-        """All of them, also those that failed and were trained again."""
+        """All runs, also those that failed and were retried."""
         return [run_id for repeat in self.runs for run_id in repeat]
 
     @property
     def is_void(self) -> bool:
-        """Whether it was stopped with its sweep: as if it had never been asked for."""
+        """Whether it was stopped with its sweep, and so does not count."""
         return self.told is not None and self.told.stopped
 
     @property
     def values(self) -> list[float] | None:
-        """What it came to; None where it did not come to its end."""
+        """Its objectives; None while it runs, or if none was told."""
         return self.told.values if self.told is not None and self.told.values else None
 
     def report(self, run_id: str) -> RunReport:
-        """What a run has reported so far."""
         return self.reports.setdefault(run_id, RunReport())
 
     def points(self) -> dict[int, float | None]:
-        """How far -> the objective there: the mean of all repeats, once all have come so far."""
+        """Return point -> the mean objective of all repeats, for points that all have reached."""
         found = [self.reports.get(run_id, RunReport()).points for run_id in self.current_runs]
         if len(found) == 1:
             return found[0]
@@ -146,13 +141,12 @@ class Trial:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all its programs are at their end: then nothing is left to be saved by ending
-        it early."""
+        """Whether all its programs reported their end: pruning would save nothing."""
         found = [self.reports.get(run_id) for run_id in self.current_runs]
         return all(report is not None and report.is_finished for report in found)
 
     def newest(self) -> dict[str, float | None]:
-        """Metric -> its newest value: the mean of all repeats, once all have one."""
+        """Return metric -> the mean newest value of all repeats, if all have one."""
         found = [self.reports.get(run_id, RunReport()).last for run_id in self.current_runs]
         common = [name for name in found[0] if all(name in each for each in found)]
         return {name: _mean([each[name] for each in found]) for name in common}
@@ -160,13 +154,13 @@ class Trial:
 
 @dataclass
 class SweepProgress:
-    """All that is known of a sweep.
+    """The state of a sweep.
 
     Attributes:
-        study_attrs: what sampler and pruner want to know of the study later.
-        told_in_order: the trials that count, in the order in which that was found.
-        looked_at: how many of these somebody knew of who let the sweep go on.
-        late_at: when a round last found that the deadline has passed, and wrote it down.
+        study_attrs: what sampler and pruner stored in the study.
+        told_in_order: the trials that have ended, in the order in which they were told.
+        looked_at: the length of ``told_in_order`` when the user last resumed the sweep.
+        late_at: when a round last journaled that the deadline has passed.
     """
 
     spec: SweepSpec
@@ -184,7 +178,7 @@ class SweepProgress:
 
     @property
     def open(self) -> list[Trial]:
-        """Trials of which a run may be under way."""
+        """Trials with a run that may be active."""
         return [trial for trial in self.trials if not trial.is_closed]
 
     @property
@@ -197,7 +191,7 @@ class SweepProgress:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a round has nothing to do for it."""
+        """Whether a round has nothing to do."""
         return self.state in (SweepState.OVER, SweepState.STOPPED) or (
             self.state is SweepState.HALTED and not self.open
         )
@@ -212,7 +206,7 @@ class SweepProgress:
         return one > other if is_max else one < other
 
     def best(self) -> Trial | None:
-        """The best complete trial by the one objective; None with several, or without one."""
+        """Return the best complete trial; None if there is none, or with several objectives."""
         if self.is_several:
             return None
         best: Trial | None = None
@@ -224,7 +218,7 @@ class SweepProgress:
         return best
 
     def front(self) -> list[Trial]:
-        """The complete trials that no other one beats in every objective; the best, if one."""
+        """Return the Pareto front of the complete trials; with one objective the best trial."""
         if not self.is_several:
             best = self.best()
             return [best] if best is not None else []
@@ -242,7 +236,7 @@ class SweepProgress:
 
 
 def fold(spec: SweepSpec, started_at: datetime, records: Iterable[SweepRecord]) -> SweepProgress:
-    """What ``records`` come to."""
+    """Fold ``records`` into the state of a sweep."""
     progress = SweepProgress(spec, started_at, spec.budget, spec.parallel_or_default)
     for record in records:
         apply(progress, record)
@@ -250,12 +244,10 @@ def fold(spec: SweepSpec, started_at: datetime, records: Iterable[SweepRecord]) 
 
 
 def apply(progress: SweepProgress, record: SweepRecord) -> None:
-    """Let ``progress`` know of one record more."""
+    """Update ``progress`` with one record."""
     if isinstance(record, Asked):
         if record.trial > len(progress.trials):
-            raise _damaged(
-                f"trial {len(progress.trials)} is missing, and trial {record.trial} is there"
-            )
+            raise _damaged(f"trial {len(progress.trials)} is missing before trial {record.trial}")
         if len(record.runs) != progress.spec.repeats:
             raise _damaged(f"trial {record.trial} has {len(record.runs)} runs")
         if record.trial == len(progress.trials):
@@ -308,8 +300,8 @@ def _numbers_of_values(spec: SweepSpec, record: Told) -> tuple[int, ...]:
 def _damaged(what: str) -> StorageError:
     return StorageError(
         f"the sweep's journal is damaged: {what}",
-        next_action="no more trials are submitted; list those that ran: hpcflow ls --all; start "
-        "the sweep again under another name",
+        next_action="no more trials are submitted; list the runs: hpcflow ls --all; start the "
+        "sweep again under another name",
     )
 
 
@@ -349,7 +341,7 @@ def _go_on(progress: SweepProgress, record: GoOn) -> None:
             progress.budget = Budget.model_validate(record.budget, by_alias=True, by_name=False)
         except ValueError as error:
             raise StorageError(
-                f"the sweep's journal has a budget that this hpcflow does not understand: "
+                f"the sweep's journal has a budget that this hpcflow cannot read: "
                 f"{str(error).splitlines()[0]}",
                 next_action=f"update it: {doc_page('installation')}",
             ) from None
@@ -370,14 +362,14 @@ def _dominates(one: list[float], other: list[float]) -> bool:
 
 
 def spent(trials: Iterable[Trial]) -> tuple[float, Decimal]:
-    """GPU hours and money that the closed ones of ``trials`` took."""
+    """Return GPU hours and USD of the closed ones of ``trials``."""
     closed = [trial.closed for trial in trials if trial.closed is not None]
     hours = math.fsum(each.gpu_hours for each in closed)
     return hours, sum((Decimal(each.cost_usd) for each in closed if each.cost_usd), Decimal(0))
 
 
 def failures_in_a_row(progress: SweepProgress) -> list[Trial]:
-    """The trials that have failed since the last that did not, and since somebody looked."""
+    """Return the trials that failed in a row until now, since the sweep was last resumed."""
     found: list[Trial] = []
     for trial in reversed(progress.told_in_order[progress.looked_at :]):
         if trial.is_void:
@@ -389,6 +381,5 @@ def failures_in_a_row(progress: SweepProgress) -> list[Trial]:
 
 
 def named_values(spec: SweepSpec, values: list[float] | None) -> Mapping[str, float]:
-    """Metric -> value."""
     names = [goal.metric for goal in spec.goals]
     return dict(zip(names, values, strict=True)) if values else {}

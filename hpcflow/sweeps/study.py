@@ -1,9 +1,9 @@
 """The trials of a sweep as an Optuna study in memory: ask for the next, judge the running.
 
-The study is rebuilt in each round, from the journal; what sampler and pruner leave in it for
-later (``system_attrs``) goes into the journal's records. So a round may be killed anywhere, and a
-database that is locked or gone holds up nothing. CMA-ES leaves a pickle: it is read back from the
-journal only, in a folder that is the user's alone.
+Each round rebuilds the study from the journal. What sampler and pruner store in the study
+(``system_attrs``) is written to the journal too. So a round may be killed anywhere, and no round
+waits for a database. CMA-ES stores a pickle: it is read from the journal only, which lies in a
+folder that only the user can write.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ STATES: Final = {
 
 @dataclass(frozen=True)
 class Question:
-    """A trial that was asked for: its values, and what has to be kept beside them.
+    """A new trial: its values, and the attributes to journal with them.
 
     Attributes:
-        start: which of those to start from it is.
+        start: its index in ``start_from``.
     """
 
     params: dict[str, Scalar]
@@ -55,7 +55,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the pruner says of a trial, having looked at it up to point ``to``."""
+    """The pruner's decision on a trial, from its points up to ``to``."""
 
     to: int
     prune: bool
@@ -63,7 +63,7 @@ class Verdict:
 
 
 class Study:
-    """A sweep's study, as its journal says it is now."""
+    """A sweep's study, built from its journal."""
 
     def __init__(self, sweep_id: str, progress: SweepProgress) -> None:
         self._progress = progress
@@ -83,14 +83,11 @@ class Study:
 
     @property
     def optuna_study(self) -> optuna.Study:
-        """The study itself, for who looks at it with Optuna's tools; nothing is read back."""
+        """The study itself, for Optuna's tools; changes to it are not journaled."""
         return self._study
 
     def ask(self) -> Question | None:
-        """The next trial; None where there is nothing left to ask.
-
-        The study knows it from now on, as one that runs.
-        """
+        """Return the next trial, and add it to the study as running; None if none is left."""
         progress = self._progress
         spec, number = progress.spec, len(self._storage.get_all_trials(self._id, deepcopy=False))
         how: str = "sampler"
@@ -114,15 +111,13 @@ class Study:
         return Question(params, how, attrs, self._changed(before), first)
 
     def _next_first(self) -> int | None:
-        """The first of those to start from without a trial; one that was stopped with its sweep is
-        none."""
+        """Return the first index of ``start_from`` without a trial; void trials do not count."""
         asked = {trial.start for trial in self._progress.trials if not trial.is_void}
         wanted = range(len(self._progress.spec.start_from))
         return next((index for index in wanted if index not in asked), None)
 
     def _next_of_grid(self) -> dict[str, Scalar] | None:
-        """The first combination without a trial; one that was stopped with its sweep does not
-        count."""
+        """Return the first combination without a trial; void trials do not count."""
         void = {trial.number for trial in self._progress.trials if trial.is_void}
         asked = self._storage.get_all_trials(self._id, deepcopy=False)
         done = {_key(each.params) for each in asked if each.number not in void}
@@ -133,7 +128,7 @@ class Study:
         return grid_of(self._progress.spec)
 
     def judge(self, trial: Trial) -> Verdict | None:
-        """Let the pruner look at the points that ``trial`` has reached since; None without any."""
+        """Ask the pruner about each new point of ``trial``; None if there is no new point."""
         points = {p: v for p, v in trial.points().items() if p > trial.judged_to}
         if not points:
             return None
@@ -167,8 +162,8 @@ def frozen_trial(
     """Return a trial as Optuna has it; its times are local, without a time zone.
 
     Args:
-        points: its intermediate values. Default: those that other trials are compared with, which
-            are all of a complete trial, and of another the points that the pruner has seen.
+        points: its intermediate values. Default: all of a complete trial, and of another those that the
+            pruner has seen.
     """
     state = STATES[trial.state]
     values = None
@@ -198,13 +193,13 @@ def _local(time: datetime) -> datetime:
 
 
 def _seen(trial: Trial) -> dict[int, float | None]:
-    """The points of a trial that others are held against: all of one that came to its end."""
+    """Return the points that the pruner compares others with: of a complete trial all of them."""
     return trial.points() if trial.state is TrialState.COMPLETE else trial.judged
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without Optuna's words on stderr: what it does, and which parts of it may change one day."""
+    """Suppress Optuna's log and its warnings about experimental features."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -1,8 +1,8 @@
 """One round of a sweep: collect, tell, prune, ask, submit.
 
-It may be killed at any moment and made again at once. What is decided stands in the sweep's journal
-before anything is done about it, and doing it is exactly once by itself: a trial's run ids are
-chosen with the trial, so its runs are made and sent once, even if a round is killed.
+It may be killed at any moment and run again at once. Each decision is journaled before it is
+carried out. A trial's run ids are journaled with the trial, so its runs are made and submitted
+exactly once, even if a round is killed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from hpcflow.sweeps.round import OvertakenError, Round, TickReport
 def tick(
     around: RoundContext, sweep_dir: SweepDir, *, is_asked_for: bool = True
 ) -> TickReport | None:
-    """One round of one sweep; None where somebody else is at it.
+    """Run one round of one sweep; None if another process runs one.
 
     Args:
-        around: its ledger has been brought up to date a moment ago.
-        is_asked_for: somebody has named it; else one of another cluster, which has the same home,
-            is left to that.
+        around: its ledger must be up to date.
+        is_asked_for: the user named the sweep. Else a sweep of another cluster that shares this
+            home is skipped.
 
     Raises:
         LedgerError: the database does not answer; nothing is lost.
         StorageError: the sweep's files cannot be read or written.
-        InputError: its site is not there any more, or this is another cluster.
+        InputError: its site is not defined any more, or this is another cluster.
     """
     require_private(sweep_dir.path)
     with try_lock(sweep_dir.lock) as lock:
@@ -47,11 +47,11 @@ def tick(
 
 def _go(this: Round) -> TickReport:
     if this.progress.is_at_rest and not this.progress.trials:
-        this.require_complete_journal()  # it was stopped, and its trials may run
+        this.require_complete_journal()  # a stopped sweep without trials: the journal may be lost
     if not this.progress.is_at_rest:
-        with suppress(OvertakenError):  # the next round goes on from what they have written
-            # First of all: what is wrong with the site is wrong with no trial, and on another
-            # cluster directories are missing that are there where it runs.
+        with suppress(OvertakenError):  # the next round reads what the other process wrote
+            # First: a wrong site must not fail trials, and on another cluster their directories
+            # may be missing.
             this.require_site()
             this.require_complete_journal()
             this.look()
@@ -65,9 +65,9 @@ def _go(this: Round) -> TickReport:
 
 
 def catch_up_sent(around: RoundContext, report: TickReport) -> None:
-    """Let the ledger know of the runs that were made in a round, where others look at it, too.
+    """Add the runs made in a round to a shared ledger, for other users.
 
-    One's own catches up with the next look.
+    The user's own ledger catches up when it is next read.
     """
     if around.ledger.url.is_own:
         return

@@ -49,21 +49,21 @@ from hpcflow.storage.sweeps import SweepDir
 from hpcflow.sweeps.budget import Rate
 from hpcflow.sweeps.state import Trial
 
-# What renders and sends takes long to import, and most rounds send nothing.
+# The launch modules take long to import, and most rounds submit nothing.
 if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
     from hpcflow.launch.run import Launched
     from hpcflow.launch.snapshot import Taken
     from hpcflow.launch.start import Start
 
-#: Fewer make no array.
+#: Fewer runs are not submitted as an array.
 _FEWEST: Final = 2
 _AT_REST: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What the attempts of a run took."""
+    """Time and cost of the attempts of a run."""
 
     seconds: float
     gpu_hours: float
@@ -71,16 +71,16 @@ class Cost:
 
 
 def trial_name(sweep: Sweep, trial: int, repeat: int) -> str:
-    """What the run of a trial is called; its id is made from it."""
-    behind = f"r{repeat}" if sweep.spec.repeats > 1 else ""
-    return f"{sweep.spec.name}-t{trial}{behind}"
+    """Return the name of the run of a trial; its run id begins with it."""
+    suffix = f"r{repeat}" if sweep.spec.repeats > 1 else ""
+    return f"{sweep.spec.name}-t{trial}{suffix}"
 
 
 def trial_spec(sweep: Sweep, trial: int, params: Mapping[str, Any], repeat: int) -> RunSpec:
-    """The run that repeat ``repeat`` of a trial is.
+    """Return the spec of the run of repeat ``repeat`` of a trial.
 
     Raises:
-        ValueError: the values make no run.
+        ValueError: the values make no valid run.
     """
     data = frozen(sweep.base)
     data["name"] = trial_name(sweep, trial, repeat)
@@ -92,10 +92,10 @@ def trial_spec(sweep: Sweep, trial: int, params: Mapping[str, Any], repeat: int)
 
 
 def code_of(sweep: Sweep, settings: Settings) -> Taken | None:
-    """Return the snapshot that all trials of a sweep execute; None without one.
+    """Return the code snapshot that all trials of a sweep execute; None without one.
 
     Raises:
-        StorageError: it is lost.
+        StorageError: the snapshot is missing or damaged.
     """
     if sweep.code is None:
         return None
@@ -118,10 +118,10 @@ def code_of(sweep: Sweep, settings: Settings) -> Taken | None:
 
 
 class TrialRuns:
-    """Makes, sends and ends the runs of one sweep.
+    """Makes, submits and ends the runs of one sweep.
 
     Args:
-        is_new: the sweep has no snapshot of its code yet: each plan takes one.
+        is_new: the sweep has no code snapshot yet, so each plan takes one.
 
     Raises:
         InputError: this is not the cluster of the sweep.
@@ -152,14 +152,14 @@ class TrialRuns:
         run_id: str,
         start: Path | None = None,
     ) -> Plan:
-        """All that would be sent.
+        """Plan the run of a trial.
 
         Args:
-            start: a checkpoint of another run that it goes on from.
+            start: a checkpoint of another run to continue from.
 
         Raises:
             SpecError: the run does not fit its site any more.
-            StorageError: the snapshot of the code is lost.
+            StorageError: the code snapshot is missing or damaged.
         """
         from hpcflow.launch.plan import OfSweep, plan_spec
 
@@ -169,7 +169,7 @@ class TrialRuns:
             spec = trial_spec(sweep, trial, params, repeat)
         except ValueError as error:
             raise SpecError(
-                f"trial {trial} makes no run: {error}", next_action="correct `space`"
+                f"trial {trial} is not a valid run: {error}", next_action="correct `space`"
             ) from None
         if sweep.code is None and not self._is_new:
             spec = spec.model_copy(update={"code": CodeMode.LIVE})
@@ -193,8 +193,10 @@ class TrialRuns:
         return code_of(self._sweep, self._settings)
 
     def _find_start(self) -> Start:
-        """What the base run starts from: the copy of another trial, if there is one. So a store is
-        asked once, and the sweep goes on when the other run is gone."""
+        """Find what the base run starts from: first the copy that another trial has.
+
+        So the store is asked once, and the sweep continues if the source run is deleted.
+        """
         from hpcflow.launch.start import find_start, start_of
 
         home, text = self._settings.home, self._sweep.base.start_from
@@ -209,14 +211,14 @@ class TrialRuns:
     def send(
         self, trial: Trial, repeat: int, run_id: str, *, source: str | None = None
     ) -> Launched | None:
-        """See to it that a run is made and sent; None where it was, or may not be any more.
+        """Make and submit a run; None if it is submitted already, or may not be any more.
 
         Args:
-            source: the run whose newest checkpoint it goes on from.
+            source: the run whose newest checkpoint it continues from.
 
         Raises:
-            SchedulerError, StorageError, ScratchError: not now; it is tried again.
-            InputError, SubmissionRefused: never like this.
+            SchedulerError, StorageError, ScratchError: temporary; the next round tries again.
+            InputError, SubmissionRefused: permanent.
         """
         from hpcflow.launch.run import launch
 
@@ -228,13 +230,13 @@ class TrialRuns:
                 return launch(
                     plan, settings=self._settings, scheduler=self._scheduler, clock=self._clock
                 )
-            # A process that made it was killed before the home knew of it; nothing was sent.
+            # The process that made it was killed before it linked it; nothing was submitted.
             link_run(home, Path(plan.run.run_dir))
         run_dir = run_dir_of(home, run_id)
         return None if is_gone(run_dir) else self._send_made(run_dir)
 
     def _newest_of(self, source: str) -> Path:
-        """The newest checkpoint of a run.
+        """Return the newest complete checkpoint of a run.
 
         Raises:
             StorageError: it has none any more.
@@ -246,24 +248,24 @@ class TrialRuns:
         return run_dir.path / newest
 
     def has_checkpoint(self, run_id: str) -> bool:
-        """Whether another run can go on from this one."""
+        """Return whether another run can continue from this one."""
         home = self._settings.home
         return (home.runs / run_id).is_symlink() and newest_complete(
             run_dir_of(home, run_id)
         ) is not None
 
     def send_arrays(self, plans: list[Plan], sweep_dir: SweepDir) -> Iterator[dict[str, str]]:
-        """Send runs as arrays, as large as the cluster takes them: run id -> job id, for each.
+        """Submit runs as arrays, as large as the cluster accepts; yield run id -> job id of each.
 
-        What makes no array is left out: a single run, and what is not alike.
+        A single run, and runs that are not alike, are not submitted.
 
         Args:
-            plans: of runs that are not sent.
+            plans: of runs without a job.
 
         Raises:
-            BudgetError, SchedulerError, StorageError, ScratchError: not now; the rest is tried
-                again.
-            SubmissionRefused: never like this.
+            BudgetError, SchedulerError, StorageError, ScratchError: temporary; the next round
+                tries the rest again.
+            SubmissionRefused: permanent.
         """
         from hpcflow.launch.array import are_alike, send_array
 
@@ -282,14 +284,14 @@ class TrialRuns:
                     clock=self._clock,
                     lock=self._lock,
                 )
-            except BudgetError as error:  # as many as there is room for
+            except BudgetError as error:  # submit as many as the budget allows
                 if not error.fits:
                     raise
                 if error.fits < _FEWEST:
                     return
                 size = error.fits
                 continue
-            except SubmissionDelayed:  # maybe only because they are so many
+            except SubmissionDelayed:  # the array may be too large
                 if has_sent or size <= _FEWEST:
                     raise
                 size = max(_FEWEST, size // 4)
@@ -298,7 +300,7 @@ class TrialRuns:
             yield sent.tasks
 
     def is_never_sent(self, run_id: str) -> bool:
-        """Whether there never was a job of a run, and never will be without a new submission."""
+        """Return whether a run never had a job, and has none without a new submission."""
         home = self._settings.home
         if not (home.runs / run_id).is_symlink():
             return True
@@ -309,8 +311,10 @@ class TrialRuns:
         return not history.has_job and (history.last.intent is None or history.last.is_void)
 
     def is_unsent(self, run_id: str) -> bool:
-        """Whether an array may be made with a run: no job of it is there, for certain, and nobody
-        holds it, has cancelled it, or has changed what it asks for."""
+        """Return whether a run may be submitted in an array.
+
+        It has no job, for certain, and is not held, cancelled or changed.
+        """
         home = self._settings.home
         if not (home.runs / run_id).is_symlink():
             return True
@@ -320,8 +324,8 @@ class TrialRuns:
         history = Journal(run_dir).history
         return history.last.is_unsent and not (history.is_stopped or history.is_changed)
 
-    def was_put_off(self, run_id: str) -> bool:
-        """Whether Slurm did not take a run when it was last asked."""
+    def was_refused(self, run_id: str) -> bool:
+        """Return whether Slurm did not accept the last submission of a run."""
         home = self._settings.home
         if not (home.runs / run_id).is_symlink():
             return False
@@ -329,7 +333,7 @@ class TrialRuns:
         return last.intent is not None and last.is_void
 
     def _send_made(self, run_dir: RunDir) -> Launched | None:
-        """Send a run that was made and never sent: its sender was killed, or Slurm was away."""
+        """Submit a run that was made but not submitted: its process was killed, or Slurm failed."""
         from hpcflow.launch.next_attempt import NextAttempt
 
         with submit_lock(run_dir, wait_s=0) as lock:
@@ -355,7 +359,7 @@ class TrialRuns:
             prune: tell its program to save nothing more.
 
         Raises:
-            StorageError: the request could not be written.
+            StorageError: the request cannot be written.
         """
         home = self._settings.home
         if not (home.runs / run_id).is_symlink():
@@ -366,10 +370,10 @@ class TrialRuns:
         request_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, prune=prune)
 
     def cancel_jobs(self, run_ids: Sequence[str], queue: Sequence[JobInfo]) -> None:
-        """End all jobs in ``queue`` that are of these runs, with one call.
+        """Cancel all jobs in ``queue`` of these runs, with one call.
 
         Raises:
-            SchedulerError: not now.
+            SchedulerError: temporary.
         """
         cancel_jobs(run_ids, queue, self._scheduler)
 
@@ -378,18 +382,20 @@ class TrialRuns:
         return place(self._sweep.base, self._site)
 
     def rate(self) -> Rate:
-        """What one trial takes in its whole time limit."""
+        """Return the cost of one trial at its time limit."""
         return rate_of(self._sweep, self._placement, self._clock.now())
 
     def cost(self, known: Known | None) -> Cost:
-        """What a run took so far: by the bills of its attempts and, of those that have none yet,
-        by their times and the price of now."""
+        """Return time and cost of a run so far.
+
+        An attempt without a bill yet counts with its times and the current price.
+        """
         if known is None:
             return Cost(0.0, 0.0, None)
         now = self._clock.now()
         try:
             hourly = hourly_usd(self._placement, now)
-        except InputError:  # the site file has changed; hours are known all the same
+        except InputError:  # the site file has changed; the hours are still known
             hourly = None
         costs = [_cost_of(row, known.run.gpus, hourly, now) for row in known.attempts]
         usd = [each.cost_usd for each in costs if each.cost_usd is not None]
@@ -402,7 +408,7 @@ class TrialRuns:
 
 
 def _cost_of(row: AttemptRow, gpus: int, hourly_usd: Decimal | None, now: datetime) -> Cost:
-    """What one attempt took so far."""
+    """Return time and cost of one attempt so far."""
     if row.billed_by is not None:
         usd = None if row.cost_usd is None else Decimal(row.cost_usd)
         return Cost(row.elapsed_s or 0.0, row.gpu_hours or 0.0, usd)
@@ -414,7 +420,7 @@ def _cost_of(row: AttemptRow, gpus: int, hourly_usd: Decimal | None, now: dateti
 
 
 def rate_of(sweep: Sweep, placed: Placement, at: datetime) -> Rate:
-    """What one trial takes in its whole time limit, by the prices of that time."""
+    """Return the cost of one trial at its time limit, with the prices at ``at``."""
     if placed.time_limit_min is None:
         return Rate(None, None)
     hours = placed.time_limit_min / 60 * sweep.spec.repeats
@@ -426,10 +432,10 @@ def rate_of(sweep: Sweep, placed: Placement, at: datetime) -> Rate:
 def cancel_jobs(
     run_ids: Sequence[str], queue: Sequence[JobInfo], scheduler: Scheduler
 ) -> list[str]:
-    """End all jobs in ``queue`` that are of these runs, with one call; returns their ids.
+    """Cancel all jobs in ``queue`` of these runs, with one call; return their ids.
 
     Raises:
-        SchedulerError: not now.
+        SchedulerError: temporary.
     """
     wanted = set(run_ids)
     named = ((parse_job_name(job.job_name), job) for job in queue)
@@ -444,7 +450,7 @@ def cancel_jobs(
 
 
 def is_over(known: Known | None) -> bool:
-    """Return whether a run is over for good: it ended, and will not be resubmitted."""
+    """Return whether a run has ended and will not be resubmitted."""
     if known is None:
         return False
     state = RunState(known.run.state)
@@ -454,8 +460,7 @@ def is_over(known: Known | None) -> bool:
 
 
 def is_lost(known: Known | None) -> bool:
-    """Whether nobody can go on with a run whose directory was purged: it has no mirror, and no job
-    of it is under way."""
+    """Return whether a run whose directory was purged is lost: no mirror, and no active job."""
     if known is None:
         return True
     is_under_way = any(row.state not in _AT_REST for row in known.attempts)

@@ -1,4 +1,4 @@
-"""A sweep as it is shown: counts, the best trial, what it used and saved, when it may end."""
+"""A sweep as it is shown: counts, the best trial, cost, savings, and its estimated end."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class TrialView:
     """One trial.
 
     Attributes:
-        at: how far it is, in the unit of the pruner; None before it reported anything.
-        newest: the newest value of each objective, of one that runs.
-        saved_s: what ending it early has saved, by what a whole one takes; None if it was not.
+        at: its newest point, in the unit of the pruner; None if it has reported none.
+        newest: the newest value of each objective.
+        saved_s: seconds saved by pruning it, estimated from the mean of complete trials; None if it
+            was not pruned.
     """
 
     trial: int
@@ -51,9 +52,9 @@ class SweepSummary:
     """One sweep, without its trials.
 
     Attributes:
-        best: those that no other one beats; with one objective at most one.
-        saved_s: seconds of attempts that ending trials early has saved, estimated.
-        over_at: when it may be over, if it goes on as until now.
+        best: the Pareto front; with one objective at most one trial.
+        saved_s: seconds of attempts that pruning has saved, estimated.
+        over_at: when it may be over, extrapolated from its pace.
     """
 
     sweep_id: str
@@ -90,13 +91,12 @@ class SweepView(SweepSummary):
 
     @property
     def summary(self) -> SweepSummary:
-        """The sweep without its trials."""
         names = [each.name for each in fields(SweepSummary)]
         return SweepSummary(**{name: getattr(self, name) for name in names})
 
 
 def look(sweep_dir: SweepDir) -> tuple[Sweep, SweepProgress]:
-    """A sweep, and what its journal says.
+    """Read a sweep and its journal.
 
     Raises:
         StorageError: its files cannot be read.
@@ -106,7 +106,6 @@ def look(sweep_dir: SweepDir) -> tuple[Sweep, SweepProgress]:
 
 
 def sweep_view(sweep: Sweep, progress: SweepProgress, now: datetime) -> SweepView:
-    """What is shown of it."""
     spec = sweep.spec
     whole_s = _whole_s(progress)
     trials = [trial_view(progress, trial, whole_s) for trial in progress.trials]
@@ -145,7 +144,6 @@ def sweep_view(sweep: Sweep, progress: SweepProgress, now: datetime) -> SweepVie
 
 
 def trial_view(progress: SweepProgress, trial: Trial, whole_s: float | None) -> TrialView:
-    """What is shown of one trial."""
     closed, told = trial.closed, trial.told
     points = trial.points()
     saved_s = None
@@ -176,7 +174,7 @@ def _saved_gpu_hours(trial: TrialView) -> float:
 
 
 def _whole_s(progress: SweepProgress) -> float | None:
-    """What a trial takes that comes to its end, on average."""
+    """Return the mean seconds of a complete trial; None if no trial is complete."""
     took = [
         trial.closed.seconds
         for trial in progress.trials
@@ -189,12 +187,12 @@ def _why(progress: SweepProgress) -> str | None:
     if progress.over is not None:
         return progress.over.why
     if progress.stop is not None:
-        return f"{progress.stop.by} has stopped it"
+        return f"{progress.stop.by} stopped it"
     return progress.halted.why if progress.halted is not None else None
 
 
 def _over_at(progress: SweepProgress, now: datetime) -> datetime | None:
-    """By the pace of those that had ended when the last of them was seen to."""
+    """Extrapolate when the sweep is over, from its pace until the last ended trial."""
     most = progress.spec.most_trials(progress.budget)
     ended = sum(trial.told is not None for trial in progress.trials)
     if most is None or not ended or progress.state.value != "running":
@@ -204,7 +202,7 @@ def _over_at(progress: SweepProgress, now: datetime) -> datetime | None:
     pace_s = (last - begun).total_seconds() / ended
     try:
         at = last + timedelta(seconds=pace_s * max(0, most - ended))
-    except OverflowError:  # by a clock that was centuries off
+    except OverflowError:  # a clock was centuries off
         return None
     deadline_s = progress.budget.deadline_s
     if deadline_s is not None:

@@ -88,10 +88,10 @@ def test_what_changed_there_is_found_and_sent_again(desk: Desk, home: Path, stor
     there.write_bytes(b"\0" * 70_000)
     found = desk.json("mirror", "verify", run_dir.path.name, code=1)
     assert found["checkpoints"] == [
-        {"train_step": 400, "why": "model.pt is another file of the same size"}
+        {"train_step": 400, "why": "model.pt has the right size but another checksum"}
     ]
     assert (
-        "it was mirrored, and now model.pt" in desk.json("mirror", "status")["runs"][0]["problem"]
+        "it was mirrored, but now model.pt" in desk.json("mirror", "status")["runs"][0]["problem"]
     )
     desk.say("mirror", "--once")
     desk.say("mirror", "verify", run_dir.path.name)
@@ -110,9 +110,9 @@ def test_a_damaged_one_is_said(desk: Desk, home: Path, store: Path) -> None:
 def test_a_garbage_manifest_is_said_once_and_is_why(desk: Desk, home: Path, store: Path) -> None:
     run_dir = run_in(desk, home, store)
     (save(run_dir, 400) / "manifest.json").write_bytes(b"garbage")
-    assert "is no manifest" in desk.error("mirror", "--once", code=1)
+    assert "is not a valid manifest" in desk.error("mirror", "--once", code=1)
     assert desk.json("mirror", "--once")["problems"] == {}
-    assert "is no manifest" in desk.json("mirror", "status")["runs"][0]["problem"]
+    assert "is not a valid manifest" in desk.json("mirror", "status")["runs"][0]["problem"]
     assert "train step 400: " in desk.say("mirror", "status")
 
 
@@ -122,7 +122,7 @@ def test_a_store_that_is_not_there_is_why(desk: Desk, home: Path, store: Path) -
     desk.say("mirror", "--once")
     store.rename(store.with_name("unmounted"))
     save(run_dir, 400)
-    assert "is not there; is it mounted?" in desk.error("mirror", "--once", code=1)
+    assert "does not exist; is it mounted?" in desk.error("mirror", "--once", code=1)
     for words in (["mirror", "verify"], ["restore"]):
         assert "is it mounted?" in desk.error(*words, run_dir.path.name, code=1)
     assert not store.exists()
@@ -190,7 +190,7 @@ def test_a_bar_on_a_terminal(desk: Desk, home: Path, store: Path) -> None:
     assert "33 %" in desk.say("mirror", "status"), "no bar where no terminal is"
     with Progress(run_dir, 500, 100_000, SystemClock()) as progress:
         progress.add(50_000)
-        progress._say()
+        progress._write()
         shown = at_a_terminal("mirror", "status", env=env, cwd=home.parent)
     assert "being sent" in shown
     assert f"{run_dir.path.name}" in shown

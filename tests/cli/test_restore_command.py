@@ -113,7 +113,7 @@ def test_an_empty_home_gets_the_run_from_the_bucket_alone(
     home = tmp_path / "second home"
     monkeypatch.setenv("HPCFLOW_HOME", str(home))
     refused = desk.error("restore", "--from", mirrored.url)
-    assert "may be under way" in refused
+    assert "may be active" in refused
     assert "--even-if-running" in refused
     said = desk.json("restore", "--from", mirrored.url, "--even-if-running", "--checkpoint", "all")
     assert (said["is_from_elsewhere"], said["checkpoints"]) == (True, [100, 200])
@@ -232,7 +232,7 @@ def test_a_server_without_a_store_means_nothing(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("place", "told"),
-    [("nowhere", "is not there; is it mounted?"), ("a file", "is not a directory")],
+    [("nowhere", "does not exist; is it mounted?"), ("a file", "is not a directory")],
 )
 def test_a_ledger_is_not_made_from_what_is_no_folder(desk: Desk, place: str, told: str) -> None:
     (desk.folder / "a file").write_text("")
@@ -245,7 +245,7 @@ def test_a_ledger_is_not_made_from_a_folder_without_runs(desk: Desk, place: str)
     (desk.folder / "empty").mkdir()
     (desk.folder / "runs/digits-20260301-abcdefgh/attempts").mkdir(parents=True)
     error = desk.error("ledger", "rebuild", "--from", str(desk.folder / place))
-    assert f"--from: {desk.folder / place} has no run in it" in error
+    assert f"--from: {desk.folder / place} has no runs" in error
     named = f"--from {shlex.quote(f'{desk.folder}/runs')}"
     expected = named if place.startswith("runs/") else "hpcflow site show"
     assert "name the folder of all runs" in error

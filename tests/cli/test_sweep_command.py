@@ -95,7 +95,7 @@ def test_from_the_start_to_the_best_trial_trained_again(desk: Desk, sweep: Path)
     assert listed["sweep_id"] == started["sweep_id"]
     assert "quick" in desk.say("sweep", "ls")
     seen = until_over(desk)
-    assert (seen["complete"], seen["why"]) == (5, "it has its 5 trials")
+    assert (seen["complete"], seen["why"]) == (5, "the budget of 5 trials is used up")
     assert desk.json("sweep", "ls")["sweeps"] == []
     assert len(desk.json("sweep", "ls", "--all")["sweeps"]) == 1
     status = desk.say("sweep", "status", "quick")
@@ -152,7 +152,7 @@ def test_stopped_and_gone_on_with_more(desk: Desk, sweep: Path) -> None:
     desk.say("sweep", "resume", "quick", "--set", "budget.trials=4", "--parallel", "1")
     assert until_over(desk)["complete"] == 4
     said = desk.error("sweep", "resume", "quick")
-    assert "has nothing left to do: it has its 4 trials" in said
+    assert "has nothing left to do: the budget of 4 trials is used up" in said
     said = desk.error("sweep", "resume", "quick", "--set", "space.lr=2")
     assert "only the budget of a sweep can change" in said
     assert "--start-from" in said
@@ -165,7 +165,7 @@ def test_a_changed_file_under_the_same_name_is_refused_while_it_is_under_way(
     started = desk.json("sweep", "start", str(sweep))
     sweep.write_text(SWEEP.replace("high: 1.0", "high: 2.0"))
     said = desk.error("sweep", "start", str(sweep))
-    assert f"sweep {started['sweep_id']} has this name and is under way, and another file" in said
+    assert f"sweep {started['sweep_id']} has this name and is active, started from a file" in said
     assert f"hpcflow sweep stop {started['sweep_id']}" in said
     desk.say("sweep", "stop", "quick", "--cancel")
     assert until_over(desk)["state"] == "stopped"

@@ -85,7 +85,7 @@ def test_installed_twice_it_is_one_line_and_what_others_wrote_is_untouched(
     name = begin.removeprefix("# BEGIN hpcflow sweeps ")
     assert name.startswith("local-")
     assert end == f"# END hpcflow sweeps {name}"
-    assert "goes by itself" in remark
+    assert "removed automatically" in remark
     assert line.startswith("* * * * * HOME=")
     assert f" HPCFLOW_HOME={home} " in line
     assert " HPCFLOW_SWEEP_CRON=cron " in line

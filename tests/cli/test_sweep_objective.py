@@ -92,7 +92,7 @@ def test_its_space_and_base_may_be_files_and_keys_of_both_are_set(desk: Desk) ->
           "parallel=2", "--set", "base.environment.variables.COLOUR=red",
           said="sub/train it.py:train", space="space.yaml")  # fmt: skip
     seen = until_over(desk, "two")
-    assert (seen["complete"], seen["why"]) == (2, "every combination has had its trial")
+    assert (seen["complete"], seen["why"]) == (2, "every combination of the grid has its trial")
     assert seen["goals"] == {"loss": "minimize", "size": "maximize"}
     trials = desk.json("sweep", "trials", "two")["trials"]
     assert {(t["params"]["lr"], t["values"]["loss"], t["values"]["size"]) for t in trials} == {
@@ -146,7 +146,7 @@ def test_a_trial_without_a_number_has_failed_and_the_others_go_on(desk: Desk) ->
     seen = until_over(desk, "objective")
     assert (seen["complete"], seen["failed"]) == (2, 1)
     (failed,) = desk.json("sweep", "trials", "objective", "--state", "failed")["trials"]
-    assert (failed["params"]["lr"], failed["why"]) == (2, "its last value was no number")
+    assert (failed["params"]["lr"], failed["why"]) == (2, "its last value was not finite")
 
 
 # --- the page -----------------------------------------------------------------------------------

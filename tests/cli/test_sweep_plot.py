@@ -99,8 +99,8 @@ def test_a_script_gets_the_paths_and_the_reasons(desk: Desk, sweep: SweepDir) ->
 def test_a_sweep_without_trials_has_nothing_to_draw(desk: Desk, sweep: SweepDir) -> None:
     folder = desk.folder / "plots"
     error = desk.error("sweep", "plot", "digits", "--output", str(folder))
-    assert f"there is nothing to draw of {sweep.sweep_id}: no trial is complete yet" in error
-    assert f"→ see how far it is: hpcflow sweep status {sweep.sweep_id}" in error
+    assert f"sweep {sweep.sweep_id} has nothing to draw: no trial is complete yet" in error
+    assert f"→ see its progress: hpcflow sweep status {sweep.sweep_id}" in error
     assert not folder.exists()
 
 

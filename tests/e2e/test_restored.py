@@ -82,7 +82,7 @@ def test_what_is_in_the_bucket_is_trained_to_the_same_end(
 
     refused = other("restore", "--from", there, "--site", "devcluster", check=False)
     assert refused.returncode == 2
-    assert "may be under way on" in refused.stderr
+    assert "may be active on" in refused.stderr
     hpcflow("hold", run_id)
     hpcflow("mirror", "--once")
     restored = other.json("restore", "--from", there, "--site", "devcluster")

@@ -57,7 +57,7 @@ def test_what_should_be_a_manifest_and_is_none_is_reported_once(desk: Desk) -> N
     report = desk.mirror()
     error = report.problems[run_dir.path.name]
     assert isinstance(error, DamagedError)
-    assert f"checkpoint 400: {manifest} is no manifest" in error.message
+    assert f"checkpoint 400: {manifest} is not a valid manifest" in error.message
     assert [done.train_step for done in report.mirrored] == [300]
     assert dirty_runs(desk.home) == [run_dir.path.name]  # the ledger hears of it
 
@@ -65,7 +65,7 @@ def test_what_should_be_a_manifest_and_is_none_is_reported_once(desk: Desk) -> N
     assert [what for what, step in said(run_dir) if step == 400] == ["failed"]
     status = status_of(run_dir, SystemClock().now(), {})
     assert status is not None and status.problem is not None
-    assert f"train step 400: {manifest} is no manifest" in status.problem
+    assert f"train step 400: {manifest} is not a valid manifest" in status.problem
 
     manifest.write_bytes(b"other garbage")
     assert list(desk.mirror().problems) == [run_dir.path.name]
@@ -83,7 +83,7 @@ def test_a_manifest_that_became_garbage_takes_nothing_from_what_is_mirrored(desk
     status = status_of(run_dir, SystemClock().now(), {})
     assert status is not None and status.problem is not None
     assert status.mirrored == 400
-    assert "is no manifest" in status.problem
+    assert "is not a valid manifest" in status.problem
     assert said(run_dir) == [("began", 400), ("mirrored", 400)]
 
 
@@ -106,7 +106,7 @@ def test_a_torn_one_is_reported(desk: Desk) -> None:
     path = save(run_dir, 400)
     (path / "model.pt").write_bytes(b"short")
     report = desk.mirror()
-    assert "is shorter than it should be" in str(report.problems[run_dir.path.name])
+    assert "is shorter than expected" in str(report.problems[run_dir.path.name])
 
 
 def test_one_that_cannot_be_read_is_tried_again_in_the_next_pass(desk: Desk) -> None:

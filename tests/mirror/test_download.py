@@ -63,7 +63,7 @@ def test_nothing_is_wanted(remote: Remote) -> None:
 def test_another_checksum_is_found(remote: Remote, tmp_path: Path, size_bytes: int) -> None:
     _, wanted = put(remote, "model.pt", size_bytes, tmp_path / "new")
     remote.put_bytes(secrets.token_bytes(size_bytes), "model.pt")
-    with pytest.raises(DamagedError, match=r"model\.pt is not what was sent"):
+    with pytest.raises(DamagedError, match=r"model\.pt is damaged"):
         download(remote, [wanted])
 
 

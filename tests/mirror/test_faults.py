@@ -141,7 +141,7 @@ def test_wrong_credentials(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "0" * 40)
     error = the_error(desk.mirror())
     assert not error.retryable
-    assert "the secret key does not belong to the access key" in error.message
+    assert "the secret key does not match the access key" in error.message
     assert error.next_action is not None and "aws sts get-caller-identity" in error.next_action
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     assert "does not know the access key" in the_error(desk.mirror()).message
@@ -183,7 +183,7 @@ def test_a_clock_that_is_off_by_an_hour(desk: Desk, monkeypatch: pytest.MonkeyPa
     )
     error = the_error(desk.mirror())
     assert not error.retryable
-    assert "this machine's clock and the store's are too far apart" in error.message
+    assert "the clocks of this machine and the store differ too much" in error.message
     assert error.next_action is not None and "date -u" in error.next_action
 
 
@@ -194,7 +194,7 @@ def test_a_store_that_finds_the_clock_off_says_so_to_obstore(desk: Desk, proxy: 
     proxy.fails_for = b"model.pt"
     error = the_error(desk.mirror())
     assert not error.retryable
-    assert "this machine's clock and the store's are too far apart" in error.message
+    assert "the clocks of this machine and the store differ too much" in error.message
 
 
 def test_scratch_is_purged_under_the_mirror(desk: Desk, proxy: Proxy) -> None:

@@ -259,7 +259,7 @@ def test_what_was_found_there_and_is_gone_at_the_end_is_sent_before_anybody_sees
     with monkeypatch.context() as patch:
         patch.setattr(upload_module.Uploader, "send", meanwhile)
         (problem,) = desk.mirror().problems.values()
-    assert "optimizer ü.pt was there, and is gone" in str(problem)
+    assert "optimizer ü.pt disappeared during the upload" in str(problem)
     assert not desk.remote.exists(f"{folder}manifest.json")
     assert desk.mirror().problems == {}
     assert set(checkpoint_names(400)) <= set(desk.there(run_dir))

@@ -85,7 +85,7 @@ def listing(key: str = f"p/{NAME}", size: str = "1", more: str = "") -> str:
 )
 def test_a_listing_that_is_none_is_said(remote: Remote, body: str) -> None:
     _Handler.answer = lambda self: self.send(body)
-    with pytest.raises(MirrorError, match="gives an answer that S3 does not give") as caught:
+    with pytest.raises(MirrorError, match=r"the answer of .* is not S3") as caught:
         remote.names("run-1/")
     assert len(caught.value.message) < 1000
 
@@ -98,7 +98,7 @@ def test_a_listing_that_is_none_is_said(remote: Remote, body: str) -> None:
 )  # fmt: skip
 def test_an_object_that_is_none_is_said(remote: Remote, headers: dict[str, str]) -> None:
     _Handler.answer = lambda self: self.send("", 200, **headers)
-    with pytest.raises(MirrorError, match="gives an answer that S3 does not give"):
+    with pytest.raises(MirrorError, match=r"the answer of .* is not S3"):
         remote.stat(NAME)
 
 

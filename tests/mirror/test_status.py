@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hpcflow.clock import SystemClock
-from hpcflow.mirror.known import read_problems
 from hpcflow.mirror.progress import Progress
 from hpcflow.mirror.status import Status, status_of
+from hpcflow.mirror.store_memory import read_problems
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.testing.clock import FakeClock

@@ -59,7 +59,7 @@ CALLS: Final[Mapping[str, Callable[[Remote], object]]] = {
 @pytest.mark.parametrize("what", CALLS)
 def test_a_folder_that_is_not_there_is_not_an_empty_store(archive: Path, what: str) -> None:
     remote = open_remote(f"{archive}/ada", patience_s=30)
-    with pytest.raises(MirrorUnavailable, match="ada is not there; is it mounted") as caught:
+    with pytest.raises(MirrorUnavailable, match="ada does not exist; is it mounted") as caught:
         CALLS[what](remote)
     assert caught.value.retryable
     assert caught.value.next_action is not None
@@ -87,7 +87,7 @@ def test_a_folder_that_goes_while_it_is_looked_at_was_not_empty(
         return scan(folder)
 
     monkeypatch.setattr(os, "scandir", scan_too_late)
-    with pytest.raises(MirrorUnavailable, match="is not there"):
+    with pytest.raises(MirrorUnavailable, match="does not exist"):
         remote.names()
 
 
@@ -118,7 +118,7 @@ def test_a_new_store_in_a_folder_that_is_not_there_is_not_made(desk: Desk, archi
     archive.rmdir()
     desk.make()
     (error,) = desk.mirror().problems.values()
-    assert "is not there; is it mounted?" in error.message
+    assert "does not exist; is it mounted?" in error.message
     assert not archive.exists()
 
 
@@ -139,7 +139,7 @@ def test_a_store_that_was_used_before_is_not_made_anew(desk: Desk, archive: Path
     report = desk.mirror()
     (error,) = report.problems.values()
     assert list(report.problems) == [desk.url], "it is about the store, and said once"
-    assert "is not there; is it mounted?" in error.message
+    assert "does not exist; is it mounted?" in error.message
     assert list(archive.iterdir()) == []
     assert (said(run_dir) if run_dir.mirror.exists() else []) == before
     mount(archive)

@@ -32,19 +32,19 @@ def test_an_object_changed_behind_our_back(desk: Desk, kind: str) -> None:
     folder = f"{run_dir.path.name}/checkpoints/000000400/"
     if kind == "another":
         desk.remote.put_bytes(b"\0" * 70_000, f"{folder}model.pt")
-        why = "model.pt is another file of the same size"
+        why = "model.pt has the right size but another checksum"
     elif kind == "shorter":
         desk.remote.put_bytes(b"\0", f"{folder}model.pt")
         why = "model.pt has 1 bytes, not 70000"
     elif kind == "gone":
         desk.remote.delete([f"{folder}empty"])
-        why = "empty is gone"
+        why = "empty is missing"
     elif kind == "manifest gone":
         desk.remote.delete([f"{folder}manifest.json"])
-        why = "its manifest is gone"
+        why = "its manifest is missing"
     else:
         desk.remote.put_bytes(b"{}", f"{folder}manifest.json")
-        why = "its manifest is another one"
+        why = "its manifest was replaced"
     assert [
         each.why for each in verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=False)
     ] == [why]
@@ -66,7 +66,7 @@ def test_what_has_rotted_is_sent_again_though_its_checksum_there_is_right(desk: 
     good = (path / "model.pt").read_bytes()
     desk.remote.put_bytes(b"\0" * len(good), name, sha256=hashlib.sha256(good).hexdigest())
     (found,) = verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=True)
-    assert found.why == "model.pt is another file of the same size"
+    assert found.why == "model.pt has the right size but another checksum"
     desk.mirror()
     assert desk.remote.read(name) == good
     assert [
@@ -91,7 +91,7 @@ def test_what_is_no_checksum_is_the_checksum_of_no_file(desk: Desk, said: object
     run_dir.mirror.write_text(lines.replace(sent, hashlib.sha256(text).hexdigest()))
     (found,) = verify_mirror(desk.home, run_dir, clock=SystemClock(), reads=True)
     assert found.why is not None
-    assert f"{said!r} is no checksum" in found.why
+    assert f"{said!r} is not a checksum" in found.why
 
 
 def test_a_small_file_that_the_store_has_lost_is_found_and_sent_again(desk: Desk) -> None:

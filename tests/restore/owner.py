@@ -82,7 +82,7 @@ class Owner(Watched):
         while self.restoring:
             run_dir = RunDir(self.settings.home.runs.joinpath(self.restoring.pop()).readlink())
             try:
-                self.restore(run_dir, says_so=True)
+                self.restore(run_dir, always_record=True)
             except NotFoundError:
                 if is_gone(run_dir):
                     raise

@@ -175,7 +175,7 @@ def test_a_bucket_does_not_choose_the_site_file(owner: Owner, name: str) -> None
     change(owner, run_dir, lambda said: said.update(site=name))
     purge(run_dir)
     there = owner.there(run_dir.path.name)
-    with pytest.raises(InputError, match="not of this place"):
+    with pytest.raises(InputError, match="was moved"):
         where_it_was(there.run, run_dir.path, there.url, site=None, is_known=False, mirror=None)
     for path in (owner.folder / "scratch", owner.settings.home.path):
         shutil.rmtree(path)

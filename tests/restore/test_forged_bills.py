@@ -284,7 +284,7 @@ def test_no_bucket_decides_how_much_memory_a_job_asks_for(
     at = desk.clock.now()
     forge(desk, run_dir, [*_sent(run_dir.path.name, 2, at, mem_mb=mem_mb), _ended(2, at)])
     purge(run_dir)
-    desk.restore(run_dir, says_so=True)
+    desk.restore(run_dir, always_record=True)
     desk.clock.advance(60)
     assert desk.tick().sent == {}  # it is held
     if is_by_hand:

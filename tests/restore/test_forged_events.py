@@ -48,7 +48,7 @@ def rounds(owner: Owner, run_dir: RunDir) -> list[RunState]:
         owner.tick()
         while owner.restoring:
             owner.restoring.pop()
-            assert owner.restore(run_dir, says_so=True).held is None
+            assert owner.restore(run_dir, always_record=True).held is None
         states.append(owner.state(run_dir.path.name)[0])
         owner.clock.advance(900)
     return states

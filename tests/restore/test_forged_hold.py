@@ -16,8 +16,8 @@ from tests.restore.test_foreign import change, take
 
 WHYS = {
     "none": None,
-    "a program": "what it executes comes from the store, and no user of this home has seen it",
-    "a journal": "its journal comes from the store, for this home has no copy of it",
+    "a program": "what it executes comes from the store, and no user of this home has approved it",
+    "a journal": "its journal comes from the store, because this home has no copy of it",
     "a program of another place": "what it executes comes from a store",
     "an older home": OLDER_HOME,
     "a user's": "a person has written this",

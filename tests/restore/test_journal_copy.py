@@ -268,7 +268,7 @@ def test_without_a_copy_a_changed_journal_holds_the_run(
     purge(run_dir)
     _lose(owner, lost)
     if changed in ("deleted", "emptied", "torn"):
-        with pytest.raises(MirrorError, match="the state of the run's jobs is not known"):
+        with pytest.raises(MirrorError, match="the state of the run's jobs is unknown"):
             owner.restore(run_dir)
         return
     owner.restore(run_dir)

@@ -141,12 +141,12 @@ def test_a_journal_with_too_many_attempts_is_refused(owner: Owner, kind: str) ->
     run_dir = owner.mirrored(100)
     forge(owner, run_dir, lines_of(owner, kind, MOST_ATTEMPTS))
     purge(run_dir)
-    with pytest.raises(MirrorError, match=r"journal\.jsonl has attempts beside 1 to 10,000"):
+    with pytest.raises(MirrorError, match=r"journal\.jsonl has attempts other than 1 to 10,000"):
         owner.restore(run_dir)
     assert not run_dir.path.exists()
     with open_ledger(owner.settings.ledger_url) as ledger:
         found = rebuild_from(ledger, owner.remote, owner.settings, site=owner.site)
-        assert "attempts beside 1 to 10,000" in " ".join(found.problems + found.ahead)
+        assert "attempts other than 1 to 10,000" in " ".join(found.problems + found.ahead)
 
 
 def test_a_journal_with_many_lines_of_few_attempts_is_restored(owner: Owner) -> None:

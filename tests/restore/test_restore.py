@@ -55,7 +55,7 @@ def test_it_says_how_much_was_fetched_for_stores_charge_for_it(owner: Owner) -> 
     purge(run_dir)
     owner.restore(run_dir)
     owner.restore(run_dir, which=100)
-    owner.restore(run_dir, says_so=True)
+    owner.restore(run_dir, always_record=True)
     said = [each for each in journal.read(run_dir) if isinstance(each, Restored)]
     assert [each.checkpoints for each in said] == [[200], [100], []]
     first, second, third = [each.size_bytes for each in said]
@@ -182,7 +182,7 @@ def test_journals_that_say_different_things_are_for_a_person_to_judge(owner: Own
     run_dir.journal.write_bytes(first + rest[0].replace(b"Z", b"z"))
     (run_dir.attempt(1).events).unlink()
     before = contents(run_dir.path)
-    with pytest.raises(StorageError, match="say different things from line 2 on, so nothing was"):
+    with pytest.raises(StorageError, match="differ from line 2 on, so nothing was"):
         owner.restore(run_dir)
     assert contents(run_dir.path) == before
 
@@ -287,7 +287,7 @@ def test_a_run_json_that_was_cut_is_not_taken_from_a_run_that_went_elsewhere(own
     for changed in ({"run_dir": "/scratch/of/others"}, {"site": "elsewhere"}):
         owner.remote.put_bytes(json.dumps({**there, **changed}).encode(), name)
         run_dir.run_json.write_bytes(cut)
-        with pytest.raises(InputError, match="is not of this place any more"):
+        with pytest.raises(InputError, match="was moved"):
             owner.restore(run_dir)
         assert run_dir.run_json.read_bytes() == cut
 
@@ -355,7 +355,7 @@ def test_a_store_without_a_journal_makes_no_run(owner: Owner) -> None:
     owner.lose_copy(run_dir)
     owner.remote.delete([f"{run_dir.path.name}/journal.jsonl"])
     purge(run_dir)
-    with pytest.raises(MirrorError, match="the state of the run's jobs is not known"):
+    with pytest.raises(MirrorError, match="the state of the run's jobs is unknown"):
         owner.restore(run_dir)
     assert not run_dir.path.exists()
     mark = read_mark(owner.settings.home, run_dir.path.name)

@@ -44,7 +44,7 @@ def test_a_journal_that_was_begun_anew_does_not_replace_the_whole_one(owner: Own
     owner.clock.advance(60)
     owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
     (problem,) = _said(_mirrors(owner, run_dir))
-    assert "has more of the run's journal than there is here" in problem
+    assert "has more of the run's journal than the run directory" in problem
     assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == whole
     owner.restore(run_dir)
     assert _said(_mirrors(owner, run_dir)) == []
@@ -74,7 +74,7 @@ def test_a_longer_journal_of_other_lines_does_not_replace_what_the_store_has(own
         owner.clock.advance(60)
         owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
     (problem,) = _said(_mirrors(owner, run_dir))
-    assert "has more of the run's journal than there is here" in problem
+    assert "has more of the run's journal than the run directory" in problem
     assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == whole
 
 
@@ -267,13 +267,13 @@ def test_two_clusters_with_the_same_paths_are_two_places(owner: Owner) -> None:
     assert there.path == run_dir.path
     assert _said(_mirrors(other, there)) == []
     shutil.rmtree(there.path)
-    with pytest.raises(InputError, match=r"is not of this place any more: .* on site elsewhere"):
+    with pytest.raises(InputError, match=r"was moved: .* on site elsewhere"):
         owner.restore(run_dir)
     aside.rename(run_dir.path)
     save(run_dir, 200)
     (problem,) = _said(_mirrors(owner, run_dir))
     assert "on site 'elsewhere'" in problem
-    with pytest.raises(InputError, match=r"is not of this place any more: .* on site elsewhere"):
+    with pytest.raises(InputError, match=r"was moved: .* on site elsewhere"):
         owner.restore(run_dir)
 
 

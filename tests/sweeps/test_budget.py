@@ -76,7 +76,7 @@ def test_what_is_trained_anew_is_taken_once_more() -> None:
     assert room(found, LIMIT, NOW, {0: taken(0.0, failed=9.0)}).trials == 0
     assert no_room_for(found, LIMIT, {0: taken(0.0, failed=9.0)}) is None
     said = no_room_for(found, LIMIT, {0: taken(0.0, failed=11.0)})
-    assert said == "training it again may pass the budget of 20 GPU hours"
+    assert said == "a retry may exceed the budget of 20 GPU hours"
 
 
 def taken(hours: float, failed: float = 0.0) -> Taken:
@@ -97,7 +97,7 @@ def test_one_that_runs_on_counts_with_what_it_has_taken() -> None:
 def test_what_is_passed_is_over_even_where_a_trial_takes_nothing() -> None:
     found = progress({"cost_usd": 1}, ("complete", 0.6))
     left = room(found, Rate(None, None), NOW)
-    assert (left.trials, left.why) == (0, "another trial may pass the budget of 1 USD")
+    assert (left.trials, left.why) == (0, "another trial may exceed the budget of 1 USD")
 
 
 def test_a_budget_that_means_nothing_here_is_said() -> None:

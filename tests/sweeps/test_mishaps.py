@@ -379,7 +379,7 @@ def test_nothing_is_trained_anew_beyond_the_budget(desk: Searched) -> None:
     desk.round()
     told = desk.trial(0).told
     assert told is not None
-    assert str(told.why).endswith("; training it again may pass the budget of 1.5 GPU hours")
+    assert str(told.why).endswith("; a retry may exceed the budget of 1.5 GPU hours")
     assert desk.alive() == []
 
 

@@ -161,9 +161,7 @@ def test_three_objectives_have_a_front_and_four_have_none() -> None:
     assert picture(three["pareto_front"]).startswith(b"\x89PNG")
     assert b"scatter3d" in page(three["pareto_front"])
     four = progress_of(spec_of(ACCURACY, SECONDS, THIRD, FOURTH), 12)
-    assert left_out(four)["pareto_front"] == (
-        "it can be drawn of 2 or 3 objectives, and there are 4"
-    )
+    assert left_out(four)["pareto_front"] == ("it needs 2 or 3 objectives, and there are 4")
 
 
 def test_metrics_make_names_of_files_and_no_two_the_same() -> None:
@@ -204,14 +202,14 @@ def test_one_parameter_is_compared_with_nothing(tmp_path: Path) -> None:
     plots = draw(progress, tmp_path)
     assert [each.figure for each in plots.figures] == ["history", "slices", "intermediate_values"]
     why = left_out(progress)
-    assert "one parameter only" in why["importances"]
-    assert "one parameter only" in why["parallel_coordinates"]
+    assert "only one parameter" in why["importances"]
+    assert "only one parameter" in why["parallel_coordinates"]
 
 
 def test_trials_that_came_to_the_same_make_nothing_important() -> None:
     goals = (SECONDS, {"metric": "units", "direction": "minimize"})
     progress = progress_of(spec_of(*goals, space={"a": {"choices": [1, 2]}, "lr": SPACE["lr"]}), 30)
-    assert left_out(progress) == {"importances-units": "all complete trials came to the same value"}
+    assert left_out(progress) == {"importances-units": "all complete trials have the same value"}
 
 
 def test_without_reports_on_the_way_the_rest_is_drawn() -> None:
@@ -225,9 +223,9 @@ def test_without_reports_on_the_way_the_rest_is_drawn() -> None:
 
 def test_with_nothing_to_draw_nothing_is_made(tmp_path: Path) -> None:
     folder = tmp_path / "plots"
-    with pytest.raises(InputError, match="there is nothing to draw of digits-1: no trial") as error:
+    with pytest.raises(InputError, match="sweep digits-1 has nothing to draw: no trial") as error:
         draw(progress_of(spec_of(), 3, points=False, ended=False), folder)
-    assert error.value.next_action == "see how far it is: hpcflow sweep status digits-1"
+    assert error.value.next_action == "see its progress: hpcflow sweep status digits-1"
     with pytest.raises(InputError, match="nothing to draw"):
         draw(progress_of(spec_of(), 0), folder)
     assert not folder.exists()
@@ -258,7 +256,7 @@ def test_a_thousand_trials_are_thinned_and_the_best_stays() -> None:
     assert best is not None
     assert len(lines) == MOST_LINES
     assert {0, best.number, 999} <= set(lines)
-    assert figure.note == "without 800 of 1000 trials, which are too many to tell apart"
+    assert figure.note == "without 800 of 1000 trials: so many lines are not readable"
 
 
 def test_of_many_parameters_as_many_are_shown_as_can_be_read() -> None:

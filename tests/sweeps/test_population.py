@@ -168,7 +168,7 @@ def test_the_population_comes_to_its_end(desk: Searched) -> None:
         desk.completes(trial, trial / 10)
     report = desk.round()
     assert report.state is SweepState.OVER
-    assert report.said == ["over: its population has come to its end"]
+    assert report.said == ["over: all trials of the population have ended"]
     assert desk.states() == ["complete", "complete", "pruned", "complete", "complete"]
 
 

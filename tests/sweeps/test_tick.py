@@ -128,7 +128,7 @@ def test_a_metric_that_is_never_reported_is_said_after_the_first_trial(desk: Sea
     report = desk.round()
     assert report.state is SweepState.HALTED
     (said,) = report.said
-    assert "trial 0 came to its end and never reported 'accuracy'" in said
+    assert "trial 0 completed but never reported 'accuracy'" in said
     assert "it reported accurracy, loss; did you mean 'accurracy'?" in said
     assert desk.states() == ["failed", "running", "running", "running"]
 
@@ -141,7 +141,7 @@ def test_a_trial_that_ends_with_no_number_has_failed(desk: Searched, last: float
     desk.completes(0, last)
     desk.round()
     assert desk.states()[0] == "failed"
-    assert "its last accuracy was no number" in str(desk.trial(0).told)
+    assert "its last accuracy was not finite" in str(desk.trial(0).told)
 
 
 def test_what_is_not_promising_is_ended_and_saves_nothing_more(desk: Searched) -> None:
@@ -295,7 +295,7 @@ def test_what_slurm_never_takes_halts_the_sweep(desk: Searched) -> None:
     desk.slurm.faults.append(Fault.REFUSED)
     report = desk.round()
     assert report.state is SweepState.HALTED
-    assert "no trial can be sent" in report.said[0]
+    assert "no trial can be submitted" in report.said[0]
     assert desk.alive() == []
     assert desk.states() == ["failed"]
 
@@ -347,7 +347,8 @@ def test_a_sweep_ends_at_its_deadline(desk: Searched) -> None:
         desk.completes(number, 0.5)
     report = desk.round()
     assert (report.asked, report.state) == ([], SweepState.RUNNING)
-    assert report.said == ["its deadline has passed; the sweep ends if that is still so in an hour"]
+    said = "its deadline has passed; the sweep ends if a round confirms it in an hour"
+    assert report.said == [said]
     desk.clock.advance(1800)
     assert desk.round().said == [], "it is said once"
     desk.clock.advance(1800)

@@ -1,9 +1,9 @@
-"""Draw the figures of a sweep with Optuna, as pictures (PNG) and as pages (HTML).
+"""Draw the figures of a sweep with Optuna, as PNG and HTML.
 
 ================  ==================================================================================
-figures.py        which figures a sweep has, of which study; which it has not, and why
-curves.py         what the trials had reported on their way, as a study of its own
-drawing.py        one figure as the bytes of a picture, and of a page that needs no network
-files.py          all of them, in a folder
+figures.py        selects the figures of a sweep, and says why others are left out
+curves.py         the intermediate values of the trials, as a study of their own
+drawing.py        one figure as PNG, or as HTML that needs no network
+files.py          all figures, in a directory
 ================  ==================================================================================
 """

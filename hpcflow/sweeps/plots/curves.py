@@ -1,7 +1,7 @@
 """The intermediate values of the trials of a sweep, as a study that can be drawn.
 
-All of it, also of trials that still run, and of those that no pruner has looked at: the study of
-the sweep itself has only what its pruner has seen.
+It also has the values of running trials, and values that no pruner has seen; the study of the sweep
+has only values that its pruner has seen.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hpcflow.sweeps.state import SweepProgress
 
-#: More lines are a carpet, in a page that takes long to open.
+#: More lines are not readable, and their page is slow to open.
 MOST_LINES: Final = 200
 _MOST_POINTS: Final = 200
 
 
 def study_of_curves(progress: SweepProgress) -> tuple[optuna.Study, int, int]:
-    """The study; how many trials have reported something; and how many of them are in it."""
+    """Return the study, the number of trials with reports, and how many of them it contains."""
     points = {each.number: found for each in progress.trials if (found := each.points())}
     chosen = _some(progress, sorted(points))
     study = optuna.create_study(direction=progress.spec.goals[0].direction.value)
@@ -30,7 +30,7 @@ def study_of_curves(progress: SweepProgress) -> tuple[optuna.Study, int, int]:
 
 
 def _some(progress: SweepProgress, numbers: list[int]) -> set[int]:
-    """As many trials as can be told apart: the best, and of the others one in so many."""
+    """Return at most ``MOST_LINES`` trials: the best, and an even selection of the others."""
     known = set(numbers)
     best = [trial.number for trial in progress.front() if trial.number in known][:MOST_LINES]
     others = [number for number in numbers if number not in set(best)]
@@ -38,7 +38,7 @@ def _some(progress: SweepProgress, numbers: list[int]) -> set[int]:
 
 
 def _evenly(found: list[int], most: int) -> list[int]:
-    """At most so many of ``found``, the first and the last among them."""
+    """Return at most ``most`` of ``found``, with the first and the last."""
     if len(found) <= most:
         return found
     if most < 2:

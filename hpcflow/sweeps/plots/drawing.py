@@ -1,11 +1,10 @@
-"""Draw one figure, as a picture and as a page that needs no network.
+"""Draw one figure, as PNG and as HTML that needs no network.
 
-Colours are those of Okabe and Ito, which colour-blind people tell apart. A page has no background
-of its own, and text that can be read in a light and in a dark scheme. Pruned trials are grey or
-dotted.
+Colours are those of Okabe and Ito, which colour-blind people can distinguish. A page has no
+background, and text that is readable in light and dark mode. Pruned trials are grey or dotted.
 
-Optuna draws. Around it: no display, no trace in matplotlib's global state, and the same picture
-wherever it is drawn, whatever the user's own settings of matplotlib are.
+Optuna draws, without a display, without changing matplotlib's global state, and independent of the
+user's settings of matplotlib.
 """
 
 from __future__ import annotations
@@ -39,30 +38,30 @@ _PALETTE: Final = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
     *("#56B4E9", "#E69F00", "#F0E442"),
 )
-#: Of text: enough contrast on white and on black.
+#: Text colour with enough contrast on white and on black.
 _INK: Final = "#7a7a7a"
 _PRUNED: Final = "pruned"
-#: The one script of all pages of a folder.
+#: The script that all pages of a directory share.
 SCRIPT: Final = "plotly.min.js"
-#: Characters of the name of a choice that find room beside an axis.
+#: Most characters of the name of a choice beside an axis.
 _ROOM_CHARS: Final = 16
 
 
 def has_pictures() -> bool:
-    """Whether what draws PNG files is installed."""
+    """Return whether matplotlib, which draws PNG, is installed."""
     return find_spec("matplotlib") is not None
 
 
 def has_pages() -> bool:
-    """Whether what draws HTML files is installed."""
+    """Return whether plotly, which draws HTML, is installed."""
     return find_spec("plotly") is not None
 
 
 def picture(figure: Figure) -> bytes:
-    """The figure as PNG.
+    """Return the figure as PNG.
 
     Raises:
-        InputError: the environment names a backend of matplotlib that there is not.
+        InputError: ``MPLBACKEND`` names no backend of matplotlib.
     """
     with _canvas(), quiet():
         import numpy as np
@@ -76,7 +75,7 @@ def picture(figure: Figure) -> bytes:
 
 @contextmanager
 def _canvas() -> Iterator[None]:
-    """Matplotlib as it comes, without a display; afterwards as it was before."""
+    """Set matplotlib to its defaults, without a display; restore its state afterwards."""
     try:
         import_matplotlib()
         import matplotlib as mpl
@@ -90,7 +89,7 @@ def _canvas() -> Iterator[None]:
     backend, before = mpl.get_backend(auto_select=False), plt.get_fignums()
     with mpl.rc_context():
         mpl.rcdefaults()
-        # A dollar in the name of a choice is no formula.
+        # A dollar sign in the name of a choice must not start a formula.
         mpl.rcParams["text.parse_math"] = False
         plt.switch_backend("agg")
         try:
@@ -104,15 +103,15 @@ def _canvas() -> Iterator[None]:
 
 
 def script() -> bytes:
-    """Return what all pages need beside them, as :data:`SCRIPT`."""
+    """Return the content of :data:`SCRIPT`."""
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs()).encode()
 
 
 def page(figure: Figure) -> bytes:
-    """The figure as HTML, which reads its script from the same folder."""
-    with suppress(ImportError, ValueError):  # Optuna imports it where it is there
+    """Return the figure as HTML, which loads its script from the same directory."""
+    with suppress(ImportError, ValueError):  # Optuna imports matplotlib if it is installed
         import_matplotlib()
     import optuna.visualization as drawn
 
@@ -129,12 +128,12 @@ def page(figure: Figure) -> bytes:
 
 
 def _style(found: Any, figure: Figure) -> None:
-    """Name the sweep, mark pruned trials, and take colours that everybody can tell apart."""
+    """Name the sweep, mark pruned trials, and set the colours."""
     found.update_layout(
         title_text=f"{found.layout.title.text}<br><sup>{figure.sweep_id}</sup>",
         colorway=_PALETTE,
     )
-    if figure.function != "plot_parallel_coordinate":  # whose lines have no other background
+    if figure.function != "plot_parallel_coordinate":  # its lines need the background
         found.update_layout(paper_bgcolor="rgba(0,0,0,0)", font_color=_INK)
     if figure.function == "plot_optimization_history":
         points = _with_values(figure)
@@ -162,7 +161,7 @@ def _trial_of(label: str) -> int | None:
 
 
 def _finish(picture: Picture, figure: Figure) -> None:
-    """What Optuna leaves to others."""
+    """Set titles, labels and sizes, and mark pruned trials."""
     axes = picture.axes[0]
     if figure.labels is not None:
         axes.set_xlabel(figure.labels[0])
@@ -197,8 +196,10 @@ def _mark_pruned(axes: Axes, figure: Figure) -> None:
 
 
 def _tell_lines_apart(picture: Picture, figure: Figure) -> None:
-    """Dotted are the trials that were pruned. Optuna has twenty colours, and the last for all
-    others; and a legend for hundreds of lines that would be higher than the picture."""
+    """Dot the lines of pruned trials, and colour many lines by their order.
+
+    Optuna has twenty colours, and a legend that grows higher than the picture.
+    """
     from matplotlib import colormaps
 
     axes = picture.axes[0]
@@ -222,7 +223,7 @@ def _tell_lines_apart(picture: Picture, figure: Figure) -> None:
 
 
 def _without_formulas(axes: Axes) -> None:
-    """Powers of ten as plain numbers, for no text is a formula."""
+    """Show powers of ten as plain numbers, because formulas are off."""
     from matplotlib.ticker import LogFormatter
 
     for axis in (axes.xaxis, axes.yaxis):
@@ -232,7 +233,7 @@ def _without_formulas(axes: Axes) -> None:
 
 
 def _spread_axes(picture: Picture) -> None:
-    """Room for the values at each axis, which are written over the lines."""
+    """Make the picture wide enough for the labels of each axis, and keep them readable."""
     first, *others = picture.axes
     picture.set_size_inches(max(6.4, _AXIS_INCHES * len(first.get_xticks())), 4.8)
     for axes in others:
@@ -242,7 +243,7 @@ def _spread_axes(picture: Picture) -> None:
 
 
 def _slant(axes: Axes) -> None:
-    """Names of choices below an axis, so that they are not written over each other."""
+    """Slant the names of choices below an axis, so that they do not overlap."""
     from matplotlib.category import StrCategoryConverter
 
     if isinstance(axes.xaxis.get_converter(), StrCategoryConverter):

@@ -1,8 +1,8 @@
-"""Select the figures that a sweep has, and say why it lacks the others. Draws nothing.
+"""Select the figures of a sweep, and say why others are left out. Draws nothing.
 
-With several objectives each has its own history, slices and so on, drawn as if it were the only
-one: so Optuna knows which way it should go, and draws its best value. Only the Pareto front is
-drawn of all together.
+With several objectives, each has its own history, slices and so on, drawn as if it were the only
+one: so Optuna knows its direction, and draws its best value. Only the Pareto front shows all
+objectives.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from hpcflow.sweeps.state import SweepProgress
 from hpcflow.sweeps.state import TrialState as Ended
 from hpcflow.sweeps.study import Study
 
-#: Complete trials without which importances are chance.
+#: With fewer complete trials, importances are chance.
 _ENOUGH: Final = 10
-#: Optuna advises at least so many among the good ones that the importances are about.
+#: Optuna advises at least this many good trials to compute importances from.
 _GOOD: Final = 5
-#: More axes beside each other nobody can read.
+#: More axes beside each other are not readable.
 _MOST_PARAMETERS: Final = 20
 _MOST_NAME_CHARS: Final = 60
 _AXES: Final = (2, 3)
@@ -43,12 +43,12 @@ class Figure:
     """One figure that can be drawn.
 
     Attributes:
-        name: of its files, without their endings.
-        function: which of Optuna's draws it; there is one for pictures and one for pages.
-        labels: of both axes, where Optuna's own say too little.
-        note: what is not in it.
+        name: of its files, without suffix.
+        function: of ``optuna.visualization`` and ``optuna.visualization.matplotlib``.
+        labels: of both axes, to replace Optuna's.
+        note: what the figure leaves out.
         sweep_id: for the title.
-        pruned: trial -> the value at which it was pruned; None where it has none.
+        pruned: trial -> the value at which it was pruned; None without a value.
     """
 
     name: str
@@ -70,14 +70,14 @@ class LeftOut:
 
 
 def figures_of(sweep_id: str, progress: SweepProgress) -> list[Figure | LeftOut]:
-    """All figures of a sweep. Optuna's warnings are the caller's."""
+    """Return all figures of a sweep. The caller must suppress Optuna's warnings."""
     whole = Study(sweep_id, progress).optuna_study
     names = _file_names([goal.metric for goal in progress.spec.goals])
     found: list[Figure | LeftOut] = []
     for index, (goal, name) in enumerate(zip(progress.spec.goals, names, strict=True)):
-        behind = f"-{name}" if progress.is_several else ""
+        suffix = f"-{name}" if progress.is_several else ""
         study = _study_of(whole, goal, index) if progress.is_several else whole
-        found += _of_goal(progress, goal, study, behind)
+        found += _of_goal(progress, goal, study, suffix)
     if progress.is_several:
         found.append(_pareto_front(progress, whole))
     found.append(_intermediate_values(progress))
@@ -87,11 +87,11 @@ def figures_of(sweep_id: str, progress: SweepProgress) -> list[Figure | LeftOut]
 
 
 def _of_goal(
-    progress: SweepProgress, goal: Objective, study: optuna.Study, behind: str
+    progress: SweepProgress, goal: Objective, study: optuna.Study, suffix: str
 ) -> list[Figure | LeftOut]:
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     of_space = [each.name for each in progress.spec.space.parameters]
-    # By name, for Optuna has them in an order by chance.
+    # By name, because Optuna's order is random.
     seen = sorted({name for trial in done for name in trial.params})
     shown = [name for name in of_space if name in seen][:_MOST_PARAMETERS]
     number = len(of_space)
@@ -99,15 +99,15 @@ def _of_goal(
     some = {**named, "params": shown}
     important = {**named, "params": seen, "evaluator": _evaluator(len(done))}
     history = Figure(
-        f"history{behind}",
+        f"history{suffix}",
         "plot_optimization_history",
         study,
         named,
         pruned=_pruned(progress, goal),
     )
-    parallel = Figure(f"parallel_coordinates{behind}", "plot_parallel_coordinate", study, some)
-    slices = Figure(f"slices{behind}", "plot_slice", study, some)
-    importances = Figure(f"importances{behind}", "plot_param_importances", study, important)
+    parallel = Figure(f"parallel_coordinates{suffix}", "plot_parallel_coordinate", study, some)
+    slices = Figure(f"slices{suffix}", "plot_slice", study, some)
+    importances = Figure(f"importances{suffix}", "plot_param_importances", study, important)
     note = f"the first {len(shown)} of {len(seen)} parameters" if len(shown) < len(seen) else None
     no_other = _one_only(number, "nothing to compare it with")
     return [
@@ -122,7 +122,7 @@ def _of_goal(
 
 
 def _pruned(progress: SweepProgress, goal: Objective) -> dict[int, float | None]:
-    """Trial -> the value at which it was pruned, or the last that it reported of the first goal."""
+    """Return trial -> its value when pruned, or its last reported value of the first goal."""
     index = progress.spec.goals.index(goal)
     found: dict[int, float | None] = {}
     for trial in progress.trials:
@@ -139,7 +139,7 @@ def _unless(why: str | None, figure: Figure) -> Figure | LeftOut:
 
 
 def _evaluator(done: int) -> PedAnovaImportanceEvaluator:
-    """Whatever else is installed: it needs no package and no chance, and it knows conditions."""
+    """Return PED-ANOVA: it needs no package, is deterministic, and supports conditional spaces."""
     return PedAnovaImportanceEvaluator(target_quantile=min(0.5, max(0.1, _GOOD / max(1, done))))
 
 
@@ -156,16 +156,16 @@ def _are(number: int) -> str:
 
 
 def _one_only(number: int, why: str) -> str | None:
-    return f"the sweep has one parameter only: {why}" if number == 1 else None
+    return f"the sweep has only one parameter: {why}" if number == 1 else None
 
 
 def _all_the_same(done: Sequence[FrozenTrial]) -> str | None:
     is_same = len({trial.value for trial in done}) == 1
-    return "all complete trials came to the same value" if is_same else None
+    return "all complete trials have the same value" if is_same else None
 
 
 def _study_of(whole: optuna.Study, goal: Objective, index: int) -> optuna.Study:
-    """The same trials, as if this objective were the only one."""
+    """Return a study of the same trials with this objective alone."""
     study = optuna.create_study(direction=goal.direction.value)
     study.add_trials(
         create_trial(
@@ -184,7 +184,7 @@ def _pareto_front(progress: SweepProgress, whole: optuna.Study) -> Figure | Left
     goals = [goal.metric for goal in progress.spec.goals]
     figure = Figure("pareto_front", "plot_pareto_front", whole, {"target_names": goals})
     if len(goals) not in _AXES:
-        why = f"it can be drawn of 2 or 3 objectives, and there are {len(goals)}"
+        why = f"it needs 2 or 3 objectives, and there are {len(goals)}"
         return LeftOut(figure.name, why)
     done = whole.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return _unless(_too_few(done, 1), figure)
@@ -196,7 +196,7 @@ def _intermediate_values(progress: SweepProgress) -> Figure | LeftOut:
     study, number, shown = study_of_curves(progress)
     if not number:
         return LeftOut(name, f"no trial has reported {metric} and how far it is ({far.lower()})")
-    left = f"without {number - shown} of {number} trials, which are too many to tell apart"
+    left = f"without {number - shown} of {number} trials: so many lines are not readable"
     return Figure(
         name,
         "plot_intermediate_values",
@@ -208,7 +208,7 @@ def _intermediate_values(progress: SweepProgress) -> Figure | LeftOut:
 
 
 def _file_names(metrics: Sequence[str]) -> list[str]:
-    """What metrics are called in the names of files; no two the same."""
+    """Return distinct names of metrics, safe for file names."""
     found: list[str] = []
     for number, metric in enumerate(metrics, 1):
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", metric)[:_MOST_NAME_CHARS]

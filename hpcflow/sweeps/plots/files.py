@@ -1,4 +1,4 @@
-"""Write all figures of a sweep into a folder: each as PNG and HTML, and the pages' script."""
+"""Write all figures of a sweep into a directory, as PNG and HTML, with the pages' script."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from hpcflow.sweeps.study import quiet
 
 @dataclass(frozen=True)
 class Plotted:
-    """The files of one figure; None what cannot be drawn here.
+    """The files of one figure; None for a format that cannot be drawn here.
 
     Attributes:
-        note: what is not in it.
+        note: what the figure leaves out.
     """
 
     figure: str
@@ -39,7 +39,7 @@ class Plotted:
 
 @dataclass(frozen=True)
 class Plots:
-    """What was written, and what was not."""
+    """The figures that were written, and those left out."""
 
     sweep_id: str
     folder: Path
@@ -48,12 +48,12 @@ class Plots:
 
 
 def write_plots(sweep_id: str, progress: SweepProgress, folder: Path) -> Plots:
-    """Draw what there is to draw of a sweep. Files of the same names are overwritten.
+    """Draw all possible figures of a sweep. Files of the same names are overwritten.
 
     Raises:
-        InputError: there is nothing to draw, or nothing to draw with, or ``folder`` is not a
-            folder.
-        StorageError: it cannot be written.
+        InputError: no figure is possible, no drawing package is installed, or ``folder`` is not a
+            directory.
+        StorageError: ``folder`` cannot be written.
     """
     left = _missing()
     with quiet():
@@ -63,8 +63,8 @@ def write_plots(sweep_id: str, progress: SweepProgress, folder: Path) -> Plots:
     if not figures:
         reasons = "; ".join(dict.fromkeys(each.why for each in left))
         raise InputError(
-            f"there is nothing to draw of {sweep_id}: {reasons}",
-            next_action=f"see how far it is: hpcflow sweep status {sweep_id}",
+            f"sweep {sweep_id} has nothing to draw: {reasons}",
+            next_action=f"see its progress: hpcflow sweep status {sweep_id}",
         )
     plotted = [_write(figure, folder) for figure in figures]
     if has_pages():
@@ -96,7 +96,7 @@ def _make(folder: Path) -> None:
         raise InputError(
             f"{folder} is not a directory, or its parent does not exist",
             where=Where(key="--output"),
-            next_action="name a folder, which need not exist yet: --output DIR",
+            next_action="name a directory, which need not exist: --output DIR",
         ) from None
     except OSError as error:
         raise storage_error("make", folder, error) from error
@@ -115,7 +115,7 @@ def _write(figure: Figure, folder: Path) -> Plotted:
 
 
 def _put(path: Path, data: bytes) -> Path:
-    """Put ``data`` at ``path``, whole, or leave ``path`` as it is; for whom the umask says."""
+    """Write ``data`` to ``path`` atomically, with the permissions of the umask."""
     half = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         try:

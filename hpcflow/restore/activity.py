@@ -1,7 +1,7 @@
-"""Check whether a run in a store seems to be active elsewhere at this moment.
+"""Check whether a run in a store seems to be active elsewhere.
 
-What is known is what was mirrored, some minutes late, so this is a warning system and no lock: a
-job that waits in a queue for days, or a cluster that is cut off from the store, gives no sign.
+The mirror is some minutes late, so this is only a warning, not a lock: a job that is pending for
+days, or a cluster without access to the store, gives no sign.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from hpcflow.history import RunHistory
 from hpcflow.model.events import parse_event
 from hpcflow.restore.remote_run import RemoteRun
 
-#: Longer than a mirror is behind, and than most programs take between two lines.
+#: Longer than the lag of a mirror, and than most programs take between two events.
 FRESH: Final = timedelta(hours=1)
-#: The last lines of a file of events: each is far shorter than that.
+#: Enough for the last lines of a file of events.
 _TAIL_BYTES: Final = 64 << 10
 #: The suggested commands contain this name, which comes from the store: accept no shell syntax.
 _MACHINE: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
 def require_at_rest(remote: RemoteRun, history: RunHistory, now: datetime) -> str | None:
-    """Refuse to take over a run that seems to be trained elsewhere.
+    """Check that a run to take over does not seem to be active elsewhere.
 
     Returns:
-        What people should know before they send it here; None where it came to rest for good.
+        A warning if no terminal state is recorded; else None.
 
     Raises:
-        InputError: it gave a sign a moment ago, and no word that it is over.
-        MirrorError: the store.
+        InputError: it has no terminal state, and its last sign is newer than ``FRESH``.
+        MirrorError: the store failed.
     """
     if history.is_at_rest:
         return None
@@ -42,16 +42,16 @@ def require_at_rest(remote: RemoteRun, history: RunHistory, now: datetime) -> st
     if sign is not None and now - sign < FRESH:
         minutes = max(0, round((now - sign).total_seconds() / 60))
         raise InputError(
-            f"run {remote.run_id} may be under way on {where}: its last sign is {minutes} minutes "
+            f"run {remote.run_id} may be active on {where}: its last sign is {minutes} minutes "
             "old, and two clusters must not train it at once",
-            next_action=f"{hold}; and when that was mirrored, again here. If {where} is lost: "
+            next_action=f"{hold}; once that is mirrored, repeat the restore. If {where} is lost: "
             f"hpcflow restore --from {shell_word(remote.url)} --even-if-running",
         )
     return f"no terminal state is recorded; if it is still submitted there, {hold}"
 
 
 def last_sign(remote: RemoteRun, history: RunHistory) -> datetime | None:
-    """When the run last wrote anything that was mirrored: a record, or an event of its last job."""
+    """Return the time of the newest mirrored journal record or event of the last job."""
     times = [record.at for record in history.records]
     numbers = history.intended_attempts
     name = f"attempts/{numbers[-1]:04d}/events.jsonl" if numbers else ""

@@ -1,4 +1,4 @@
-"""Wait for a store that does not answer right now."""
+"""Retry while a store is unavailable."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _FIRST_WAIT_S: Final = 0.2
 _LONGEST_WAIT_S: Final = 10.0
 
 
-def patiently(call: Callable[[], _T], *, clock: Clock, patience_s: float) -> _T:
-    """What ``call`` returns, asked again while the store is unavailable, each time after longer.
+def with_retries(call: Callable[[], _T], *, clock: Clock, patience_s: float) -> _T:
+    """Return ``call()``; retry with growing waits while the store is unavailable.
 
-    Half of each wait is chance, so that many who wait for one server do not come back together.
+    Half of each wait is random, so that many clients of one server do not retry together.
 
     Raises:
-        MirrorUnavailable: it still was after ``patience_s``.
+        MirrorUnavailable: the store is still unavailable after ``patience_s``.
     """
     deadline_s = clock.monotonic() + patience_s
     wait_s = _FIRST_WAIT_S
     while True:
         try:
             return call()
-        except MirrorUnavailable:  # noqa: PERF203 - asking again is the point
+        except MirrorUnavailable:  # noqa: PERF203 - a retry
             left_s = deadline_s - clock.monotonic()
             if left_s <= 0:
                 raise

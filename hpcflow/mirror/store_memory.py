@@ -1,9 +1,9 @@
-"""What a home remembers of its stores, in ``$HPCFLOW_HOME/mirror``. If it is lost, no run is lost.
+"""What a home remembers of its stores, in ``$HPCFLOW_HOME/mirror``; no run depends on it.
 
-- ``problems.json``: why the last pass could not send, by run id, or by URL where a store refused.
-  What is about one checkpoint stands in its run's ``mirror.jsonl``; here is the rest.
-- ``folders.jsonl``: the URLs of plain folders that were sent to. One of these that is not there is
-  not mounted, and not new.
+- ``problems.json``: why the last pass could not send, by run id, or by URL if a store failed.
+  Problems of one checkpoint are in its run's ``mirror.jsonl``.
+- ``folders.jsonl``: the URLs of plain folders that were used. If one of these does not exist, it
+  is not mounted, rather than new.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FOLDERS: Final = "folders.jsonl"
 
 
 def read_problems(home: Home) -> dict[str, str]:
-    """Run id, or URL of a store -> why the last pass could not send."""
+    """Return run id, or URL of a store -> why the last pass could not send."""
     try:
         said = read_object(home.mirror / _PROBLEMS)
     except (OSError, ValueError):
@@ -36,17 +36,21 @@ def read_problems(home: Home) -> dict[str, str]:
     return {what: why for what, why in said.items() if isinstance(why, str)}
 
 
-class Known:
-    """The same for a pass, which changes it. A home that cannot be written keeps nobody from work;
-    several threads may ask."""
+class StoreMemory:
+    """The same for a pass, which updates it; safe for several threads.
+
+    Errors in writing the home are ignored.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home, self._lock = home, threading.Lock()
         self._reached: set[str] = set()
 
     def make_if_new(self, remote: Remote, run_dirs: Iterable[RunDir]) -> None:
-        """Make a plain folder where it is new. One that was used before, and is not there now, is
-        not mounted: a new one would take the runs' last copies onto the disk below.
+        """Make a plain folder if it is new.
+
+        A missing folder that was used before is not mounted: a new one would put copies onto the
+        disk below the mount point.
 
         Args:
             run_dirs: runs that may have been sent there.
@@ -58,7 +62,7 @@ class Known:
             remote.make_root()
 
     def reached(self, url: str, remote: Remote) -> None:
-        """The store at ``url`` does what it is asked: what it refused before is over."""
+        """Remove the problem of a store that works again; remember a plain folder as used."""
         with self._lock:
             if url in self._reached:
                 return
@@ -71,27 +75,27 @@ class Known:
                     make_folders(self._home.mirror)
                     append_line_durably(self._home.mirror / _FOLDERS, json.dumps(remote.url))
 
-    def end(self, problems: Mapping[str, HpcflowError], had_no_turn: Container[str]) -> None:
-        """Keep what went wrong, and of the pass before what is known no better.
+    def end(self, problems: Mapping[str, HpcflowError], unchecked: Container[str]) -> None:
+        """Save the problems of a pass; keep earlier ones that it could not check.
 
         Args:
             problems: by run id, or URL.
-            had_no_turn: ids of such runs.
+            unchecked: ids of runs that it could not check.
         """
         before = read_problems(self._home)
         kept = {
-            what: why for what, why in before.items() if what in had_no_turn or not is_run_id(what)
+            what: why for what, why in before.items() if what in unchecked or not is_run_id(what)
         }
         now = {what: error.message + next_step(error) for what, error in problems.items()}
         if (after := {**kept, **now}) != before:
             self._write(after)
 
     def _was_used(self, url: str, run_dirs: Iterable[RunDir]) -> bool:
-        """Whether anything was ever sent to a plain folder, as far as this home knows."""
+        """Return whether anything was ever sent to a plain folder, as far as this home knows."""
         try:
             if url in self._folders():
                 return True
-        except OSError:  # who does not know makes nothing
+        except OSError:  # unknown: do not make a folder
             return True
         for run_dir in run_dirs:
             with suppress(StorageError):
@@ -100,10 +104,10 @@ class Known:
         return False
 
     def _folders(self) -> set[str]:
-        """URLs of the plain folders that were sent to.
+        """Read the URLs of plain folders that were used.
 
         Raises:
-            OSError: nobody knows.
+            OSError: the file cannot be read.
         """
         try:
             lines = read_file(self._home.mirror / _FOLDERS).split(b"\n")[:-1]
