@@ -178,7 +178,7 @@ def test_a_node_without_a_fitting_python_is_no_place_to_adopt(runtime: Bench) ->
     [
         (
             {"args": ["{{ resume.path }}"]},
-            r"args\[0\]: .*known in resume_args alone.*\n.*resume_args:",
+            r"args\[0\]: .*only known in resume_args.*\n.*resume_args:",
         ),
         ({"resume_args": ["a", "{{ resume.pth }}"]}, r"resume_args\[1\]: there is no resume\.?"),
         ({"resume_args": ["{{ params.x }}"]}, r"resume_args\[0\]: there is no params\.x"),
