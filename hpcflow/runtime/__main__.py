@@ -70,8 +70,8 @@ def _run(given: argparse.Namespace, job: Job) -> int:
     if given.command == "resume-path":
         return _resume_path(job)
     if given.command == "noticed":
-        is_told = job.notice is not None and job.notice.exists()
-        return 0 if is_told or Notice(None, cancel=job.cancel).is_pruned() else 1
+        has_notice = job.notice is not None and job.notice.exists()
+        return 0 if has_notice or Notice(None, cancel=job.cancel).is_pruned() else 1
     if given.command == "adopt":
         return _adopt(given, job)
     if job.rank != 0:
@@ -167,7 +167,7 @@ def _tidy(job: Job, events: EventLog, train_step: int, *, is_over: bool = False)
 
     keeper = Keeper(job, events)
     keeper.tidy(train_step, is_over=is_over)
-    keeper.say()
+    keeper.print_warnings()
 
 
 def _remove(folder: Path, before: os.stat_result) -> None:

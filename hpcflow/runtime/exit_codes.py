@@ -27,7 +27,7 @@ def exit_on_notice(job: Job, ranks: Ranks) -> None:
             warn(f"cannot record the request for a resubmission: {error}")
     # A barrier: torchrun ends all ranks once one exits, and the marker must exist by then.
     ranks.max(0)
-    ranks.leave()
+    ranks.prepare_exit()
     if threading.current_thread() is threading.main_thread():
         # Python drops its handlers while it exits, which takes torch a while: another USR2 would
         # kill the process, and the attempt would count as failed.

@@ -44,7 +44,7 @@ class HostCopies:
         self._pieces.clear()
 
     def take(self, state: Any) -> Callable[[], Any]:
-        """Copy ``state``, which may change once :meth:`settle` has returned.
+        """Copy ``state``, which may change once :meth:`wait` has returned.
 
         Returns:
             A function that returns the copy: a value of the same structure, on the CPU.
@@ -55,7 +55,7 @@ class HostCopies:
         """
         return pickled(state, self._copied)
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait until all copies are in host memory."""
         self._copy_pieces()
         for stream in self._streams.values():

@@ -19,16 +19,16 @@ from hpcflow.runtime.tensor_tree import join, spell, split
 _SOME = 3
 
 
-def bare(obj: Any) -> Any:
+def unwrapped(obj: Any) -> Any:
     """Return ``obj`` without wrappers of DistributedDataParallel and torch.compile.
 
     With them, their prefixes would be in every key of the checkpoint.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.nn.parallel.DistributedDataParallel):
-        return bare(obj.module)
+        return unwrapped(obj.module)
     if hasattr(obj, "_orig_mod"):
-        return bare(obj._orig_mod)
+        return unwrapped(obj._orig_mod)
     return obj
 
 
@@ -44,8 +44,8 @@ def parameter_names(objects: Mapping[str, Any]) -> dict[int, str]:
 
     names: dict[int, str] = {}
     for name, obj in objects.items():
-        if isinstance(bare(obj), torch.nn.Module):
-            for key, value in bare(obj).state_dict(keep_vars=True).items():
+        if isinstance(unwrapped(obj), torch.nn.Module):
+            for key, value in unwrapped(obj).state_dict(keep_vars=True).items():
                 if isinstance(value, torch.nn.Parameter):
                     names.setdefault(id(value), f"{name}.{key}")
     return names
@@ -109,13 +109,13 @@ def load_named(name: str, obj: Any, names: Mapping[int, str], stored: Stored) ->
     if is_optimizer(obj):
         _load_named_optimizer(name, obj, _called(obj, names), stored)
         return
-    state = bare(obj).state_dict()
+    state = unwrapped(obj).state_dict()
     targets, _ = split(state)
     _compare(name, map(spell, targets), map(spell, stored.tensors))
     stored.fill(targets)
     # Into torch's own dict, which has the versions of its modules.
     state.update(join(stored.values, targets))
-    bare(obj).load_state_dict(state)
+    unwrapped(obj).load_state_dict(state)
 
 
 def load_optimizer(optimizer: Any, state: Any) -> None:

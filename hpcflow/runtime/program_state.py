@@ -17,7 +17,7 @@ from typing import Any
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.named_state import (
-    bare,
+    unwrapped,
     check_optimizer,
     is_optimizer,
     load_named,
@@ -91,7 +91,7 @@ class ProgramState:
 
         Args:
             copies: copies tensors, so that the objects may change while they are written; None if
-                they will not change. The copies are complete after ``copies.settle()``.
+                they will not change. The copies are complete after ``copies.wait()``.
 
         Raises:
             OSError: the disk is full or gone, there is not enough host memory, or an object that
@@ -117,11 +117,11 @@ class ProgramState:
             raise OSError(f"{name}: {error}") from error
         self._captured.add(name)
 
-    def load(self, folder: Path, *, is_by_as_many: bool) -> list[Any]:
+    def load(self, folder: Path, *, is_same_size: bool) -> list[Any]:
         """Load the state of all objects from the verified checkpoint in ``folder``.
 
         Args:
-            is_by_as_many: whether it was saved by the same number of ranks; otherwise data loaders,
+            is_same_size: whether it was saved by the same number of ranks; otherwise data loaders,
                 data sets and samplers keep their state.
 
         Returns:
@@ -130,7 +130,7 @@ class ProgramState:
         Raises:
             CheckpointError: the checkpoint lacks an object, or holds something else.
         """
-        return self._load(self._objects, folder, is_by_as_many=is_by_as_many)
+        return self._load(self._objects, folder, is_same_size=is_same_size)
 
     def load_weights(self, folder: Path) -> None:
         """Load only weights: modules, and objects with ``load(folder)``.
@@ -148,15 +148,15 @@ class ProgramState:
             )
         for name in wanted.keys() - found.keys() if self._ranks.rank == 0 else ():
             warn(f"{name} is not in the checkpoint that the run starts from, and is not loaded")
-        self._load(found, folder, is_by_as_many=False)
+        self._load(found, folder, is_same_size=False)
 
-    def _load(self, objects: Mapping[str, Any], folder: Path, *, is_by_as_many: bool) -> list[Any]:
+    def _load(self, objects: Mapping[str, Any], folder: Path, *, is_same_size: bool) -> list[Any]:
         index = read_index(folder)
         names = parameter_names(self._objects) if index or self._sharded else {}
         placed = []
         for name, obj in objects.items():
             if is_of_data(obj):
-                if is_by_as_many:
+                if is_same_size:
                     obj.load_state_dict(read_weights(self._find(name, obj, folder)))
                     placed.append(obj)
                 continue
@@ -176,7 +176,7 @@ class ProgramState:
         tensors: dict[Place, Any] = {}
         values = {}
         for name, obj in self._sharded.items():
-            own, values[name] = split(with_names(obj, bare(obj).state_dict(), names))
+            own, values[name] = split(with_names(obj, unwrapped(obj).state_dict(), names))
             if is_optimizer(obj):
                 check_optimizer(name, obj, names, own.items())
             tensors.update({(name, *place): tensor for place, tensor in own.items()})
@@ -202,7 +202,7 @@ class ProgramState:
             return save_folder(name, obj, folder)
         if is_sharded(obj):  # not when restore() checked it
             raise TypeError(f"{name} was sharded after run.restore(): rank 0 has only a part of it")
-        return self._torch_part(name, file, bare(obj).state_dict(), copies)
+        return self._torch_part(name, file, unwrapped(obj).state_dict(), copies)
 
     def _torch_part(self, name: str, file: str, state: Any, copies: HostCopies | None) -> TorchPart:
         if name not in self._captured:  # later saves check it when it is written
@@ -217,7 +217,7 @@ class ProgramState:
         elif is_optimizer(obj):
             load_optimizer(obj, read_weights(path, is_mapped=True))
         elif has_state(obj):
-            bare(obj).load_state_dict(read_weights(path))
+            unwrapped(obj).load_state_dict(read_weights(path))
         else:
             obj.load(path)
 

@@ -164,12 +164,12 @@ class Program:
         except OSError:
             return
         try:
-            is_told = os.read(file, 16).strip() == b"USR2"
+            has_usr2 = os.read(file, 16).strip() == b"USR2"
         except OSError:
             return
         finally:
             os.close(file)
-        if is_told:
+        if has_usr2:
             self._notice = None
             self._send(signal.SIGUSR2)
 

@@ -30,7 +30,7 @@ class Ranks(Protocol):
         """Contribute ``value``; return the maximum, with several ranks that of the last call."""
         ...
 
-    def settle(self) -> None:
+    def finish_exchange(self) -> None:
         """Wait for the exchange under way."""
         ...
 
@@ -46,7 +46,7 @@ class Ranks(Protocol):
         """
         ...
 
-    def leave(self) -> None:
+    def prepare_exit(self) -> None:
         """Prepare for a deliberate exit of this process."""
         ...
 
@@ -60,7 +60,7 @@ class Alone:
     def agree(self, value: int) -> int:
         return value
 
-    def settle(self) -> None:
+    def finish_exchange(self) -> None:
         return None
 
     def max(self, value: int) -> int:
@@ -69,7 +69,7 @@ class Alone:
     def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:
         return decide([value])[0]
 
-    def leave(self) -> None:
+    def prepare_exit(self) -> None:
         return None
 
 
@@ -84,7 +84,7 @@ class OtherRanks:
     def agree(self, value: int) -> int:
         return self.max(value)
 
-    def settle(self) -> None:
+    def finish_exchange(self) -> None:
         return None
 
     def max(self, value: int) -> int:
@@ -93,7 +93,7 @@ class OtherRanks:
     def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:  # noqa: ARG002
         raise TypeError("torch tensors sharded over ranks that are not torch's cannot be saved")
 
-    def leave(self) -> None:
+    def prepare_exit(self) -> None:
         return None
 
 
@@ -121,7 +121,7 @@ class TorchRanks:
         self._work = self._all_reduce(async_op=True)
         return agreed
 
-    def settle(self) -> None:
+    def finish_exchange(self) -> None:
         self._finish()
 
     def max(self, value: int) -> int:
@@ -148,7 +148,7 @@ class TorchRanks:
         """Create a tensor on the CPU, regardless of torch's default device."""
         return self._torch.tensor([value], dtype=self._torch.int64, device="cpu")
 
-    def leave(self) -> None:
+    def prepare_exit(self) -> None:
         # At exit, because a `finally` of the program may destroy it, too: torch raises an error for
         # the second time, which would replace the exit code.
         import atexit

@@ -182,15 +182,15 @@ class Keeper:
     """Removes, in the job and on rank 0, the checkpoints that the rule does not keep.
 
     It works on the thread that published a checkpoint, which must not print (see background.py). So
-    the thread that trains calls :meth:`say`.
+    the thread that trains calls :meth:`print_warnings`.
     """
 
     def __init__(self, job: Job, events: EventLog) -> None:
         self._job = job
         self._events = events
         self._seen: dict[int, Found] = {}
-        self._said: set[str] = set()
-        self._unsaid: list[str] = []
+        self._warned: set[str] = set()
+        self._to_print: list[str] = []
 
     def tidy(self, train_step: int, *, is_over: bool = False) -> None:
         """Apply the rule after the checkpoint of ``train_step`` was published. Never raises.
@@ -208,10 +208,10 @@ class Keeper:
                 f"old checkpoints could not be removed, the training continues: {error}"
             )
 
-    def say(self) -> None:
+    def print_warnings(self) -> None:
         """Print the warnings since the last call."""
-        while self._unsaid:
-            warn(self._unsaid.pop(0))
+        while self._to_print:
+            warn(self._to_print.pop(0))
 
     def _tidy(self, rule: Rule, folder: Path, train_step: int, *, is_over: bool) -> None:
         finish_removals(folder, self._record)
@@ -274,9 +274,9 @@ class Keeper:
         )
 
     def _warn_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            self._unsaid.append(text)
+        if text not in self._warned:
+            self._warned.add(text)
+            self._to_print.append(text)
 
 
 def mirror_of(run_dir: Path, *, has_mirror: bool) -> MirrorState | None:

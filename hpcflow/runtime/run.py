@@ -51,8 +51,8 @@ class Run:
         self._events = EventLog(job.events if is_first else None)
         self._keeper = Keeper(job, self._events)
         self._metrics = Metrics(self._events, job.tensorboard_dir if is_first else None)
-        is_told = job.notice if is_first else None
-        self._notice = Notice(is_told, cancel=job.cancel if is_first else None)
+        flag = job.notice if is_first else None
+        self._notice = Notice(flag, cancel=job.cancel if is_first else None)
         # Only rank 0 measures: the ranks agree on each save.
         self._auto = AutoInterval(job.mtbf_s) if is_first and job.mtbf_s is not None else None
         interval_s = job.interval_s if self._auto is None else self._auto.interval_s
@@ -60,8 +60,8 @@ class Run:
         self._order = DataOrder()
         self._saving: Saving | None = None
         if job.checkpoint_dir is not None and job.adopt is None:
-            told = (self._report, self._add_metrics, self._report_failed)
-            self._saving = Saving(job, job.checkpoint_dir, ranks, *told)
+            callbacks = (self._report, self._add_metrics, self._report_failed)
+            self._saving = Saving(job, job.checkpoint_dir, ranks, *callbacks)
             self._notice.listen()
         self._epochs: int | None = None
         self._total: int | None = None
@@ -190,7 +190,7 @@ class Run:
         if self._is_finished:
             return
         self._begin(None)
-        self._ranks.settle()
+        self._ranks.finish_exchange()
         self._save_or_fail()
         if self._saving is not None:
             self._saving.close()
@@ -203,7 +203,7 @@ class Run:
             self._add_late_metrics()
             if self._saving is not None:
                 self._keeper.tidy(self.train_step, is_over=True)
-                self._keeper.say()
+                self._keeper.print_warnings()
             self._metrics.close()
             self._events.append(
                 "finished", train_step=self.train_step, metrics=values, model=self._model()
@@ -268,10 +268,10 @@ class Run:
 
     def _settle_train_step(self) -> None:
         assert self._saving is not None
-        self._keeper.say()
+        self._keeper.print_warnings()
         if self.train_step == self._total:
             # A notice from now on is ignored: the training is complete, and needs no resubmission.
-            self._ranks.settle()
+            self._ranks.finish_exchange()
             self._try(self._save)
             return
         agreed = self._ranks.agree(self._own_signal())
@@ -304,7 +304,7 @@ class Run:
     def _leave(self, notice: int) -> None:
         self._metrics.flush()
         self._events.append("notice", signal=NAMES[notice])
-        self._ranks.settle()
+        self._ranks.finish_exchange()
         if not self._ranks.max(int(self._notice.is_pruned())):
             self._save_or_leave_it()
         self._metrics.close()
@@ -362,7 +362,7 @@ class Run:
         """Save the state before returning."""
         if self._saving is not None:
             self._saving.save(self.train_step, self._order.state(), self._facts)
-            self._keeper.say()
+            self._keeper.print_warnings()
             self._schedule.restart()
 
     def _facts(self) -> dict[str, Any]:

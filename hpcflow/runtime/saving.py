@@ -295,8 +295,8 @@ class Saving:
         shared = read_rank_state(path, 0) or {}
         own = read_rank_state(path, self._ranks.rank)
         saved_by = shared.get("world_size", self._ranks.world_size)
-        is_by_as_many = saved_by == self._ranks.world_size
-        if not is_by_as_many:
+        is_same_size = saved_by == self._ranks.world_size
+        if not is_same_size:
             if self._ranks.rank == 0:
                 warn(
                     f"saved by {saved_by} rank{'s' * (saved_by != 1)}, resumed by "
@@ -304,7 +304,7 @@ class Saving:
                     "numbers"
                 )
             own = None
-        placed = self._state.load(path, is_by_as_many=is_by_as_many)
+        placed = self._state.load(path, is_same_size=is_same_size)
         is_own = path == self._store.path(train_step)
         if is_own:
             self.saved_at = train_step
@@ -371,7 +371,7 @@ class Saving:
         except OSError as error:
             return [_Refused(str(error))]
         finally:
-            self._copies.settle()
+            self._copies.wait()
         return parts
 
     def _write(self, flight: _Flight, parts: list[Part], *, hashers: int) -> None:

@@ -23,16 +23,16 @@ class WarnOnce:
     """Print each warning only once."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
 
     def __call__(self, text: str) -> bool:
         """Print ``text`` if it is new; return whether it was printed.
 
         Only the first 100 texts are printed, because other users can create any number of files.
         """
-        if text in self._said or len(self._said) > _MOST_TEXTS:
+        if text in self._printed or len(self._printed) > _MOST_TEXTS:
             return False
-        is_last = len(self._said) == _MOST_TEXTS
-        self._said.add(text)
+        is_last = len(self._printed) == _MOST_TEXTS
+        self._printed.add(text)
         warn("no more warnings of this kind are shown" if is_last else text)
         return not is_last

@@ -60,10 +60,10 @@ class Adopter:
         self._job = job
         self._run_dir = run_dir
         self._rule = rule
-        self._say = WarnOnce()
+        self._warn = WarnOnce()
         self._store = CheckpointStore(checkpoint_dir)
-        self._maker = Maker(job, self._store, rule, self._say, monotonic)
-        self._is_complete = Completeness(rule, self._say, monotonic)
+        self._maker = Maker(job, self._store, rule, self._warn, monotonic)
+        self._is_complete = Completeness(rule, self._warn, monotonic)
         self._memory = run_dir / NAME
         self._known: dict[str, Known] = {}
         self._newest = -1
@@ -82,7 +82,7 @@ class Adopter:
         if whole is not None:
             set_aside(self._store.folder, self._store.damaged, self._job)
         self._newest = whole.train_step if whole is not None else -1
-        found = list(self._look_at(find(self._rule, self._say)))
+        found = list(self._look_at(find(self._rule, self._warn)))
         known = read_memory(self._memory)
         self._known = self._first_known(found) if known is None else known
         alive_ns = last_sign_of_life_ns(self._run_dir, self._attempt, self._job.exit_code)
@@ -99,7 +99,7 @@ class Adopter:
             self._put_back(newest, failed)
         if known is None or not self._known.items() <= known.items():  # the disk may be full
             write_memory(self._memory, self._known)
-        self._maker.say()
+        self._maker.print_warnings()
         return newest
 
     def watch(self) -> None:
@@ -119,8 +119,8 @@ class Adopter:
                 if is_complete:
                     self._adopt(foreign, train_step)
         except OSError as error:  # the file system may be down for a moment
-            self._say(f"cannot look for checkpoints, the training continues: {error}")
-        self._maker.say()
+            self._warn(f"cannot look for checkpoints, the training continues: {error}")
+        self._maker.print_warnings()
 
     def end(self, *, is_well: bool) -> None:
         """After the program has ended: adopt the newest that is complete. Never raises.
@@ -140,8 +140,8 @@ class Adopter:
                 self._pass_over(found, failed)
                 write_memory(self._memory, self._known)
         except OSError as error:
-            self._say(f"cannot look for checkpoints, the next attempt tries again: {error}")
-        self._maker.say()
+            self._warn(f"cannot look for checkpoints, the next attempt tries again: {error}")
+        self._maker.print_warnings()
 
     @property
     def _attempt(self) -> int:
@@ -162,7 +162,7 @@ class Adopter:
         failed = set()
         for foreign, train_step in reversed(self._candidates(found)):
             if not self._was_complete(foreign, alive_ns):
-                self._say(
+                self._warn(
                     f"{foreign.name!r} is not adopted: it may be incomplete"
                 )
             elif self._adopt(foreign, train_step):
@@ -179,7 +179,7 @@ class Adopter:
 
     def _worth_looking(self) -> list[Path]:
         """Return the paths that can be newer than the newest checkpoint, by their names."""
-        paths = find(self._rule, self._say)
+        paths = find(self._rule, self._warn)
         if self._rule.train_step != BY_NAME:
             return paths
         steps = ((path, train_step_of(path, self._rule)) for path in paths)
@@ -192,7 +192,7 @@ class Adopter:
             except FileNotFoundError:  # noqa: PERF203 - the program has removed or renamed it
                 continue
             except OSError as error:
-                self._say(f"not adopted: {error}")
+                self._warn(f"not adopted: {error}")
 
     def _candidates(self, found: Iterable[Foreign]) -> list[tuple[Foreign, int | None]]:
         """Return those that are new and newer than the newest checkpoint, one per train step."""
@@ -219,7 +219,7 @@ class Adopter:
         try:
             write_memory(self._memory, self._known)
         except OSError as error:
-            self._say(f"cannot record an adoption, so it may be repeated: {error}")
+            self._warn(f"cannot record an adoption, so it may be repeated: {error}")
         return True
 
     def _put_back(self, newest: Path, failed: set[str]) -> None:

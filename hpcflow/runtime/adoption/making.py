@@ -37,13 +37,13 @@ class Maker:
         job: Job,
         store: CheckpointStore,
         rule: AdoptRule,
-        say: WarnOnce,
+        warn: WarnOnce,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._job = job
         self._store = store
         self._rule = rule
-        self._say = say
+        self._warn = warn
         self._monotonic = monotonic
         self._events = EventLog(job.events)
         self._keeper = Keeper(job, self._events)
@@ -75,9 +75,9 @@ class Maker:
                 remove_tree(staged)  # gone if it was published
         return made
 
-    def say(self) -> None:
+    def print_warnings(self) -> None:
         """Print the warnings of the keeper."""
-        self._keeper.say()
+        self._keeper.print_warnings()
 
     def _make(
         self, foreign: Foreign, number: int, staged: Path, maybe_same_as: int | None
@@ -130,7 +130,7 @@ class Maker:
     def _has_changed(self, foreign: Foreign) -> None:
         count = self._changes[foreign.name] = self._changes.get(foreign.name, 0) + 1
         if count == _MANY_CHANGES:
-            self._say(
+            self._warn(
                 f"{foreign.name!r} was changed {count} times while it was copied; let the program "
                 "save less often"
             )
@@ -139,6 +139,6 @@ class Maker:
         if isinstance(error, FileNotFoundError) and not foreign.path.exists():
             return  # the program has removed it
         self._not_before[foreign.name] = self._monotonic() + _PAUSE_S
-        is_new = self._say(f"{foreign.name!r} is not adopted, the training continues: {error}")
+        is_new = self._warn(f"{foreign.name!r} is not adopted, the training continues: {error}")
         if is_new and number is not None:
             self._events.append("checkpoint_failed", train_step=number, why=str(error))

@@ -32,10 +32,10 @@ class Completeness:
     """
 
     def __init__(
-        self, rule: AdoptRule, say: WarnOnce, monotonic: Callable[[], float] = time.monotonic
+        self, rule: AdoptRule, warn: WarnOnce, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._rule = rule
-        self._say = say
+        self._warn = warn
         self._monotonic = monotonic
         self._since: dict[str, tuple[str, float]] = {}  # name -> state, and since when it has it
         self._torn: dict[str, str] = {}  # name -> state in which it is incomplete
@@ -84,7 +84,7 @@ class Completeness:
             return False  # it is being removed
         if torn is not None:
             self._torn[foreign.name] = foreign.state
-            self._say(f"{str(torn)!r} is an incomplete zip archive: not adopted")
+            self._warn(f"{str(torn)!r} is an incomplete zip archive: not adopted")
         return torn is None
 
     def _is_marked(self, foreign: Foreign, marker: str) -> bool:
