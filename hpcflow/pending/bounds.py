@@ -33,7 +33,6 @@ class Bounds:
 def limits_on(
     job: WaitingJob, standing: Standing | None, partition: PartitionInfo | None
 ) -> Bounds:
-    """Return the limits in force for ``job``."""
     if standing is None or not standing.are_limits_enforced:
         return Bounds()
     association = association_of(job, standing)

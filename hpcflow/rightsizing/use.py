@@ -52,12 +52,10 @@ class Use:
 
     @property
     def gpus_per_node(self) -> int:
-        """Return the number of GPUs on every node."""
         return self.gpus // self.nodes
 
     @property
     def used_hours(self) -> float:
-        """Return the hours that it ran so far."""
         return (self.elapsed_s or 0.0) / 3600
 
 
@@ -77,7 +75,6 @@ def uses_of(
 
 
 def use_of(row: UsedRow, now: datetime) -> Use:
-    """Read what one attempt had and used."""
     seen = measured(row.report.get("usage"))
     bill = row.journal.get("accounted", {})
     is_accounted = bill.get("source") == "accounting"

@@ -35,7 +35,6 @@ class Background:
         return self._thread.ident is not None
 
     def is_done(self) -> bool:
-        """Return whether the work has ended, successfully or not."""
         return not self._thread.is_alive()
 
     def wait(self) -> None:

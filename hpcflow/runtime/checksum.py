@@ -46,7 +46,6 @@ class Checksum:
         self._room = PIECE_BYTES
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes."""
         for piece, part in self._shared_out(data):
             piece.update(part)
 
@@ -152,7 +151,6 @@ def is_of_pieces(text: object) -> bool:
 
 
 def is_checksum(text: object) -> bool:
-    """Return whether ``text`` has the form of a checksum."""
     return isinstance(text, str) and _FORM.fullmatch(text) is not None
 
 

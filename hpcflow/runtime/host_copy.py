@@ -65,7 +65,6 @@ class HostCopies:
         del self._buffers[self._used :]
 
     def free(self) -> None:
-        """Free the memory."""
         self._buffers = []
         self._used = 0
 

@@ -266,7 +266,7 @@ def _check_files(
 
 
 def _is_read_by_one(file: tuple[str, dict[str, Any]]) -> bool:
-    """Return whether the file has too few pieces for all readers; in older manifests, none."""
+    """Return whether one thread reads the file: it has few pieces, or none in older manifests."""
     checksum = file[1].get("sha256")
     return file[1]["size_bytes"] <= _READERS * PIECE_BYTES or not is_of_pieces(checksum)
 

@@ -33,7 +33,6 @@ def unwrapped(obj: Any) -> Any:
 
 
 def is_optimizer(obj: Any) -> bool:
-    """Return whether ``obj`` is a torch optimizer."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(obj, torch.optim.Optimizer)
 

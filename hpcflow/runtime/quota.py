@@ -86,7 +86,6 @@ def require_quota(folder: Path, size_bytes: int) -> None:
 
 
 def is_lustre(folder: Path) -> bool:
-    """Return whether ``folder`` is on Lustre."""
     try:
         import ctypes
 

@@ -73,7 +73,6 @@ class Found:
 
     @property
     def name(self) -> str:
-        """Return its name in ``folder``."""
         return name_of(self.train_step)
 
     @property

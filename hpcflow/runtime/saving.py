@@ -376,7 +376,7 @@ class Saving:
 
     def _write(self, flight: _Flight, parts: list[Part], *, hashers: int) -> None:
         def must_stop() -> bool:
-            """With several ranks, a save cannot finish after the program has ended."""
+            """Stop once the program has ended: one of several ranks cannot publish alone."""
             return self._ranks.world_size > 1 and not flight.trainer.is_alive()
 
         def create(path: Path) -> NewFile:

@@ -57,7 +57,6 @@ class ShardPlanner:
 
 
 def shard_file(rank: int) -> str:
-    """Return the name of the file of a rank's shards."""
     return f"rank-{rank:05d}.shards"
 
 

@@ -69,7 +69,6 @@ class CheckpointStore:
         self._last_bytes: int | None = None  # of the last that was made or verified here
 
     def path(self, train_step: int) -> Path:
-        """Return the path of the checkpoint of ``train_step``, which need not exist."""
         return self.folder / name_of(train_step)
 
     def staging_path(self, train_step: int, token: int) -> Path:
@@ -283,7 +282,7 @@ class CheckpointStore:
             remove_tree(doomed)
 
     def _has_published(self, hidden: Path) -> bool:
-        """Publish a hidden checkpoint if it is complete and its name is free; return if it did.
+        """Publish a hidden checkpoint if it is complete and its name is free; return whether so.
 
         Checksums are compared when a job resumes from it.
 

@@ -36,7 +36,6 @@ class JobCgroup:
         return any((self._unified, self._memory, self._cpu))
 
     def read(self) -> CgroupUse:
-        """Read the current values."""
         if self._unified is not None:
             usage_us = _fields(self._unified / "cpu.stat").get("usage_usec")
             stat = _fields(self._unified / "memory.stat")

@@ -72,7 +72,6 @@ class Nvml:
         return number.value
 
     def by_index(self, index: int) -> ctypes.c_void_p:
-        """Return the GPU with this index."""
         handle = ctypes.c_void_p()
         self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
         return handle
@@ -85,7 +84,6 @@ class Nvml:
         return handle
 
     def uuid(self, handle: ctypes.c_void_p) -> str:
-        """Return the UUID of a GPU."""
         text = ctypes.create_string_buffer(96)
         self._call("nvmlDeviceGetUUID", handle, text, ctypes.c_uint(len(text)))
         return text.value.decode("ascii", "replace")

@@ -128,7 +128,6 @@ class Tally:
         return (self._mem_peak_mb, *[each.mem_peak_mb for each in self._gpus.values()])
 
     def facts(self) -> dict[str, Any]:
-        """Return all values as JSON values."""
         facts: dict[str, Any] = {
             "seconds": round(self._elapsed_s, 1),
             "samples": self._samples,
