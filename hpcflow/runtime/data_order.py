@@ -108,8 +108,8 @@ class DataOrder:
         return self._counted(self._advanced(loader, self.position.batch))
 
     def _advanced(self, loader: Iterable[Any], done: int) -> Iterator[Any]:
-        keepers = {id(each) for each in _keepers(loader)}
-        is_placed = any(id(each) in keepers for each in self._placed)
+        holders = {id(each) for each in _position_holders(loader)}
+        is_placed = any(id(each) in holders for each in self._placed)
         # torch's sampler draws from a loader's own generator once more at its end, so such a loader
         # is read to its end even if no batch is left; so is one that restores its own position.
         is_read = (
@@ -121,7 +121,7 @@ class DataOrder:
         if is_read and not is_placed:
             for _ in range(done):
                 next(iterator, None)
-        self._placed = [each for each in self._placed if id(each) not in keepers]
+        self._placed = [each for each in self._placed if id(each) not in holders]
         if done:
             self.enter_loop()
         self._to_restore = None
@@ -146,7 +146,7 @@ class DataOrder:
             raise CheckpointError(f"its random state is invalid: {error!r}") from error
 
 
-def _keepers(loader: Any) -> list[Any]:
+def _position_holders(loader: Any) -> list[Any]:
     """Return the objects that may hold the position in the data of ``loader``."""
     torch = sys.modules.get("torch")
     batches, data = getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None)

@@ -24,7 +24,7 @@ _WINDOW_BYTES = 16 << 20
 def random_word() -> str:
     """Return 16 random hex digits, for a unique name.
 
-    :mod:`secrets` is not used: its import is a sixth of a job's start time.
+    :mod:`secrets` is not used: its import takes a sixth of a job's start time.
     """
     return os.urandom(8).hex()
 
@@ -311,7 +311,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         try:
             yield opened
         except BaseException as error:
-            if isinstance(error, OSError) and isinstance(error.filename, str):  # as people know it
+            if isinstance(error, OSError) and isinstance(error.filename, str):
                 error.filename = error.filename.replace(str(opened), str(folder), 1)
             remove_opened(folder, opened)
             raise
