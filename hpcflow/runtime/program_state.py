@@ -17,12 +17,12 @@ from typing import Any
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.named_state import (
-    unwrapped,
     check_optimizer,
     is_optimizer,
     load_named,
     load_optimizer,
     parameter_names,
+    unwrapped,
     with_names,
 )
 from hpcflow.runtime.objects import (

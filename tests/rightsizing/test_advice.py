@@ -187,9 +187,7 @@ def test_memory_is_advised_only_where_the_end_was_watched(
     advice, why = told(use)
     assert ("memory" in advice) is is_enough
     if not is_enough:
-        assert why["memory"] == (
-            "no attempt was measured to its end, where the peak often is"
-        )
+        assert why["memory"] == ("no attempt was measured to its end, where the peak often is")
 
 
 def test_attempts_of_different_sizes_do_not_add_up_to_a_time_limit() -> None:
@@ -387,8 +385,7 @@ def test_where_only_some_nodes_were_seen_nothing_is_taken_from_the_others() -> N
     assert set(advice) == {"time limit"}
     assert nothing["memory"] == nothing["CPU cores"] == "only 1 of 4 nodes was measured"
     assert (
-        nothing["GPUs"]
-        == "only 4 of 16 were measured; of those never used: n1:0, n1:1, n1:2, n1:3"
+        nothing["GPUs"] == "only 4 of 16 were measured; of those never used: n1:0, n1:1, n1:2, n1:3"
     )
     used = replace(head, measured=replace(SEEN, gpu_mem_peak_mb=10 * GIB))
     assert told(used)[1]["GPUs"] == "only 4 of 16 were measured"

@@ -218,7 +218,9 @@ def test_what_a_job_was_named_to_go_on_from_is_not_given_up_because_it_is_not_se
 ) -> None:
     """The login node has seen it; a file system that was not mounted here costs no training."""
     here = tmp_path / "not mounted"
-    with pytest.raises(CheckpointError, match=r"there may be one: .*000000030: .*not visible on this node"):
+    with pytest.raises(
+        CheckpointError, match=r"there may be one: .*000000030: .*not visible on this node"
+    ):
         choose(CheckpointStore(here), here / "000000030", Alone())
     monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", str(here))
     monkeypatch.setenv("HPCFLOW_RESUME_FROM", str(here / "000000030"))

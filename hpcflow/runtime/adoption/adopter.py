@@ -162,9 +162,7 @@ class Adopter:
         failed = set()
         for foreign, train_step in reversed(self._candidates(found)):
             if not self._was_complete(foreign, alive_ns):
-                self._warn(
-                    f"{foreign.name!r} is not adopted: it may be incomplete"
-                )
+                self._warn(f"{foreign.name!r} is not adopted: it may be incomplete")
             elif self._adopt(foreign, train_step):
                 break
             else:
