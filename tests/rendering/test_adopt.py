@@ -169,7 +169,7 @@ def test_a_node_without_a_fitting_python_is_no_place_to_adopt(runtime: Bench) ->
     runtime.program("python3", "#!/bin/sh\nexit 1\n")
     written(runtime, "touch", "done", checkpoint={"adopt": {"pattern": "step-*"}})
     assert runtime.execute() == 1
-    assert "needs a python3 from 3.8 on, by environment.venv" in runtime.log()
+    assert "needs python3 3.8 or newer, from environment.venv" in runtime.log()
     assert not (runtime.work / "done").exists()
 
 

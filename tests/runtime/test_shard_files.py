@@ -258,7 +258,7 @@ def test_what_has_no_plain_bytes_is_refused(tmp_path: Path) -> None:
 
         load_state_dict = state_dict
 
-    with pytest.raises(TypeError, match="a key is neither text nor a whole number"):
+    with pytest.raises(TypeError, match="a key is neither text nor an integer"):
         ProgramState({"pairs": Pairs()}, Alone()).capture(tmp_path, None)
 
     class Sums:

@@ -18,7 +18,7 @@ def inside(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_a_program_that_would_save_is_told_what_to_take_away() -> None:
     run = runtime.start()
-    with pytest.raises(RuntimeError, match=r"take checkpoint\.adopt out of its config"):
+    with pytest.raises(RuntimeError, match=r"remove checkpoint\.adopt from its config"):
         run.restore(state={})
 
 
