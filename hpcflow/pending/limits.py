@@ -19,7 +19,7 @@ class AccountLine:
     """One of the user's accounts.
 
     Attributes:
-        factor: of fair share; None if unknown.
+        factor: the fair-share factor; None if unknown.
         meaning: the fair share in words.
         in_use: what the user's running jobs use there.
     """
