@@ -59,7 +59,7 @@ def _names(standing: Standing) -> list[str]:
 
 
 def _weight(cluster: ClusterInfo | None) -> int | None:
-    """Return the weight of fair share: 0 without a priority plugin, None if unknown.
+    """Return the weight of fair share: 0 without ``priority/multifactor``, None if unknown.
 
     ``scontrol show config`` spells it ``PriorityWeightFairShare``, slurm.conf with a small s.
     """

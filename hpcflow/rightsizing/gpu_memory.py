@@ -31,10 +31,10 @@ tensor parallelism::
     selective       s b h L (10 + 24/t)        attention is computed again, or never stored (flash)
     full            s b h (2 L + 10 + 24/t)    only the input of each layer is kept
 
-The last has, beyond that paper, all of the one layer that is being computed again (Chen et al.,
+Unlike in that paper, ``full`` includes the one layer that is being computed again (Chen et al.,
 "Training Deep Nets with Sublinear Memory Cost", 2016, arXiv:1604.06174, section 3).
 Layers in fp32 take twice that. With a vocabulary of v words, 4 s b v / t are added for the logits
-in fp32 (section 4.3). Where only Ψ is known, a shape as large language models have it is taken:
+in fp32 (section 4.3). If only Ψ is known, the shape is that of large language models:
 Ψ = 12 L h² (the weights of the layers), h = 128 L, heads of 128.
 
 **Not included**: the CUDA context and kernels (some 0.5 to 1 GiB), buffers of NCCL, buckets of DDP,

@@ -1,4 +1,4 @@
-"""The sentences that advice is made of."""
+"""Advice, and reasons for no advice."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Run:
             return
         self._begin(None)
         self._ranks.finish_exchange()
-        self._save_or_fail()
+        self._save_at_end()
         if self._saving is not None:
             self._saving.close()
         self._is_finished = True
@@ -262,11 +262,11 @@ class Run:
             return
         if self._auto is not None:
             self._auto.train_step_ends(is_writing=self._saving.is_under_way)
-        self._settle_train_step()
+        self._end_train_step()
         if self._auto is not None:
             self._auto.train_step_begins()
 
-    def _settle_train_step(self) -> None:
+    def _end_train_step(self) -> None:
         assert self._saving is not None
         self._keeper.print_warnings()
         if self.train_step == self._total:
@@ -277,9 +277,9 @@ class Run:
         agreed = self._ranks.agree(self._own_signal())
         self._saving.advance(agreed)
         if agreed >= FLAG:
-            self._leave(agreed)
+            self._exit(agreed)
         elif self._is_due(agreed):
-            self._try(self._begin_to_save)
+            self._try(self._begin_save)
 
     def _is_due(self, agreed: int) -> bool:
         """Return whether to save after this train step; the same on all ranks.
@@ -301,12 +301,12 @@ class Run:
             return self._saving.status()
         return SAVE if self._schedule.is_due_by_time() else NOTHING
 
-    def _leave(self, notice: int) -> None:
+    def _exit(self, notice: int) -> None:
         self._metrics.flush()
         self._events.append("notice", signal=NAMES[notice])
         self._ranks.finish_exchange()
         if not self._ranks.max(int(self._notice.is_pruned())):
-            self._save_or_leave_it()
+            self._save_on_notice()
         self._metrics.close()
         exit_on_notice(self._job, self._ranks)
 
@@ -325,7 +325,7 @@ class Run:
             self._report_failed(self.train_step, str(error))
             self._schedule.restart()
 
-    def _save_or_leave_it(self) -> None:
+    def _save_on_notice(self) -> None:
         """Save on notice; report a failure, since the run can resume from an older checkpoint.
 
         Raises:
@@ -344,7 +344,7 @@ class Run:
         """Return whether any rank sees a later attempt. All ranks call it together."""
         return bool(self._ranks.max(int(successor(self._job) is not None)))
 
-    def _save_or_fail(self) -> None:
+    def _save_at_end(self) -> None:
         """Save at the end; a failure raises, because the result of the training would be lost."""
         try:
             self._save()
@@ -352,7 +352,7 @@ class Run:
             self._append_failed(self.train_step, str(error))
             raise
 
-    def _begin_to_save(self) -> None:
+    def _begin_save(self) -> None:
         """Copy the state, and write the copy while training continues."""
         if self._saving is not None:
             self._saving.begin(self.train_step, self._order.state(), self._facts)
