@@ -153,7 +153,7 @@ def test_whatever_device_new_tensors_are_on_by_default(inside: RunFolder, is_sha
         for _ in run.train_steps(3):
             with torch.device("cpu"):
                 train(one)
-            run._begin_to_save()
+            run._begin_save()
         run.finish()
         assert runtime.start().restore(**other) == 3
 
