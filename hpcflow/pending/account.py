@@ -15,11 +15,11 @@ _WEIGHT: Final = "priorityweightfairshare"
 
 @dataclass(frozen=True)
 class Account:
-    """One of the user's accounts, by its fair share.
+    """One of the user's accounts, with its fair share.
 
     Attributes:
-        points: what its factor adds to the priority of a job; None where nobody says.
-        is_own: whether it is the job's.
+        points: what its factor adds to the priority of a job; None if unknown.
+        is_own: whether it is the job's account.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Account:
 def accounts_of(
     job: WaitingJob, standing: Standing | None, cluster: ClusterInfo | None
 ) -> tuple[Account, ...]:
-    """By their fair share, the best first; none where it is not known."""
+    """Return the accounts by their fair share, the best first; none if it is unknown."""
     if standing is None:
         return ()
     weight = _weight(cluster)
@@ -52,15 +52,17 @@ def accounts_of(
 
 
 def _names(standing: Standing) -> list[str]:
-    """Those first that Slurm knows the user as a member of."""
-    known = [each.account for each in standing.associations]
-    told = [each.account for each in standing.shares if each.user]
-    return list(dict.fromkeys([*known, *told]))
+    """Return the user's accounts, those of associations first."""
+    members = [each.account for each in standing.associations]
+    shares = [each.account for each in standing.shares if each.user]
+    return list(dict.fromkeys([*members, *shares]))
 
 
 def _weight(cluster: ClusterInfo | None) -> int | None:
-    """``scontrol show config`` writes it ``PriorityWeightFairShare``, slurm.conf with a small s. It
-    is not there where no priority is computed: first come, first served."""
+    """Return the weight of fair share: 0 without ``priority/multifactor``, None if unknown.
+
+    ``scontrol show config`` spells it ``PriorityWeightFairShare``, slurm.conf with a small s.
+    """
     settings = cluster.settings if cluster is not None else {}
     if settings.get("PriorityType", _MULTIFACTOR) != _MULTIFACTOR:
         return 0

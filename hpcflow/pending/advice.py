@@ -1,8 +1,7 @@
 """Suggest what to change so that a pending job starts earlier, or at all. Pure.
 
-What is said in general of a reason is in :mod:`hpcflow.schedulers.slurm.reasons`; here is what can
-be said of this very job. What it could ask for instead is tried before it is said, in
-:mod:`hpcflow.launch.alternatives`.
+:mod:`hpcflow.schedulers.slurm.reasons` has the general advice for a reason; this module has advice
+for one job. :mod:`hpcflow.launch.alternatives` tests other requests before they are suggested.
 """
 
 from __future__ import annotations
@@ -20,10 +19,11 @@ from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import PartitionInfo
 from hpcflow.sites.standing import Limit, Standing
 
-#: Another account is worth a resubmission, and the place in the queue, if its factor is this much
-#: better.
+#: Another account is worth a resubmission, which loses the position in the queue, if its factor is
+#: better by this.
 _MUCH_BETTER: Final = 0.1
-#: Points for age part what is alike in all else by a few: so much of what is won counts as nothing.
+#: Tolerance, as a share of the gained points: jobs that are otherwise equal differ by a few points
+#: for age.
 _TIE: Final = 0.01
 _AGAIN: Final = "hpcflow cancel {run}, then hpcflow resume {run} --set "
 _OF_THE_QUEUE: Final = (Kind.TURN, Kind.ROOM)
@@ -38,7 +38,7 @@ def advise(
     *,
     sees_others: bool,
 ) -> list[str]:
-    """What to type, with the same places to be filled in as in the advice of a reason."""
+    """Return advice, with the same placeholders as the advice of a reason."""
     account = None
     if sees_others:
         account = _by_fair_share(job, reason, standing, partition, accounts)
@@ -52,7 +52,7 @@ def sizes_that_fit(
     ahead: Sequence[Obstacle],
 ) -> Iterator[tuple[str, Any]]:
     """Yield keys of ``resources``, each with the value nearest to the job's that a limit, the
-    partition or a reservation ahead leaves it."""
+    partition or a reservation ahead allows."""
     limits_min = [each.fits_min for each in ahead if each.fits_min is not None]
     limits_min += [each.allowed for each in limits if each.name == "MaxWall"]
     if partition is not None and partition.time_limit_max_min is not None:
@@ -78,12 +78,12 @@ def _by_fair_share(
     partition: PartitionInfo | None,
     accounts: Sequence[Account],
 ) -> str | None:
-    """An account in which it would come earlier."""
+    """Return advice to use an account in which the job would start earlier; None if none."""
     own = next((each for each in accounts if each.is_own), None)
     if standing is None or own is None or reason.kind not in _OF_THE_QUEUE:
         return None
     if job.position == 1:
-        return None  # nobody is before it
+        return None
     for account in accounts:
         if account.factor < own.factor + _MUCH_BETTER:
             return None
@@ -94,23 +94,23 @@ def _by_fair_share(
             points = f": {more} points more" if more > 0 else ""
             if points and job.priority_ahead is not None:
                 points += ", enough to reach the job just ahead"
-            words = f"account {account.name} has the better fair share{points}"
+            words = f"account {account.name} has a better fair share{points}"
             return f"{words}: {_AGAIN}resources.account={shell_word(account.name)}"
     return None
 
 
 def _age(job: WaitingJob) -> int:
-    """The points that a job loses when it is submitted again."""
+    """Return the points for age, which a job loses when it is resubmitted."""
     return sum(each.points for each in job.factors if each.name == "age")
 
 
 def _is_earlier(job: WaitingJob, own: Account, other: Account) -> bool:
-    """Whether the job would come up with the one just before it, without the points for its age,
-    which a new one has not; as far as that is known."""
+    """Return whether the job would reach the priority of the one just before it, without points for
+    age; true if the accounts' points are unknown."""
     if own.points is None or other.points is None:
         return True
     if not job.factors:
-        return False  # nobody says how many points its age has
+        return False  # its points for age are unknown
     more = other.points - own.points - _age(job)
     if more <= 0:
         return False
@@ -122,7 +122,7 @@ def _is_earlier(job: WaitingJob, own: Account, other: Account) -> bool:
 def _would_start(
     moved: WaitingJob, job: WaitingJob, standing: Standing, partition: PartitionInfo | None
 ) -> bool:
-    """Whether the job may have the account and the QOS of ``moved``, and has room there."""
+    """Return whether the job may use the account and the QOS of ``moved``, and has room there."""
     there = association_of(moved, standing)
     if there is None or (there.qos and moved.qos is not None and moved.qos not in there.qos):
         return False
@@ -131,7 +131,7 @@ def _would_start(
     counted = limits_on(job, standing, partition).every
     return all(
         has_room(limit, moved)
-        # Where it does not wait now, it must be taken first.
+        # A limit on submitted jobs that does not count the job now must have room for it.
         and not ("Submit" in limit.name and limit.is_full and limit not in counted)
         for limit in limits_on(moved, standing, partition).every
     )

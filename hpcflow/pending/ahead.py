@@ -10,9 +10,9 @@ from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import PartitionInfo
 from hpcflow.sites.standing import Reservation
 
-#: A job that is to end before a reservation begins must also start some time after it is asked for.
+#: Margin before a reservation, because a job starts some time after its submission.
 MARGIN = timedelta(minutes=5)
-#: Time limits are advised in steps of this, rounded down.
+#: Advised time limits are rounded down to multiples of this.
 _STEP_MIN = 5
 
 
@@ -21,10 +21,10 @@ class Obstacle:
     """A reservation in the way of a job.
 
     Attributes:
-        nodes: of the job's partition that are reserved; None when it is not known which those are.
-        of_nodes: how many nodes the partition has.
-        fits_min: the longest time limit with which the job could still end before, if it started
-            now; None once the reservation has begun, or where it begins too soon for anything.
+        nodes: number of reserved nodes among those the job can use; None if unknown.
+        of_nodes: number of nodes that the job can use.
+        fits_min: the longest time limit with which the job would end before, if it started now;
+            None once the reservation has begun, or if it begins too soon.
     """
 
     reservation: Reservation
@@ -34,7 +34,7 @@ class Obstacle:
 
     @property
     def takes_all(self) -> bool:
-        """Whether the partition has no other nodes."""
+        """Return whether the job can use no other nodes."""
         return self.nodes is not None and self.nodes == self.of_nodes
 
 
@@ -44,10 +44,9 @@ def obstacles(
     partition: PartitionInfo | None,
     now: datetime,
 ) -> tuple[Obstacle, ...]:
-    """Reservations that have begun, or begin before the job would end if it started now.
+    """Return the reservations that have begun, or begin before the job would end if it started now.
 
-    A reservation that the job asked for is none, nor one that draws to itself whatever it may take
-    (``MAGNETIC``); another that it may use but did not ask for is.
+    These exclude the reservation that the job requests, and ``MAGNETIC`` ones that accept it.
     """
     limit_min = job.time_limit_min
     ends_at = None if limit_min is None else now + timedelta(minutes=limit_min)
@@ -72,6 +71,6 @@ def obstacles(
 
 def fits_min(start: datetime, now: datetime) -> int | None:
     """Return the longest time limit with which a job that starts now ends before ``start``; None
-    where that is too soon for anything."""
+    if that is too soon."""
     left_min = int((start - now - MARGIN).total_seconds() // 60)
     return left_min // _STEP_MIN * _STEP_MIN if left_min >= _STEP_MIN else None

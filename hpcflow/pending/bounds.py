@@ -14,11 +14,11 @@ from hpcflow.sites.standing import JOBS, MINUTES, Association, Limit, QosLimits,
 
 @dataclass(frozen=True)
 class Bounds:
-    """The limits that a job is under, without those that another goes before.
+    """The limits in force for a job.
 
     Attributes:
-        association: of the user in the account, and of the account and those above it.
-        qos: of the QOS of the job and that of the partition.
+        association: those of the user in the account, of the account, and of its parents.
+        qos: those of the QOS of the job and of the partition.
     """
 
     association: tuple[Limit, ...] = ()
@@ -26,20 +26,19 @@ class Bounds:
 
     @property
     def every(self) -> tuple[Limit, ...]:
-        """All of them, those of the association first."""
+        """Return all limits, those of the association first."""
         return (*self.association, *self.qos)
 
 
 def limits_on(
     job: WaitingJob, standing: Standing | None, partition: PartitionInfo | None
 ) -> Bounds:
-    """Every limit that this job is under."""
     if standing is None or not standing.are_limits_enforced:
         return Bounds()
     association = association_of(job, standing)
     both = qos_in_order(standing, partition.qos if partition else None, job.qos)
     own = standing.qos_named(job.qos)
-    is_free = own is not None and own.usage_factor == 0  # its use counts for no budget
+    is_free = own is not None and own.usage_factor == 0  # its usage counts for no budget
     of_qos, of_association = in_force(
         [qos_limits(each, job.account) for each in both], association.limits if association else ()
     )
@@ -52,7 +51,7 @@ def limits_on(
 
 
 def association_of(job: WaitingJob, standing: Standing) -> Association | None:
-    """What Slurm knows the owner of a job by."""
+    """Return the association of a job's owner, account and partition."""
     return standing.association(job.account, job.partitions[0] if job.partitions else None)
 
 
@@ -61,7 +60,7 @@ def _is_budget(limit: Limit) -> bool:
 
 
 def qos_limits(qos: QosLimits, account: str | None) -> tuple[Limit, ...]:
-    """Those of a QOS, without those of the user's other accounts."""
+    """Return the limits of a QOS, without those of the user's other accounts."""
     mine = f"account {account} in QOS {qos.name}"
     return tuple(
         limit
@@ -71,9 +70,9 @@ def qos_limits(qos: QosLimits, account: str | None) -> tuple[Limit, ...]:
 
 
 def binding(named: NamedLimit | None, limits: Bounds, job: WaitingJob) -> tuple[Limit, ...]:
-    """Those that the job's reason names; where it names none, those under which it has no room.
+    """Return the limits that the job's reason names, or else those without room for it.
 
-    Slurm names a limit only once it has come to the job; until then it says that others are first.
+    Slurm names a limit only after it has considered the job; until then the reason is priority.
     """
     if named is None:
         return tuple(limit for limit in limits.every if not has_room(limit, job))
@@ -81,10 +80,9 @@ def binding(named: NamedLimit | None, limits: Bounds, job: WaitingJob) -> tuple[
 
 
 def has_room(limit: Limit, job: WaitingJob) -> bool:
-    """Whether the job, which waits already, could start under this limit now.
+    """Return whether the pending job could start under this limit now.
 
-    Of a budget of minutes only whether it is used up: what the job would take of the rest is
-    Slurm's arithmetic.
+    A budget of minutes has room until it is used up.
     """
     if limit.resource == MINUTES and limit.name == "MaxWall":
         return job.time_limit_min is None or job.time_limit_min <= limit.allowed
@@ -101,7 +99,7 @@ def has_room(limit: Limit, job: WaitingJob) -> bool:
 
 
 def amount_words(limit: Limit) -> str:
-    """``16 of 16 gres/gpu used``, ``at most 1-00:00 of wall time``: how much it allows."""
+    """Return how much a limit allows: ``16 of 16 gres/gpu used``, ``at most 1d``."""
     unit = _unit(limit)
     if limit.used is None:
         edge = "at least" if limit.name.startswith("Min") else "at most"
@@ -110,8 +108,7 @@ def amount_words(limit: Limit) -> str:
 
 
 def shortage_words(limit: Limit, job: WaitingJob) -> str:
-    """``; it wants 2, and 1 is left`` of a limit that is not full, and has no room for it;
-    else empty."""
+    """Return ``; it wants 2, and 1 is left`` for a limit that is not full but has no room."""
     wants = job.wants.get(limit.resource, 0)
     left = limit.allowed - (limit.used or 0)
     if limit.used is None or "Mins" in limit.name or not 0 < left < wants:
@@ -121,7 +118,7 @@ def shortage_words(limit: Limit, job: WaitingJob) -> str:
 
 
 def nodes_misfit(partition: PartitionInfo, job: WaitingJob) -> str | None:
-    """Why a partition never takes this number of nodes; None if it can."""
+    """Return why a partition never accepts the job's number of nodes; None if it does."""
     if job.nodes is None:
         return None
     most = partition.nodes_per_job
@@ -135,21 +132,21 @@ def nodes_misfit(partition: PartitionInfo, job: WaitingJob) -> str | None:
 
 
 def nodes_that_fit(partition: PartitionInfo, job: WaitingJob) -> int | None:
-    """Return the number of nodes nearest to the job's that a partition takes; None if that is its
-    own."""
+    """Return the number of nodes nearest to the job's that a partition accepts; None if it accepts
+    the job's."""
     if job.nodes is None or nodes_misfit(partition, job) is None:
         return None
     return min(partition.nodes_per_job, max(job.nodes, partition.job_nodes_min or 1))
 
 
 def excess_words(limit: Limit, wants: int) -> str:
-    """``it asks for 20 gres/gpu, and GrpTRES of account physics allows 16``."""
+    """Return ``it asks for 20 gres/gpu, and GrpTRES of account physics allows 16``."""
     allows = f"{limit_words(limit)} allows {_number(limit, limit.allowed)}"
     return f"it asks for {_number(limit, wants)}{_unit(limit)}, and {allows}"
 
 
 def limit_words(limit: Limit) -> str:
-    """``GrpTRES of account physics``: which limit it is."""
+    """Return the name of a limit: ``GrpTRES of account physics``."""
     return f"{limit.name} of {limit.holder}" if limit.holder else limit.name
 
 
@@ -171,7 +168,7 @@ def _number(limit: Limit, number: int) -> str:
 
 
 def minutes_words(minutes: int) -> str:
-    """``45m``, ``3h``, ``2d 4h 30m``."""
+    """Return minutes as ``45m``, ``3h``, ``2d 4h 30m``."""
     days, rest = divmod(minutes, 24 * 60)
     hours, left = divmod(rest, 60)
     parts = [f"{days}d" if days else "", f"{hours}h" if hours else "", f"{left}m" if left else ""]

@@ -10,7 +10,7 @@ from hpcflow.pending.shares import share_words
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
 from hpcflow.sites.standing import JOBS, Association, Limit, QosLimits, Standing
 
-#: What is worth a look of what running jobs have, in this order; a site counts more than people do.
+#: The resources of running jobs that are shown, in this order; Slurm counts more.
 _SHOWN = (JOBS, "node", "cpu", "gres/gpu")
 
 
@@ -19,9 +19,9 @@ class AccountLine:
     """One of the user's accounts.
 
     Attributes:
-        factor: of fair share; None where nobody says.
-        meaning: what it comes from, in words.
-        in_use: what the user's running jobs have there.
+        factor: the fair-share factor; None if unknown.
+        meaning: the fair share in words.
+        in_use: what the user's running jobs use there.
     """
 
     account: str
@@ -37,10 +37,10 @@ class AccountLine:
 
 @dataclass(frozen=True)
 class QosLine:
-    """A QOS that the user may ask for.
+    """A QOS that the user may request.
 
     Attributes:
-        limits: those of the user, of the user's accounts, of one job, and of all together.
+        limits: those of the user, of the user's accounts, of one job, and of all jobs together.
     """
 
     name: str
@@ -55,11 +55,11 @@ class QosLine:
 
 @dataclass(frozen=True)
 class PartitionLine:
-    """A partition whose jobs have the limits of a QOS, whatever QOS they ask for themselves.
+    """A partition with a QOS, whose limits apply to all its jobs.
 
     Attributes:
-        limits: as those of :class:`QosLine`; they go before the same ones of the job's own QOS,
-            unless that has ``OverPartQOS``. None where nobody tells of this QOS.
+        limits: as for :class:`QosLine`; they override those of the job's own QOS, unless that has
+            ``OverPartQOS``. None if unknown.
     """
 
     name: str
@@ -68,19 +68,19 @@ class PartitionLine:
 
 
 def account_lines(standing: Standing) -> list[AccountLine]:
-    """Those with the best fair share first."""
+    """Return the user's accounts, those with the best fair share first."""
     lines = [_account(each, standing) for each in standing.associations]
     return sorted(lines, key=lambda line: (-(line.factor or 0), line.account))
 
 
 def qos_lines(standing: Standing) -> list[QosLine]:
-    """By their priority, the highest first."""
+    """Return the QOSes by their priority, the highest first."""
     lines = [_qos(each, standing) for each in standing.qos]
     return sorted(lines, key=lambda line: (-line.priority, line.name))
 
 
 def partition_lines(standing: Standing, cluster: ClusterInfo) -> list[PartitionLine]:
-    """Those that have a QOS and take a job of one of the user's accounts, by name."""
+    """Return the partitions with a QOS that accept a job of the user's accounts, by name."""
     return sorted(
         (
             PartitionLine(partition.name, partition.qos, _limits(standing.qos_named(partition.qos)))
@@ -103,7 +103,7 @@ def _limits(qos: QosLimits | None) -> tuple[Limit, ...] | None:
 
 
 def in_use_words(in_use: dict[str, int]) -> str:
-    """``4 jobs, 4 nodes, 32 CPUs, 16 GPUs``; empty for nothing."""
+    """Return ``4 jobs, 4 nodes, 32 CPUs, 16 GPUs``; empty for nothing."""
     names = {JOBS: "job", "node": "node", "cpu": "CPU", "gres/gpu": "GPU"}
     counts = [(names[key], in_use[key]) for key in _SHOWN if in_use.get(key)]
     return ", ".join(counted(count, name) for name, count in counts)

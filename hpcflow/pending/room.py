@@ -1,9 +1,10 @@
-"""When there is room for a job that is not sent yet: on idle nodes, behind jobs that wait, and
-under limits that are full. Pure.
+"""Predict when there is room for a job that is not submitted yet. Pure.
 
-``sbatch --test-only`` looks at no limit that other jobs fill. It counts the jobs that run; but
-where jobs of higher priority wait in the partition, it divides nodes × time limit of those by the
-number of its nodes instead, whatever is idle (seen on 22.05; what a limit keeps back counts, too).
+It considers idle nodes, pending jobs, and full limits.
+
+``sbatch --test-only`` ignores limits that other jobs fill. It counts running jobs. But if jobs of
+higher priority are pending in the partition, it only divides their nodes × time limits by the
+number of nodes, regardless of idle ones (seen on 22.05; jobs that a limit holds count, too).
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from hpcflow.schedulers.waiting import (
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.standing import JOBS, MINUTES, Limit
 
-#: What jobs wait for that take the next room that there is.
+#: Reasons of pending jobs that take the next free nodes.
 _FOR_ROOM: Final = (Kind.TURN, Kind.ROOM, Kind.RESERVATION, Kind.SYSTEM)
 
 
 def is_rough(job: WaitingJob, waiting: Sequence[WaitingJob]) -> bool:
-    """Return whether what is predicted of ``job`` is that rough figure."""
+    """Return whether the prediction for ``job`` is that rough figure."""
     names = set(job.partitions)
     return any(not names.isdisjoint(each.partitions) for each in waiting)
 
@@ -46,11 +47,11 @@ def idle_now(
     *,
     empty_only: bool = False,
 ) -> tuple[str, ...]:
-    """Return nodes on which a job could start now without delaying one that waits, or running into
-    a reservation; none where there are too few.
+    """Return nodes on which a job could start now without delaying a pending job or running into a
+    reservation; none if there are too few.
 
     Args:
-        ahead: reservations that it would run into.
+        ahead: reservations that the job would run into.
         empty_only: whether only nodes without jobs count. True if the partition gives whole nodes,
             or caps the CPUs of a node: Slurm does not report how many CPUs are left under the cap.
     """
@@ -64,7 +65,7 @@ def idle_now(
         if not set(each.partitions).isdisjoint(job.partitions):
             return ()  # it may take any of them
         kept |= _nodes_of(each.partitions, cluster, reach)
-    # Memory that is not asked for is a default that the partition decides.
+    # Without a memory request, the partition's default applies.
     empty_only = empty_only or job.wants.get("mem", 0) <= 1
     free = [
         node.name
@@ -84,14 +85,14 @@ def idle_now(
 def in_the_way(
     job: WaitingJob, start: PredictedStart, queue: ClusterQueue, cluster: ClusterInfo | None
 ) -> list[WaitingJob]:
-    """Return the jobs that the scheduler would start before ``job``, which is taken to come last.
+    """Return the jobs that the scheduler would start before ``job``, assumed to be the last.
 
-    Slurm's backfilling lets a job start before others if it delays none of them: on nodes that none
-    of them is to get, or where its time limit ends before they start. What a limit keeps back
-    takes no room.
+    Slurm's backfill starts a job before others if it delays none of them: on nodes that none of
+    them will get, or if its time limit ends before they start. Jobs that a limit holds take no
+    room.
 
     Args:
-        start: when and where there is room between the jobs that run.
+        start: when and where there is room between the running jobs.
     """
     ends_at = None
     if job.time_limit_min is not None:
@@ -110,8 +111,8 @@ def in_the_way(
 def gap_min(
     job: WaitingJob, queue: ClusterQueue, cluster: ClusterInfo | None, now: datetime
 ) -> int | None:
-    """Return the longest time limit with which ``job`` would end before one that waits is to start,
-    if it started now; None where no such job has a start, or it is too soon."""
+    """Return the longest time limit with which ``job``, if it started now, would end before a
+    pending job starts; None if no pending job has an expected start, or it is too soon."""
     before = in_the_way(replace(job, time_limit_min=None), PredictedStart(now), queue, cluster)
     starts = [each.expected_start for each in before if each.expected_start is not None]
     return fits_min(min(starts), now) if starts else None
@@ -124,7 +125,7 @@ def _is_apart(
     cluster: ClusterInfo | None,
     reach: dict[tuple[str, ...], frozenset[str]],
 ) -> bool:
-    """Whether two jobs want none of the same nodes."""
+    """Return whether two jobs cannot use the same nodes."""
     if other.expected_nodes and nodes:
         return nodes.isdisjoint(other.expected_nodes)
     if not set(other.partitions).isdisjoint(job.partitions):
@@ -138,7 +139,7 @@ def _nodes_of(
     cluster: ClusterInfo | None,
     reach: dict[tuple[str, ...], frozenset[str]],
 ) -> frozenset[str]:
-    """The nodes of partitions; ``reach`` keeps what was found: there are thousands of jobs."""
+    """Return the nodes of partitions; ``reach`` is a cache, because there are thousands of jobs."""
     if partitions not in reach:
         found = [cluster.partition(name) for name in partitions] if cluster is not None else []
         reach[partitions] = frozenset(
@@ -148,9 +149,9 @@ def _nodes_of(
 
 
 def room_under(limit: Limit, job: WaitingJob, running: Sequence[RunningJob]) -> datetime | None:
-    """Return when so many of the jobs that fill ``limit`` have reached their time limits that
-    ``job`` has room; None where nobody can say, as of budgets of minutes, or if not all of those
-    jobs are seen.
+    """Return when enough jobs that fill ``limit`` reach their time limits for ``job`` to have room.
+
+    None if unknown: for budgets of minutes, or if not all of those jobs are visible.
     """
     if limit.resource == MINUTES or "Mins" in limit.name or limit.used is None:
         return None
@@ -161,7 +162,7 @@ def room_under(limit: Limit, job: WaitingJob, running: Sequence[RunningJob]) -> 
 
 
 def _groups(limit: Limit, job: WaitingJob, running: Sequence[RunningJob]) -> list[list[RunningJob]]:
-    """The jobs that may be those that count: Slurm tells how much they use, not who they are."""
+    """Return groups of jobs that may be those counted; Slurm reports only their total usage."""
     own = [each for each in running if each.user == job.user]
     whole = [own, list(running)]
     groups = [

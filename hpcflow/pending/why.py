@@ -19,17 +19,17 @@ from hpcflow.sites.standing import Limit, Reservation, Standing
 
 @dataclass(frozen=True)
 class Wait:
-    """A job that waits, explained.
+    """The explanation of a pending job.
 
     Attributes:
-        reason: Slurm's, in plain words.
-        accounts: the user's, the best first; empty where fair share is not known.
-        limits: those that bind: that the reason names, or under which it has no room.
-        partition: that it waits in, as far as the cluster tells of it.
-        sees_others: whether the site shows other people's jobs; else the position is one among the
+        reason: Slurm's reason, in plain words.
+        accounts: the user's accounts, the best first; empty if fair share is unknown.
+        limits: the limits that the reason names, or that have no room for the job.
+        partition: the job's partition, if known.
+        sees_others: whether Slurm shows other users' jobs; otherwise the position is one among the
             user's own.
         obstacles: reservations ahead.
-        to_try: what to do about it, the best first.
+        to_try: what to do, the best first.
     """
 
     job: WaitingJob
@@ -51,12 +51,7 @@ def explain_wait(
     reservations: Sequence[Reservation],
     now: datetime,
 ) -> Wait:
-    """Put it together.
-
-    Args:
-        standing: None where nobody says.
-        cluster: the same.
-    """
+    """Explain why ``job`` is pending; ``standing`` and ``cluster`` are None if unknown."""
     reason = explain(job.reason)
     name = job.partitions[0] if job.partitions else None
     partition = cluster.partition(name) if cluster is not None and name is not None else None
@@ -64,7 +59,7 @@ def explain_wait(
     if reason.limit is not None and reason.limit.passes:
         reason = _of_this_job(reason, limits, job)
     elif reason.kind is Kind.PARTITION and partition is not None and nodes_misfit(partition, job):
-        reason = replace(reason, kind=Kind.TOO_LARGE)  # else some of its nodes are not up
+        reason = replace(reason, kind=Kind.TOO_LARGE)  # otherwise some of its nodes are not up
     accounts = accounts_of(job, standing, cluster)
     ahead = obstacles(job, reservations, partition, now)
     names = {
@@ -79,7 +74,7 @@ def explain_wait(
 
 
 def _of_this_job(reason: Reason, limits: Sequence[Limit], job: WaitingJob) -> Reason:
-    """Whether other jobs fill a limit, or this one asks for more than it allows them all."""
+    """Return ``reason``, or, if the job asks for more than a limit allows, a reason saying so."""
     for limit in limits:
         wants = 0 if "Mins" in limit.name else job.wants.get(limit.resource, 0)
         if wants > limit.allowed:
@@ -88,7 +83,7 @@ def _of_this_job(reason: Reason, limits: Sequence[Limit], job: WaitingJob) -> Re
 
 
 def _filled(text: str, names: dict[str, str]) -> str:
-    """Not str.format: names of accounts may hold braces."""
+    """Fill in placeholders. Not with ``str.format``, because account names may contain braces."""
     for name, value in names.items():
         text = text.replace(f"{{{name}}}", value)
     return text

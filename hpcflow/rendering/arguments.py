@@ -1,12 +1,12 @@
-"""The program's words: ``command`` or ``script`` with ``args``, their ``{{ … }}`` filled in.
+"""Build the program's arguments: ``command`` or ``script`` with ``args``, ``{{ … }}`` filled in.
 
-So are those of its environment variables. A word may hold ``{{ params.NAME }}`` (and below a
-mapping ``{{ params.NAME.KEY }}``), ``{{ run.id }}``, ``{{ run.name }}``, ``{{ run.dir }}`` and
-``{{ run.code }}``: names and dots, nothing else. There are no expressions, so there is nothing to
-escape from, and what is filled in is not looked at again.
+A word, or the value of an environment variable, may contain ``{{ params.NAME }}`` (in a mapping
+``{{ params.NAME.KEY }}``), ``{{ run.id }}``, ``{{ run.name }}``, ``{{ run.dir }}`` and
+``{{ run.code }}``: only names and dots. There are no expressions, so there is nothing to escape
+from, and filled-in values are not parsed again.
 
-``{{ resume.path }}`` is known to nobody before the job has started. A word of ``resume_args`` that
-holds it comes in parts, between which the job script puts the path.
+``{{ resume.path }}`` is known only when the job starts. A word of ``resume_args`` with it is split
+into parts, between which the job script inserts the path.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any, Final, Literal
 from hpcflow.errors import SpecError, Where
 from hpcflow.model.run import Run
 
-#: Begins a word in ``Run.code.files`` that is the name of a Python module.
+#: The prefix of a Python module in ``Run.code.files``.
 MODULE: Final = "-m "
 _PYTHON: Final = re.compile(r"python[0-9.]*")
-#: What ``python -m MODULE`` does, but with a folder that is given instead of the working directory.
+#: Like ``python -m MODULE``, but with a given folder instead of the working directory.
 _RUN_MODULE: Final = (
     "import sys; sys.path[:1] = [sys.argv.pop(1)] + [p for p in sys.path[:1] if p]; "
     "from runpy import run_module; "
     'sys.argv[:2] = sys.argv[1:2]; run_module(sys.argv[0], run_name="__main__", alter_sys=True)'
 )
-#: Of very many names, only the first are compared with one that is not there.
+#: Number of names that are compared with an unknown one.
 _COMPARED: Final = 200
 _RESUME_PATH: Final = re.compile(r"\{\{\s*resume\.path\s*\}\}", re.ASCII)
 _OPEN: Final = re.compile(r"\{\{\s*(?:params|run|resume)\.[A-Za-z0-9_.]+", re.ASCII)
@@ -38,16 +38,16 @@ _NAMES: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)\s*"
 
 
 def program_argv(run: Run) -> list[str]:
-    """The words that execute ``run``'s program.
+    """Return the words that execute ``run``'s program.
 
     Raises:
-        SpecError: a word asks for a name that does not exist, or for more than a name.
+        SpecError: a word has an unknown name, or something else than a name, in ``{{ … }}``.
     """
     return _of_snapshot(program_words(run), run)
 
 
 def program_words(run: Run) -> list[str]:
-    """The same without the snapshot of its code: the files as the config names them.
+    """Return the same without the code snapshot: with the files as the config names them.
 
     Raises:
         SpecError: as for :func:`program_argv`.
@@ -81,12 +81,12 @@ def command_words(run: Run, key: Literal["before", "after"]) -> list[list[str]]:
 
 
 def code_folder(run: Run) -> str:
-    """The working directory as the code snapshot has it; without one, the directory itself."""
+    """Return the working directory in the code snapshot; without a snapshot, itself."""
     return run.working_dir if run.code is None else run.in_code(run.code.folder)
 
 
 def _of_snapshot(words: list[str], run: Run) -> list[str]:
-    """``words`` with the files of the program as the snapshot has them."""
+    """Replace the files of the program in ``words`` by those of the snapshot."""
     if run.code is None:
         return words
     files = {word: run.in_code(name) for word, name in run.code.files.items()}
@@ -100,14 +100,14 @@ def _of_snapshot(words: list[str], run: Run) -> list[str]:
 
 
 def is_python_module(words: Sequence[str], index: int) -> bool:
-    """Whether Python executes ``words[index]`` as a module: ``python -u -m MODULE``."""
+    """Return whether Python executes ``words[index]`` as a module: ``python -u -m MODULE``."""
     before = words[:index]
     is_python = bool(before) and _PYTHON.fullmatch(PurePosixPath(before[0]).name) is not None
     return is_python and before[-1] == "-m" and all(word.startswith("-") for word in before[1:])
 
 
 def resume_argv(run: Run) -> list[tuple[str, ...]]:
-    """The words that follow when there is a checkpoint; its path belongs between their parts.
+    """Return the words to add if there is a checkpoint; its path goes between their parts.
 
     Raises:
         SpecError: as for :func:`program_argv`.
@@ -121,10 +121,10 @@ def resume_argv(run: Run) -> list[tuple[str, ...]]:
 
 
 def filled_in(text: str, run: Run, key: str) -> str:
-    """``text`` with the names in it filled in.
+    """Fill in the names in ``text``.
 
     Args:
-        key: where it stands in the config.
+        key: the key of the text in the config.
 
     Raises:
         SpecError: as for :func:`program_argv`.
@@ -142,7 +142,7 @@ def filled_in(text: str, run: Run, key: str) -> str:
 
 
 def _fill_in(word: str, names: Mapping[str, Any], where: Where) -> str:
-    # Not with a regular expression, which would look for an end from each of many beginnings.
+    # Without a regular expression, which would take quadratic time for many `{{`.
     parts: list[str] = []
     position = 0
     while (begin := word.find("{{", position)) >= 0 and (end := word.find("}}", begin + 2)) >= 0:
@@ -165,12 +165,12 @@ def _look_up(inside: str, names: Mapping[str, Any], where: Where) -> str:
         raise SpecError(
             f"{{{{ {shown[:80]} }}}} is not a name: only names with dots are filled in",
             where=where,
-            next_action="write {{ params.NAME }}; a text that itself holds braces can be a "
-            "parameter, for what is filled in is not looked at again",
+            next_action="write {{ params.NAME }}; put text with braces into a parameter: values of "
+            "parameters are not parsed",
         )
     if match[1] == "resume.path":
         raise SpecError(
-            "{{ resume.path }} is known in resume_args alone: at first there is no checkpoint",
+            "{{ resume.path }} is only known in resume_args: at first there is no checkpoint",
             where=where,
             next_action='write it there: resume_args: ["--resume", "{{ resume.path }}"]',
         )
@@ -183,11 +183,11 @@ def _look_up(inside: str, names: Mapping[str, Any], where: Where) -> str:
         value = value[name]
     if path in (["params"], ["run"]):
         raise SpecError(
-            f"{{{{ {path[0]} }}}} is all of them; one is meant",
+            f"{{{{ {path[0]} }}}} is a section; name one key in it",
             where=where,
             next_action=f"write one of: {', '.join(f'{path[0]}.{key}' for key in value)}"
             if value
-            else "give the run `params` first",
+            else "add `params` to the run first",
         )
     return as_text(value)
 
@@ -202,14 +202,14 @@ def _unknown(
     if near:
         next_action = f"did you mean {{{{ {'.'.join([*path, near[0], *rest])} }}}}?"
     elif known:
-        next_action = f"there is: {', '.join(sorted(known)[:20])}"
+        next_action = f"write one of: {', '.join(sorted(known)[:20])}"
     elif path == ["params"]:
         next_action = f"add `{name}` to the run's `params`"
     else:
-        next_action = "take away what follows the last good name"
+        next_action = "remove what follows the last valid name"
     return SpecError(f"there is no {full}", where=where, next_action=next_action)
 
 
 def as_text(value: object) -> str:
-    """A text as it is; the rest as JSON writes it: ``true``, ``0.001``, ``[1, 2]``, ``null``."""
+    """Return a text unchanged, other values as JSON: ``true``, ``0.001``, ``[1, 2]``, ``null``."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -13,12 +13,12 @@ from hpcflow.rendering.templates import render
 
 LAYOUT: Final = "array.sbatch.j2"
 _MARK: Final = "#SBATCH "
-#: What each script has for itself alone.
+#: Options that each script has for itself.
 _OWN: Final = ("--job-name=", "--output=out.log")
 
 
 def common_directives(scripts: Sequence[str]) -> list[str] | None:
-    """What all of these scripts ask sbatch for; None where they do not ask for the same."""
+    """Return the ``#SBATCH`` options that all scripts have; None if they differ."""
     asked = [_directives(script) for script in scripts]
     return asked[0] if all(each == asked[0] for each in asked) else None
 
@@ -33,12 +33,12 @@ def render_array(
     template_dirs: Sequence[Path] = (),
     compiled: Path | None = None,
 ) -> str:
-    """The script of an array.
+    """Return the script of an array.
 
     Args:
         directives: from :func:`common_directives`.
-        folder: holds a link to the folder of each attempt, named by the number of its task.
-        scripts: of the tasks, by their number.
+        folder: has a link to the folder of each attempt, named by the number of its task.
+        scripts: the scripts of the tasks, by their number.
         integrity: what each task checks before it executes its script.
     """
     options = [

@@ -1,10 +1,8 @@
-"""Keep a user's compiled templates in one file of the home; compiling takes longer than the rest.
+"""Keep compiled templates in one file in the home; compiling takes longer than the rest.
 
-The file begins with the checksum of the rest: Python executes damaged bytecode, and crashes.
-
-It is what ``__pycache__`` is to Python, and as private: the home is its user's alone
-(:mod:`hpcflow.settings`). What does not fit the template's text, this Python or this Jinja is
-compiled again.
+The file begins with the checksum of its rest, because damaged bytecode crashes Python. Like
+``__pycache__``, it is trusted code, in a home that is only its user's (:mod:`hpcflow.settings`).
+Entries for another template text, Python or Jinja are compiled again.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 class CompiledTemplates(BytecodeCache):
-    """Jinja's interface to the file; :meth:`save` writes it when something was compiled."""
+    """Jinja's interface to the file; :meth:`save` writes it if a template was compiled."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,14 +40,14 @@ class CompiledTemplates(BytecodeCache):
     def load_bytecode(self, bucket: Bucket) -> None:
         checksum, code = self._entries.get(bucket.key, ("", b""))
         if checksum == bucket.checksum:
-            bucket.code = marshal.loads(code)  # noqa: S302 - from the same file, ours alone
+            bucket.code = marshal.loads(code)  # noqa: S302 - from the same private file
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         self._entries[bucket.key] = (bucket.checksum, marshal.dumps(bucket.code))
         self._is_new = True
 
     def save(self) -> None:
-        """Keep what was compiled since. Where that cannot be, it is compiled again."""
+        """Write the templates compiled since the last call. Errors are ignored."""
         if not self._is_new:
             return
         self._is_new = False
@@ -63,7 +61,7 @@ class CompiledTemplates(BytecodeCache):
 
 
 def _own_file(path: Path) -> bytes:
-    """Its content behind the checksum, if it is ours alone and whole."""
+    """Return the content after the checksum, if only this user can write it and it is intact."""
     with open_file(path) as file:
         if os.fstat(file.fileno()).st_mode & 0o022:
             raise PermissionError(path)

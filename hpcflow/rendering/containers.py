@@ -1,4 +1,4 @@
-"""The container of a run: what is mounted, and what cannot be."""
+"""The container of a run, and its mounts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hpcflow.model.run import Run
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import SchedulerKind, Site
 
-#: Which option of ``apptainer exec`` brings the host's driver along.
+#: Options of ``apptainer exec`` that mount the host's GPU driver.
 _GPU_OPTIONS: Final = {"nvidia": "--nv", "amd": "--rocm"}
 
 
 @dataclass(frozen=True)
 class JobContainer:
-    """A container as the templates see it.
+    """A container for the templates.
 
     Attributes:
         mounts: ``SOURCE:TARGET[:ro]``, the folders of the run first.
-        gpu_option: for apptainer; None where no driver is needed.
-        variables: names of those that win over what the image says.
+        gpu_option: for apptainer; None if no driver is needed.
+        variables: names of the variables that override those of the image.
     """
 
     runtime: str
@@ -37,7 +37,7 @@ class JobContainer:
 def container_of(
     run: Run, site: Site, placement: Placement, variables: Iterable[str]
 ) -> JobContainer | None:
-    """The container of ``run``; None when it has none.
+    """Return the container of ``run``; None if it has none.
 
     Args:
         variables: names of the environment variables that site and run set.
@@ -58,7 +58,7 @@ def container_of(
     for folder in folders:
         if ":" in folder or "," in folder:
             raise SpecError(
-                f"a container cannot mount {folder!r}, for its path holds ':' or ','",
+                f"a container cannot mount {folder!r}, because its path contains ':' or ','",
                 where=_where(run, "environment.container"),
                 next_action="move the folder, or run without a container",
             )
@@ -73,14 +73,14 @@ def container_of(
 
 
 def _folders(run: Run, mounts: Sequence[str]) -> list[str]:
-    """What is mounted whether the config says so or not: the program must find itself inside."""
+    """Return the folders that are always mounted: those that the program needs."""
     folders = list(dict.fromkeys((run.run_dir, run.working_dir)))
     if run.code is not None:
         folders.append(run.in_code())
     script = run.spec.script if run.code is None else None
     targets = [mount.split(":")[1] for mount in mounts]
     if script is not None and not any(_is_below(script, each) for each in (*folders, *targets)):
-        # First, for it may hold one of the others, and would cover what is mounted there.
+        # First, because it may contain one of the others, and would hide its mount.
         folders.insert(0, str(PurePosixPath(script).parent))
     return folders
 

@@ -1,4 +1,4 @@
-"""What a template knows about a job, beside the run, the site and the placement."""
+"""Build the values that a template can use, besides the run, the site and the placement."""
 
 from __future__ import annotations
 
@@ -26,26 +26,25 @@ from hpcflow.sites.added import added_options
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import SchedulerKind, Site
 
-#: Variables that bash keeps for itself: set to anything, they would not reach the program as they
-#: were given, or not at all.
+#: Variables of bash itself: their values would not reach the program unchanged.
 _OF_BASH: Final = re.compile(
     r"_|BASH.*|COMP_WORDBREAKS|DIRSTACK|EPOCH(REALTIME|SECONDS)|E?UID|FUNCNAME|GROUPS|HISTCMD|LINENO"
     r"|OPTARG|OPTIND|PIPESTATUS|POSIXLY_CORRECT|PPID|S?RANDOM|SECONDS|SHELLOPTS|SHLVL"
 )
 
 
-#: Longer values are in the file of all parameters alone: an environment has an end.
+#: Longer values are only in the file of all parameters, because an environment has a limited size.
 _MOST_CHARS: Final = 4096
-#: All that Slurm says for a job, or for one task of an array.
+#: The id of a Slurm job or an array task.
 _JOB_ID: Final = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9})?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Standby:
-    """What a job waits for that is to go on with a run: the end of attempt ``after``.
+    """The job, of attempt ``after``, whose end a standby job waits for.
 
     Raises:
-        ValueError: ``job_id`` is not an id of Slurm's.
+        ValueError: ``job_id`` is not the id of a Slurm job.
     """
 
     after: int
@@ -58,34 +57,33 @@ class Standby:
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt, made ready for the templates.
+    """One attempt, prepared for the templates.
 
     Attributes:
-        directives: options of sbatch, each to stand after ``#SBATCH``.
-        kept_variables: ``SLURM_*`` variables that stay because an option of ours sets them.
-        argv: the words of the program, not quoted yet.
-        resume_argv: those that follow when there is a checkpoint, each in parts with the path of
-            the checkpoint between them.
-        code_folder: the working directory as the program's code has it.
+        directives: options for the ``#SBATCH`` lines.
+        kept_variables: ``SLURM_*`` variables that are kept, because an sbatch option sets them.
+        argv: the words of the program, unquoted.
+        resume_argv: words to add if there is a checkpoint, each in parts with the path of the
+            checkpoint between them.
+        code_folder: the working directory in the code snapshot; without one, itself.
         code_paths: folders of the code snapshot for PYTHONPATH.
         before, after: commands on the first node, each as words.
-        adopt: how checkpoints look that the program writes by itself, as JSON; None where it does
-            not.
-        is_slurm: False where jobs run on this machine.
+        adopt: the rule to find checkpoints that the program writes, as JSON; None for none.
+        is_slurm: False if jobs run on this machine.
         opens_log: whether the script opens its log itself, because Slurm must not.
         uses_srun: whether the program is started as a job step.
         tasks_per_node: Slurm's tasks on every node: one for torchrun, one per rank for srun.
-        cpus_per_task: CPU cores of each of those.
+        cpus_per_task: CPU cores of each of those tasks.
         world_size: ranks of the whole job.
         resume_from: the checkpoint that was known at submission, relative to the run directory.
-        begin_from: the checkpoint of another run that the run begins from, where none of its own is
-            whole; relative to the run directory.
-        venv, conda: the environment; a path is absolute, and only a name has no slash.
-        variables: of the site, its fabric and the run; the run's win.
-        notice_s: seconds that the program has to save once it is told to.
-        resubmit_exit_codes: which mean "send me again".
-        standby: what this job waits for, if it is a standby.
-        mtbf_s: mean time to an unplanned end; None where nobody asks.
+        begin_from: the checkpoint of another run that the run starts from if none of its own is
+            intact; relative to the run directory.
+        venv, conda: the environment; a path is absolute, and a name has no slash.
+        variables: those of the site, its fabric and the run; the run's override the others.
+        notice_s: seconds that the program has to save after the notice.
+        resubmit_exit_codes: exit codes that request a resubmission.
+        standby: the job that this job waits for, if it is a standby.
+        mtbf_s: mean time to an unplanned end; None if unused.
     """
 
     attempt: int
@@ -130,14 +128,14 @@ def make_job(
     standby: Standby | None = None,
     mtbf_s: int | None = None,
 ) -> Job:
-    """What the templates are given as ``job``.
+    """Return the value of ``job`` in templates.
 
     Raises:
-        SpecError: the run asks for something that cannot be put into a script for this site.
+        SpecError: the run has a value that cannot be in a script for this site.
     """
     is_slurm = site.scheduler is SchedulerKind.SLURM
     opens_log = is_slurm and opens_log
-    _check_place(run, placement, is_slurm=is_slurm)
+    _check_executable(run, placement, is_slurm=is_slurm)
     by_srun = placement.launcher is Launcher.SRUN
     tasks_per_node = placement.ranks_per_node if by_srun else 1
     options = directives(
@@ -196,13 +194,13 @@ def make_job(
 
 
 def _of_trial(run: Run) -> dict[str, str]:
-    """What a trial of a sweep is told of itself: its values, one by one, and which one it is."""
+    """Return the variables of a trial of a sweep: its number, and each of its parameters."""
     if run.parent_sweep is None:
         return {}
-    told = {"HPCFLOW_SWEEP": run.parent_sweep}
-    told |= {"HPCFLOW_TRIAL": str(run.trial or 0), "HPCFLOW_REPEAT": str(run.repeat or 0)}
+    variables = {"HPCFLOW_SWEEP": run.parent_sweep}
+    variables |= {"HPCFLOW_TRIAL": str(run.trial or 0), "HPCFLOW_REPEAT": str(run.repeat or 0)}
     values = {name: v for name, v in run.spec.params.items() if not isinstance(v, (list, dict))}
-    return told | {
+    return variables | {
         f"HPCFLOW_PARAM_{name}": text
         for name, value in values.items()
         if len(text := as_text(value)) <= _MOST_CHARS
@@ -218,7 +216,7 @@ def _conda(run: Run) -> str | None:
 
 
 def _adopt(run: Run) -> str | None:
-    """What the job is told to adopt; the folder as the program sees it that works there."""
+    """Return the adopt rule as JSON; its folder is relative to the working directory."""
     adopt = run.spec.checkpoint.adopt
     if adopt is None:
         return None
@@ -226,19 +224,19 @@ def _adopt(run: Run) -> str | None:
     return adopt.rule(str(PurePosixPath(run.working_dir, folder)))
 
 
-def _check_place(run: Run, placement: Placement, *, is_slurm: bool) -> None:
-    """Whether this run can be executed there, as far as sites.placement does not know."""
+def _check_executable(run: Run, placement: Placement, *, is_slurm: bool) -> None:
+    """Check what sites.placement does not: the path of the log, and that srun exists."""
     if is_slurm:
         if "%" in run.run_dir or "\\" in run.run_dir:
             raise InputError(
-                f"Slurm cannot write a log into {run.run_dir!r}: it takes '%' and '\\' in the path "
-                "for patterns of its own",
+                f"Slurm cannot write a log into {run.run_dir!r}: it treats '%' and '\\' in a path "
+                "as patterns",
                 next_action="use a scratch folder without them",
             )
         return
     if placement.launcher is Launcher.SRUN and placement.ranks_per_node > 1:
         raise SpecError(
-            f"there is no srun here to start {placement.ranks_per_node} ranks",
+            f"this site has no srun to start {placement.ranks_per_node} ranks",
             where=Where(file=run.provenance.config_path, key="launch.launcher"),
             next_action="use `launcher: torchrun`, or `resources.tasks_per_node: 1`",
         )
@@ -258,5 +256,5 @@ def _check_variables(run: Run, site: Site) -> None:
                     if name in ours
                     else f"variables.{name} of site {site.name}",
                 ),
-                next_action="take it away, or set it in the program itself",
+                next_action="remove it, or set it in the program",
             )

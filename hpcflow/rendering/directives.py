@@ -1,4 +1,4 @@
-"""The options on the ``#SBATCH`` lines, in the dialect of the site."""
+"""Build the options of the ``#SBATCH`` lines, in the dialect of the site."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hpcflow.sites.added import added_options
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import GpuDialect, Site
 
-#: sbatch takes no more; see ``--signal`` in sbatch(1).
+#: The maximum of ``--signal`` in sbatch(1).
 _NOTICE_MAX_S: Final = 65535
 
-#: Keys of ``resources`` that hold back the first start of a run.
+#: Keys of ``resources`` that delay the first start of a run.
 START_CONDITIONS: Final = ("dependency", "begin")
 
-#: Of a job whose script opens the log.
+#: For a job whose script opens the log itself.
 NO_LOG: Final = "--output=/dev/null"
 
-#: Those of our own options that srun takes for its defaults through a variable.
+#: Options of hpcflow whose variables srun uses as its defaults.
 _ALSO_FOR_SRUN: Final = frozenset({"ntasks-per-node", "cpus-per-task", "gpus-per-node", "mem"})
 _GRES: Final = "--gres="
 _OTHER_NAMES: Final = {"SLURM_MEM": "SLURM_MEM_PER_NODE"}
@@ -39,17 +39,17 @@ def directives(
     start_conditions: Collection[str] = START_CONDITIONS,
     waits_for: str | None = None,
 ) -> list[str]:
-    """Every option, one an item, such as ``--nodes=2``.
+    """Return all options, such as ``--nodes=2``.
 
-    Other options than hpcflow's own stand first, those of the run last, for sbatch lets the later
-    one win: what hpcflow itself depends on is never taken back.
+    Options of the site and the run come first, those that hpcflow needs last, because the last one
+    counts for sbatch.
 
     Args:
         tasks_per_node: Slurm's tasks, not the ranks: one for torchrun.
-        opens_log: whether the script opens its log itself; then Slurm touches no run directory.
-        excluded: nodes to keep away from, beside those that the run, or else the site, names.
+        opens_log: whether the script opens its log itself; then Slurm uses no run directory.
+        excluded: nodes to exclude, besides those that the run, or else the site, names.
         start_conditions: those of :data:`START_CONDITIONS` that apply to this attempt.
-        waits_for: id of the job whose end is to be waited for.
+        waits_for: id of the job whose end this job waits for.
     """
     resources = run.spec.resources
     added = added_options(site, placement.options, resources)
@@ -76,7 +76,7 @@ def directives(
         "--open-mode=append",
         "--no-requeue",
         f"--signal=B:USR2@{notice_s(run, placement)}",
-        # Else the first attempt would have the limits of a login shell, and later ones a daemon's.
+        # Otherwise the first attempt would have the limits of a login shell, later ones a daemon's.
         "--propagate=NONE",
     ]
     if waits_for is not None:
@@ -87,15 +87,15 @@ def directives(
 
 
 def notice_s(run: Run, placement: Placement) -> int:
-    """Seconds before the time limit at which the job gets its notice."""
+    """Return how many seconds before its time limit the job gets the notice."""
     return notice_before_s(run.spec.checkpoint.notice_s, placement.time_limit_min)
 
 
 def notice_before_s(asked_s: int, time_limit_min: int | None) -> int:
-    """Seconds before a time limit at which the notice comes that was asked for.
+    """Return how many seconds before a time limit a requested notice comes.
 
-    At most a quarter of the limit: Slurm sends it up to a minute early, and in a short job the
-    default would come right at the start, so that no attempt would ever get anywhere.
+    At most a quarter of the limit. Otherwise a short job would get its notice at its start, and
+    make no progress; Slurm sends it up to a minute early.
     """
     asked_s = min(asked_s, _NOTICE_MAX_S)
     if time_limit_min is None:
@@ -104,13 +104,13 @@ def notice_before_s(asked_s: int, time_limit_min: int | None) -> int:
 
 
 def kept_variables(added: Sequence[str], options: Sequence[str]) -> list[str]:
-    """The ``SLURM_*`` variables that sbatch itself sets in the job because of ``options``.
+    """Return the ``SLURM_*`` variables that sbatch sets in the job because of ``options``.
 
-    srun takes them for its own defaults, so they are to be kept. The same ones may leak from the
-    submitting shell, but then sbatch has put the job's own values over them.
+    They are kept, because srun uses them as its defaults. sbatch overwrites those that leak from
+    the submitting shell.
 
     Args:
-        added: those of ``options`` that are not hpcflow's own.
+        added: those of ``options`` from the site and the run.
     """
     theirs = {_name(option) for option in added}
     kept = {_name(option) for option in options} & (theirs | _ALSO_FOR_SRUN)
@@ -123,7 +123,7 @@ def _name(option: str) -> str:
 
 
 def _exclude(run: Run, added: Sequence[str], excluded: Sequence[str]) -> str | None:
-    """One list of all, for a second ``--exclude`` would take the first one back."""
+    """Return one list of all nodes, because a second ``--exclude`` would replace the first."""
     named = run.spec.resources.exclude
     if not excluded:
         return named
@@ -134,7 +134,8 @@ def _exclude(run: Run, added: Sequence[str], excluded: Sequence[str]) -> str | N
 
 
 def _gres(added: Sequence[str], gpus: Mapping[str, str]) -> dict[str, str]:
-    """One list of all generic resources, for a second ``--gres`` would take the first one back."""
+    """Return one list of all generic resources, because a second ``--gres`` would replace the
+    first."""
     others = [option.removeprefix(_GRES) for option in added if option.startswith(_GRES)]
     if not others:
         return dict(gpus)

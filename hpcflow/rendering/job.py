@@ -32,23 +32,22 @@ def render_job(
     template_dirs: Sequence[Path] = (),
     compiled: Path | None = None,
 ) -> str:
-    """The script that executes attempt ``attempt`` of ``run``: the same for the same arguments.
+    """Return the script of attempt ``attempt`` of ``run``: the same for the same arguments.
 
     Args:
         attempt: counted from 1.
         resume_from: the newest complete checkpoint known now, relative to the run directory. The
-            script itself prefers a newer one that it finds when it starts.
+            script prefers a newer one that it finds when it starts.
         integrity: what the job checks before it uses its run directory.
-        excluded: nodes to keep away from, beside those that the run names.
+        excluded: nodes to exclude, besides those that the run names.
         start_conditions: which of ``dependency`` and ``begin`` apply to this attempt.
-        standby: what the job is to wait for before it may start; None for nothing.
-        mtbf_s: mean time to an unplanned end of the job, for
-            ``checkpoint.interval: auto``.
-        template_dirs: folders whose files go before the shipped templates of the same name.
-        compiled: file with templates that were compiled before.
+        standby: the job that this job waits for; None for none.
+        mtbf_s: mean time to an unplanned end of the job, for ``checkpoint.interval: auto``.
+        template_dirs: folders whose files override the shipped templates of the same name.
+        compiled: the file with compiled templates.
 
     Raises:
-        SpecError: the run asks for what cannot be put into a script, such as ``{{ params.x }}``
+        SpecError: the run has a value that cannot be in a script, such as ``{{ params.x }}``
             without an ``x``.
         InputError: a template is wrong.
     """

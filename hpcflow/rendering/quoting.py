@@ -1,8 +1,7 @@
-"""Quote a value for a script: through :func:`sh` or :func:`directive`, or not at all.
+"""Quote values for a script with :func:`sh` or :func:`directive`.
 
-Templates are rendered with :func:`only_quoted` as Jinja's ``finalize``. It lets whole numbers and
-what came out of one of the two filters pass; any other value is an error, so that nobody can
-forget to quote.
+Templates are rendered with :func:`only_quoted` as Jinja's ``finalize``. It accepts integers and the
+results of these two filters; any other value is an error, so that quoting cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -14,32 +13,32 @@ from typing import Final
 from jinja2 import TemplateRuntimeError
 from jinja2.runtime import Undefined
 
-#: What means nothing to bash wherever a word may stand.
+#: Text without special meaning to bash in any position of a word.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+:./-][A-Za-z0-9_@%+=:./-]*", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-#: Printable ASCII except what would end the value, quote it, or begin a comment in a directive.
+#: Printable ASCII; what would end the value, quote it, or begin a comment is refused below.
 _DIRECTIVE: Final = re.compile(r"""[!-~]+""", re.ASCII)
 _DIRECTIVE_REFUSED: Final = frozenset("#'\"\\`$")
 
 
 class UnquotedError(TemplateRuntimeError):
-    """A template puts a value into the script that went through no quoting filter."""
+    """A template puts an unquoted value into the script."""
 
 
 class Quoted(str):
-    """Text that can stand in a script as it is."""
+    """Text that needs no more quoting in a script."""
 
     __slots__ = ()
 
 
 def sh(value: object) -> Quoted:
-    """``value`` as one word of bash, on one line, whatever it holds; a list as so many words.
+    """Quote ``value`` as one word of bash on one line; a list as several words.
 
-    A control character is written as an escape in ``$'…'``, since a script is read by people, line
-    by line. A leading dash is the business of the command that gets the word.
+    Control characters become escapes in ``$'…'``, so that scripts stay readable. A leading dash is
+    not treated: the command must handle it.
 
     Raises:
-        UnquotedError: not a text, path or whole number, or a text that no argument can hold.
+        UnquotedError: not a text, path or integer, or a text with a NUL byte.
     """
     if isinstance(value, (list, tuple)):
         return Quoted(" ".join(sh(item) for item in value))
@@ -55,25 +54,25 @@ def sh(value: object) -> Quoted:
 
 
 def directive(value: object) -> Quoted:
-    """``value`` as (part of) an option on an ``#SBATCH`` line; also fit for a comment.
+    """Return ``value`` for (a part of) an option on an ``#SBATCH`` line, or for a comment.
 
-    The model has checked it before; this is the second lock on the same door.
+    The model has checked it before; this is a second check.
 
     Raises:
-        UnquotedError: it holds white space, ``#``, a quote, ``$`` or a backslash, is not ASCII, or
-            is empty.
+        UnquotedError: it contains white space, ``#``, a quote, ``$`` or a backslash, is not ASCII,
+            or is empty.
     """
     text = _text(value)
     if not _DIRECTIVE.fullmatch(text) or not _DIRECTIVE_REFUSED.isdisjoint(text):
-        raise UnquotedError(f"{text!r} cannot stand on an #SBATCH line")
+        raise UnquotedError(f"{text!r} cannot be on an #SBATCH line")
     return Quoted(text)
 
 
 def only_quoted(value: object) -> object:
-    """Jinja's ``finalize``: ``value`` itself when it may be put out.
+    """Return ``value``, if it is quoted or an integer; Jinja's ``finalize``.
 
     Raises:
-        UnquotedError: it may not.
+        UnquotedError: it is not.
         jinja2.UndefinedError: there is no such value.
     """
     if isinstance(value, Quoted) or type(value) is int:

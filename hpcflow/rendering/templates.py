@@ -1,7 +1,7 @@
-"""Find and render template files; an error in one names its line.
+"""Find and render template files; an error names the line in the template.
 
-A user's own file of the same name goes before the shipped one. The templates see no more than they
-are given: Jinja's sandbox, no extensions, an undefined name is an error, an unquoted value too.
+A user's own file overrides the shipped one of the same name. Templates use Jinja's sandbox without
+extensions; an undefined name or an unquoted value is an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hpcflow.resources import resource_dir
 
 SUFFIX: Final = ".j2"
 
-#: What an expression in a template can raise.
+#: Errors that an expression in a template can raise.
 _IN_TEMPLATES: Final = (
     TemplateError,
     ArithmeticError,
@@ -48,11 +48,11 @@ def render(
     template_dirs: Sequence[Path] = (),
     compiled: Path | None = None,
 ) -> str:
-    """The text that the template ``name`` makes of ``context``.
+    """Render the template ``name`` with ``context``.
 
     Args:
-        template_dirs: folders that are looked into before the shipped templates, in this order.
-        compiled: file with what was compiled before; :func:`keep_compiled` writes it.
+        template_dirs: folders that are searched before the shipped templates, in this order.
+        compiled: the file with compiled templates, which :func:`keep_compiled` writes.
 
     Raises:
         InputError: a template is missing, cannot be read, or is wrong; with its file and line.
@@ -74,13 +74,13 @@ def render(
 
 
 class _OnlyQuoted(CodeGenerator):
-    """Refuses the two blocks whose result Jinja puts out without asking ``finalize``."""
+    """Refuses the two blocks whose result Jinja writes without ``finalize``."""
 
     def visit_FilterBlock(self, node: jinja_nodes.FilterBlock, frame: Frame) -> None:  # noqa: ARG002, N802 - Jinja's names
         self.fail("a filter block could change what was quoted; write {{ … | sh }}", node.lineno)
 
     def visit_CallBlock(self, node: jinja_nodes.CallBlock, frame: Frame) -> None:  # noqa: ARG002, N802 - Jinja's names
-        self.fail("a call block could put out what is not quoted", node.lineno)
+        self.fail("a call block could write an unquoted value", node.lineno)
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -91,7 +91,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         self._are_safe: dict[tuple[type, str], bool] = {}
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Return Jinja's own answer. It depends only on the class and the name, so it is kept."""
+        """Return Jinja's own answer. It depends only on class and name, so it is cached."""
         key = type(obj), attr
         if key not in self._are_safe:
             self._are_safe[key] = super().is_safe_attribute(obj, attr, value)
@@ -104,7 +104,7 @@ def _compiled(path: Path) -> CompiledTemplates:
 
 
 def keep_compiled(path: Path) -> None:
-    """Keep what was compiled in this process, for the next one. Its folder must exist."""
+    """Write the templates compiled in this process to ``path``. Its folder must exist."""
     _compiled(path).save()
 
 
@@ -128,7 +128,7 @@ def _environment(folders: tuple[str, ...], compiled: Path | None) -> _Environmen
 
 
 def _place(error: BaseException) -> tuple[str | None, int | None]:
-    """File and line of the innermost template that ``error`` came through."""
+    """Return file and line of the innermost template in the traceback of ``error``."""
     place: tuple[str | None, int | None] = (None, None)
     for frame, line in walk_tb(error.__traceback__):
         if frame.f_code.co_filename.endswith(SUFFIX):
@@ -140,5 +140,5 @@ def _in_template(error: Exception, file: str | None, line: int | None) -> InputE
     return InputError(
         f"the template is wrong: {error}",
         where=Where(file=file, line=line),
-        next_action="correct it, and look at what it makes: hpcflow render CONFIG",
+        next_action="correct it, then check the script: hpcflow render CONFIG",
     )

@@ -1,5 +1,5 @@
 """Rightsizing: compare resources requested and used, give advice, and estimate GPU memory.
 
-What was used is seen in the job, by :mod:`hpcflow.runtime.sampling`, and comes to the ledger with
-the other events. Nothing here reads a file or asks a scheduler.
+:mod:`hpcflow.runtime.sampling` measures the usage in the job, and reports it in events to the
+ledger. This package reads no files and does not query the scheduler.
 """

@@ -1,7 +1,7 @@
 """Recommend what to request instead, or say why there is no advice. Pure.
 
-Each piece of advice needs evidence: attempts that were watched long enough, or to their end. The
-margins are here, and in docs/efficiency.md. Nothing is advised that would save less than a quarter.
+Advice needs evidence: attempts that were measured long enough, or to their end. The margins are
+also in docs/efficiency.md. There is no advice that would save less than a quarter.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from hpcflow.rightsizing.gpu_advice import advise_gpus
 from hpcflow.rightsizing.use import Use
 from hpcflow.rightsizing.words import Advice, Nothing
 
-#: What is asked for beyond what was seen.
+#: Advised request / measured use.
 MARGIN: Final = 1.25
-#: What saves less is not worth a change.
+#: Advice above this share of the current request is not worth a change.
 _WORTH: Final = 0.75
-#: Slurm sends a notice so much early; see ``--signal`` in sbatch(1).
+#: Slurm may send the notice this early; see ``--signal`` in sbatch(1).
 _EARLY_S: Final = 60.0
-#: Of the memory: more is a risk.
+#: A higher share of the memory is a risk.
 _NEARLY_FULL: Final = 0.95
-#: All cores are at work when as many are, half of the time.
+#: All cores count as busy if this share is, half of the time.
 _ALL_CORES: Final = 0.9
 
 
 @dataclass(frozen=True)
 class Advised:
-    """Everything there is to say; ``nothing`` has what is not advised, and why."""
+    """The advice, and in ``nothing`` why there is no other."""
 
     advice: list[Advice]
     nothing: list[Nothing]
@@ -54,14 +54,14 @@ def advise(
     gpu_partitions: Mapping[str, str] | None = None,
     notice_s: int | None = None,
 ) -> Advised:
-    """Advice for the next runs like this one.
+    """Return advice for the next runs like this one.
 
     Args:
-        uses: the attempts of a run, in their order.
-        whole_nodes: whether the partition gives whole nodes only.
-        gpu_mem_mb: types of GPUs that partitions of the site have -> memory of one.
-        gpu_partitions: of those that the run's partition has not -> one that has.
-        notice_s: ``checkpoint.notice`` of the run; None where nobody knows it.
+        uses: the attempts of a run, in order.
+        whole_nodes: whether the partition allocates only whole nodes.
+        gpu_mem_mb: GPU type at the site -> memory of one GPU.
+        gpu_partitions: GPU type that the run's partition lacks -> a partition that has it.
+        notice_s: ``checkpoint.notice`` of the run; None if unknown.
     """
     found: list[Advice | Nothing] = [_time_limit(uses, notice_s)]
     if whole_nodes:
@@ -83,7 +83,7 @@ def _memory(uses: Sequence[Use]) -> Advice | Nothing:
         return Nothing(what, "no amount was asked for")
     ran_out = [use.mem_mb or 0 for use in uses if use.cause == Cause.OUT_OF_MEMORY.value]
     too_little = max(ran_out, default=0)
-    # A peak is a lower bound of what is needed, whichever attempt had it.
+    # A peak of any attempt is a lower bound of the need.
     most = max((use.measured.mem_peak_mb or 0 for use in uses if use.measured), default=0)
     better = round_up.memory_mb(max(most * MARGIN, too_little * 1.5))
     if too_little >= asked:
@@ -127,7 +127,7 @@ def _time_limit(uses: Sequence[Use], notice_s: int | None) -> Advice | Nothing:
         if any(use.cause == Cause.TIMEOUT.value for use in uses):
             return Nothing(what, "it was reached, and the run continued from its checkpoint")
         return Nothing(what, "the run has not completed")
-    # An attempt that was interrupted has done a part of it: alone, the last would be too short.
+    # The sum of all attempts: an interrupted attempt has done a part of the run.
     known_s = [use.elapsed_s for use in uses if use.elapsed_s is not None]
     took_s = sum(known_s)
     if took_s <= 0 or len(known_s) < len(uses):
@@ -151,8 +151,8 @@ def _time_limit(uses: Sequence[Use], notice_s: int | None) -> Advice | Nothing:
 
 
 def _limit_s(needed_s: float, notice_s: int | None) -> float:
-    """The shortest time limit that gives a program so long until its notice, which comes at most
-    a quarter of the limit before it (:func:`hpcflow.rendering.directives.notice_before_s`)."""
+    """Return the shortest time limit that gives a program this long until its notice, which comes
+    at most a quarter of the limit early (:func:`hpcflow.rendering.directives.notice_before_s`)."""
     until_s = needed_s + _EARLY_S
     of_quarter_s = until_s / 0.75
     return of_quarter_s if notice_s is None else min(until_s + notice_s, of_quarter_s)
@@ -162,7 +162,7 @@ def _cpus(uses: Sequence[Use]) -> Advice | Nothing:
     what = "CPU cores"
     if not any(map(is_proven, uses)):
         return unproven(uses, what)
-    # Cores that were at work are a lower bound, whichever attempt had them.
+    # Busy cores of any attempt are a lower bound of the need.
     use = max(uses, key=lambda each: each.measured.cores_p95 or 0.0 if each.measured else 0.0)
     seen, cpus = use.measured, use.cpus
     if seen is None or seen.cores_p95 is None or not cpus:

@@ -1,4 +1,4 @@
-"""Whether an attempt has shown what it needs, and was measured to its end. Pure."""
+"""Decide whether the measurements of an attempt are sufficient for advice. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from hpcflow.model.state import Cause
 from hpcflow.rightsizing.use import Use
 from hpcflow.rightsizing.words import Nothing
 
-#: Watched so long, an attempt has shown what it needs, even if it did not complete.
+#: An attempt measured for this long is sufficient, even if it did not complete.
 _LONG_S: Final = 1800.0
-#: A completed one has, if it was looked at so often.
+#: A completed attempt is sufficient with this many samples.
 _FEW_SAMPLES: Final = 5
-#: Share of its time that an attempt must have been watched, for its highest to be the highest.
+#: Share of an attempt that must be measured for its peak to count.
 _COVERED: Final = 0.9
-#: The same of one that still runs: it tells whenever a quarter more time has passed.
+#: The same for a running attempt, which reports whenever a quarter more time has passed.
 _COVERED_SO_FAR: Final = 0.75
-#: What is missing of a short one: between two looks, and what the job script does itself.
+#: Time of a short attempt that is not measured: between two samples, and in the job script.
 _MISSING_S: Final = 120.0
-#: Training that was told of for so long is past its first batches and caches.
+#: A training that has reported for this long is past its first batches and caches.
 _TRAINED_S: Final = 600.0
 
 
 def is_proven(use: Use) -> bool:
-    """Whether an attempt has shown what it needs."""
+    """Return whether an attempt was measured long enough, or completed."""
     if use.measured is None:
         return False
     if use.cause == Cause.COMPLETED.value and use.measured.samples >= _FEW_SAMPLES:
@@ -33,8 +33,8 @@ def is_proven(use: Use) -> bool:
 
 
 def is_covered(use: Use) -> bool:
-    """Whether an attempt was watched nearly all of its time: the most is often needed at its end,
-    to gather, save and evaluate."""
+    """Return whether nearly all of an attempt was measured: the peak is often at its end, when it
+    gathers, saves and evaluates."""
     if use.measured is None or use.elapsed_s is None:
         return False
     share = _COVERED_SO_FAR if use.is_running else _COVERED
@@ -42,28 +42,31 @@ def is_covered(use: Use) -> bool:
 
 
 def some_nodes(uses: Sequence[Use], what: str) -> Nothing | None:
-    """That nothing is advised, for no attempt that proves anything was seen on all of its nodes;
-    None where one was. What others do is seen only where the job script starts the program there.
+    """Return that no sufficient attempt was measured on all its nodes; None if one was.
+
+    Other nodes are measured only if the job script starts the program there.
     """
     seen = [(use, use.measured) for use in uses if is_proven(use)]
     if any(each is not None and each.nodes >= use.nodes for use, each in seen):
         return None
     number, nodes = max(((each.nodes, use.nodes) for use, each in seen if each), default=(0, 0))
-    return Nothing(what, f"only {number} of {nodes} nodes {'was' if number == 1 else 'were'} seen")
+    return Nothing(
+        what, f"only {number} of {nodes} nodes {'was' if number == 1 else 'were'} measured"
+    )
 
 
 def has_trained(use: Use) -> bool:
-    """Whether training was told of for long enough to say what it waits for."""
+    """Return whether training has reported long enough to judge its waits."""
     return (use.trained_s or 0.0) >= _TRAINED_S
 
 
 def unproven(uses: Sequence[Use], what: str) -> Nothing:
-    """That nothing is advised, for no attempt has shown what it needs."""
+    """Return that no attempt was measured sufficiently."""
     if not any(use.measured for use in uses):
         return Nothing(what, "it was not measured")
     return Nothing(what, "no attempt has completed, or run for half an hour")
 
 
 def uncovered(what: str) -> Nothing:
-    """That nothing is advised, for the end of every attempt is missing."""
-    return Nothing(what, "no attempt was watched to its end, where the most is often needed")
+    """Return that no attempt was measured to its end."""
+    return Nothing(what, "no attempt was measured to its end, where the peak often is")

@@ -1,6 +1,6 @@
 """Estimate the GPU memory of a training before its first run. Pure.
 
-**Model states**, for Ψ parameters on N GPUs that share them, are those of ZeRO (Rajbhandari et al.,
+**Model states**, for Ψ parameters sharded over N GPUs, are those of ZeRO (Rajbhandari et al.,
 "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020, arXiv:1910.02054,
 section 3.1 and figure 1). With weights of w bytes, gradients of g bytes, and K bytes of optimizer
 states for each parameter::
@@ -31,17 +31,17 @@ tensor parallelism::
     selective       s b h L (10 + 24/t)        attention is computed again, or never stored (flash)
     full            s b h (2 L + 10 + 24/t)    only the input of each layer is kept
 
-The last has, beyond that paper, all of the one layer that is being computed again (Chen et al.,
+Unlike in that paper, ``full`` includes the one layer that is being computed again (Chen et al.,
 "Training Deep Nets with Sublinear Memory Cost", 2016, arXiv:1604.06174, section 3).
 Layers in fp32 take twice that. With a vocabulary of v words, 4 s b v / t are added for the logits
-in fp32 (section 4.3). Where only Ψ is known, a shape as large language models have it is taken:
+in fp32 (section 4.3). If only Ψ is known, the shape is that of large language models:
 Ψ = 12 L h² (the weights of the layers), h = 128 L, heads of 128.
 
-**Left out**, all of which comes on top: the CUDA context and kernels (some 0.5 to 1 GiB), buffers
-of NCCL, buckets of DDP, layers that FSDP or zero3 gathers while it computes them (about 2 w Ψ/L),
-the attention of the one layer that is computed again (5 a s² b / t, none with flash attention),
-what the allocator loses by fragmentation, and whatever the program keeps besides. So a GPU counts
-as large enough only where a tenth of it stays free.
+**Not included**: the CUDA context and kernels (some 0.5 to 1 GiB), buffers of NCCL, buckets of DDP,
+layers that FSDP or zero3 gathers while it computes them (about 2 w Ψ/L), the attention of the one
+layer that is computed again (5 a s² b / t, none with flash attention), fragmentation in the
+allocator, and other data of the program. So a GPU counts as large enough only if a tenth of it
+stays free.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: Weights and gradients, the copy of the weights, and how large a state is beside one in fp32.
+#: Bytes of weights, gradients and the copy of the weights; size of optimizer states / fp32.
 PRECISIONS: Final = {
     "fp32": (4, 4, 0, 1.0),
     "bf16": (2, 2, 4, 1.0),
     "fp16": (2, 2, 4, 1.0),
     "bf16-pure": (2, 2, 0, 0.5),
 }
-#: Bytes of states for each parameter, in fp32.
+#: Bytes of optimizer states for each parameter, in fp32.
 OPTIMIZERS: Final = {"adamw": 8, "adam": 8, "adam8bit": 2, "sgd-momentum": 4, "sgd": 0}
-#: What is divided by the number of GPUs: weights, gradients, optimizer states.
+#: Whether weights, gradients and optimizer states are sharded.
 SHARDINGS: Final = {
     "none": (False, False, False),
     "ddp": (False, False, False),
@@ -67,7 +67,7 @@ SHARDINGS: Final = {
     "zero3": (True, True, True),
     "fsdp": (True, True, True),
 }
-#: Of a GPU's memory, what may be taken.
+#: The share of a GPU's memory that an estimate may take.
 MOST_TAKEN: Final = 0.9
 _ASPECT: Final = 128
 _HEAD: Final = 128
@@ -86,7 +86,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes on one GPU; ``activations`` is None where nobody has said what goes through it."""
+    """Bytes on one GPU; ``activations`` is None without batch and sequence."""
 
     weights: float
     gradients: float
@@ -95,11 +95,11 @@ class Estimate:
 
     @property
     def total(self) -> float:
-        """All that is known."""
+        """Return the sum of the known parts."""
         return self.weights + self.gradients + self.optimizer + (self.activations or 0.0)
 
     def fits(self, mem_mb: int) -> bool:
-        """Whether a GPU with so much memory would do, with a tenth of it left."""
+        """Return whether a GPU with this memory is enough, with a tenth of it free."""
         return self.total <= MOST_TAKEN * mem_mb * (1 << 20)
 
 
@@ -110,7 +110,7 @@ def shaped(
     heads: int | None = None,
     vocabulary: int = 0,
 ) -> Model:
-    """A model, with what is not given as large language models usually have it."""
+    """Return a model; parts that are not given are as in large language models."""
     if hidden is None and layers is None:
         hidden = round((_ASPECT * parameters / 12) ** (1 / 3))
     if hidden is None:
@@ -131,15 +131,15 @@ def estimate(
     checkpointing: str = "none",
     tensor_parallel: int = 1,
 ) -> Estimate:
-    """Bytes that a training takes on each GPU.
+    """Estimate the bytes that a training takes on each GPU.
 
     Args:
-        gpus: of all nodes together.
+        gpus: number of GPUs on all nodes.
         batch: sequences on one GPU at a time.
-        tensor_parallel: GPUs that share each layer; the others share the states.
+        tensor_parallel: number of GPUs that share each layer.
 
     Raises:
-        KeyError: a word that is not in the tables above.
+        KeyError: a word is not in the tables above.
     """
     weight, gradient, copy, scale = PRECISIONS[precision]
     states = copy + OPTIMIZERS[optimizer] * (1.0 if optimizer == "adam8bit" else scale)
@@ -156,7 +156,7 @@ def estimate(
 
 
 def _activations(model: Model, batch: int, sequence: int, checkpointing: str, t: int) -> float:
-    """Of all layers, in 16 bits."""
+    """Return the bytes of the activations of all layers, in 16 bits."""
     attention = 5 * model.heads * sequence / (model.hidden * t)
     layer = 10 + 24 / t
     of_all = {

@@ -9,7 +9,7 @@ from typing import Final
 from hpcflow.ledger.used import UsedRow
 from hpcflow.rightsizing.use import Use
 
-#: What a report can be made by -> the value of a row.
+#: Key of a report -> its value for a row.
 BY: Final[dict[str, Callable[[UsedRow], str]]] = {
     "user": lambda row: row.user,
     "project": lambda row: row.project,
@@ -20,16 +20,15 @@ BY: Final[dict[str, Callable[[UsedRow], str]]] = {
 
 @dataclass
 class Line:
-    """One line of a report. Hours had and used are of what was measured alone.
+    """One line of a report. Hours had and used count only what was measured.
 
     Attributes:
         gpu_hours: GPUs × hours of all attempts, measured or not.
-        measured: attempts of which anything is known.
-        gpu_hours_had, gpu_hours_used: of those whose GPUs were seen; used: × how busy they were.
-        cpu_hours_had, cpu_hours_used: CPU cores × hours, and those at work.
+        measured: number of attempts with measurements.
+        gpu_hours_had, gpu_hours_used: of measured GPUs; used: × utilization.
+        cpu_hours_had, cpu_hours_used: CPU cores × hours; used: busy cores.
         mem_gib_hours_had, mem_gib_hours_used: memory × hours; used: the peak.
-        limit_hours, limit_hours_used: time limits of attempts that have completed, and how much of
-            that they took.
+        limit_hours, limit_hours_used: time limits of completed attempts, and their run time.
     """
 
     by: str
@@ -48,21 +47,21 @@ class Line:
 
     @property
     def gpu_hours_wasted(self) -> float:
-        """GPU hours that were had, seen, and not used."""
+        """Return the measured GPU hours that were not used."""
         return max(0.0, self.gpu_hours_had - self.gpu_hours_used)
 
     @property
     def cpu_hours_wasted(self) -> float:
-        """The same of CPU cores."""
+        """Return the same for CPU cores."""
         return max(0.0, self.cpu_hours_had - self.cpu_hours_used)
 
 
 def report(pairs: Iterable[tuple[UsedRow, Use]], key: str) -> tuple[list[Line], Line]:
-    """Lines, who wastes most GPU hours first, then CPU hours; and their sum.
+    """Return the lines, the most wasted GPU hours, then CPU hours, first; and their sum.
 
     Args:
         pairs: attempts of any runs.
-        key: of :data:`BY`.
+        key: a key of :data:`BY`.
     """
     lines: dict[str, Line] = {}
     total = Line("")
@@ -89,7 +88,7 @@ def _add(line: Line, use: Use) -> None:
     if seen is None:
         return
     line.measured += 1
-    # What other nodes and GPUs do, of which nothing was seen, is neither used nor wasted.
+    # Nodes and GPUs that were not measured count neither as used nor as wasted.
     node_hours = min(seen.nodes, use.nodes) * hours
     if seen.gpu_busy_mean is not None:
         gpu_hours = min(seen.gpus or 0, use.gpus) * hours

@@ -13,7 +13,7 @@ from hpcflow.model.events import finite
 from hpcflow.model.measured import MOST_COUNT, MOST_MB, MOST_S, Measured, measured
 from hpcflow.model.state import AttemptState
 
-#: No node runs so many data loader processes.
+#: More data loader processes on a node are implausible.
 _MOST_WORKERS: Final = 100_000
 _RUNS: Final = frozenset(
     {AttemptState.RUNNING.value, AttemptState.COMPLETING.value, AttemptState.SUSPENDED.value}
@@ -22,16 +22,16 @@ _RUNS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one attempt had, per node, and used; None for what nobody knows.
+    """The resources that one attempt had, per node, and its usage; None if unknown.
 
     Attributes:
-        elapsed_s: as accounting says it; until then, by the times of start and end, or until now.
+        elapsed_s: from accounting; until then from the times of start and end, or until now.
         tasks: ranks on every node.
-        trained_s: from when the training began until the last train step that it told; None where
-            it never began, as far as anybody told.
+        trained_s: from the start of the training until the last reported train step; None if it
+            reported no start.
         steps_per_s: train steps in that time.
-        data_wait: share of that time that rank 0 waited for its next batch.
-        measured: what was seen; None where nothing was.
+        data_wait: share of that time for which rank 0 waited for its next batch.
+        measured: the measurements; None if there are none.
     """
 
     attempt: int
@@ -52,32 +52,29 @@ class Use:
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs on every node."""
         return self.gpus // self.nodes
 
     @property
     def used_hours(self) -> float:
-        """Hours that it ran so far."""
         return (self.elapsed_s or 0.0) / 3600
 
 
 def uses_of(
     rows: Iterable[UsedRow], now: datetime
 ) -> tuple[list[tuple[UsedRow, Use]], list[UsedRow]]:
-    """Return the rows with what their attempts had and used, and the rows that say no such thing:
-    in a shared ledger, another user may have written anything into theirs."""
+    """Return the valid rows with their usage, and the damaged rows: in a shared ledger, other users
+    write their own rows."""
     found: list[tuple[UsedRow, Use]] = []
     damaged: list[UsedRow] = []
     for row in rows:
         try:
             found.append((row, use_of(row, now)))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # noqa: PERF203 - each for itself
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # noqa: PERF203 - per row
             damaged.append(row)
     return found, damaged
 
 
 def use_of(row: UsedRow, now: datetime) -> Use:
-    """What one attempt had and used."""
     seen = measured(row.report.get("usage"))
     bill = row.journal.get("accounted", {})
     is_accounted = bill.get("source") == "accounting"
@@ -88,7 +85,7 @@ def use_of(row: UsedRow, now: datetime) -> Use:
     if not (is_whole and 0 < nodes <= MOST_COUNT and 0 <= gpus <= MOST_COUNT):
         raise ValueError("no cluster has so many nodes or GPUs")
     tasks = _asked(asked, "tasks_per_node", MOST_COUNT) or max(1, gpus // nodes)
-    # What the node was told is what the attempt had: the run may ask for something else by now.
+    # The node's own numbers first, because the run's request may have changed since.
     per_task = _asked(asked, "cpus_per_task", MOST_COUNT)
     of_run = per_task and per_task * tasks
     time_limit_min = _asked(asked, "time_limit_min", MOST_S // 60)
@@ -126,8 +123,7 @@ def _elapsed_s(row: UsedRow, now: datetime | None) -> float | None:
 
 
 def _progress(report: dict[str, Any]) -> dict[str, float | None]:
-    """Of the time from the first train step to the last one that was told: what is known of the
-    one is not divided by the time of another."""
+    """Return the rates over the time from the first to the last reported train step."""
     begin, end = _moment(report.get("trained_at")), _moment(report.get("progress_at"))
     if begin is None:
         return {"trained_s": None}
@@ -151,13 +147,13 @@ def _asked(resources: dict[str, Any], name: str, most: int) -> int | None:
     """Return a number that a run asks for; None if it does not.
 
     Raises:
-        ValueError: it is implausible. Python multiplies a text by a number, too.
+        ValueError: it is implausible, or not a number.
     """
     value = resources.get(name)
     if not value:
         return None
     if type(value) is not int or not 0 < value <= most:
-        raise ValueError(f"{name} is no plausible number")
+        raise ValueError(f"{name} is not a plausible number")
     return value
 
 

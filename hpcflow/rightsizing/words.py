@@ -1,4 +1,4 @@
-"""The sentences that advice is made of."""
+"""Advice, and reasons for no advice."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Advice:
 
     Attributes:
         what: memory, time limit, …
-        key: of the config; None where it is not hpcflow's to say.
-        value: for the key, as a config takes it.
-        text: what to do and why, in numbers.
+        key: the key of the config to change; None if it is not in the config.
+        value: the new value of the key, as in a config.
+        text: what to do and why, with numbers.
     """
 
     what: str
@@ -24,7 +24,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Nothing:
-    """Why nothing is advised about ``what``."""
+    """Why there is no advice about ``what``."""
 
     what: str
     why: str

@@ -10,44 +10,44 @@
             run.log(loss=loss)
     run.finish(accuracy=accuracy)
 
-It resumes from the newest whole checkpoint, saves when that is due, and on notice (preemption, the
-end of the time limit) saves and leaves, on all ranks at the same train step. Outside of hpcflow the
-same script runs as if this were not there. Programs in other languages use the same through
-``python3 -m hpcflow.runtime``.
+It resumes from the newest intact checkpoint and saves when a save is due. On notice (preemption,
+the end of the time limit) it saves and exits, on all ranks at the same train step. Outside of
+hpcflow the script runs as without it. Programs in other languages use ``python3 -m
+hpcflow.runtime``.
 
-A copy of this package alone goes into every run directory: it needs Python and nothing else, uses
-torch when the program did, and knows nothing of the rest of hpcflow.
+A copy of this package goes into every run directory. It needs only Python, uses torch only if the
+program imported it, and imports nothing of the rest of hpcflow.
 
 =====================  =============================================================
-run.py                 Run: what the script talks to
-ranks.py, notice.py    who is told to leave; how all ranks agree on the train step
-data_order.py, rng.py  going on in the middle of an epoch
-buckets.py             going on with the same bits on many ranks
+run.py                 Run, the interface for the script
+ranks.py, notice.py    how all ranks agree on the train step at which they exit
+data_order.py, rng.py  resuming in the middle of an epoch
+buckets.py             resuming with the same bits on many ranks
 saving.py              what all ranks do to save
-program_state.py,      what the program gave to restore(); how each kind of object is
-objects.py             written
-background.py          the thread that writes, while the training continues
-host_copy.py           what it writes from: the state as it was
-tensor_tree.py,        sharded state: its tensors, their names, which rank writes which,
-named_state.py,        how they lie on the disk, how others find their parts in it
+program_state.py,      the objects given to restore(), and how each kind is written
+objects.py
+background.py          the thread that writes while the training continues
+host_copy.py           the copy of the state that it writes
+tensor_tree.py,        sharded state: its tensors and their names, which rank writes
+named_state.py,        which, their files, and how to read them with other ranks
 shard_plan.py,
 shard_files.py,
 stored.py
-restoring.py           which checkpoint all ranks go on from
-store.py, manifest.py  how a checkpoint appears all at once; what proves it is whole
-late_metrics.py        what is logged for it after it was saved
-rule.py, retention.py    which checkpoints stay; how the others go
-schedule.py,           when to save; how often, if nobody has said it
+restoring.py           which checkpoint all ranks resume from
+store.py, manifest.py  how a checkpoint appears at once; what proves it is complete
+late_metrics.py        metrics that are logged after the save
+rule.py, retention.py  which checkpoints are kept, and how the others are removed
+schedule.py,           when to save, and the interval `auto`
 interval.py
-room.py, quota.py      whether the disk has room for it
-mirrored.py            what an object store has of it already
+room.py, quota.py      whether the disk has room for a checkpoint
+mirrored.py            which checkpoints an object store has
 events.py, metrics.py  what is reported
 calling.py             a Python function as the program
-creators.py            who else could put modules beside it
+creators.py            which other users could create modules in a directory
 adoption/              checkpoints that programs write in their own way
-sampling/              what the program uses, seen from beside
-reading.py             how files are opened that others may have written
-safe_text.py           text as a terminal may get it
+sampling/              the resources that the program uses
+reading.py             safe reading of files that others may have written
+safe_text.py           text made safe for a terminal
 job.py                 the environment that the job script sets
 =====================  =============================================================
 """
@@ -78,19 +78,19 @@ def start(
     *,
     max_over_ranks: Callable[[int], int] | None = None,
 ) -> Run:
-    """Begin: read the environment, and from now on take the notice instead of dying of it.
+    """Read the environment, handle the notice's signals from now on, and return the run.
 
     With several ranks, call it on all of them after ``torch.distributed.init_process_group()``.
 
     Args:
-        defaults: parameters for where the run's config has none, and outside of hpcflow.
-        max_over_ranks: for ranks that are not torch's: a collective function that gives every rank
-            the largest of the integers (below 2**31) that all passed in. RANK and WORLD_SIZE then
-            say which rank this is.
+        defaults: parameters that the run's config does not set, and all outside of hpcflow.
+        max_over_ranks: for ranks that are not torch's: a collective function that returns, on every
+            rank, the largest of the integers (below 2**31) that the ranks passed in. RANK and
+            WORLD_SIZE then identify this rank.
 
     Raises:
         RuntimeError: there are several ranks, but torch.distributed was not initialised.
-        ValueError: the environment is not what a job script of hpcflow sets.
+        ValueError: an environment variable of hpcflow is invalid.
     """
     from hpcflow.runtime.job import job_from, read_params
     from hpcflow.runtime.parameters import Params

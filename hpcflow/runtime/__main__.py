@@ -1,19 +1,19 @@
-"""``python3 -m hpcflow.runtime``: the runtime for programs that are not Python, or not ours.
+"""``python3 -m hpcflow.runtime``: the runtime for programs in other languages.
 
 ::
 
-    python3 -m hpcflow.runtime resume-path               the newest whole checkpoint; exit 3: none,
-                                                         exit 4: there may be, and it cannot be read
+    python3 -m hpcflow.runtime resume-path               print the newest intact checkpoint; exit 3:
+                                                         none; exit 4: one cannot be read now
     python3 -m hpcflow.runtime progress --train-step 120 loss=0.3
     python3 -m hpcflow.runtime checkpoint FOLDER --train-step 120 loss=0.3
-    python3 -m hpcflow.runtime noticed                   exit 0 once the job was told to leave
+    python3 -m hpcflow.runtime noticed                   exit 0 once the job has the notice
     python3 -m hpcflow.runtime finish --train-step 400 accuracy=0.97
     python3 -m hpcflow.runtime call FILE:FUNCTION METRIC…    a Python function as the program
 
-A program that has saved on notice leaves by itself, with the exit code in
-``$HPCFLOW_RESUBMIT_EXIT_CODE``. Only rank 0 reports: on others, what reports does nothing.
-``adopt`` is for the job script; see hpcflow/runtime/adoption. What one command alone needs, it
-imports itself: each start of a job waits for ``resume-path``.
+A program that has saved on notice exits by itself, with the code in
+``$HPCFLOW_RESUBMIT_EXIT_CODE``. Reports of ranks other than 0 do nothing. ``adopt`` is for the job
+script; see hpcflow/runtime/adoption. Imports that only one command needs are inside it, because
+each job waits for ``resume-path`` at its start.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
 
-#: Exit code for "it looked, and there is none": no crash of Python or of this program has it.
+#: Exit code for "there is none"; no crash of Python or of this program has it.
 _NONE = 3
-#: Exit code for "there may be one, which cannot be read now".
+#: Exit code for "there may be one, but it cannot be read now".
 _UNREAD = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code: 2 for wrong arguments, 1 for what did not work."""
+    """Run one command; return its exit code: 2 for wrong arguments, 1 for other errors."""
     given = _parse(arguments)
     try:
         job = job_from(os.environ)
@@ -63,15 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     from hpcflow.runtime.calling import call_in_file
 
-    return call_in_file(given.function, given.names, job)  # what it raises has a traceback
+    return call_in_file(given.function, given.names, job)  # its exceptions show a traceback
 
 
 def _run(given: argparse.Namespace, job: Job) -> int:
     if given.command == "resume-path":
         return _resume_path(job)
     if given.command == "noticed":
-        is_told = job.notice is not None and job.notice.exists()
-        return 0 if is_told or Notice(None, cancel=job.cancel).is_pruned() else 1
+        has_notice = job.notice is not None and job.notice.exists()
+        return 0 if has_notice or Notice(None, cancel=job.cancel).is_pruned() else 1
     if given.command == "adopt":
         return _adopt(given, job)
     if job.rank != 0:
@@ -132,7 +132,10 @@ def _checkpoint(
     given: argparse.Namespace, job: Job, events: EventLog, metrics: dict[str, float]
 ) -> int:
     if job.adopt is not None:
-        raise ValueError("this run adopts what its program writes: take checkpoint.adopt away")
+        raise ValueError(
+            "this run adopts the checkpoints that its program writes: remove checkpoint.adopt from "
+            "its config"
+        )
     store = _store(job)
     if not store.has(given.train_step):
         facts = {"epoch": given.epoch, "world_size": 1, "metrics": finite(metrics)}
@@ -164,11 +167,11 @@ def _tidy(job: Job, events: EventLog, train_step: int, *, is_over: bool = False)
 
     keeper = Keeper(job, events)
     keeper.tidy(train_step, is_over=is_over)
-    keeper.say()
+    keeper.print_warnings()
 
 
 def _remove(folder: Path, before: os.stat_result) -> None:
-    """Remove ``folder``, unless another user has put another one in its place meanwhile."""
+    """Remove ``folder``, unless another user has replaced it meanwhile."""
     with suppress(OSError), opened_folder(folder) as opened:
         if os.path.samestat(opened.stat(), before):
             remove_opened(folder, opened)
@@ -194,7 +197,7 @@ def _fill(staged: Path, folder: Path, names: list[str]) -> dict[str, Written]:
     with opened_place(folder.absolute()) as place:
         for name in names:
             if name == NAME:
-                raise OSError(f"{folder / name}: this name is taken, call the file something else")
+                raise OSError(f"{folder / name}: this name is reserved; rename the file")
             target = staged / name
             target.parent.mkdir(parents=True, exist_ok=True)
             copy = NewFile(target)
@@ -208,14 +211,14 @@ def _fill(staged: Path, folder: Path, names: list[str]) -> dict[str, Written]:
 
 def _store(job: Job) -> CheckpointStore:
     if job.checkpoint_dir is None:
-        raise ValueError("HPCFLOW_CHECKPOINT_DIR is not set: this does not run inside a job")
+        raise ValueError("HPCFLOW_CHECKPOINT_DIR is not set: this process is not inside a job")
     return CheckpointStore(job.checkpoint_dir)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     given, rest = parser.parse_known_args(arguments)
-    # argparse takes NAME=NUMBER only before the options; people write it at the end.
+    # argparse accepts NAME=NUMBER only before the options; users write it at the end.
     if not hasattr(given, "metrics") and rest:
         parser.error(f"unknown argument {rest[0]!r}")
     try:
@@ -232,21 +235,21 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser(
         "resume-path",
-        help="print the newest whole checkpoint; exit 3: none; 4: it cannot be read",
+        help="print the newest intact checkpoint; exit 3: none; 4: it cannot be read",
     )
     commands.add_parser("noticed", help="exit 0 once the job has the notice to save and exit")
     adopt = commands.add_parser("adopt", help="for the job script: checkpoints of other programs")
     whats = adopt.add_subparsers(dest="what", required=True)
-    whats.add_parser("begin", help="adopt what is left, and print the newest; exit 3: none")
-    watch = whats.add_parser("watch", help="adopt what appears, until the script ends or says so")
+    whats.add_parser("begin", help="adopt what an earlier attempt left; print the newest")
+    watch = whats.add_parser("watch", help="adopt new checkpoints until the job script ends")
     watch.add_argument("script", type=int)
-    whats.add_parser("end", help="the last look").add_argument("exit_code", type=int)
+    whats.add_parser("end", help="adopt what the program left").add_argument("exit_code", type=int)
     call = commands.add_parser("call", help="call a function with the run's parameters")
     call.add_argument("function", type=_function, metavar="FILE:FUNCTION")
-    call.add_argument("names", nargs="*", metavar="METRIC", help="what it returns, in order")
+    call.add_argument("names", nargs="*", metavar="METRIC", help="names of its results, in order")
     progress = commands.add_parser("progress", help="report metrics")
     progress.add_argument("--total-train-steps", type=_count)
-    checkpoint = commands.add_parser("checkpoint", help="make a folder of files a checkpoint")
+    checkpoint = commands.add_parser("checkpoint", help="make a checkpoint of a folder of files")
     checkpoint.add_argument("folder", type=_folder)
     checkpoint.add_argument("--move", action="store_true", help="remove the folder afterwards")
     finish = commands.add_parser("finish", help="report that the training is complete")

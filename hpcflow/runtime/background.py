@@ -1,8 +1,8 @@
-"""One piece of work on a thread of its own, beside the training.
+"""Run one piece of work in a thread while the training continues.
 
-The thread does not print: a data loader that is forked meanwhile would inherit the lock of stderr.
-It does not talk to other ranks either. And it is no daemon thread, for Python stops one anywhere
-when the program ends, also inside of torch.
+The thread must not print: a data loader forked meanwhile would inherit the lock of stderr. It does
+not communicate with other ranks. It is not a daemon thread: Python stops those anywhere when the
+program ends, even inside torch.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 
 class Background:
-    """``work``, begun when this is made.
+    """Runs ``work`` in a thread, which starts at once.
 
     Attributes:
-        error: why it failed; to be looked at once :meth:`is_done`.
+        error: why it failed; valid once :meth:`is_done`.
     """
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -26,37 +26,36 @@ class Background:
         )
         try:
             self._thread.start()
-        except RuntimeError as error:  # the system has no thread to give
+        except RuntimeError as error:  # the system cannot start a thread
             self.error = str(error)
 
     @property
     def has_begun(self) -> bool:
-        """Whether there was a thread for it."""
+        """Return whether the thread could be started."""
         return self._thread.ident is not None
 
     def is_done(self) -> bool:
-        """Whether it has ended, well or not."""
         return not self._thread.is_alive()
 
     def wait(self) -> None:
-        """Return when it has ended, well or not."""
+        """Wait until the work has ended, successfully or not."""
         if self.has_begun:
             self._thread.join()
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # whatever it is, the training is told, and goes on
-            # The text alone: with its traceback the error would keep the copied state alive.
+        except BaseException as error:  # any error is reported, and the training continues
+            # Only the text: the traceback would keep the copied state alive.
             self.error = describe(error)
 
 
 def processors() -> int:
-    """How many this process may use."""
-    has_affinity = hasattr(os, "sched_getaffinity")  # not everywhere people try things out
+    """Return the number of processors that this process may use."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line: what the system says as it says it, anything else with its kind."""
+    """Return an error as one line; other errors than OSError with their type."""
     return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

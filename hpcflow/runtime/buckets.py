@@ -1,12 +1,11 @@
-"""The order in which DistributedDataParallel adds gradients up, the same in every attempt.
+"""Make DistributedDataParallel sum gradients in the same order in every attempt.
 
-DDP lays gradients into buckets in one order for its first train step and, once it has seen in which
-order they become ready, in another for all that follow. A sum over more than two ranks depends, in
-its last bits, on the place in the bucket. So a resumed training would begin with other bits than
-the undisturbed one went on with.
+In its first train step, DDP fills its buckets in one order. After that, it uses the order in which
+gradients became ready. The last bits of a sum over more than two ranks depend on the position in
+the bucket, so a resumed training would differ from an uninterrupted one.
 
-The cure is to let DDP settle its buckets before training begins, in every attempt alike: one
-backward pass of zeros that reaches the parameters in the order of the model.
+So in every attempt, before training begins, one backward pass of zeros, in the order of the model's
+parameters, makes DDP settle its buckets.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ _SPECIAL = ("static_graph", "find_unused_parameters", "mixed_precision", "_comm_
 
 
 def settle_buckets(obj: Any) -> None:
-    """Make DDP settle its buckets now, on all ranks together; anything but a plain DDP stays as is.
+    """Make a plain DDP settle its buckets, on all ranks together; do nothing for other objects.
 
-    With ``find_unused_parameters`` buckets never change; a static graph, mixed precision or a hook
-    on the gradients would take the pass of zeros for a train step; and the gradients of zeros are
-    not sparse, as those of an embedding may have to be.
+    With ``find_unused_parameters`` buckets never change. A static graph, mixed precision or a
+    gradient hook would count the pass of zeros as a train step. The gradients of zeros are not
+    sparse, as those of an embedding may have to be.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(obj, torch.nn.parallel.DistributedDataParallel):
@@ -38,7 +37,7 @@ def settle_buckets(obj: Any) -> None:
 
     class Zeros(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self) -> Any:
-            # One real number on one device, whatever the parameters are.
+            # One real number on one device, for any types and devices of the parameters.
             zeros = [(parameter * 0).real.sum() for parameter in parameters]
             return sum(zero.to(zeros[0].device) for zero in zeros)
 

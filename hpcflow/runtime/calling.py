@@ -1,9 +1,9 @@
-"""A Python function as the program of a run: called with the run's parameters, its result reported.
+"""Call a Python function as the program of a run, with the run's parameters; report its result.
 
-``python3 -m hpcflow.runtime call FILE:FUNCTION METRIC…`` does that with a function in a file. Its
-folder is added to ``sys.path`` after hpcflow has been imported, and only if no other user can put
-modules there. Whether the function fits the parameters was checked when the run was sent; what it
-raises is not caught.
+``python3 -m hpcflow.runtime call FILE:FUNCTION METRIC…`` calls a function in a file. Its folder is
+added to ``sys.path`` after hpcflow has been imported, and only if no other user can create modules
+there. hpcflow checked at submission that the function accepts the parameters. Exceptions of the
+function are not caught.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from hpcflow.runtime.warn import warn
 if TYPE_CHECKING:
     from hpcflow.runtime.run import Run
 
-#: What a result is called that the function gives no name, and nobody else does.
+#: The name of a result without a name.
 VALUE = "value"
-#: The parameter that is given the :class:`~hpcflow.runtime.run.Run`.
+#: The parameter that gets the :class:`~hpcflow.runtime.run.Run`.
 RUN = "run"
-#: The parameter that is given all parameters as one, if it is the only one.
+#: The parameter that gets all parameters, if it is the only one.
 PARAMS = "params"
 
 _SIGNALS = {signal.SIGUSR2: NAMES[USR2], signal.SIGTERM: NAMES[TERM]}
@@ -45,12 +45,12 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 class UnusableResult(Exception):
-    """What a function has returned is no metric."""
+    """The value that a function returned is not a metric."""
 
 
-def call_in_file(said: str, metrics: Sequence[str], job: Job) -> int:
-    """Call the function that ``said`` means, ``FILE:FUNCTION``; the exit code."""
-    file, _, name = said.rpartition(":")
+def call_in_file(name: str, metrics: Sequence[str], job: Job) -> int:
+    """Call the function ``name``, written ``FILE:FUNCTION``; return the exit code."""
+    file, _, name = name.rpartition(":")
     function = getattr(_load(Path(file).absolute()), name, None)
     if function is None:
         warn(f"{file} has no function {name!r} any more")
@@ -59,13 +59,13 @@ def call_in_file(said: str, metrics: Sequence[str], job: Job) -> int:
 
 
 def call(function: Callable[..., Any], metrics: Sequence[str], job: Job) -> int:
-    """Call ``function`` with the run's parameters, and report what it returns; the exit code.
+    """Call ``function`` with the run's parameters, report its result, and return the exit code.
 
-    With a parameter named ``run`` it is given the :class:`~hpcflow.runtime.run.Run`, and itself
-    sees to being resumed. Without it, a notice ends the call, and the next attempt starts again.
+    A function with a parameter ``run`` gets the :class:`~hpcflow.runtime.run.Run`, and resumes by
+    itself. Otherwise a notice ends the call, and the next attempt starts it again.
 
     Args:
-        metrics: the names of what it returns, in order; none for :data:`VALUE`.
+        metrics: the names of the returned values, in order; empty for :data:`VALUE`.
     """
     given, takes_run = _arguments(function, read_params(job.params_file))
     run = None
@@ -74,7 +74,7 @@ def call(function: Callable[..., Any], metrics: Sequence[str], job: Job) -> int:
 
         given[RUN] = run = start()
     elif job.attempt_dir is not None:
-        _leave_on_notice(job)
+        _exit_on_notice(job)
     result, names = function(**given), metrics or [VALUE]
     try:
         found = {} if run and result is None else _metrics(result, names, must_have_all=run is None)
@@ -83,7 +83,7 @@ def call(function: Callable[..., Any], metrics: Sequence[str], job: Job) -> int:
         return 1
     for name, value in found.items():
         if not math.isfinite(value):
-            warn(f"{name} is {value}: it is reported as no number")
+            warn(f"{name} is {value}: it is recorded without a value")
     return _finish(run, job, found)
 
 
@@ -91,7 +91,7 @@ def look_in(folders: Sequence[str]) -> None:
     """Add ``folders`` to ``sys.path``, but import neither hpcflow nor torch from there.
 
     Raises:
-        SystemExit: another user can create files in one of them; that was said.
+        SystemExit: another user can create files in one of them; after a warning.
     """
     import hpcflow.runtime.run  # noqa: F401 - before the folders can shadow it
 
@@ -110,7 +110,7 @@ def look_in(folders: Sequence[str]) -> None:
 
 
 class _Installed:
-    """Find torch as if the folders of a function were not in ``sys.path``."""
+    """Finds torch as if the folders of a function were not in ``sys.path``."""
 
     def __init__(self, path: list[str]) -> None:
         self._path = path
@@ -120,11 +120,11 @@ class _Installed:
 
 
 def _load(path: Path) -> ModuleType:
-    """The module in the file ``path``, which finds what ``python path`` would find beside it."""
+    """Import the file ``path``; it can import what ``python path`` could import beside it."""
     look_in([str(path.parent)])
     sys.argv = [str(path)]
     name = path.stem
-    # A file that is called like a module which others need must not take its place.
+    # A file with the name of a loaded module must not replace it.
     name = name if name not in sys.modules else "hpcflow_objective"
     spec = importlib.util.spec_from_file_location(name, str(path))
     assert spec is not None
@@ -135,7 +135,7 @@ def _load(path: Path) -> ModuleType:
 
 
 def _arguments(function: Callable[..., Any], params: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Those of ``params`` that a function takes, and whether it takes the run."""
+    """Return those of ``params`` that a function takes, and whether it takes the run."""
     parameters = inspect.signature(function).parameters.values()
     names = [each.name for each in parameters if each.kind in _BY_NAME]
     takes_run = RUN in names
@@ -147,8 +147,8 @@ def _arguments(function: Callable[..., Any], params: dict[str, Any]) -> tuple[di
     return {name: params[name] for name in names if name in params}, takes_run
 
 
-def _leave_on_notice(job: Job) -> None:
-    """There is nothing to save, so a notice is no reason to go on until the job is killed."""
+def _exit_on_notice(job: Job) -> None:
+    """Handle the notice's signals: exit at once, because there is nothing to save."""
 
     def on_signal(number: int, _frame: object) -> None:
         for each in _SIGNALS:
@@ -158,7 +158,7 @@ def _leave_on_notice(job: Job) -> None:
             try:
                 create_marker(job.attempt_dir / "resubmit")
             except OSError as error:
-                warn(f"cannot record the request to be resubmitted: {error}")
+                warn(f"cannot record the request for a resubmission: {error}")
         raise SystemExit(job.exit_code)
 
     if threading.current_thread() is threading.main_thread():
@@ -167,20 +167,20 @@ def _leave_on_notice(job: Job) -> None:
 
 
 def _metrics(result: Any, names: Sequence[str], *, must_have_all: bool) -> dict[str, float]:
-    """What a function has returned, by name.
+    """Return the values in the result of a function, by name.
 
     Args:
-        must_have_all: whether each of ``names`` must be there: nothing was reported on the way.
+        must_have_all: whether each of ``names`` is required: the function had no run to report to.
 
     Raises:
-        UnusableResult: it is something else than numbers, or than so many.
+        UnusableResult: it holds something else than numbers, or another number of them.
     """
     if isinstance(result, dict):
         found = {str(name): _number(value, f"a {name!r} that is") for name, value in result.items()}
         missing = [name for name in names if name not in found]
         if missing and must_have_all:
             has = ", ".join(found) or "nothing"
-            raise UnusableResult(f"no {missing[0]!r}; in the dict it returned there is: {has}")
+            raise UnusableResult(f"no {missing[0]!r}; the dict that it returned has: {has}")
         return found
     values = list(result) if isinstance(result, (list, tuple)) else [result]
     if len(values) != len(names):
@@ -196,17 +196,18 @@ def _number(value: Any, head: str = "") -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         kind = "None" if value is None else f"{type(value).__name__} {repr(value)[:80]}"
-        said = f"{head} {kind}".lstrip()
+        shown = f"{head} {kind}".lstrip()
         raise UnusableResult(
-            f"{said}, which is no number; return a number, a dict of numbers, or a tuple of them"
+            f"{shown}, which is not a number; return a number, a dict of numbers, or a tuple of "
+            "them"
         ) from None
 
 
 def _finish(run: Run | None, job: Job, metrics: dict[str, float]) -> int:
-    """Say that the training is at its end, with its last metrics."""
+    """Report the end of the training, with its last metrics."""
     if run is not None and not run._is_finished:
         if run._saving is not None and not run._is_restored:
-            run.restore()  # it has reported, and had no loop that could have been resumed
+            run.restore()  # finish() needs it; the function had no loop to resume
         run.finish(**metrics)
         return 0
     if job.rank != 0 or (run is not None and not metrics):

@@ -1,12 +1,11 @@
-"""The checksum of a file: its SHA-256 or, if it is large, that of its pieces.
+"""Compute the checksum of a file: its SHA-256 or, for a large file, a composite one.
 
 A file of up to 16 MiB has its SHA-256. A larger one has the SHA-256 of the SHA-256s, 32 bytes each,
-of its pieces of 16 MiB, then ``-`` and how many they are: ``9f86d0…-640``. S3 calls a checksum that
-is made like this a composite one. Several threads can compute it at once, and a part of an upload
-is a piece, so what is sent is hashed once.
+of its pieces of 16 MiB, then ``-`` and their number: ``9f86d0…-640``. S3 calls this a composite
+checksum. Several threads can compute it at once, and a part of an upload is a piece, so data that
+is sent is hashed once.
 
-Manifests of older versions have the SHA-256 of large files, too: it has no ``-``, and is compared
-as such.
+Manifests of older versions have the plain SHA-256 of large files, too, without a ``-``.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ _FORM = re.compile(r"[0-9a-f]{64}(-[1-9][0-9]{0,8})?", re.ASCII)
 
 
 class Each(Protocol):
-    """``map``, or the like; what it is given can be gone through more than once."""
+    """``map`` or a similar function; ``items`` can be iterated more than once."""
 
     def __call__(self, do: Callable[[Any], Any], items: Iterable[Any], /) -> Iterable[Any]: ...
 
 
 class Checksum:
-    """The checksum of bytes that come in their order.
+    """The checksum of bytes that are added in order.
 
     Args:
-        like: what it will be compared with, so it is computed in the same way; what is no checksum
-            decides nothing.
+        like: the checksum to compare with; it sets the kind, plain or composite. Other values are
+            ignored.
     """
 
     def __init__(self, like: object = None) -> None:
@@ -47,14 +46,13 @@ class Checksum:
         self._room = PIECE_BYTES
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
-        """More bytes."""
         for piece, part in self._shared_out(data):
             piece.update(part)
 
     def add_piece(self, digest: Any) -> None:
-        """More bytes, which hashlib has made ``digest`` of: a piece, or what is left for the last.
+        """Add a piece by its hashlib object: 16 MiB, or less for the last one.
 
-        Nothing but pieces may have come before.
+        Only pieces may have been added before.
         """
         if self._room == PIECE_BYTES:
             self._pieces.pop()
@@ -62,17 +60,17 @@ class Checksum:
         self._room = 0
 
     def begin(self, data: memoryview, threads: int) -> Hashing:
-        """More bytes, hashed beside what this thread does: they must not change before its end."""
+        """Add bytes, hashed by other threads; they must not change until that has ended."""
         return Hashing(self._shared_out(data), threads)
 
     def text(self) -> str:
-        """Of all that came until now."""
+        """Return the checksum of all bytes added so far."""
         if len(self._pieces) == 1:
             return self._pieces[0].hexdigest()
         return _composite([piece.digest() for piece in self._pieces])
 
     def _shared_out(self, data: bytes | bytearray | memoryview) -> list[tuple[Any, memoryview]]:
-        """Which of them belongs to the hash of which piece."""
+        """Split the data by piece: yield each piece's hash, and its part of the data."""
         view, shares = memoryview(data), []
         if self._is_whole:
             return [(self._pieces[0], view)]
@@ -87,7 +85,7 @@ class Checksum:
 
 
 class Hashing:
-    """What other threads compute; each piece by one of them."""
+    """Hashing by other threads, each piece by one of them."""
 
     def __init__(self, shares: Iterable[tuple[Any, memoryview]], threads: int) -> None:
         self._shares = deque(shares)
@@ -95,12 +93,12 @@ class Hashing:
         self._helpers = [helper for helper in helpers if helper.has_begun]
 
     def finish(self) -> str | None:
-        """Return when all is hashed; says why, where it is not."""
-        self._hash()  # what is left, for the threads may be few, or none
+        """Wait until all is hashed; return an error, if there is one."""
+        self._hash()  # this thread helps; there may be no others
         return self._wait()
 
     def stop(self) -> None:
-        """The checksum is not wanted any more."""
+        """Stop without a result."""
         self._shares.clear()
         self._wait()
 
@@ -115,26 +113,25 @@ class Hashing:
                 piece, part = self._shares.popleft()
             except IndexError:
                 return
-            piece.update(part)  # other threads run meanwhile
+            piece.update(part)  # releases the GIL
 
 
 def sha256_of(path: Path, like: object = None, each: Each = map) -> str:
-    """Return the checksum of an own file; see :func:`sha256_of_open`.
+    """Return the checksum of a file of this user; see :func:`sha256_of_open`.
 
     Raises:
-        OSError: it cannot be read; an :class:`UnsafeFileError` where it must not be.
+        OSError: the file cannot be read; an :class:`UnsafeFileError` if it is unsafe.
     """
     with open_file(path) as file:
         return sha256_of_open(file.fileno(), like, each)
 
 
 def sha256_of_open(descriptor: int, like: object = None, each: Each = map) -> str:
-    """The checksum of an open file, all of it.
+    """Return the checksum of an open file.
 
     Args:
-        like: what it will be compared with, so it is computed in the same way; what is no checksum
-            decides nothing.
-        each: what calls a function for each piece, such as the ``map`` of an executor.
+        like: as for :class:`Checksum`.
+        each: calls a function for each piece, such as the ``map`` of an executor.
     """
     size_bytes = os.fstat(descriptor).st_size
     if size_bytes <= PIECE_BYTES or is_of_whole(like):
@@ -143,19 +140,18 @@ def sha256_of_open(descriptor: int, like: object = None, each: Each = map) -> st
     return _composite(list(each(lambda begin: _piece_at(descriptor, begin), begins)))
 
 
-def is_of_whole(said: object) -> bool:
-    """Whether it is a SHA-256 of all, as large files have in older manifests, and small ones."""
-    return is_checksum(said) and "-" not in str(said)
+def is_of_whole(text: object) -> bool:
+    """Return whether ``text`` is a plain SHA-256."""
+    return is_checksum(text) and "-" not in str(text)
 
 
-def is_of_pieces(said: object) -> bool:
-    """Whether it is a checksum of pieces."""
-    return is_checksum(said) and "-" in str(said)
+def is_of_pieces(text: object) -> bool:
+    """Return whether ``text`` is a composite checksum."""
+    return is_checksum(text) and "-" in str(text)
 
 
-def is_checksum(said: object) -> bool:
-    """Whether it has the form of one."""
-    return isinstance(said, str) and _FORM.fullmatch(said) is not None
+def is_checksum(text: object) -> bool:
+    return isinstance(text, str) and _FORM.fullmatch(text) is not None
 
 
 def _piece_at(descriptor: int, begin: int) -> bytes:

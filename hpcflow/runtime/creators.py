@@ -1,4 +1,4 @@
-"""Which other user can change a file or a directory: by owner, mode and ACL."""
+"""Find other users who can change a file or directory, by owner, mode and ACL."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ _ACL_USER, _ACL_GROUP = 0x02, 0x08
 
 
 class OpenFolder(Exception):
-    """A folder from which Python would import what another user has put there.
-
-    Attributes:
-        next_action: what to do about it.
-    """
+    """Another user can create files in a folder from which Python would import."""
 
     def __init__(self, message: str, next_action: str) -> None:
         super().__init__(message)
@@ -32,11 +28,11 @@ class OpenFolder(Exception):
 
 
 def require_closed(folder: str) -> None:
-    """Refuse to import from ``folder`` if another user can create files in it, also if sticky.
+    """Check that no other user can create files in ``folder``, even if it is sticky.
 
     Raises:
         OpenFolder: another user can.
-        OSError: it cannot be looked at.
+        OSError: the folder cannot be read.
     """
     folder = os.path.realpath(folder)
     status = os.stat(folder)  # noqa: PTH116 - as os.getxattr
@@ -75,7 +71,7 @@ def writer_of(
     if status.st_mode & stat.S_IWOTH:
         return "every user"
     if status.st_mode & stat.S_IWGRP:  # an ACL that grants write access sets this bit too
-        # Asked only now: a name service takes seconds to list a group of thousands.
+        # Only now, because a name service takes seconds to list a group of thousands.
         groups = groups | private_groups()
         if status.st_gid not in groups:
             return group_name(status.st_gid)

@@ -1,4 +1,4 @@
-"""Going on in the middle of an epoch, so that not one batch and not one random number differs.
+"""Resume in the middle of an epoch, with the same batches and random numbers.
 
 The state of a rank in a checkpoint, as JSON values::
 
@@ -6,10 +6,9 @@ The state of a rank in a checkpoint, as JSON values::
      "rng": …, "generator": …,                            at the end of the train step
      "epoch_began": {"rng": …, "generator": …} or null}   when epoch 2 began
 
-To go on, the random numbers are put back to where the epoch began, the loader is opened as it was
-then, 17 batches are read and dropped, and the random numbers are put to where the train step ended.
-A loader that keeps its place itself, as torchdata's does, or whose sampler or stream does, was put
-there: nothing is dropped.
+To resume, the random state is set to that of the epoch's start, the loader is opened, 17 batches
+are read and dropped, and the random state is set to that of the train step's end. If the loader
+restores its own position, as torchdata's does, or its sampler or stream does, no batch is dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from hpcflow.runtime.rng import capture_generator, capture_rng, restore_generato
 
 
 class DataOrder:
-    """Where in the data this rank is, and the random numbers that belong to it."""
+    """This rank's position in the data, and the random state that belongs to it."""
 
     def __init__(self) -> None:
         self.position = Position()
@@ -37,7 +36,7 @@ class DataOrder:
         self._placed: list[Any] = []
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of this rank."""
+        """Return this rank's state for a checkpoint."""
         return {
             "position": self.position.as_json() if self.is_used else None,
             "rng": capture_rng(),
@@ -46,34 +45,35 @@ class DataOrder:
         }
 
     def resume(self, shared: dict[str, Any], own: dict[str, Any] | None, placed: list[Any]) -> None:
-        """Take over the place in the data that all ranks share, and this rank's random numbers.
+        """Set the position in the data, which all ranks share, and this rank's random state.
 
-        They are put back when the loop begins: what the program does before it is not disturbed.
+        The random state is restored only when the loop begins, so that the program's code before
+        the loop is not affected.
 
         Args:
             shared: the state of rank 0.
-            own: the state of this rank; None where it left none.
-            placed: loaders, or what they read, that are at their place in the data already.
+            own: the state of this rank; None if there is none.
+            placed: loaders, data sets and samplers that have their position again.
 
         Raises:
-            CheckpointError: this is not what :meth:`state` gave.
+            CheckpointError: ``shared`` is not from :meth:`state`.
         """
         try:
             if shared.get("position") is not None:
                 self.position = position_from(shared["position"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"its place in the data makes no sense: {error!r}") from error
+            raise CheckpointError(f"its position in the data is invalid: {error!r}") from error
         self._to_restore = own
         self._placed = placed
 
     def enter_loop(self) -> None:
-        """Put the random numbers to where the train step ended, unless that was done."""
+        """Restore the random state of the train step's end, unless that was done."""
         state, self._to_restore = self._to_restore, None
         if state is not None:
             self._restore(state)
 
     def enter_epoch(self) -> None:
-        """The program begins with epoch ``position.epoch``, maybe for the second time."""
+        """Begin epoch ``position.epoch``, or resume it."""
         self.is_used = True
         if self._to_restore is not None:
             self._restore(self._epoch_to_restore())
@@ -85,15 +85,15 @@ class DataOrder:
         self._began = None
 
     def open(self, loader: Iterable[Any]) -> Generator[Any, None, None]:
-        """The batches of ``loader`` that were not done before, each counted once it was taken.
+        """Return an iterator over the batches of ``loader`` that are left; count each one taken.
 
         Raises:
-            RuntimeError: this epoch's batches were given out already.
+            RuntimeError: it was called before in this epoch.
         """
         if self._is_opened:
             raise RuntimeError(
-                "run.batches() a second time in one epoch: write `for epoch in run.epochs(N):` "
-                "around it; data that is not trained on is read from its loader itself"
+                "run.batches() was called twice in one epoch: write `for epoch in run.epochs(N):` "
+                "around it; for data that is not trained on, iterate over its loader"
             )
         if self._began is None:
             self.enter_epoch()
@@ -108,11 +108,10 @@ class DataOrder:
         return self._counted(self._advanced(loader, self.position.batch))
 
     def _advanced(self, loader: Iterable[Any], done: int) -> Iterator[Any]:
-        keepers = {id(each) for each in _keepers(loader)}
-        is_placed = any(id(each) in keepers for each in self._placed)
-        # torch's sampler draws from a loader's own generator once more when it is exhausted, so
-        # such a loader is read to its end even if nothing of the epoch is left. One that keeps its
-        # place must find out by itself that nothing is.
+        holders = {id(each) for each in _position_holders(loader)}
+        is_placed = any(id(each) in holders for each in self._placed)
+        # torch's sampler draws from a loader's own generator once more at its end, so such a loader
+        # is read to its end even if no batch is left; so is one that restores its own position.
         is_read = (
             done != self.position.batches
             or getattr(loader, "generator", None) is not None
@@ -122,7 +121,7 @@ class DataOrder:
         if is_read and not is_placed:
             for _ in range(done):
                 next(iterator, None)
-        self._placed = [each for each in self._placed if id(each) not in keepers]
+        self._placed = [each for each in self._placed if id(each) not in holders]
         if done:
             self.enter_loop()
         self._to_restore = None
@@ -134,7 +133,7 @@ class DataOrder:
             yield batch
 
     def _epoch_to_restore(self) -> dict[str, Any]:
-        """The state when the epoch began; with no batch of it done, that is the state now."""
+        """Return the state at the epoch's start; with no batch done, that is the current state."""
         assert self._to_restore is not None
         began = self._to_restore.get("epoch_began") if self.position.batch else None
         return began or self._to_restore
@@ -144,15 +143,15 @@ class DataOrder:
             restore_rng(state["rng"])
             restore_generator(self._loader, state.get("generator"))
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"its random numbers make no sense: {error!r}") from error
+            raise CheckpointError(f"its random state is invalid: {error!r}") from error
 
 
-def _keepers(loader: Any) -> list[Any]:
-    """What keeps the place in the data of ``loader``, should it have a state."""
+def _position_holders(loader: Any) -> list[Any]:
+    """Return the objects that may hold the position in the data of ``loader``."""
     torch = sys.modules.get("torch")
     batches, data = getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None)
     samplers = [getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)]
-    # A data set that is read by index has no place, whatever else its state may be.
+    # A data set that is read by index has no position.
     is_stream = torch is not None and isinstance(data, torch.utils.data.IterableDataset)
     return [
         loader,
@@ -162,8 +161,8 @@ def _keepers(loader: Any) -> list[Any]:
 
 
 def _count(loader: Iterable[Any]) -> int | None:
-    """How many batches an epoch has, where the loader knows it; that of a stream does not."""
+    """Return the number of batches of an epoch; None if the loader, as of a stream, has none."""
     try:
         return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:  # torch's DataLoader has a length, until it is asked for it
+    except TypeError:  # torch's DataLoader of a stream has a __len__ that raises
         return None

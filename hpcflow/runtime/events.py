@@ -1,8 +1,8 @@
-"""Appending to ``events.jsonl``: what the program has to say to the login side.
+"""Append events of the program to ``events.jsonl``, for hpcflow on the login node.
 
-A line is one ``write`` to a file opened for appending, so that lines of several writers (the job
-script writes too) never mix. The file is opened for each: over NFS that is what makes a line
-visible elsewhere at once, and there is at most about one line a second.
+Each line is one ``write`` to a file opened for appending, so that lines of several writers, such as
+the job script, do not mix. The file is opened for each line (at most about one a second), so that
+over NFS other nodes see the line at once.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class EventLog:
         self.lost = 0
 
     def append(self, event: str, **facts: Any) -> None:
-        """Append one event; facts that are None are left out, numbers that are no number null, and
-        so is what JSON does not have."""
+        """Append one event, without the facts that are None. NaN, infinities and values that JSON
+        does not have become null."""
         if self._path is None:
             return
         kept = {key: value for key, value in facts.items() if value is not None}
@@ -45,7 +45,7 @@ class EventLog:
                 raise OSError(f"a line of {len(line)} bytes is too long")
             with self._lock:
                 self._write(line)
-        except (OSError, ValueError) as error:  # the latter: a whole number of 5000 digits
+        except (OSError, ValueError) as error:  # ValueError: an integer of 5000 digits
             if not self.lost:
                 warn(f"{self._path}: {error}; events are lost, the training continues")
             self.lost += 1
@@ -66,7 +66,7 @@ class EventLog:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with NaN and infinities, which JSON does not have, as null."""
+    """Replace NaN and infinities, which JSON does not have, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -75,14 +75,14 @@ def _plain(value: Any) -> Any:
 
 
 def _whole(value: Any) -> int | None:
-    """A whole number of another library, such as one of NumPy's; None for what JSON lacks."""
+    """Convert an integer of another library, such as NumPy; other values become None."""
     try:
         return operator.index(value)
-    except (TypeError, ValueError, RuntimeError):  # a tensor may say any of these
+    except (TypeError, ValueError, RuntimeError):  # a tensor may raise any of these
         return None
 
 
 def now_text() -> str:
-    """The time, as all files of hpcflow keep it: UTC, milliseconds, ``Z``."""
+    """Return the time as in all files of hpcflow: UTC, milliseconds, ``Z``."""
     now = datetime.now(timezone.utc)
     return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Exit on notice: the marker "resubmit me", and the exit code."""
+"""Exit on notice, with a marker file that requests a resubmission."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from hpcflow.runtime.warn import warn
 
 
 def exit_on_notice(job: Job, ranks: Ranks) -> None:
-    """End this process, on all ranks together, after everything was saved.
+    """Exit, on all ranks together, after the save.
 
-    The file ``resubmit`` carries the word, since torchrun makes a 1 of every rank's exit code.
+    The file ``resubmit`` requests the resubmission, because torchrun turns every rank's exit code
+    into 1.
 
     Raises:
         SystemExit: always, so that every ``finally`` of the program runs.
@@ -23,13 +24,13 @@ def exit_on_notice(job: Job, ranks: Ranks) -> None:
         try:
             create_marker(job.attempt_dir / "resubmit")
         except OSError as error:
-            warn(f"cannot record the request to be resubmitted: {error}")
-    # No rank may be gone before the word is there: torchrun ends all when it sees the first leave.
+            warn(f"cannot record the request for a resubmission: {error}")
+    # A barrier: torchrun ends all ranks once one exits, and the marker must exist by then.
     ranks.max(0)
-    ranks.leave()
+    ranks.prepare_exit()
     if threading.current_thread() is threading.main_thread():
-        # Another notice changes nothing any more. Python gives up its handlers while it ends, which
-        # takes torch a while: the next USR2 would kill the process, and that would be a failure.
+        # Python drops its handlers while it exits, which takes torch a while: another USR2 would
+        # kill the process, and the attempt would count as failed.
         for number in (signal.SIGTERM, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
     raise SystemExit(job.exit_code)

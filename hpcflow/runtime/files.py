@@ -1,4 +1,4 @@
-"""Writing so that it is still there after a crash of the node."""
+"""Write files that survive a crash of the node; remove and rename folders safely."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hpcflow.runtime.reading import UnsafeFileError
 
 _CHUNK_BYTES = 1 << 20
 
-#: What is given to the disk as one.
+#: Bytes between two starts of writeback.
 _WINDOW_BYTES = 16 << 20
 
 
 def random_word() -> str:
     """Return 16 random hex digits, for a unique name.
 
-    :mod:`secrets` is not used: its import is a sixth of a job's start time.
+    :mod:`secrets` is not used: its import takes a sixth of a job's start time.
     """
     return os.urandom(8).hex()
 
@@ -36,7 +36,7 @@ def random_bits(count: int) -> int:
 
 @dataclass(frozen=True)
 class Written:
-    """What a manifest says of a file; ``sha256`` as in :mod:`hpcflow.runtime.checksum`."""
+    """A file's entry in a manifest; ``sha256`` as in :mod:`hpcflow.runtime.checksum`."""
 
     size_bytes: int
     sha256: str
@@ -45,16 +45,16 @@ class Written:
 class NewFile:
     """A file whose checksum is computed while it is written, not by reading it again.
 
-    Hashing, copying to the system and the disk's own work go on at once, for each takes about as
-    long as the others. It takes bytes in their order, and cannot seek. Nothing is buffered: a
-    process that is forked meanwhile has no half of it. Once the disk refuses, ``write`` does
-    nothing more and ``close`` raises, since no exception gets well through torch's writer.
+    Hashing, copying to the kernel and writeback run at once, because each takes about as long as
+    the others. Writes are sequential. Nothing is buffered, so that a process forked meanwhile holds
+    no data. After an error of the disk, ``write`` does nothing and ``close`` raises, because
+    torch's writer does not pass exceptions on well.
 
     Args:
-        must_stop: asked before each MiB; once it is true, the rest is not written.
-        hashers: threads that compute the checksum of what is large.
+        must_stop: called before each MiB; once it returns true, the rest is not written.
+        hashers: threads that compute the checksum of large data.
         like: a checksum that this one will be compared with.
-        mode: the exact mode of the file, whatever the umask and the folder's ACL; None for theirs.
+        mode: the exact mode of the file, regardless of umask and the folder's ACL; None for theirs.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class NewFile:
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         if self._error is None and len(view) <= _CHUNK_BYTES:
-            self._checksum.update(view)  # for so little a thread takes too long to start
+            self._checksum.update(view)  # too little data for the start of a thread
             self._error = self._write_all(view)
         elif self._error is None:
             hashing = self._checksum.begin(view, self._hashers)
             try:
                 self._error = self._write_all(view)
                 why = hashing.finish() if self._error is None else None
-            finally:  # whatever it is, such as an interrupt: what they read may go away
+            finally:  # also after an interrupt: the memory that the threads read may be freed
                 hashing.stop()
             if why is not None:
                 self._error = OSError(f"no checksum could be computed: {why}")
@@ -93,10 +93,10 @@ class NewFile:
         """Nothing is buffered."""
 
     def close(self) -> Written:
-        """What was written, on disk when this returns.
+        """Sync and close the file, and return its size and checksum.
 
         Raises:
-            OSError: the disk is full or gone, or it had to stop.
+            OSError: the disk is full or gone, or ``must_stop`` returned true.
         """
         with self._file:
             if self._error is None:
@@ -123,10 +123,10 @@ class NewFile:
             chunk = chunk[written:]
 
     def _begin_writeback(self) -> None:
-        """Let the disk begin; by itself Linux waits for fsync, or until much memory is dirty."""
+        """Start writeback, because Linux waits for fsync, or until much memory is dirty."""
         new_bytes = self._size_bytes - self._begun_bytes
         if new_bytes >= _WINDOW_BYTES and hasattr(os, "posix_fadvise"):
-            with suppress(OSError):  # it is advice, which not every file system takes
+            with suppress(OSError):  # some file systems do not support it
                 descriptor = self._file.fileno()
                 os.posix_fadvise(descriptor, self._begun_bytes, new_bytes, os.POSIX_FADV_DONTNEED)
             self._begun_bytes = self._size_bytes
@@ -135,11 +135,11 @@ class NewFile:
 def create(path: Path, mode: int) -> FileIO:
     """Create ``path`` with exactly this mode, and open it for writing.
 
-    Until then it is for its owner only: a folder's default ACL may open new files to others. Where
-    a file system lets nobody choose modes, it has the mode that all files have there.
+    It is created with mode 0600 first, because a folder's default ACL may open new files to others.
+    On file systems without modes, it keeps the file system's mode.
 
     Raises:
-        OSError: it exists, or the disk is full or gone.
+        OSError: the file exists, or the disk is full or gone.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(str(path), flags, 0o600)
@@ -149,10 +149,10 @@ def create(path: Path, mode: int) -> FileIO:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Create ``path`` with ``data``, on disk when this returns.
+    """Create ``path`` with ``data``, and sync it.
 
     Raises:
-        OSError: it exists, or the disk is full or gone.
+        OSError: the file exists, or the disk is full or gone.
     """
     with path.open("xb") as file:
         file.write(data)
@@ -171,10 +171,8 @@ def create_marker(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return when ``path``, a file or a folder, is on disk.
-
-    Of a folder that is so as far as its file system can do it: some, on FUSE, say EINVAL.
-    """
+    """Sync a file or a folder. File systems that cannot sync folders, such as some on FUSE, are
+    accepted: they return EINVAL."""
     descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK)
     try:
         os.fsync(descriptor)
@@ -186,10 +184,10 @@ def sync(path: Path) -> None:
 
 
 def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every file below ``folder``, in order, as its name (``a/b.pt``) and its path.
+    """Yield every file below ``folder``, in order, as its name (``a/b.pt``) and its path.
 
     Raises:
-        OSError: something there is neither a plain file nor a folder, such as a link.
+        OSError: an entry is neither a plain file nor a folder, such as a link.
     """
     for name in sorted(sizes_below(folder)):
         yield name, folder / name
@@ -199,11 +197,11 @@ def sizes_below(folder: Path | str) -> dict[str, int]:
     """Return the size in bytes of every file below ``folder``; follow and open none.
 
     Raises:
-        OSError: something there is neither a plain file nor a folder, such as a link.
+        OSError: an entry is neither a plain file nor a folder, such as a link.
     """
     sizes: dict[str, int] = {}
     todo = [""]
-    while todo:  # as deep as a path can be, which is deeper than Python's stack
+    while todo:  # no recursion: paths can be deeper than Python's stack
         below = todo.pop()
         with os.scandir(f"{folder}/{below}") as entries:
             for entry in entries:
@@ -220,20 +218,20 @@ def names_in(folder: Path | str, pattern: re.Pattern[str]) -> list[str]:
     """Return the names in ``folder`` that match ``pattern``, unordered.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the folder cannot be read.
     """
     with os.scandir(folder) as entries:
         return [entry.name for entry in entries if pattern.fullmatch(entry.name)]
 
 
 def folders_below(folder: Path) -> Iterator[Path]:
-    """Yield every folder below ``folder``, each before those in it, however deep; follow no link.
+    """Yield every folder below ``folder``, each before those in it; follow no link.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a folder cannot be read.
     """
     todo = [folder]
-    while todo:  # rglob() of Python 3.11 calls itself for each level
+    while todo:  # no rglob(): in Python 3.11 it recurses for each level
         with os.scandir(todo.pop()) as entries:
             inner = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
         yield from inner
@@ -241,27 +239,28 @@ def folders_below(folder: Path) -> Iterator[Path]:
 
 
 def sync_folders(folder: Path) -> None:
-    """Return when ``folder`` and all folders below it are on disk; their files are so already."""
+    """Sync ``folder`` and all folders below it, but not their files."""
     for path in folders_below(folder):
         sync(path)
     sync(folder)
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove ``folder`` as far as that works; what stays is hidden and takes only space."""
+    """Remove ``folder``; ignore errors, since a hidden rest takes only space."""
     with suppress(RecursionError):  # deeper than any folder of hpcflow
         shutil.rmtree(str(folder), ignore_errors=True)
 
 
 @contextmanager
 def opened_folder(folder: Path) -> Iterator[Path]:
-    """Open a folder of this user; yield a path that leads to it, whatever others rename or link.
+    """Open a folder of this user; yield a path that leads to it even after renames by others.
 
-    Some file systems give all files to one owner: a CIFS mount with ``uid=0``, an NFS export with
-    ``all_squash``. There, that owner is this user, too.
+    On file systems that give all files to one owner, such as a CIFS mount with ``uid=0`` or an NFS
+    export with ``all_squash``, that owner counts as this user.
 
     Raises:
-        OSError: it does not exist; an :class:`UnsafeFileError` if it is a link or another user's.
+        OSError: the folder does not exist; an :class:`UnsafeFileError` if it is a link or another
+            user's.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(str(folder), flags)
@@ -275,7 +274,7 @@ def opened_folder(folder: Path) -> Iterator[Path]:
 
 
 def _owner_of_new_files(folder: int) -> int | None:
-    """Make a file in an open folder, remove it, and return whose it was; None if none can be."""
+    """Return the owner that a new file in an open folder gets; None if no file can be created."""
     name = f".hpcflow-{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -292,20 +291,19 @@ def _owner_of_new_files(folder: int) -> int | None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Make a folder for its owner alone, and yield a path as :func:`opened_folder` does.
+    """Create a folder only for its owner, and yield a path as :func:`opened_folder` does.
 
     After an error it is removed again.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     folder.mkdir(0o700)
     with opened_folder(folder) as opened:
         if list(opened.iterdir()):
             raise _replaced(folder)
         if opened.stat().st_mode & 0o022:
-            # This changes nothing on a file system without modes, such as a CIFS mount. On any
-            # other, others can no longer write there.
+            # On file systems with modes, other users can no longer write there.
             with suppress(PermissionError):
                 opened.chmod(0o700)
             if list(opened.iterdir()):
@@ -313,17 +311,17 @@ def new_folder(folder: Path) -> Iterator[Path]:
         try:
             yield opened
         except BaseException as error:
-            if isinstance(error, OSError) and isinstance(error.filename, str):  # as people know it
+            if isinstance(error, OSError) and isinstance(error.filename, str):
                 error.filename = error.filename.replace(str(opened), str(folder), 1)
             remove_opened(folder, opened)
             raise
 
 
 def rename_opened(folder: Path, opened: Path, target: Path) -> None:
-    """Rename ``folder`` to ``target``, and make sure that it was the one that is open.
+    """Rename ``folder`` to ``target``, and check that it was the open one.
 
     Raises:
-        OSError: another user has put something else in its place.
+        OSError: another user has replaced it.
     """
     status = opened.stat()
     if not _is(folder, status):
@@ -334,9 +332,9 @@ def rename_opened(folder: Path, opened: Path, target: Path) -> None:
 
 
 def remove_opened(folder: Path, opened: Path) -> None:
-    """Remove what is in an open folder, and its name if nobody has given that to another one."""
+    """Remove the content of an open folder, and the folder itself if it still has this name."""
     with suppress(RecursionError):
-        # Of a link, which `opened` is, rmtree() removes nothing.
+        # With /. because `opened` is a link, and rmtree() refuses links.
         shutil.rmtree(f"{opened}/.", ignore_errors=True)
     if _is(folder, opened.stat()):
         with suppress(OSError):
@@ -351,4 +349,4 @@ def _is(folder: Path, status: os.stat_result) -> bool:
 
 
 def _replaced(folder: Path) -> UnsafeFileError:
-    return UnsafeFileError(errno.EPERM, "another user has put another one there", str(folder))
+    return UnsafeFileError(errno.EPERM, "another user has replaced it", str(folder))

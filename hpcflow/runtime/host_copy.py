@@ -1,14 +1,13 @@
-"""A copy of state dicts in host memory, as they are between two train steps.
+"""Copy state dicts in host memory between two train steps.
 
-While the copy is written, the training continues and changes the tensors. Other values are copied
-by pickling them. The memory behind the tensors is copied once, however many of them share it: tied
-weights are as tied in the file as in the model. From GPUs all copies go into pinned memory, are
-started one after the other, and waited for once. On the CPU several threads copy, for one does not
-make use of all of the memory's speed, and by the C library's memmove, which writes large pieces
-without reading first what they replace.
+While the copy is written, the training continues and changes the tensors. Values that are not
+tensors are copied by pickling. Storage that several tensors share is copied once, so tied weights
+are tied in the file, too. Copies from GPUs go to pinned memory, are started one after the other,
+and waited for once. On the CPU several threads copy, because one cannot use the full memory
+bandwidth, with the C library's memmove, which writes large pieces without reading their target.
 
-The memory is kept for the next copy, because to get it again from the system takes longer than the
-copying itself. There is never more of it than one copy of the state.
+The memory is kept for the next copy, because a new allocation takes longer than the copy. It is
+never more than one copy of the state.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from typing import Any
 from hpcflow.runtime.background import Background, processors
 from hpcflow.runtime.plain import pickled
 
-#: What a thread copies before it takes the next piece.
+#: Bytes that a thread copies at a time.
 _PIECE_BYTES = 8 << 20
 
-#: More threads than that do not make memory faster, and other ranks copy at the same time.
+#: More threads do not copy faster, and other ranks copy at the same time.
 _MOST_THREADS = 4
 
 
 class HostCopies:
-    """The state dicts of one checkpoint; filled again for the next one."""
+    """The copied state dicts of one checkpoint; the memory is reused for the next one."""
 
     def __init__(self) -> None:
         self._buffers: list[Any] = []
@@ -39,25 +38,25 @@ class HostCopies:
         self._pieces: deque[tuple[int, int, int]] = deque()
 
     def restart(self) -> None:
-        """Begin a new copy; what was taken before is no longer used by anybody."""
+        """Begin a new copy; the last one must no longer be in use."""
         self._used = 0
         self._sources, self._streams = {}, {}
         self._pieces.clear()
 
     def take(self, state: Any) -> Callable[[], Any]:
-        """Copy ``state``, which may change once :meth:`settle` returns.
+        """Copy ``state``, which may change once :meth:`wait` has returned.
 
         Returns:
-            What gives the copy: a value of the same structure, on the CPU.
+            A function that returns the copy: a value of the same structure, on the CPU.
 
         Raises:
             OSError: there is not enough host memory.
-            pickle.PicklingError, TypeError, AttributeError: it holds what cannot be pickled.
+            pickle.PicklingError, TypeError, AttributeError: a value cannot be pickled.
         """
         return pickled(state, self._copied)
 
-    def settle(self) -> None:
-        """Return when everything that was taken is in host memory."""
+    def wait(self) -> None:
+        """Wait until all copies are in host memory."""
         self._copy_pieces()
         for stream in self._streams.values():
             stream.synchronize()
@@ -66,7 +65,6 @@ class HostCopies:
         del self._buffers[self._used :]
 
     def free(self) -> None:
-        """Give the memory back."""
         self._buffers = []
         self._used = 0
 
@@ -94,7 +92,7 @@ class HostCopies:
         return copy.requires_grad_(tensor.requires_grad)
 
     def _storage(self, tensor: Any) -> Any:
-        """The copy of the memory behind ``tensor``."""
+        """Return the copy of the storage of ``tensor``."""
         import torch
 
         storage = tensor.untyped_storage()
@@ -107,7 +105,7 @@ class HostCopies:
                 self._streams[tensor.device] = torch.cuda.current_stream(tensor.device)
             else:
                 self._pieces.extend(_pieces(target, source))
-            # The source is held, lest another tensor gets its address before this copy is whole.
+            # Keep the source, or another tensor could get its address before the copy is done.
             self._sources[key] = (source, target.untyped_storage())
         return self._sources[key][1]
 
@@ -118,7 +116,7 @@ class HostCopies:
                     target, source, size_bytes = self._pieces.popleft()
                 except IndexError:
                     return
-                ctypes.memmove(target, source, size_bytes)  # the other threads run meanwhile
+                ctypes.memmove(target, source, size_bytes)  # ctypes releases the GIL
 
         threads = min(len(self._pieces), _MOST_THREADS, processors())
         helpers = [Background(copy) for _ in range(threads - 1)]
@@ -127,7 +125,7 @@ class HostCopies:
             helper.wait()
 
     def _buffer(self, size_bytes: int, *, is_pinned: bool) -> Any:
-        """Memory of this size: that of the last copy, where that was as large."""
+        """Return memory of this size, reused from the last copy if it has the same size."""
         import torch
 
         index, self._used = self._used, self._used + 1
@@ -135,14 +133,14 @@ class HostCopies:
             old = self._buffers[index]
             if old.numel() == size_bytes and (old.is_pinned() if is_pinned else True):
                 return old
-            self._buffers[index] = old = None  # before there is another, not after
+            self._buffers[index] = old = None  # free it before the next allocation
         new = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=is_pinned, device="cpu")
         self._buffers[index : index + 1] = [new]
         return new
 
 
 def _pieces(target: Any, source: Any) -> list[tuple[int, int, int]]:
-    """To copy ``source`` to ``target``: their addresses, and numbers of bytes."""
+    """Return the pieces of a copy: target address, source address, and bytes."""
     to, of, size_bytes = target.data_ptr(), source.data_ptr(), source.numel()
     return [
         (to + at, of + at, min(_PIECE_BYTES, size_bytes - at))

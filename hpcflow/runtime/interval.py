@@ -1,8 +1,8 @@
-"""How often to save, where the config says ``interval: auto``.
+"""Compute the interval between saves, for ``interval: auto``.
 
-A save too many costs what it takes, a save too few costs what has to be trained again after the
-next end. The optimum between them is that of Young (A first order approximation to the optimum
-checkpoint interval, Communications of the ACM 17(9), 1974)::
+Each save takes time; too few saves mean more training to repeat after an unplanned end. The optimum
+is that of Young (A first order approximation to the optimum checkpoint interval, Communications of
+the ACM 17(9), 1974)::
 
     interval = sqrt(2 * cost * mtbf)
 
@@ -12,7 +12,7 @@ Future Generation Computer Systems 22(3), 2006)::
     interval = sqrt(2 * cost * mtbf) * (1 + x / 3 + x**2 / 9) - cost
              = mtbf    if cost >= 2 * mtbf
 
-where x = sqrt(cost / (2 * mtbf)). It is the time from the end of one save to the begin of the next.
+where x = sqrt(cost / (2 * mtbf)). It is the time from the end of one save to the start of the next.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-#: The interval before anything was measured: that of a config which says nothing.
+#: The interval before the first measurement: the default of ``checkpoint.interval``.
 FIRST_S = 600.0
 SHORTEST_S = 60.0
 LONGEST_S = 3600.0
 
-#: Of so many saves the middle one counts: the first takes longer, and so does one now and then.
+#: The cost is the median of this many saves, because the first and some others take longer.
 _SAVES = 5
 
-#: Of so many train steps the middle one tells how long they take while nothing is written.
+#: The usual time of a train step is the median of this many without a write.
 _TRAIN_STEPS = 31
 
-#: What takes so many times as long as usual is no train step that was slowed down: there was an
-#: evaluation in it, for instance.
+#: A train step counts as at most this many usual ones: it may include an evaluation, for instance.
 _OUTLIER = 3
 
 
 def optimum_s(cost_s: float, mtbf_s: float) -> float:
-    """The interval that loses least: see the top of this file.
+    """Return the interval that loses the least time, by Daly's formula above.
 
     Args:
         cost_s: what one save costs the training.
@@ -53,17 +52,17 @@ def optimum_s(cost_s: float, mtbf_s: float) -> float:
 
 
 class AutoInterval:
-    """The interval of one attempt, from what its saves have cost the training.
+    """The interval of one attempt, from the cost of its saves.
 
-    That is the time that the train loop was held, and the time that train steps took longer than
-    usual while the checkpoint was written behind them.
+    The cost is the time for which the train loop waits, plus the slowdown of train steps while a
+    checkpoint is written in the background.
 
-    Never below the time that writing takes, for at most one checkpoint is written at a time; and
-    between :data:`SHORTEST_S` and :data:`LONGEST_S`: what was observed of a partition may be wrong,
-    and an hour is what people can bear to lose.
+    The interval is at least the time of a write, because only one checkpoint is written at a time.
+    It is between :data:`SHORTEST_S` and :data:`LONGEST_S`, because the observed failures of a
+    partition may mislead, and more than an hour is too much to lose.
 
     Attributes:
-        interval_s: for the next save.
+        interval_s: until the next save.
     """
 
     def __init__(self, mtbf_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -76,14 +75,14 @@ class AutoInterval:
         self.interval_s = FIRST_S
 
     def train_step_begins(self) -> None:
-        """The program has the word; :meth:`train_step_ends` when it gives it back."""
+        """Start the clock of a train step; :meth:`train_step_ends` stops it."""
         self._began = self._monotonic()
 
     def train_step_ends(self, *, is_writing: bool) -> None:
-        """A train step was done.
+        """Record the time of a train step.
 
         Args:
-            is_writing: whether a checkpoint was being written meanwhile.
+            is_writing: whether a checkpoint was written meanwhile.
         """
         if self._began is None:
             return
@@ -95,11 +94,11 @@ class AutoInterval:
             self._lost_s += min(took_s, _OUTLIER * usual_s) - usual_s
 
     def measured(self, held_s: float, write_s: float) -> None:
-        """A checkpoint was made. May be called by another thread than the training's.
+        """Update the interval after a save. May be called by another thread than the training's.
 
         Args:
-            held_s: how long the train loop was held.
-            write_s: how long it was then written, while the training went on.
+            held_s: how long the train loop waited.
+            write_s: how long the write then took, while the training continued.
         """
         lost_s, self._lost_s = self._lost_s, 0.0
         self._costs_s.append(held_s + min(max(lost_s, 0.0), write_s))

@@ -1,8 +1,7 @@
-"""What the environment says about this job: the variables that the job script sets.
+"""Read the environment variables that the job script sets.
 
-Nothing is created or opened here. Every variable switches on one thing, so that a program under
-no hpcflow at all runs too, and ``HPCFLOW_CHECKPOINT_DIR=checkpoints python train.py`` is enough to
-try saving and resuming at a desk.
+This creates no file. Each variable enables one feature, so a program also runs outside of hpcflow,
+and ``HPCFLOW_CHECKPOINT_DIR=checkpoints python train.py`` is enough to try saving and resuming.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from hpcflow.runtime.adoption.rule import AdoptRule, parse_adopt_rule
 from hpcflow.runtime.reading import JsonError, read_object
 from hpcflow.runtime.rule import Rule, parse_rule
 
-#: "Checkpointed, send me again": EX_TEMPFAIL of sysexits.h.
+#: "Saved, resubmit me": EX_TEMPFAIL of sysexits.h.
 RESUBMIT_EXIT_CODE = 75
 
-#: How often something ends a job of which nobody knows more.
+#: The default mean time to an unplanned end of a job.
 _A_DAY_S = 24 * 3600
 
-_Said = TypeVar("_Said")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -31,28 +30,26 @@ class Job:
     """This process and its place in the run.
 
     Attributes:
-        run_dir: what paths in events are relative to.
-        has_mirror: whether checkpoints are copied to an object store from outside.
-        attempt_dir: where the word "send me again" is left.
+        run_dir: paths in events are relative to it.
+        has_mirror: whether the mirror copies checkpoints to an object store.
+        attempt_dir: holds the file that requests a resubmission.
         events: the file that events are appended to.
-        notice: exists once the job was told to save and leave.
-        checkpoint_dir: where checkpoints go; None when there are none to make.
-        resume_from: a checkpoint to begin from when ``checkpoint_dir`` holds none.
-        begin_from: a checkpoint of another run, taken when none of this run's own is whole.
-        verified: the SHA-256 of the manifest of the checkpoint that the job script has read and
-            found whole when it began.
-        tensorboard_dir: where TensorBoard files go.
-        interval_s: save when so many seconds have passed; None for never by time, or ``auto``.
-        mtbf_s: mean time to an unplanned end of the job, where the interval is to follow from that;
-            None where it is given.
-        every_train_steps: save after every so many train steps; None for never by count.
-        skip_when_busy: leave a checkpoint out that is due by count while another is being written,
-            instead of waiting for that one.
-        keep: which checkpoints stay; None: nothing is ever removed.
-        results: train steps of final checkpoints from before the run was extended; they stay.
-        adopt: how checkpoints look that the program writes by itself; then nothing else saves.
-        exit_code: what a process that leaves on notice exits with.
-        rank: index of this process among all, from 0.
+        notice: exists once the job has the notice to save and exit.
+        checkpoint_dir: None if the runtime makes no checkpoints.
+        resume_from: a checkpoint to resume from if ``checkpoint_dir`` holds none.
+        begin_from: a checkpoint of another run, used if the run has no intact one of its own.
+        verified: the SHA-256 of the manifest of the checkpoint that the job script has verified at
+            its start.
+        interval_s: seconds between saves; None for no saves by time, or ``auto``.
+        mtbf_s: mean time to an unplanned end of the job, for the interval ``auto``; None otherwise.
+        every_train_steps: train steps between saves; None for no saves by count.
+        skip_when_busy: skip a save by count while another checkpoint is being written, instead of
+            waiting for it.
+        keep: which checkpoints to keep; None to remove none.
+        results: train steps of final checkpoints from before the run was extended; they are kept.
+        adopt: how to find the checkpoints that the program writes; None if the runtime saves.
+        exit_code: exit code of a process that exits on notice.
+        rank: index of this process, from 0.
         world_size: number of processes.
     """
 
@@ -82,21 +79,20 @@ class Job:
 
     @property
     def cancel(self) -> Path | None:
-        """The file that says that the run shall end for good."""
+        """Return the file that tells the run to end without resubmission."""
         return self.run_dir / "cancel" if self.run_dir is not None else None
 
     def relative(self, path: Path) -> str:
-        """``path`` as events name it: relative to the run directory where there is one."""
+        """Return ``path`` relative to the run directory; unchanged if there is none."""
         return os.path.relpath(str(path), str(self.run_dir)) if self.run_dir else str(path)
 
 
 def job_from(environ: Mapping[str, str]) -> Job:
-    """The job that ``environ`` describes.
+    """Read the job from environment variables.
 
     Raises:
-        ValueError: a variable holds something else than it should; the text names it.
+        ValueError: a variable has an invalid value; the text names it.
     """
-
     is_auto = environ.get("HPCFLOW_CHECKPOINT_INTERVAL_S") == "auto"
 
     def path(name: str) -> Path | None:
@@ -130,7 +126,7 @@ def job_from(environ: Mapping[str, str]) -> Job:
 
 
 def read_params(path: Path | None) -> dict[str, Any]:
-    """The run's parameters; none where no file holds any.
+    """Return the run's parameters from their file; empty without a file.
 
     Raises:
         ValueError: the file is not a JSON object.
@@ -154,7 +150,7 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """The first of ``choices`` where the variable says nothing."""
+    """Return the value of a variable; the first of ``choices`` if it is unset or empty."""
     text = environ.get(name) or choices[0]
     if text not in choices:
         raise ValueError(f"{name}={text!r}: not {' or '.join(choices)}")
@@ -165,7 +161,7 @@ def _steps(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split()))
 
 
-def _parsed(environ: Mapping[str, str], name: str, parse: Callable[[str], _Said]) -> _Said | None:
+def _parsed(environ: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
     text = environ.get(name)
     if not text:
         return None

@@ -1,7 +1,6 @@
-"""Metrics that are logged for a train step after its checkpoint was begun, such as validation.
+"""Add metrics to a checkpoint that were logged after its save began, such as those of validation.
 
-They belong to that checkpoint. A new manifest, with these metrics and otherwise the same, replaces
-the old one by a rename: a reader gets one or the other.
+A new manifest with these metrics replaces the old one by a rename: a reader gets one or the other.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from hpcflow.runtime.warn import warn
 
 
 def add_metrics(job: Job, events: EventLog, train_step: int, metrics: Mapping[str, float]) -> None:
-    """Add ``metrics`` to the checkpoint of ``train_step``, if this run has one, and report it.
+    """Add ``metrics`` to this run's checkpoint of ``train_step``, if it exists, and report that.
 
-    It never raises. Checkpoints that hpcflow adopts have no metrics.
+    Never raises. Adopted checkpoints have no metrics.
     """
     if job.checkpoint_dir is None or job.adopt is not None or not metrics:
         return
@@ -34,7 +33,7 @@ def add_metrics(job: Job, events: EventLog, train_step: int, metrics: Mapping[st
                 run_id=job.run_id,
                 attempt=job.attempt,
             )
-            # Also if nothing changed: an earlier attempt may have been killed before this line.
+            # Even if nothing changed: an earlier attempt may have been killed before this event.
             events.append(
                 "checkpoint_metrics",
                 train_step=train_step,

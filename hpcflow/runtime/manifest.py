@@ -1,4 +1,4 @@
-"""``manifest.json``: what makes a folder of files a complete checkpoint, and proves that it is one.
+"""``manifest.json``: it makes a folder of files a complete checkpoint, and has their checksums.
 
 ::
 
@@ -7,10 +7,10 @@
      "files": {"model.pt": {"size_bytes": 9000, "sha256": "…"}, …},
      "sha256": "…"}
 
-The last is the checksum of all the rest, written as JSON once more: with sorted keys, no blanks and
-ASCII alone. Manifests of older versions have none, and are read all the same.
+The last key is the checksum of all others, as JSON with sorted keys, without blanks, in ASCII.
+Manifests of older versions have no such key, and are still read.
 
-A manifest is data from a shared disk: nothing in it is believed before it was checked.
+A manifest comes from a shared disk: every value is checked before use.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 NAME = "manifest.json"
 FORMAT = 1
 
-#: No manifest of 16 MiB that hpcflow wrote has more; parsed, a million take hundreds of megabytes.
+#: No manifest of 16 MiB by hpcflow has more; a million parsed keys take hundreds of megabytes.
 _MOST_KEYS = 500_000
 
-#: So many files are read at once: a run starts when its newest checkpoint was read.
+#: Files read at once; a run starts only when its newest checkpoint has been read.
 _READERS = 4
 _SMALL_BYTES = 1 << 20
 
@@ -58,16 +58,16 @@ _OF_RANK = re.compile(r"\brank-(\d{1,9})\.", re.ASCII)
 
 
 class CheckpointError(Exception):
-    """A checkpoint could not be made, or is not what it claims to be; the text says why."""
+    """A checkpoint could not be made, or is incomplete or damaged; the text says why."""
 
 
 class NotThere(CheckpointError):
-    """There is no manifest: it was never complete, or cannot be seen from here."""
+    """There is no manifest: the checkpoint was never complete, or is not visible on this node."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint: state after ``train_step`` train steps were done."""
+    """A complete checkpoint: the state after train step ``train_step``."""
 
     path: Path
     train_step: int
@@ -78,14 +78,14 @@ class Checkpoint:
 
 
 class DamagedError(CheckpointError):
-    """All files could be read and have their sizes, and one is not what was written."""
+    """All files are readable and have the right sizes, but the checksum of one differs."""
 
 
 def write_manifest(folder: Path, files: Mapping[str, Written], **facts: Any) -> int:
-    """Describe ``files`` in a new manifest of ``folder``; returns their size in bytes.
+    """Write a new manifest for ``files`` into ``folder``; return their total size in bytes.
 
     Raises:
-        OSError: the disk is full or gone, or these are too many files.
+        OSError: the disk is full or gone, or there are too many files.
     """
     entries = {name: asdict(files[name]) for name in sorted(files)}
     manifest = {"format": FORMAT, **facts, "created_at": now_text(), "files": entries}
@@ -97,19 +97,19 @@ def write_manifest(folder: Path, files: Mapping[str, Written], **facts: Any) -> 
 
 
 def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
-    """A manifest as it is written, with its checksum."""
+    """Return the bytes of a manifest file, with its checksum."""
     rest = {key: value for key, value in manifest.items() if key != _CHECKSUM}
     return json.dumps({**rest, _CHECKSUM: _checksum_of(rest)}, indent=1).encode()
 
 
 @dataclass(frozen=True)
 class Share:
-    """The files that rank ``rank`` of ``world_size`` reads: its own, where it has such.
+    """The files that rank ``rank`` of ``world_size`` verifies.
 
-    What it has just verified it is about to load, and then it is in its memory already.
+    Each rank verifies its own files: it loads them next, and then they are in the page cache.
 
     Attributes:
-        sizes_only: their sizes are compared, and none of them is read.
+        sizes_only: compare only sizes, and read no file.
     """
 
     rank: int = 0
@@ -117,7 +117,7 @@ class Share:
     sizes_only: bool = False
 
     def has(self, number: int, name: str) -> bool:
-        """Whether file number ``number`` of the manifest, called ``name``, is among them."""
+        """Return whether the share has file ``name``, number ``number`` of the manifest."""
         own = _OF_RANK.search(name)
         return (int(own.group(1)) if own else number) % self.world_size == self.rank
 
@@ -126,13 +126,13 @@ ALL, NOTHING = Share(), Share(-1)
 
 
 def verify(folder: Path, share: Share = ALL) -> Checkpoint:
-    """The checkpoint in ``folder``, once every file of it was read and found as it was written.
+    """Verify the files of the checkpoint in ``folder``, and return the checkpoint.
 
     Args:
-        share: the files to look at, and how; others may be anything.
+        share: the files to verify, and how.
 
     Raises:
-        CheckpointError: it is not complete, or not whole; the text says what is wrong.
+        CheckpointError: the checkpoint is incomplete or damaged; the text says why.
     """
     manifest = read_manifest(folder)
     train_step, files = manifest.get("train_step"), manifest.get("files")
@@ -141,11 +141,11 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
     size_bytes, share_of = 0, []
     for number, (name, entry) in enumerate(files.items()):
         if not isinstance(entry, dict) or not isinstance(entry.get("size_bytes"), int):
-            raise CheckpointError(f"its manifest says nothing of {name!r}")
+            raise CheckpointError(f"its manifest has no size for {name!r}")
         if share.has(number, name):
             share_of.append((name, entry))
         size_bytes += entry["size_bytes"]
-    # Hashing lets other threads run; for small files they would only be in each other's way.
+    # Hashing releases the GIL, but for small files threads would only contend for it.
     _check_files(folder, share_of, share, at_once=size_bytes > len(files) * _SMALL_BYTES)
     created_at = manifest.get("created_at")
     return Checkpoint(
@@ -159,32 +159,32 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
 
 
 def metrics_of(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that a manifest says."""
+    """Return the finite metrics of a manifest."""
     metrics = manifest.get("metrics")
     return finite(metrics) if isinstance(metrics, dict) else {}
 
 
 def finite(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Those of ``metrics`` that are finite numbers."""
+    """Return those of ``metrics`` that are finite numbers."""
     return {str(name): float(value) for name, value in metrics.items() if _is_finite(value)}
 
 
 def _is_finite(value: object) -> bool:
     try:
         return isinstance(value, (int, float)) and math.isfinite(value)
-    except OverflowError:  # a whole number that no float can hold
+    except OverflowError:  # an integer too large for a float
         return False
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:
-    """What the manifest of ``folder`` says; of the files that it names, none was looked at.
+    """Return the manifest of ``folder``, without a check of the files that it names.
 
     Raises:
         NotThere: there is none.
-        CheckpointError: ``folder`` is a link, and so not what hpcflow published; or the manifest
-            cannot be read, or see :func:`parse_manifest`.
+        CheckpointError: ``folder`` is a link, which hpcflow never publishes; or the manifest
+            cannot be read; or as :func:`parse_manifest`.
     """
-    if os.path.islink(folder):  # noqa: PTH114 - texts, where it is done by the thousand
+    if os.path.islink(folder):  # noqa: PTH114 - called thousands of times; text is faster
         raise CheckpointError("it is a link")
     try:
         data = read_file(f"{folder}/{NAME}", MAX_JSON_BYTES)
@@ -198,10 +198,10 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
 
 
 def parse_manifest(data: bytes) -> dict[str, Any]:
-    """What a manifest says, compared with its checksum where it has one; no kind was checked.
+    """Parse a manifest, and compare it with its checksum if it has one. Types are not checked.
 
     Raises:
-        CheckpointError: not a manifest, not what was written, or it has another format.
+        CheckpointError: not a manifest, a checksum that differs, or another format.
     """
     if data.count(b'":') > _MOST_KEYS:
         raise CheckpointError(
@@ -209,14 +209,16 @@ def parse_manifest(data: bytes) -> dict[str, Any]:
         )
     try:
         manifest = parse_json(data)
-        said = manifest.pop(_CHECKSUM, None) if isinstance(manifest, dict) else None
-        is_as_written = said is None or said == _checksum_of(manifest)
+        checksum = manifest.pop(_CHECKSUM, None) if isinstance(manifest, dict) else None
+        is_as_written = checksum is None or checksum == _checksum_of(manifest)
     except (JsonError, ValueError, RecursionError) as error:
         raise CheckpointError(f"its {NAME} cannot be read: {error}") from None
     if not isinstance(manifest, dict):
         raise CheckpointError(f"its {NAME} is not a JSON object")
     if manifest.get("format") != FORMAT:
-        raise CheckpointError(f"it has format {manifest.get('format')!r}, this reads {FORMAT}")
+        raise CheckpointError(
+            f"it has format {manifest.get('format')!r}; this version of hpcflow reads {FORMAT}"
+        )
     if not is_as_written:
         raise CheckpointError(f"its {NAME} is not what was written: its checksum differs")
     return manifest
@@ -227,10 +229,10 @@ def _checksum_of(rest: Mapping[str, Any]) -> str:
 
 
 def parts_of(name: str) -> list[str]:
-    """The folders and the file that ``name``, of a manifest, is made of; all below the checkpoint.
+    """Split the file name ``name`` of a manifest into its folders and its file.
 
     Raises:
-        CheckpointError: it leads elsewhere, or nowhere.
+        CheckpointError: the name is invalid, or leads out of the checkpoint.
     """
     parts = name.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in name:
@@ -245,7 +247,7 @@ def parts_of(name: str) -> list[str]:
 def _check_files(
     folder: Path, files: list[tuple[str, dict[str, Any]]], share: Share, *, at_once: bool
 ) -> None:
-    """Files at once; those of many pieces one after the other, their pieces at once."""
+    """Check several files at once; of a file of many pieces, read several pieces at once."""
     # Imported here: most processes of a job verify nothing, and the import is slow.
     from concurrent.futures import ThreadPoolExecutor
 
@@ -264,13 +266,13 @@ def _check_files(
 
 
 def _is_read_by_one(file: tuple[str, dict[str, Any]]) -> bool:
-    """Whether it has too few pieces for all readers, or, in an older manifest, none."""
-    said = file[1].get("sha256")
-    return file[1]["size_bytes"] <= _READERS * PIECE_BYTES or not is_of_pieces(said)
+    """Return whether one thread reads the file: it has few pieces, or none in older manifests."""
+    checksum = file[1].get("sha256")
+    return file[1]["size_bytes"] <= _READERS * PIECE_BYTES or not is_of_pieces(checksum)
 
 
 class _ByReaders:
-    """``map``, by several threads; by this one, where no other is to be had."""
+    """``map``, by several threads; by the calling thread if no other can be started."""
 
     def __init__(self, readers: ThreadPoolExecutor) -> None:
         self._readers = readers
@@ -303,12 +305,12 @@ def _check_shape(folder: Path, name: str, entry: dict[str, Any]) -> None:
 
 
 def _check_bytes(folder: Path, name: str, entry: dict[str, Any], each: Each = map) -> None:
-    said = entry.get("sha256")
+    checksum = entry.get("sha256")
     try:
-        found = sha256_of(folder / name, said, each)
+        found = sha256_of(folder / name, checksum, each)
     except UnsafeFileError as error:  # it changed after the size check
         raise CheckpointError(f"{name} cannot be used: {error.strerror}") from None
     except OSError as error:
         raise CheckpointError(f"{name} cannot be read: {error}") from error
-    if found != said:
+    if found != checksum:
         raise DamagedError(f"{name} is not what was written: its checksum differs")

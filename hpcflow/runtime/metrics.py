@@ -1,8 +1,7 @@
-"""Metrics on their way from the train-step loop to events and TensorBoard, about once a second.
+"""Write metrics of the train loop to events and TensorBoard, about once a second.
 
-A number on a GPU is fetched only when it is written, so that logging in every train step does not
-make the CPU wait for the GPU in every train step. A million train steps do not make a million
-events; TensorBoard gets every value.
+A value on a GPU is fetched only when it is written, so that logging does not make the CPU wait for
+the GPU in every train step. An event has only the latest values; TensorBoard gets all.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ _EVERY_S = 1.0
 
 
 class Metrics:
-    """What was logged: the latest values, and those that were not written yet.
+    """The logged metrics: the latest values, and those not written yet.
 
     Attributes:
-        is_news: whether anything was logged since the latest values were asked for.
+        is_news: whether anything was logged since the last call of :meth:`latest`.
     """
 
     def __init__(
@@ -42,11 +41,11 @@ class Metrics:
         self.is_news = False
 
     def resume(self, metrics: dict[str, float]) -> None:
-        """Take over the latest values of the attempt before."""
+        """Set the latest values from the checkpoint that the run resumes from."""
         self._latest.update(metrics)
 
     def log(self, train_step: int, values: dict[str, Any], **facts: Any) -> None:
-        """Take the values of one train step; ``facts`` go into the event beside them.
+        """Record the values of one train step; ``facts`` are further keys of the event.
 
         Raises:
             TypeError: a value is not one number.
@@ -60,7 +59,7 @@ class Metrics:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits: the latest value of each metric as one event, all to TensorBoard."""
+        """Write the latest unwritten value of each metric as one event, and all to TensorBoard."""
         if not self._waiting:
             return
         event: dict[str, float] = {}
@@ -74,19 +73,19 @@ class Metrics:
         self._events.append("progress", train_step=train_step, metrics=event, **self._facts)
 
     def latest(self) -> dict[str, float]:
-        """The latest value of every metric so far, also where that is no finite number."""
+        """Return the latest value of every metric, finite or not."""
         self.flush()
         self.is_news = False
         return dict(self._latest)
 
     def close(self) -> None:
-        """Write what waits, and nothing after."""
+        """Write the values not written yet, and close TensorBoard."""
         self.flush()
         self._tensorboard.close()
 
 
 def held(name: str, value: Any) -> Any:
-    """``value`` such that it neither changes later nor keeps a graph alive, still unfetched."""
+    """Copy ``value`` so that it does not change later; a tensor is detached, but not fetched."""
     if hasattr(value, "detach"):
         if value.numel() != 1:
             raise TypeError(f"metric {name!r} has {value.numel()} values; log one number")
@@ -97,7 +96,7 @@ def held(name: str, value: Any) -> Any:
 
 
 def number(value: Any) -> float:
-    """``value`` as a float; infinite or NaN where it is a number that no float can hold."""
+    """Convert ``value`` to a float; infinite or NaN if no float can hold the number."""
     try:
         return float(value)
     except OverflowError:  # 10**400
@@ -107,7 +106,7 @@ def number(value: Any) -> float:
 
 
 class _TensorBoard:
-    """Scalars for TensorBoard, as long as that works; opened with the first of them."""
+    """Write scalars for TensorBoard, until an error; opened with the first of them."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -135,11 +134,11 @@ class _TensorBoard:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except (ImportError, TypeError, AttributeError) as error:
-                # The latter two: a tensorboard whose protobuf is of another version.
+                # TypeError, AttributeError: tensorboard and protobuf do not match.
                 self._give_up(f"{error}; pip install tensorboard torch")
                 return None
             _wait_for_a_later_name(self._folder)
-            # What an earlier attempt wrote past its last checkpoint is told again from here on.
+            # Purge the values that an earlier attempt wrote after its last checkpoint.
             self._writer = SummaryWriter(log_dir=str(self._folder), purge_step=train_step)
         return self._writer
 
@@ -149,10 +148,10 @@ class _TensorBoard:
 
 
 def _wait_for_a_later_name(folder: Path) -> None:
-    """Let a second pass when a file of this very second is there.
+    """Wait for the next second if a file with the name of this second exists.
 
-    TensorBoard reads a folder's files by name, which is the second of their opening, then host and
-    process in no order of time. Read in the wrong order, the later train steps would be purged.
+    TensorBoard reads files in the order of their names, which begin with the second of their
+    creation, then host and process. In the wrong order, it would purge the later train steps.
     """
     now = time.time()
     if any(folder.glob(f"events.out.tfevents.{int(now):010d}.*")):

@@ -1,11 +1,11 @@
-"""What the mirror says of a run's checkpoints, in ``mirror.jsonl`` in the run directory.
+"""Read the mirror's records of a run's checkpoints: ``mirror.jsonl`` in the run directory.
 
-One JSON object on a line. Those that count here have ``at`` (UTC, RFC 3339), ``train_step``, and
-``what``: ``began`` (it is being sent; written before a file of it is read, and now and then again),
-then ``mirrored`` (the store has it, verified) or ``failed`` (with ``is_final`` where it will not be
-tried again), both with the ``manifest_sha256`` of the checkpoint that they are about; ``removed``
-(from the store, on purpose). Lines with the ``url`` of a store that the run does not use any more,
-and any other line, a torn one too, are passed over.
+Each line is a JSON object. Those read here have ``at`` (UTC, RFC 3339), ``train_step``, and
+``what``: ``began`` (it is being sent; written before a file of it is read, and repeated meanwhile),
+``mirrored`` (the store has it, verified), ``failed`` (with ``is_final`` if it will not be tried
+again), or ``removed`` (from the store, on purpose). ``mirrored`` and ``failed`` have the
+``manifest_sha256`` of the checkpoint. Other lines, torn ones, and those with the ``url`` of a store
+that the run no longer uses are skipped.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ from hpcflow.runtime.reading import (
 
 NAME = "mirror.jsonl"
 
-#: Each line that counts has it. A store may have a file of millions of other lines.
+#: Lines without it are skipped before parsing. A file may have millions of them.
 IN_EACH = b'"train_step"'
 
-#: An upload of which nothing was heard for so long has died. If it starts again, a line says so
-#: again.
+#: An upload without a line for this long counts as dead. If it starts again, it writes a new line.
 PATIENCE = timedelta(hours=6)
 
 
 @dataclass(frozen=True)
 class MirrorState:
-    """Train steps of checkpoints, by what the mirror has to do with them.
+    """Train steps of checkpoints by their state in the mirror.
 
     Attributes:
         there: the store has them.
-        settled: the mirror will not send them any more: they are there, were removed there on
-            purpose, or are damaged here.
+        settled: the mirror will not send them again: the store has them, they were removed from it
+            on purpose, or they are damaged here.
         under_way: they are being sent.
     """
 
@@ -54,33 +53,33 @@ class MirrorState:
 
 
 def mirrored(run_dir: Path) -> set[int]:
-    """Train steps of the checkpoints that the store has; none where there is no mirror."""
+    """Return the train steps of the checkpoints that the store has."""
     return set(read_mirror(run_dir).there)
 
 
 def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
-    """What is known of the mirror of a run; never raises, for a mirror is no condition.
+    """Return the state of a run's mirror; empty if it cannot be read. Never raises.
 
     Args:
-        now: aware; the time by which an upload is old.
+        now: the current time, aware; for :data:`PATIENCE`.
     """
     now, url = now or datetime.now(timezone.utc), _url(run_dir)
     began: dict[int, datetime] = {}
-    ended: dict[int, tuple[str, bool, str | None]] = {}  # the last word on each
+    ended: dict[int, tuple[str, bool, str | None]] = {}  # the last line of each train step
     with suppress(OSError):
         for line in read_lines(run_dir / NAME, MAX_FILE_BYTES):
             if IN_EACH not in line:
                 continue
-            said = _parse(line)
-            train_step, what = said.get("train_step"), said.get("what")
-            if type(train_step) is not int or url not in (None, said.get("url", url)):
+            record = _parse(line)
+            train_step, what = record.get("train_step"), record.get("what")
+            if type(train_step) is not int or url not in (None, record.get("url", url)):
                 continue
             if what == "began":
-                began[train_step] = _time(said.get("at"))
+                began[train_step] = _time(record.get("at"))
             elif what in ("mirrored", "failed", "removed"):
                 began.pop(train_step, None)
-                sha256 = said.get("manifest_sha256")
-                is_final = what != "failed" or bool(said.get("is_final"))
+                sha256 = record.get("manifest_sha256")
+                is_final = what != "failed" or bool(record.get("is_final"))
                 ended[train_step] = (what, is_final, None if sha256 is None else str(sha256))
     there: set[int] = set()
     settled: set[int] = set()
@@ -95,7 +94,7 @@ def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
 
 
 def _url(run_dir: Path) -> str | None:
-    """The store that the run uses now; None where its ``run.json`` does not say."""
+    """Return the store that the run uses now; None if its ``run.json`` has none."""
     try:
         return str(read_object(run_dir / "run.json")["mirror"]["url"]).rstrip("/")
     except (OSError, JsonError, KeyError, TypeError):
@@ -103,11 +102,11 @@ def _url(run_dir: Path) -> str | None:
 
 
 def _is_of_another(sha256: str | None, run_dir: Path, train_step: int) -> bool:
-    """Whether the checkpoint here was created again since the mirror saw one of this train step."""
+    """Return whether the checkpoint here was made again after the mirror read it."""
     if sha256 is None:
         return False
     manifest = run_dir / "checkpoints" / f"{train_step:09d}" / "manifest.json"
-    if manifest.parent.is_symlink():  # no checkpoint of hpcflow
+    if manifest.parent.is_symlink():  # hpcflow never makes one
         return True
     try:
         return hashlib.sha256(read_file(manifest, MAX_JSON_BYTES)).hexdigest() != sha256
@@ -123,7 +122,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 def _time(text: object) -> datetime:
-    """What is no time was long ago."""
+    """Parse a time; an invalid one counts as long ago."""
     try:
         # The `Z` is for Python before 3.11.
         at = datetime.fromisoformat(str(text).replace("Z", "+00:00"))

@@ -1,9 +1,9 @@
-"""The state of a module or an optimizer with a name for every parameter, and the way back.
+"""Convert the state of an optimizer to parameter names, and load named states.
 
-torch numbers the parameters of an optimizer. In a checkpoint that can be read by other numbers of
-ranks, and by a model that is sharded in another way or not at all, they go by their names:
-``model.h.0.weight`` is ``h.0.weight`` of the object called ``model``. One that is in none of the
-objects goes by its place in the optimizer, ``0.3``: number 3 of parameter group 0.
+torch numbers the parameters of an optimizer. A sharded checkpoint has names instead, so that it can
+be read with another number of ranks or another sharding: ``model.h.0.weight`` is ``h.0.weight`` of
+the object ``model``. A parameter that is in none of the objects is named by its position in the
+optimizer, ``0.3``: number 3 of parameter group 0.
 """
 
 from __future__ import annotations
@@ -19,50 +19,49 @@ from hpcflow.runtime.tensor_tree import join, spell, split
 _SOME = 3
 
 
-def bare(obj: Any) -> Any:
-    """``obj`` without DistributedDataParallel and torch.compile around it.
+def unwrapped(obj: Any) -> Any:
+    """Return ``obj`` without wrappers of DistributedDataParallel and torch.compile.
 
-    Their names would stand in every key, and the checkpoint could only be loaded with them.
+    With them, their prefixes would be in every key of the checkpoint.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.nn.parallel.DistributedDataParallel):
-        return bare(obj.module)
+        return unwrapped(obj.module)
     if hasattr(obj, "_orig_mod"):
-        return bare(obj._orig_mod)
+        return unwrapped(obj._orig_mod)
     return obj
 
 
 def is_optimizer(obj: Any) -> bool:
-    """Whether ``obj`` is an optimizer of torch's kind."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(obj, torch.optim.Optimizer)
 
 
 def parameter_names(objects: Mapping[str, Any]) -> dict[int, str]:
-    """``id`` of every parameter of the modules among ``objects`` -> its name."""
+    """Return ``id`` -> name of every parameter of the modules in ``objects``."""
     import torch
 
     names: dict[int, str] = {}
     for name, obj in objects.items():
-        if isinstance(bare(obj), torch.nn.Module):
-            for key, value in bare(obj).state_dict(keep_vars=True).items():
+        if isinstance(unwrapped(obj), torch.nn.Module):
+            for key, value in unwrapped(obj).state_dict(keep_vars=True).items():
                 if isinstance(value, torch.nn.Parameter):
                     names.setdefault(id(value), f"{name}.{key}")
     return names
 
 
 def with_names(obj: Any, state: Any, names: Mapping[int, str]) -> Any:
-    """``state``, which ``obj`` gave or takes, with names for numbers; only optimizers have these.
+    """Return ``state`` of ``obj``, for an optimizer with parameter names instead of numbers.
 
     Raises:
-        CheckpointError: it is of an optimizer with other parameters.
+        CheckpointError: the state is of an optimizer with other parameters.
     """
     if not is_optimizer(obj):
         return state
     called = [name for group in _called(obj, names) for name in group]
 
     def name(key: Any) -> Any:
-        return called[key] if type(key) is int else key  # some optimizers have names themselves
+        return called[key] if type(key) is int else key  # some optimizers already use names
 
     try:
         return {
@@ -80,13 +79,13 @@ def with_names(obj: Any, state: Any, names: Mapping[int, str]) -> Any:
 def check_optimizer(
     name: str, obj: Any, names: Mapping[int, str], tensors: Collection[Any]
 ) -> None:
-    """Make sure that the state of an optimizer can be made again before its first train step.
+    """Check that the state of an optimizer can be loaded before its first train step.
 
     Args:
-        tensors: (place, tensor) of it.
+        tensors: the (place, tensor) pairs of the state.
 
     Raises:
-        TypeError: a tensor is sharded otherwise than the parameter that it belongs to.
+        TypeError: a sharded tensor has another shape than its parameter.
     """
     parameters = _parameters(obj, _called(obj, names))
     for place, tensor in tensors:
@@ -99,34 +98,34 @@ def check_optimizer(
 
 
 def load_named(name: str, obj: Any, names: Mapping[int, str], stored: Stored) -> None:
-    """Put ``obj``, which is called ``name``, into the state that was ``stored``.
+    """Load the state in ``stored`` into the object ``obj`` called ``name``.
 
     An optimizer need not have done a train step.
 
     Raises:
-        CheckpointError: something else was stored.
+        CheckpointError: the stored state does not match the object.
     """
     if is_optimizer(obj):
         _load_named_optimizer(name, obj, _called(obj, names), stored)
         return
-    state = bare(obj).state_dict()
+    state = unwrapped(obj).state_dict()
     targets, _ = split(state)
     _compare(name, map(spell, targets), map(spell, stored.tensors))
     stored.fill(targets)
-    # Into torch's own dict, which carries the versions of its modules.
+    # Into torch's own dict, which has the versions of its modules.
     state.update(join(stored.values, targets))
-    bare(obj).load_state_dict(state)
+    unwrapped(obj).load_state_dict(state)
 
 
 def load_optimizer(optimizer: Any, state: Any) -> None:
-    """Put ``optimizer`` into ``state``, whose tensors are in a file until they are used.
+    """Load ``state``, whose tensors are mapped from a file, into ``optimizer``.
 
-    Those of parameters on a GPU go there from the disk, with no copy of them in host memory.
+    Tensors of parameters on a GPU go there from the disk, without a copy in host memory.
     """
     optimizer.load_state_dict(state)
     for parameter, loaded in optimizer.state.items():
         tensors, values = split(loaded)
-        # What stays on the CPU is in the file still, which is removed one day.
+        # Tensors on the CPU are still mapped from the file, which may be removed later.
         own = {at: each.clone() if each.is_cpu else each for at, each in tensors.items()}
         optimizer.state[parameter] = join(values, own)
 
@@ -144,7 +143,7 @@ def _load_named_optimizer(name: str, obj: Any, called: list[list[str]], stored: 
     numbered, number = {}, 0
     for group, names in zip(groups, called):  # noqa: B905 - strict= came with 3.10
         _compare(name, names, group["params"])
-        # torch pairs the parameters of a group in their order, and that is ours here.
+        # torch matches the parameters of a group by their order: that of this optimizer.
         group["params"] = list(range(number, number + len(names)))
         numbered.update({called: number + i for i, called in enumerate(names)})
         number += len(names)
@@ -153,7 +152,7 @@ def _load_named_optimizer(name: str, obj: Any, called: list[list[str]], stored: 
 
 
 def _called(optimizer: Any, names: Mapping[int, str]) -> list[list[str]]:
-    """The names of the parameters in each group."""
+    """Return the names of the parameters in each group."""
     return [
         [names.get(id(each), f"{number}.{i}") for i, each in enumerate(group["params"])]
         for number, group in enumerate(optimizer.param_groups)
@@ -168,7 +167,7 @@ def _parameters(optimizer: Any, called: list[list[str]]) -> dict[Any, Any]:
 
 
 def _empty(tensor: StoredTensor, parameter: Any) -> Any:
-    """Memory for a tensor of an optimizer, sharded as its parameter is if it has its shape."""
+    """Allocate a tensor of an optimizer; sharded like its parameter if it has the same shape."""
     import torch
 
     is_sharded = parameter is not None and hasattr(parameter, "device_mesh")

@@ -1,11 +1,11 @@
-"""The notice: somebody tells this job to save and leave.
+"""Receive the notice to save and exit.
 
 It comes as SIGTERM (preemption, the end of a job), as SIGUSR2 (shortly before the time limit), or
-as a file that the job script creates. A signal only sets a flag here: saving happens at the end of
-a train step, on all ranks at the same one, which :mod:`hpcflow.runtime.ranks` sees to.
+as a file that the job script creates. A signal only sets a flag: all ranks save at the end of the
+same train step (:mod:`hpcflow.runtime.ranks`).
 
-A trial of a sweep that is not worth its end finds a word of its own in the run's file ``cancel``:
-to leave, and to save nothing more.
+For a pruned trial of a sweep, the run's file ``cancel`` contains :data:`PRUNED`: it exits without a
+save.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any, Final
 
 from hpcflow.runtime.reading import MAX_WORD_BYTES, read_file
 
-#: What a rank has to say at the end of a train step; all hear the largest. Of a save under way,
-#: BUSY: this rank still writes; FAILED: it could not; NOTHING: all of it is on disk. From FLAG on,
-#: all leave.
+#: The values that ranks exchange at the end of a train step; the largest counts. For a save under
+#: way, BUSY: this rank still writes; FAILED: its write failed; NOTHING: its part is on disk. From
+#: FLAG on, all exit.
 NOTHING, SAVE, FAILED, BUSY, FLAG, USR2, TERM = range(7)
 
-#: What a notice is called in events.
+#: The names of notices in events.
 NAMES = {FLAG: "flag", USR2: "USR2", TERM: "TERM"}
 
-#: The word in the run's file ``cancel`` that means: leave, and save nothing more.
+#: The content of the run's file ``cancel`` that means: exit without a save.
 PRUNED: Final = "pruned"
 
 _SIGNALS = {signal.SIGUSR2: USR2, signal.SIGTERM: TERM}
@@ -35,11 +35,11 @@ _POLL_S = 1.0
 
 
 class Notice:
-    """Whether the notice came to this process.
+    """Detects whether this process has got the notice.
 
     Args:
         flag: the file to look for, at most once a second; None on all ranks but one.
-        cancel: the file that says that the run shall end for good; looked into as often.
+        cancel: the file that ends the run without resubmission; read as often.
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class Notice:
         self._previous: dict[int, Any] = {}
 
     def listen(self) -> None:
-        """Take the signals; only the main thread can, elsewhere the file alone counts."""
+        """Install the signal handlers. Only the main thread can; in others only the file counts."""
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 self._previous[number] = signal.signal(number, self._on_signal)
 
     def stop_listening(self) -> None:
-        """Restore the signal handlers that were there before."""
+        """Restore the earlier signal handlers."""
         while self._previous:
             number, handler = self._previous.popitem()
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def seen(self) -> int:
-        """NOTHING, or by what the notice came."""
+        """Return the kind of notice that came: FLAG, USR2 or TERM; NOTHING if none."""
         if self._seen == NOTHING and self._flag is not None:
             now = self._monotonic()
             if self._polled_at is None or now - self._polled_at >= _POLL_S:
@@ -78,7 +78,7 @@ class Notice:
         return self._seen
 
     def is_pruned(self) -> bool:
-        """Whether what is trained here is not worth being saved any more."""
+        """Return whether the trial was pruned, and so needs no save."""
         if self._cancel is None:
             return False
         try:

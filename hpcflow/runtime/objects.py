@@ -1,20 +1,20 @@
-"""The program's objects in a checkpoint: how each kind is written and read back.
+"""Write the program's objects into a checkpoint, and read them back.
 
 =========================================  ======================================================
 kind                                       in the checkpoint
 =========================================  ======================================================
 ``state_dict()`` and ``load_state_dict()``  ``NAME.pt``, by torch.save
 the same, of a data loader                 ``NAME.rank-00000.pt`` of every rank
-the same, sharded over the ranks           tensors in ``rank-00000.shards`` of every rank, what is
-                                           no tensor in ``NAME.values.pt``: see shard_files.py
+the same, sharded over the ranks           tensors in ``rank-00000.shards`` of every rank, the
+                                           rest in ``NAME.values.pt``: see shard_files.py
 a dict of JSON values                      ``NAME.json``
 ``save(folder)`` and ``load(folder)``      the folder ``NAME/``
 =========================================  ======================================================
 
-An object is captured first, which holds the training up, and written then, which does not. One that
-saves itself is saved while it is captured, for nobody else knows its state.
+An object is first captured, while the train loop waits, and then written, while it continues. An
+object with ``save(folder)`` is saved while it is captured.
 
-Reading never runs code that a file brings along: torch loads weights only.
+Reading never executes code from a file: torch loads only weights.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hpcflow.runtime.plain import require_plain
 from hpcflow.runtime.reading import JsonError, UnsafeFileError, open_file, parse_json
 from hpcflow.runtime.tensor_tree import split
 
-#: What a zip archive begins with, such as torch.save writes.
+#: The first bytes of a zip archive, which torch.save writes.
 ZIP = b"PK\x03\x04"
 
 #: Names of torch's older classes for sharding, whose state_dict() is a collective call.
@@ -46,10 +46,10 @@ _UNKNOWN_SHARDS = frozenset(
 
 
 def check_object(name: str, obj: object) -> None:
-    """Make sure that ``obj`` can be saved and restored under ``name``.
+    """Check that ``obj`` can be saved and restored under ``name``.
 
     Raises:
-        TypeError: it cannot; the text says what could.
+        TypeError: it cannot; the text says what to change.
     """
     if name in ("manifest", "shards") and isinstance(obj, dict):
         raise TypeError(f"a dict cannot be called {name}: {name}.json is taken")
@@ -59,22 +59,22 @@ def check_object(name: str, obj: object) -> None:
     elif not has_state(obj) and not _has(obj, "save", "load"):
         raise TypeError(
             f"{name}: {type(obj).__name__} has neither state_dict() and load_state_dict(), "
-            "nor save(folder) and load(folder), and is no dict"
+            "nor save(folder) and load(folder), and is not a dict"
         )
     elif not _UNKNOWN_SHARDS.isdisjoint(_kinds(obj)):
         raise TypeError(
-            f"{name}: {type(obj).__name__} is sharded in an older way of torch, which cannot be "
+            f"{name}: {type(obj).__name__} uses an older sharding API of torch, which cannot be "
             "saved; use fully_shard of torch.distributed.fsdp"
         )
 
 
 def has_state(obj: object) -> bool:
-    """Whether torch.save takes its state, and torch.load gives it back."""
+    """Return whether ``obj`` has ``state_dict`` and ``load_state_dict``."""
     return not isinstance(obj, dict) and _has(obj, "state_dict", "load_state_dict")
 
 
 def is_of_data(obj: object) -> bool:
-    """Whether ``obj`` gives out data, of which every rank has its own part and place."""
+    """Return whether ``obj`` is a data loader, data set or sampler: each rank has its own state."""
     torch = sys.modules.get("torch")
     if torch is None or not has_state(obj):
         return False
@@ -85,8 +85,8 @@ def is_of_data(obj: object) -> bool:
 
 
 def is_of_weights(obj: object) -> bool:
-    """Whether ``obj`` is what another training can start from: a module, also inside of others, or
-    an object that loads itself. An optimizer or a scheduler belongs to one training."""
+    """Return whether another training can start from ``obj``: a module, or an object with
+    ``load(folder)``; not an optimizer or a scheduler."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.nn.Module):
         return True
@@ -94,12 +94,12 @@ def is_of_weights(obj: object) -> bool:
 
 
 def is_sharded(obj: object) -> bool:
-    """Whether of some tensors of ``obj`` this process has a part only, or may have."""
+    """Return whether ``obj`` has sharded tensors."""
     return "DTensor" in _kinds(obj)
 
 
 def outline(obj: object) -> str:
-    """Names and shapes of all that a module has; nothing of other objects."""
+    """Return the names and shapes of a module's tensors as text; empty for other objects."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(obj, torch.nn.Module):
         return ""
@@ -108,7 +108,7 @@ def outline(obj: object) -> str:
 
 
 def file_name(name: str, obj: object, rank: int = 0) -> str:
-    """What ``obj`` is called inside a checkpoint, where it is not sharded."""
+    """Return the file name of ``obj`` in a checkpoint, if it is not sharded."""
     if isinstance(obj, dict):
         return f"{name}.json"
     if not has_state(obj):
@@ -117,7 +117,7 @@ def file_name(name: str, obj: object, rank: int = 0) -> str:
 
 
 class Create(Protocol):
-    """Makes a new file at a path."""
+    """A function that creates a file at a path."""
 
     def __call__(self, path: Path) -> NewFile: ...
 
@@ -126,20 +126,17 @@ class Part(Protocol):
     """One object of a checkpoint, as it was when it was captured."""
 
     def write(self, folder: Path, create: Create, /) -> dict[str, Written]:
-        """Write it into ``folder``; returns its files, on disk, by their names below ``folder``.
-
-        Args:
-            create: makes a new file at a path.
+        """Write it into ``folder``; return its files, synced, by their names below ``folder``.
 
         Raises:
-            OSError: the disk is full or gone, or it had to stop.
+            OSError: the disk is full or gone, or the program has ended.
         """
         ...
 
 
 @dataclass(frozen=True)
 class JsonPart:
-    """A dict, or anything else that JSON has."""
+    """A value as JSON text."""
 
     name: str
     text: str
@@ -152,7 +149,7 @@ class JsonPart:
 
 @dataclass(frozen=True)
 class TorchPart:
-    """A state dict; ``state`` gives it. ``proven``: see :func:`require_plain`."""
+    """A state dict, which ``state`` returns. ``proven``: see :func:`require_plain`."""
 
     name: str
     state: Callable[[], Any]
@@ -177,7 +174,7 @@ class TorchPart:
 
 @dataclass(frozen=True)
 class FolderPart:
-    """A folder that the object itself has filled already, nobody but itself knowing how."""
+    """A folder that the object has already filled with ``save(folder)``."""
 
     name: str
 
@@ -190,10 +187,10 @@ class FolderPart:
 
 
 def save_folder(name: str, obj: Any, folder: Path) -> FolderPart:
-    """Let ``obj`` save itself into the checkpoint that is being made in ``folder``.
+    """Call ``obj.save`` with a new folder in the checkpoint that is being made in ``folder``.
 
     Raises:
-        OSError: it could not. The disk is full or gone, for which every library has another error.
+        OSError: any error of ``save``: each library has its own for a full disk.
     """
     (folder / name).mkdir()
     try:
@@ -204,10 +201,10 @@ def save_folder(name: str, obj: Any, folder: Path) -> FolderPart:
 
 
 def read_json(path: Path) -> Any:
-    """What the file says.
+    """Return the value in a JSON file of a checkpoint.
 
     Raises:
-        CheckpointError: it is not JSON, or nothing that we wrote.
+        CheckpointError: the file is not JSON, or unsafe.
     """
     try:
         with open_file(path) as file:  # no limit: its size was compared with its manifest
@@ -217,20 +214,20 @@ def read_json(path: Path) -> Any:
 
 
 def read_weights(path: Path, *, is_mapped: bool = False) -> Any:
-    """The state that torch.save wrote.
+    """Return the state in a file of torch.save.
 
     Args:
-        is_mapped: read tensors from the disk only where they are used, for who copies parts.
+        is_mapped: map the file, so that only tensors that are used are read.
 
     Raises:
-        CheckpointError: it holds anything that would have to be executed.
+        CheckpointError: loading the file would execute code.
     """
     import torch
 
     with open_file(path) as file:
         if file.read(len(ZIP)) != ZIP:
-            # torch before 2.6 executes what a file in the format of its first versions says, also
-            # with weights_only (CVE-2025-32434). hpcflow never wrote that format.
+            # torch before 2.6 executes code from a file in torch's first format, even with
+            # weights_only (CVE-2025-32434). hpcflow never wrote that format.
             raise CheckpointError(
                 f"{path} holds more than tensors and plain values, which hpcflow does not load: it "
                 "is not a zip archive"
@@ -244,10 +241,10 @@ def read_weights(path: Path, *, is_mapped: bool = False) -> Any:
 
 
 def _kinds(obj: object) -> set[str]:
-    """The names of the types that ``obj`` consists of, as far as sharding shows in them.
+    """Return the names of the types of ``obj``, its modules and its tensors, to detect sharding.
 
-    Modules are not asked for their state, which may be a collective call. Of classes names are
-    enough: importing them would cost a second and a process group.
+    ``state_dict()`` of a module is not called, because it may be a collective call. Classes are
+    compared by name, because importing them would cost a second and a process group.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -268,10 +265,10 @@ def _kinds(obj: object) -> set[str]:
 
 @contextmanager
 def _without_crc32(serialization: Any) -> Iterator[None]:
-    """Let torch.save compute no checksums: they take as long as those of the manifest.
+    """Disable the CRC-32 of torch.save, which takes as long as the checksums of the manifest.
 
-    torch.load does not look at them. What the program itself saves at this moment may have none
-    either: torch has one setting for all threads, and only since 2.6.
+    torch.load does not check it. torch has one setting for all threads, since 2.6, so a file that
+    the program saves at this moment may lack it, too.
     """
     if not hasattr(serialization, "set_crc32_options"):
         yield
@@ -281,7 +278,7 @@ def _without_crc32(serialization: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        if not serialization.get_crc32_options():  # else the program has set it meanwhile
+        if not serialization.get_crc32_options():  # otherwise the program has set it meanwhile
             serialization.set_crc32_options(before)
 
 

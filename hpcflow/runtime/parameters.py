@@ -1,4 +1,4 @@
-"""The run's parameters, as ``params.lr`` and as a dict."""
+"""The run's parameters, with access as ``params.lr``."""
 
 from __future__ import annotations
 

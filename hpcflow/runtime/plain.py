@@ -1,8 +1,7 @@
-"""State dicts as torch loads them again without executing what a file says: tensors, plain values.
+"""State dicts that torch loads without executing code: only tensors and plain values.
 
-Numbers of numpy, which get into optimizers by way of learning rates, become Python's. What else is
-neither a tensor nor plain would be written by torch.save, verified, and then refused by every
-resume. So it is refused here.
+NumPy numbers, which come into optimizers with learning rates, become Python's. torch.save would
+write any other value, but no resume could load it. So it is refused here.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from typing import Any
 
 
 def pickled(state: Any, tensor: Callable[[Any], Any]) -> Callable[[], Any]:
-    """``state`` as it is now, whatever becomes of its containers and values.
+    """Copy ``state`` as it is now.
 
     Args:
-        tensor: what each of its tensors is to be replaced by; asked once for each.
+        tensor: returns the replacement of a tensor; called once for each.
 
     Returns:
-        What gives a value of the same structure.
+        A function that returns a value of the same structure.
 
     Raises:
-        pickle.PicklingError, TypeError, AttributeError: it holds what cannot be pickled.
+        pickle.PicklingError, TypeError, AttributeError: a value cannot be pickled.
     """
     import torch
 
@@ -53,20 +52,20 @@ def pickled(state: Any, tensor: Callable[[Any], Any]) -> Callable[[], Any]:
 
     file = io.BytesIO()
     Pickler(file, pickle.HIGHEST_PROTOCOL).dump(state)
-    text = file.getvalue()  # of this process, and read by nobody else
+    text = file.getvalue()  # only this process reads it
     return lambda: Unpickler(io.BytesIO(text)).load()
 
 
 def require_plain(file_name: str, state: Any, proven: set[type]) -> None:
-    """Make sure that ``state``, saved as ``file_name``, can be loaded again.
+    """Check that ``state``, saved as ``file_name``, can be loaded again.
 
     Args:
-        proven: kinds of tensors of which one was loaded again; such are not written, so that this
-            costs little when it is asked at every save. Gets those of ``state``.
+        proven: types of tensors that were loaded again before. They are not written here, so that
+            a check at every save is cheap. Those of ``state`` are added.
 
     Raises:
         TypeError: it holds more than tensors and plain values.
-        pickle.PicklingError, AttributeError: it holds what cannot be pickled.
+        pickle.PicklingError, AttributeError: a value cannot be pickled.
     """
     import torch
 
@@ -87,14 +86,14 @@ def require_plain(file_name: str, state: Any, proven: set[type]) -> None:
     except pickle.UnpicklingError as error:
         raise TypeError(
             f"{file_name} could not be loaded again: it may hold tensors, numbers, text, and "
-            f"lists, tuples and dicts of them, but has something else: {_what(str(error))}"
+            f"lists, tuples and dicts of them, but has something else: {_reason(str(error))}"
         ) from error
     proven |= new
 
 
-def _what(said: str) -> str:
-    """The sentence in which torch names it, without the advice around it."""
-    return said[max(0, said.find("WeightsUnpickler error:")) :].split("\n")[0]
+def _reason(text: str) -> str:
+    """Return the sentence of torch's error that names the value, without its advice."""
+    return text[max(0, text.find("WeightsUnpickler error:")) :].split("\n")[0]
 
 
 def _same(value: Any) -> Any:

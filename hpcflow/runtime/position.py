@@ -1,4 +1,4 @@
-"""Where in the data a training is: epoch, and batches of it that are done."""
+"""The position of a training in its data: epoch and batches done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 class Position:
     """``batch`` of the ``batches`` of epoch ``epoch``, counted from 0, are done.
 
-    ``batches`` is None when the loader does not know its length.
+    ``batches`` is None if the loader has no length.
     """
 
     epoch: int = 0
@@ -19,12 +19,12 @@ class Position:
 
     @property
     def as_epochs(self) -> float:
-        """Epochs done, with the part of the one under way."""
+        """Return the epochs done, including the part of the current one."""
         part = self.batch / self.batches if self.batches else 0.0
         return round(self.epoch + part, 4)
 
     def among(self, batches: int | None) -> Position:
-        """The same place in the data when an epoch has ``batches`` batches now."""
+        """Return the same position for epochs of ``batches`` batches."""
         if not batches or not self.batches or batches == self.batches:
             return replace(self, batches=batches)
         return Position(self.epoch, round(self.batch * batches / self.batches), batches)
@@ -34,10 +34,10 @@ class Position:
 
 
 def position_from(data: dict[str, Any]) -> Position:
-    """The inverse of :meth:`Position.as_json`.
+    """Read a position from :meth:`Position.as_json`.
 
     Raises:
-        ValueError, TypeError, KeyError: it is not that.
+        ValueError, TypeError, KeyError: the data is invalid.
     """
     batches = data["batches"]
     return Position(

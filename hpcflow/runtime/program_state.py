@@ -1,7 +1,7 @@
-"""All that a program gave to ``run.restore``, captured and loaded by all ranks together.
+"""Capture and load the objects given to ``run.restore``, on all ranks together.
 
-What is whole on every rank is written by rank 0. What is sharded, and what gives out data, is
-written by every rank: its own part.
+Rank 0 writes the objects that every rank has in full. Each rank writes its part of sharded objects,
+and its own data loaders, data sets and samplers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from hpcflow.runtime.host_copy import HostCopies
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.named_state import (
-    bare,
     check_optimizer,
     is_optimizer,
     load_named,
     load_optimizer,
     parameter_names,
+    unwrapped,
     with_names,
 )
 from hpcflow.runtime.objects import (
@@ -50,54 +50,54 @@ from hpcflow.runtime.warn import warn
 
 
 class ProgramState:
-    """The objects of a program, by their names. Made by all ranks together.
+    """The objects of a program, by their names. All ranks create it together.
 
     Raises:
-        TypeError: one is of no kind that can be saved, or the ranks have not the same ones.
+        TypeError: an object cannot be saved, or the ranks have different objects.
     """
 
     def __init__(self, objects: dict[str, Any], ranks: Ranks) -> None:
-        # First, for of each that follows the ranks tell each other something.
+        # First, because the ranks have one exchange for each object that follows.
         if not _is_same(ranks, json.dumps(list(objects))):
             raise TypeError(
-                "run.restore(): all ranks have to name the same objects in the same order; rank "
+                "run.restore(): all ranks must name the same objects in the same order; rank "
                 f"{ranks.rank} names {', '.join(objects) or 'none'}"
             )
         for name, obj in objects.items():
             check_object(name, obj)
             if ranks.world_size > 1 and not _is_same(ranks, outline(obj)):
                 raise TypeError(
-                    f"{name} is not the same on all ranks, as in pipeline parallel trainings: "
-                    "these cannot be saved"
+                    f"{name} is not the same on all ranks, as in pipeline parallel trainings; "
+                    "this cannot be saved"
                 )
         self._objects = dict(objects)
         self._ranks = ranks
         self._planner = ShardPlanner(ranks)
-        self._proven: set[type] = set()  # kinds of tensors that can be loaded again
-        self._captured: set[str] = set()  # names of objects that could be saved before
+        self._proven: set[type] = set()  # types of tensors that can be loaded again
+        self._captured: set[str] = set()  # names of objects that were saved before
         self._sharded = {
             name: obj for name, obj in objects.items() if ranks.max(int(is_sharded(obj)))
         }
 
     def path(self, name: str, checkpoint: Path) -> Path:
-        """Where the object is in a checkpoint; the checkpoint itself, where it is in many files."""
+        """Return the path of an object in a checkpoint; the checkpoint, if it has many files."""
         obj = self._objects.get(name)
         if obj is None or name in self._sharded:
             return checkpoint
         return checkpoint / file_name(name, obj, self._ranks.rank)
 
     def capture(self, folder: Path, copies: HostCopies | None) -> list[Part]:
-        """This rank's part of the state as it is now, to be written into ``folder``.
+        """Capture this rank's part of the state, to be written into ``folder``.
 
         Args:
-            copies: what copies tensors, so that the objects may change while they are written; None
-                when they will not change. They are whole once these were settled.
+            copies: copies tensors, so that the objects may change while they are written; None if
+                they will not change. The copies are complete after ``copies.wait()``.
 
         Raises:
             OSError: the disk is full or gone, there is not enough host memory, or an object that
-                could be saved before holds now what could never be loaded again.
-            TypeError: an object was sharded since it was given to ``run.restore``, or holds, at the
-                first save, what could never be loaded again.
+                was saved before now holds a value that could not be loaded again.
+            TypeError: an object was sharded after ``run.restore``, or holds, at the first save, a
+                value that could not be loaded again.
         """
         parts = self._capture_shards(copies) if self._sharded else []
         for name, obj in self._objects.items():
@@ -108,7 +108,7 @@ class ProgramState:
 
     @contextmanager
     def _as_before(self, name: str) -> Iterator[None]:
-        """An object that could be saved before ends no training when it cannot be any more."""
+        """Raise OSError, which does not end the training, if the object was saved before."""
         try:
             yield
         except (AttributeError, RecursionError, TypeError, ValueError, PickleError) as error:
@@ -117,26 +117,26 @@ class ProgramState:
             raise OSError(f"{name}: {error}") from error
         self._captured.add(name)
 
-    def load(self, folder: Path, *, is_by_as_many: bool) -> list[Any]:
-        """Put all objects into the state that the checkpoint in ``folder``, verified, has of them.
+    def load(self, folder: Path, *, is_same_size: bool) -> list[Any]:
+        """Load the state of all objects from the verified checkpoint in ``folder``.
 
         Args:
-            is_by_as_many: whether it was saved by as many ranks as there are; else what gives out
-                data keeps its state.
+            is_same_size: whether it was saved by the same number of ranks; otherwise data loaders,
+                data sets and samplers keep their state.
 
         Returns:
-            What gives out data and now goes on by itself.
+            The data loaders, data sets and samplers that were loaded.
 
         Raises:
-            CheckpointError: the checkpoint does not hold one of them, or holds something else.
+            CheckpointError: the checkpoint lacks an object, or holds something else.
         """
-        return self._load(self._objects, folder, is_by_as_many=is_by_as_many)
+        return self._load(self._objects, folder, is_same_size=is_same_size)
 
     def load_weights(self, folder: Path) -> None:
-        """Load the weights alone: modules, and objects with a ``load(folder)`` of their own.
+        """Load only weights: modules, and objects with ``load(folder)``.
 
         Raises:
-            CheckpointError: the checkpoint has none of them, or has something else.
+            CheckpointError: the checkpoint has none of them, or holds something else.
         """
         wanted = {name: obj for name, obj in self._objects.items() if is_of_weights(obj)}
         found = {name: obj for name, obj in wanted.items() if self._has(name, obj, folder)}
@@ -147,16 +147,16 @@ class ProgramState:
                 f"{', '.join(wanted) or 'any module given to run.restore()'}; it has {there}"
             )
         for name in wanted.keys() - found.keys() if self._ranks.rank == 0 else ():
-            warn(f"{name} is not in the checkpoint that the run starts from, and begins as it is")
-        self._load(found, folder, is_by_as_many=False)
+            warn(f"{name} is not in the checkpoint that the run starts from, and is not loaded")
+        self._load(found, folder, is_same_size=False)
 
-    def _load(self, objects: Mapping[str, Any], folder: Path, *, is_by_as_many: bool) -> list[Any]:
+    def _load(self, objects: Mapping[str, Any], folder: Path, *, is_same_size: bool) -> list[Any]:
         index = read_index(folder)
         names = parameter_names(self._objects) if index or self._sharded else {}
         placed = []
         for name, obj in objects.items():
             if is_of_data(obj):
-                if is_by_as_many:
+                if is_same_size:
                     obj.load_state_dict(read_weights(self._find(name, obj, folder)))
                     placed.append(obj)
                 continue
@@ -176,11 +176,11 @@ class ProgramState:
         tensors: dict[Place, Any] = {}
         values = {}
         for name, obj in self._sharded.items():
-            own, values[name] = split(with_names(obj, bare(obj).state_dict(), names))
+            own, values[name] = split(with_names(obj, unwrapped(obj).state_dict(), names))
             if is_optimizer(obj):
                 check_optimizer(name, obj, names, own.items())
             tensors.update({(name, *place): tensor for place, tensor in own.items()})
-        # Before anything that can fail on one rank alone: in here all exchange what they have.
+        # Before any step that can fail on one rank only, because all ranks take part in it.
         share = self._planner.share(tensors)
         mine = {place: _local(tensors[place]) for place, _ in share.begins}
         rank = self._ranks.rank
@@ -200,12 +200,12 @@ class ProgramState:
             return JsonPart(file, json.dumps(obj))
         if not has_state(obj):
             return save_folder(name, obj, folder)
-        if is_sharded(obj):  # since restore() looked at it
-            raise TypeError(f"{name} was sharded after run.restore(): rank 0 has a part of it only")
-        return self._torch_part(name, file, bare(obj).state_dict(), copies)
+        if is_sharded(obj):  # not when restore() checked it
+            raise TypeError(f"{name} was sharded after run.restore(): rank 0 has only a part of it")
+        return self._torch_part(name, file, unwrapped(obj).state_dict(), copies)
 
     def _torch_part(self, name: str, file: str, state: Any, copies: HostCopies | None) -> TorchPart:
-        if name not in self._captured:  # later it is asked when it is written
+        if name not in self._captured:  # later saves check it when it is written
             require_plain(file, state, self._proven)
         copy = copies.take(state) if copies else pickled(state, _itself)
         return TorchPart(file, copy, self._proven)
@@ -217,7 +217,7 @@ class ProgramState:
         elif is_optimizer(obj):
             load_optimizer(obj, read_weights(path, is_mapped=True))
         elif has_state(obj):
-            bare(obj).load_state_dict(read_weights(path))
+            unwrapped(obj).load_state_dict(read_weights(path))
         else:
             obj.load(path)
 
@@ -233,8 +233,8 @@ class ProgramState:
 
 
 def _is_same(ranks: Ranks, text: str) -> bool:
-    """Whether all ranks say ``text``; all call it together."""
-    most = (1 << 31) - 1  # what the ranks of any framework can exchange
+    """Return whether ``text`` is the same on all ranks; all call it together."""
+    most = (1 << 31) - 1  # all frameworks can exchange integers up to this
     digest = zlib.crc32(text.encode()) & most
     return ranks.max(digest) == most - ranks.max(most - digest)
 
@@ -248,8 +248,8 @@ def _values_file(name: str) -> str:
 
 
 def _local(tensor: Any) -> Any:
-    """What this rank has of it, as a plain tensor without a graph."""
+    """Return this rank's part of a tensor, as a plain tensor without a graph."""
     import torch
 
-    with torch.no_grad():  # in which a sharded one gives its part without a call of autograd's
+    with torch.no_grad():  # else to_local() of a sharded tensor calls autograd
         return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach()

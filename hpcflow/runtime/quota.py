@@ -1,7 +1,7 @@
-"""What a quota of Lustre leaves, asked before a checkpoint is written.
+"""Check Lustre quotas before a checkpoint is written.
 
-It takes a program, ``lfs``, and the time that this needs: so a job asks on the thread that writes,
-and only where there is Lustre. Whatever cannot be found out is no reason not to write.
+This runs the program ``lfs``, so a job does it on the thread that writes, and only on Lustre. A
+quota that cannot be read is ignored.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 
 from hpcflow.runtime.room import needed_bytes, size_text
 
-#: ``LL_SUPER_MAGIC`` in Lustre's lustre_user.h: what statfs says of it.
+#: ``LL_SUPER_MAGIC`` in Lustre's lustre_user.h: the type that statfs returns.
 _LUSTRE = 0x0BD00BD3
 
-#: Seconds for one answer. A target that is down lets lfs wait much longer.
+#: Seconds for one call. If a target is down, lfs waits much longer.
 _TIMEOUT_S = 10.0
 _KIB = 1024
-#: ``309200*`` is over its quota; ``[1041408]`` is what could be found out with a target missing.
+#: ``309200*`` is over its quota; ``[1041408]`` is incomplete, because a target is down.
 _NUMBER = r"\[?([0-9]{1,18})\]?\*?"
 _NUMBERS = rf"{_NUMBER}\s+{_NUMBER}\s+{_NUMBER}"
 _ROW = re.compile(
@@ -35,13 +35,13 @@ _PROJECT = re.compile(r"\s*([1-9][0-9]{0,9})\s+[P-]\s", re.ASCII)
 
 @dataclass(frozen=True)
 class Quota:
-    """How much somebody may have on a file system, and has.
+    """The quota and usage of a user, group or project on a file system.
 
     Attributes:
         whose: ``user ada``, ``group 1003``, ``project 110255``.
-        limit_bytes, limit_files: beyond these nothing is written; None for no limit.
-        soft_bytes: beyond this, only for the time of grace; None for no such limit.
-        is_grace_over: whether it is beyond that, and has been for as long.
+        limit_bytes, limit_files: the hard limits; None for no limit.
+        soft_bytes: the soft limit, which may be exceeded for the grace time; None for no limit.
+        is_grace_over: whether the grace time of the soft limit has expired.
     """
 
     whose: str
@@ -54,23 +54,23 @@ class Quota:
 
     @property
     def left_bytes(self) -> int | None:
-        """What may still be written, and stay written; None where there is no limit."""
+        """Return the bytes left below both limits; None without a limit."""
         limits = [limit for limit in (self.soft_bytes, self.limit_bytes) if limit is not None]
         return max(0, min(limits) - self.used_bytes) if limits else None
 
     @property
     def writable_bytes(self) -> int | None:
-        """What can be written now: more than is left, as long as the time of grace lasts."""
+        """Return the bytes that can be written now: up to the hard limit, during the grace time."""
         if self.is_grace_over:
             return 0
         return None if self.limit_bytes is None else max(0, self.limit_bytes - self.used_bytes)
 
 
 def require_quota(folder: Path, size_bytes: int) -> None:
-    """Whether the quotas leave room for a checkpoint of ``size_bytes`` in ``folder``, on Lustre.
+    """Check that Lustre quotas leave room for a checkpoint of ``size_bytes`` in ``folder``.
 
     Raises:
-        OSError: no.
+        OSError: they do not.
     """
     if not is_lustre(folder):
         return
@@ -79,19 +79,18 @@ def require_quota(folder: Path, size_bytes: int) -> None:
         if left_bytes is not None and left_bytes < needed_bytes(size_bytes):
             raise OSError(
                 errno.EDQUOT,
-                f"a checkpoint takes {size_text(size_bytes)}, and the quota of {quota.whose} "
+                f"a checkpoint takes {size_text(size_bytes)}, but the quota of {quota.whose} "
                 f"leaves {size_text(left_bytes)}",
                 str(folder),
             )
 
 
 def is_lustre(folder: Path) -> bool:
-    """Whether ``folder`` lies on Lustre."""
     try:
         import ctypes
 
         libc = ctypes.CDLL(None, use_errno=True)
-        statfs = ctypes.create_string_buffer(1024)  # far more than the structure takes
+        statfs = ctypes.create_string_buffer(1024)  # the structure is far smaller
         if libc.statfs(os.fsencode(str(folder)), statfs) != 0:
             return False
         return ctypes.c_long.from_buffer(statfs).value == _LUSTRE
@@ -100,25 +99,25 @@ def is_lustre(folder: Path) -> bool:
 
 
 def quotas(folder: Path, user: str) -> list[Quota]:
-    """The quotas for what ``user`` writes in ``folder``: the user's, the group's, the project's.
+    """Return the quotas that apply to files of ``user`` in ``folder``: user, group and project.
 
-    Those that have no limits are left out, and so is what cannot be found out.
+    Quotas without limits, and those that cannot be read, are left out.
     """
     found = []
     for option, name, word in _whose(folder, user):
-        said = lfs("quota", option, name, str(folder))
-        quota = parse_quota(said, f"{word} {name}") if said is not None else None
+        output = lfs("quota", option, name, str(folder))
+        quota = parse_quota(output, f"{word} {name}") if output is not None else None
         if quota is not None and (quota.left_bytes is not None or quota.limit_files is not None):
             found.append(quota)
     return found
 
 
 def parse_quota(text: str, whose: str) -> Quota | None:
-    """What ``lfs quota`` prints for one user, group or project; None where there is no such row.
+    """Parse ``lfs quota`` for one user, group or project; None if there is no such row.
 
     The row has nine columns: file system, kbytes, quota, limit, grace, files, quota, limit, grace.
-    Of a long name it makes a line of its own. No limit is 0. Grace is ``none`` when it is over, and
-    ``-`` where nothing is exceeded.
+    A long file system name is on its own line. 0 means no limit. Grace is ``none`` if it has
+    expired, and ``-`` if nothing is exceeded.
     """
     row = _ROW.search(text)
     if row is None:
@@ -137,7 +136,7 @@ def parse_quota(text: str, whose: str) -> Quota | None:
 
 
 def _whose(path: Path, user: str) -> Iterator[tuple[str, str, str]]:
-    """Option of ``lfs quota``, its argument, and what that is."""
+    """Yield the option of ``lfs quota``, its argument, and the kind of that."""
     yield "-u", user, "user"
     try:
         yield "-g", str(path.stat().st_gid), "group"
@@ -149,11 +148,11 @@ def _whose(path: Path, user: str) -> Iterator[tuple[str, str, str]]:
 
 
 def lfs(*arguments: str) -> str | None:
-    """What ``lfs`` prints; None if it is missing, fails, or does not answer in time."""
+    """Return the output of ``lfs``; None if it is missing, fails, or times out."""
     program = shutil.which("lfs")
     if program is None:
         return None
-    import subprocess  # the start of a job has no use for it
+    import subprocess  # slow, and not needed at the start of a job
 
     try:
         process = subprocess.Popen(
@@ -171,7 +170,7 @@ def lfs(*arguments: str) -> str | None:
         out, _ = process.communicate(timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        with suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel does not die
+        with suppress(subprocess.TimeoutExpired):  # a process that hangs in the kernel stays
             process.communicate(timeout=1)
         return None
     return out if process.returncode == 0 else None

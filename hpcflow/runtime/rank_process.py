@@ -1,8 +1,8 @@
-"""``python3 -I -S rank_process.py AFTER COMMAND…``: what Slurm or torchrun starts for a rank.
+"""``python3 -I -S rank_process.py AFTER COMMAND…``: Slurm or torchrun starts this for a rank.
 
-It executes COMMAND, hands signals on to it, labels its lines if there are several ranks, and at the
-end becomes ``/bin/sh -c AFTER hpcflow CODE``, with the exit code as a shell gives it. Python 3.6 of
-an old image can execute this file.
+It executes COMMAND, forwards signals to it, labels its lines if there are several ranks, and at the
+end becomes ``/bin/sh -c AFTER hpcflow CODE``, with the exit code as in a shell. It must run in
+Python 3.6, for old images.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ import sys
 import time
 
 _READ_BYTES = 1 << 16
-#: A pipe takes this much in one piece (PIPE_BUF), so lines of ranks that share it stay whole.
+#: Writes of this size to a pipe are atomic (PIPE_BUF), so lines of ranks that share it do not mix.
 _WRITE_BYTES = 1 << 12
 _LONGEST_LINE = 1 << 20
-#: Seconds that the start of a line waits for its end. A progress bar prints none.
+#: Seconds that the start of a line waits for its end. A progress bar prints no line ends.
 _LINE_WAITS_S = 5.0
-#: Seconds that processes which the program leaves behind may still print.
+#: Seconds in which processes that the program leaves behind may still print.
 _DRAIN_S = 2.0
 #: Seconds that a signal may take from the first process of a job step to the last.
 _SIGNALLING_S = 0.5
@@ -39,7 +39,7 @@ class SignalProbe:
 
     def __init__(self) -> None:
         reads, self._writes = os.pipe()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until they can end it
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the child has default handlers
         self._pid = os.fork()
         if self._pid == 0:
             for number in _SIGNALS:
@@ -48,7 +48,7 @@ class SignalProbe:
             os.close(self._writes)
             for descriptor in (0, 1, 2):
                 os.close(descriptor)
-            os.read(reads, 1)  # until this process ends, or becomes another program
+            os.read(reads, 1)  # until the parent ends, or becomes another program
             os._exit(0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.close(reads)
@@ -67,10 +67,10 @@ class SignalProbe:
 
 
 class Labels:
-    """Puts a label before each line.
+    """Puts a label before each line, unless it has one already.
 
     Args:
-        label: such as ``[rank3]: ``, as torch marks lines, which are not marked twice.
+        label: such as ``[rank3]: ``, as torch labels lines.
     """
 
     def __init__(self, label: str) -> None:
@@ -79,7 +79,7 @@ class Labels:
 
     @property
     def has_open_line(self) -> bool:
-        """Whether the start of a line waits for its end."""
+        """Return whether the start of a line waits for its end."""
         return bool(self._open)
 
     def add(self, chunk: bytes) -> "list[bytes]":
@@ -91,7 +91,7 @@ class Labels:
         return [self._labelled(line) for line in lines]
 
     def close(self) -> "list[bytes]":
-        """Return the open line, if there is one, as a whole one."""
+        """Return the open line, if there is one, as a complete line."""
         line, self._open = self._open, b""
         return [self._labelled(line)] if line else []
 
@@ -100,15 +100,15 @@ class Labels:
 
 
 class Program:
-    """The program of a rank, which starts with the signals ignored that this process ignores.
+    """The program of a rank. It ignores the signals that this process ignored at its start.
 
     Attributes:
-        output: the descriptor of what it prints, if its lines are to be labelled; None when all
-            processes have closed it.
+        output: the descriptor of its output, if lines are to be labelled; None when all processes
+            have closed it.
     """
 
     def __init__(self, argv: "list[str]", *, has_labels: bool) -> None:
-        # torchrun does not hand on USR2.
+        # torchrun does not forward USR2.
         is_under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
         self._notice = os.environ.get("HPCFLOW_NOTICE") if is_under_torchrun else None
         self._looks_at = time.monotonic()
@@ -125,22 +125,22 @@ class Program:
             ["/bin/sh", "-c", shell, "sh"] + argv,  # noqa: RUF005 - for the oldest Python
             stdout=subprocess.PIPE if has_labels else None,
             stderr=subprocess.STDOUT if has_labels else None,
-            close_fds=False,  # a library of MPI talks to Slurm through one of them, PMI_FD
+            close_fds=False,  # MPI libraries use one of them, PMI_FD
         )
         self._probe = SignalProbe()  # after the program: a signal that ends the probe reached both
         self.output = None if self._process.stdout is None else self._process.stdout.fileno()
 
     def has_ended(self) -> bool:
-        """Return whether it has ended; processes that it leaves behind may still print."""
+        """Return whether the program has ended; processes that it started may still print."""
         return self._process.poll() is not None
 
     def code(self) -> int:
-        """Return its exit code, when it has ended; 128 + the number of the signal that ended it."""
+        """Wait for the end; return the exit code, or 128 + the number of the signal."""
         code = self._process.wait()
         return 128 - code if code < 0 else code
 
     def wait(self, wait_s: "float | None") -> bool:
-        """Wait for output, a signal or the end; hand signals on. Return whether there is output."""
+        """Wait for output, a signal or the end; forward signals. Return if there is output."""
         watched = [self._woken] if self.output is None else [self._woken, self.output]
         if self._notice is not None:
             wait_s = _NOTICE_S if wait_s is None else min(wait_s, _NOTICE_S)
@@ -164,12 +164,12 @@ class Program:
         except OSError:
             return
         try:
-            is_told = os.read(file, 16).strip() == b"USR2"
+            has_usr2 = os.read(file, 16).strip() == b"USR2"
         except OSError:
             return
         finally:
             os.close(file)
-        if is_told:
+        if has_usr2:
             self._notice = None
             self._send(signal.SIGUSR2)
 
@@ -180,10 +180,9 @@ class Program:
 
 
 def _receivers(pid: int, number: int) -> "list[int]":
-    """Return the processes that a signal for ``pid`` is meant for.
+    """Return the processes that get a signal for ``pid``: for a shell without a trap, its children.
 
-    Those are the children of a shell that has no trap for it: TERM would end the shell, with it the
-    rank, and the training could not save.
+    TERM would end the shell and with it the rank, and the training could not save.
     """
     try:
         shell = os.path.basename(os.readlink(f"/proc/{pid}/exe"))  # noqa: PTH115, PTH119 - as below
@@ -203,7 +202,7 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def main(argv: "list[str]") -> None:
-    """Execute all of ``argv`` but its first word as a shell would; then that word, as a script."""
+    """Run the command ``argv[1:]``; then execute ``argv[0]`` as a shell script."""
     program = Program(argv[1:], has_labels=os.environ.get("WORLD_SIZE", "1") != "1")
     if program.output is not None:
         _copy(program, program.output)
@@ -212,7 +211,7 @@ def main(argv: "list[str]") -> None:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     words = ["/bin/sh", "-c", argv[0], "hpcflow", str(program.code())]
-    os.execv(words[0], words)  # noqa: S606 - the words are given one by one
+    os.execv(words[0], words)  # noqa: S606 - no shell parses these words
 
 
 def _copy(program: Program, output: int) -> None:
@@ -225,7 +224,7 @@ def _copy(program: Program, output: int) -> None:
         if ends_at is None and program.has_ended():
             ends_at = now + _DRAIN_S
         if ends_at is not None:
-            wait_s = 0.0  # all that it has printed can be read at once
+            wait_s = 0.0  # its output can be read at once
         else:
             wait_s = max(0.0, opened_at + _LINE_WAITS_S - now) if labels.has_open_line else 3600.0
         has_output = program.wait(wait_s)
@@ -237,7 +236,7 @@ def _copy(program: Program, output: int) -> None:
                 opened_at = time.monotonic()
             _write(lines)
             if not chunk:
-                program.output = None  # it writes to a log of its own
+                program.output = None  # the program has redirected its output
                 break
         elif ends_at is not None:
             break

@@ -1,9 +1,9 @@
-"""How the ranks of a training agree: everything they decide together goes through one maximum.
+"""Let the ranks of a training agree: every common decision is a maximum over all ranks.
 
-Each rank contributes an integer at the end of every train step; at the end of the next one all
-read the same maximum. So all ranks save at the same train step, and the exchange runs beside the
-train step in between instead of holding it up. It has a gloo group of its own: it runs on the CPU
-and never mixes with the program's collectives.
+Each rank contributes an integer at the end of every train step; at the end of the next one, all
+read the same maximum. So all ranks save at the same train step, and the exchange runs during the
+train step in between, without a wait. It uses its own gloo group, on the CPU, and never mixes with
+the program's collectives.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from hpcflow.runtime.notice import NOTHING
 
-#: So long a rank waits for others, which may be writing to a slow disk. torch's half hour would end
-#: such a training. A rank that died is noticed at once, by its connection.
+#: How long a rank waits for others, which may be writing to a slow disk: torch's default of half an
+#: hour would end such a training. The death of a rank is noticed at once, by its connection.
 _PATIENCE_S = 24 * 3600
 
 
@@ -27,27 +27,27 @@ class Ranks(Protocol):
     world_size: int
 
     def agree(self, value: int) -> int:
-        """Contribute ``value``; returns what all agreed on, with many ranks one call later."""
+        """Contribute ``value``; return the maximum, with several ranks that of the last call."""
         ...
 
-    def settle(self) -> None:
-        """Wait for the exchange under way, so that all may stop here."""
+    def finish_exchange(self) -> None:
+        """Wait for the exchange under way."""
         ...
 
     def max(self, value: int) -> int:
-        """The maximum of ``value`` over all ranks, at once; also a barrier."""
+        """Return the maximum of ``value`` over all ranks; also a barrier."""
         ...
 
     def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:
-        """The answer of rank 0 to this rank: ``decide`` makes of all values an answer for each.
+        """Return rank 0's answer for this rank: ``decide`` maps all values to one answer each.
 
         Raises:
-            Exception: what ``decide`` raised, on all ranks.
+            Exception: on all ranks: ``decide`` raised it.
         """
         ...
 
-    def leave(self) -> None:
-        """The process is about to exit on purpose."""
+    def prepare_exit(self) -> None:
+        """Prepare for a deliberate exit of this process."""
         ...
 
 
@@ -60,7 +60,7 @@ class Alone:
     def agree(self, value: int) -> int:
         return value
 
-    def settle(self) -> None:
+    def finish_exchange(self) -> None:
         return None
 
     def max(self, value: int) -> int:
@@ -69,12 +69,12 @@ class Alone:
     def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:
         return decide([value])[0]
 
-    def leave(self) -> None:
+    def prepare_exit(self) -> None:
         return None
 
 
 class OtherRanks:
-    """The ranks of another framework, which brings the maximum over all of them."""
+    """The ranks of another framework, which provides the maximum over all ranks."""
 
     def __init__(self, rank: int, world_size: int, maximum: Callable[[int], int]) -> None:
         self.rank = rank
@@ -84,7 +84,7 @@ class OtherRanks:
     def agree(self, value: int) -> int:
         return self.max(value)
 
-    def settle(self) -> None:
+    def finish_exchange(self) -> None:
         return None
 
     def max(self, value: int) -> int:
@@ -93,12 +93,12 @@ class OtherRanks:
     def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:  # noqa: ARG002
         raise TypeError("torch tensors sharded over ranks that are not torch's cannot be saved")
 
-    def leave(self) -> None:
+    def prepare_exit(self) -> None:
         return None
 
 
 class TorchRanks:
-    """The ranks of torch.distributed. Creating it is collective: every rank does."""
+    """The ranks of torch.distributed. Creating it is a collective call."""
 
     def __init__(self) -> None:
         import torch
@@ -108,7 +108,7 @@ class TorchRanks:
         self.rank: int = dist.get_rank()
         self.world_size: int = dist.get_world_size()
         self._group = dist.new_group(backend="gloo")
-        # Now, for a rank that never came to meet the others is not to be waited for as long.
+        # Only now: creating the group must not wait that long for a missing rank.
         set_timeout = getattr(dist.distributed_c10d, "_set_pg_timeout", None)  # torch's own affair
         if set_timeout is not None:
             set_timeout(timedelta(seconds=_PATIENCE_S), self._group)
@@ -121,7 +121,7 @@ class TorchRanks:
         self._work = self._all_reduce(async_op=True)
         return agreed
 
-    def settle(self) -> None:
+    def finish_exchange(self) -> None:
         self._finish()
 
     def max(self, value: int) -> int:
@@ -136,7 +136,7 @@ class TorchRanks:
         if values is not None:
             try:
                 answers = decide(values)
-            except Exception as error:  # or the others would wait for an answer
+            except Exception as error:  # the other ranks wait for an answer
                 answers = [error] * self.world_size
         mine: list[Any] = [None]
         self._dist.scatter_object_list(mine, answers, src=0, group=self._group)
@@ -145,12 +145,12 @@ class TorchRanks:
         return mine[0]
 
     def _integer(self, value: int) -> Any:
-        """On the CPU, whatever the program has made torch's default device."""
+        """Create a tensor on the CPU, regardless of torch's default device."""
         return self._torch.tensor([value], dtype=self._torch.int64, device="cpu")
 
-    def leave(self) -> None:
-        # Not now: a `finally` of the program may do it too, and torch calls the second time an
-        # error, which would replace the exit code.
+    def prepare_exit(self) -> None:
+        # At exit, because a `finally` of the program may destroy it, too: torch raises an error for
+        # the second time, which would replace the exit code.
         import atexit
 
         atexit.register(self._destroy)
@@ -172,14 +172,14 @@ class TorchRanks:
 
 
 def find_ranks(rank: int, world_size: int, maximum: Callable[[int], int] | None) -> Ranks:
-    """The ranks of this training.
+    """Return the ranks of this training.
 
     Args:
-        rank, world_size: this rank, and how many there should be, as the environment has it.
-        maximum: how another framework than torch takes the maximum over all ranks.
+        rank, world_size: this rank and the number of ranks, from the environment.
+        maximum: returns the maximum over all ranks, for another framework than torch.
 
     Raises:
-        RuntimeError: there should be several, but torch.distributed was not initialised.
+        RuntimeError: there are several ranks, but torch.distributed was not initialised.
     """
     if maximum is not None:
         return OtherRanks(rank, world_size, maximum)
@@ -192,8 +192,8 @@ def find_ranks(rank: int, world_size: int, maximum: Callable[[int], int] | None)
             return Alone()
     if world_size > 1:
         raise RuntimeError(
-            f"WORLD_SIZE is {world_size}, but the ranks do not know each other yet: call "
+            f"WORLD_SIZE is {world_size}, but torch.distributed is not initialised: call "
             "torch.distributed.init_process_group() before runtime.start(), or, with another "
-            "framework than torch, give runtime.start() a max_over_ranks"
+            "framework than torch, pass max_over_ranks to runtime.start()"
         )
     return Alone()

@@ -1,4 +1,4 @@
-"""Open and read untrusted files safely. Every file that this process did not just write is one.
+"""Open and read files safely. Each file that this process did not just write is untrusted.
 
 On shared scratch a path may be a link to another place, a pipe that never answers, an endless
 device, another user's file, or a file of gigabytes. Each of these raises
@@ -31,7 +31,7 @@ MAX_LINES_FILE_BYTES = 1 << 30
 #: The limit for a file of a word or two, such as a claim.
 MAX_WORD_BYTES = 1 << 12
 
-#: hpcflow writes no longer line.
+#: hpcflow writes no longer lines.
 MAX_LINE_BYTES = 1 << 20
 
 _ROOT = 0
@@ -146,12 +146,12 @@ def require_no_strange_link(path: Path) -> None:
     except UnsafeFileError:
         raise
     except OSError:
-        return  # it is not there (yet), or may not be looked at
+        return  # it does not exist yet, or cannot be read
 
 
 @contextmanager
 def opened_place(folder: Path) -> Iterator[int]:
-    """Open a folder where others may swap what leads to it; yield its descriptor (``O_PATH``).
+    """Open a folder whose path other users may change; yield its descriptor (``O_PATH``).
 
     Raises:
         OSError: it does not exist; an :class:`UnsafeFileError` as for
@@ -167,7 +167,7 @@ def opened_place(folder: Path) -> Iterator[int]:
 def _open_place(path: Path) -> int:
     """Open each part of ``path`` within the part before: what was checked is what is opened."""
     with suppress(OSError):
-        path.stat()  # O_PATH mounts nothing that is mounted on demand
+        path.stat()  # triggers an automount, which O_PATH does not
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     at, shown = os.open("/", flags), ""
     ahead, links = list(reversed(path.parts[1:])), 0
@@ -220,7 +220,7 @@ def open_below(within: int, name: str) -> int:
     """Open the folder ``name`` (``a/b``) in an open one; no part of it may be a link.
 
     Raises:
-        OSError: it does not exist, or is not a folder.
+        OSError: the folder does not exist, or is not a folder.
     """
     parts = name.split("/")
     if not {"", ".", ".."}.isdisjoint(parts):
@@ -352,10 +352,10 @@ def parse_object(data: bytes | str) -> dict[str, Any]:
     Raises:
         JsonError: not JSON, or not an object.
     """
-    said = parse_json(data)
-    if not isinstance(said, dict):
+    value = parse_json(data)
+    if not isinstance(value, dict):
         raise JsonError("it is not a JSON object")
-    return said
+    return value
 
 
 def _unsafe(path: Path | str, reason: str) -> UnsafeFileError:

@@ -1,8 +1,7 @@
-"""Which checkpoint to go on from, and what it says of each rank.
+"""Choose the checkpoint to resume from, and read the state of each rank in it.
 
-Rank 0 names one, newest first, and all ranks read it, each its share of the files: a checkpoint of
-many ranks is more than one of them could read in reasonable time. If any finds something wrong, the
-one before is next.
+Rank 0 names a checkpoint, newest first. All ranks verify it, each its share of the files, because
+one rank would take too long. If any rank finds damage, rank 0 names the one before.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from hpcflow.runtime.warn import warn
 
 @dataclass(frozen=True)
 class Restored:
-    """What the program goes on from.
+    """The checkpoint that the program resumes from.
 
     Attributes:
-        shared_state: the state of rank 0; empty when there is none.
-        rank_state: the state of this rank; None when there is none, or the ranks were others.
-        placed: what gives out data, and was put to its place in it.
-        metrics: what it says of the training; of another run's checkpoint nothing.
+        shared_state: the state of rank 0; empty if there is none.
+        rank_state: the state of this rank; None if there is none, or their number has changed.
+        placed: data loaders, data sets and samplers that have their position in the data again.
+        metrics: those of the checkpoint; empty if it is of another run.
     """
 
     path: Path
@@ -47,18 +46,18 @@ def choose(
     *,
     begin: Path | None = None,
 ) -> Path | None:
-    """The newest whole checkpoint in ``store``, or else ``hint`` if that is whole, or ``begin``.
+    """Return the newest intact checkpoint in ``store``, or else ``hint``, or else ``begin``.
 
     All ranks call it together, and get the same.
 
     Args:
-        verified: the SHA-256 of the manifest of one that was read and found whole a moment ago; it
-            is not read once more.
-        begin: one of another run, for a run that has none of its own; the last that is tried.
+        verified: the SHA-256 of the manifest of a checkpoint that was verified a moment ago; its
+            files are not read again.
+        begin: a checkpoint of another run, for a run without one of its own.
 
     Raises:
-        CheckpointError: none is whole, and one could not be read, or was seen by another node
-            and is not by this one, so it may be; or ``begin`` is damaged: on all ranks.
+        CheckpointError: on all ranks: none is intact, but one may be: it could not be read, or
+            another node sees it and this one does not; or ``begin`` is damaged.
     """
     unread: list[str] = []
     hint = None if hint == begin else hint
@@ -81,23 +80,25 @@ def choose(
         if not ranks.max(int(is_torn)):
             return begin
         _require_read(unread, ranks)
-        raise CheckpointError(f"{begin}, which this run begins from, is not whole: see above")
+        raise CheckpointError(f"{begin}, which this run starts from, is not intact: see above")
     return None
 
 
 def _require_read(unread: list[str], ranks: Ranks) -> None:
-    """Raises CheckpointError on all ranks: a disk that fails for a moment must not cost all that
-    was trained."""
+    """Raise CheckpointError on all ranks if a checkpoint could not be read.
+
+    Otherwise a short failure of a disk would restart the training from its beginning.
+    """
     if ranks.max(int(bool(unread))):
         why = unread[0] if unread else "another rank could not read one"
         raise CheckpointError(f"no checkpoint to continue from, but there may be one: {why}")
 
 
 def read_rank_state(folder: Path, rank: int) -> dict[str, Any] | None:
-    """What rank number ``rank`` has left in the checkpoint, if there was one.
+    """Return the state of rank ``rank`` in the checkpoint; None if there was no such rank.
 
     Raises:
-        CheckpointError: that makes no sense.
+        CheckpointError: the state is not a JSON object.
     """
     path = folder / rank_file(rank)
     if not path.exists():
@@ -109,11 +110,11 @@ def read_rank_state(folder: Path, rank: int) -> dict[str, Any] | None:
 
 
 def rank_file(rank: int) -> str:
-    """What the file is called that a rank keeps its random numbers and its place in the data in."""
+    """Return the name of the file with a rank's random state and position in the data."""
     return f"rank-{rank:05d}.json"
 
 
-#: What ranks tell each other: no checkpoint, the one given to begin from, or one by its train step.
+#: The choice that ranks exchange: no checkpoint, ``hint``, or one by its train step.
 _NONE, _HINT, _FIRST = range(3)
 
 
@@ -121,7 +122,7 @@ def _candidates(store: CheckpointStore, hint: Path | None, unread: list[str]) ->
     choices = [_FIRST + train_step for train_step in store.train_steps()]
     if hint is not None:
         choices.append(_HINT)
-    # What has no manifest is not worth asking all ranks.
+    # All ranks check only checkpoints that have a manifest.
     return (
         choice
         for choice in choices
@@ -135,7 +136,7 @@ def _is_of(path: Path | None, manifest_sha256: str | None) -> bool:
     try:
         return sha256_of(path / NAME, manifest_sha256) == manifest_sha256
     except OSError:
-        return False  # the reader says why
+        return False  # the verification reports why
 
 
 def _is_whole(
@@ -147,18 +148,18 @@ def _is_whole(
     *,
     is_seen: bool,
 ) -> bool:
-    """Whether it is, as far as ``share`` shows; a warning says why it is not.
+    """Return whether the files of ``share`` are intact; warn with the reason if not.
 
     Args:
-        unread: gets the reason, where the disk is at fault and not the checkpoint.
-        is_seen: whether somebody has seen its manifest: rank 0, or who submitted the job. If it is
-            not there now, a file system is not mounted here, or shows what was before.
+        unread: gets the reason, if the disk is at fault and not the checkpoint.
+        is_seen: whether rank 0, or hpcflow at submission, has seen its manifest. If it is missing
+            now, a file system is not mounted here, or shows an old state.
     """
     path = hint if choice == _HINT else store.path(choice - _FIRST)
-    what = "cannot begin from" if choice == _HINT else "skipped checkpoint"
+    what = "cannot use checkpoint" if choice == _HINT else "skipped checkpoint"
     try:
         if path is None:
-            raise NotThere("HPCFLOW_RESUME_FROM, or HPCFLOW_BEGIN_FROM, is not set on all ranks")
+            raise NotThere("HPCFLOW_RESUME_FROM or HPCFLOW_BEGIN_FROM is not set on all ranks")
         if choice == _HINT:
             verify(path, share)
         else:
@@ -166,7 +167,7 @@ def _is_whole(
     except CheckpointError as error:
         warn(f"{what} {path}: {error}")
         if isinstance(error, NotThere) and is_seen:
-            unread.append(f"{path}: it was seen, and is not seen here; is its disk mounted?")
+            unread.append(f"{path}: it is not visible on this node; is its file system mounted?")
         elif isinstance(error.__cause__, OSError):
             unread.append(f"{path}: {error}")
         return False

@@ -1,15 +1,14 @@
-"""Looking at the checkpoints of a run from outside, and removing those that need not stay.
+"""Find the checkpoints of a run, and remove those that the retention rule does not keep.
 
-:func:`find` looks, :func:`hpcflow.runtime.rule.judge` decides, :func:`remove` acts. A job does all
-of it on rank 0 whenever it has made a checkpoint (:class:`Keeper`), so that a disk does not fill
-between two looks of anybody else; ``hpcflow checkpoint`` does the same on a login node.
+:func:`find` lists them, :func:`hpcflow.runtime.rule.judge` decides, :func:`remove` removes. A job
+does this on rank 0 after each checkpoint (:class:`Keeper`), so that the disk does not fill;
+``hpcflow checkpoint`` does the same on a login node.
 
-A checkpoint that goes is renamed, on the disk, before any of its files goes::
+A checkpoint is renamed, and the rename synced, before its files are removed::
 
-    checkpoints/.000000400.7f3a….removed/     left by a killed process, for the next one
+    checkpoints/.000000400.7f3a….removed/     left by a killed process; the next one removes it
 
-So a look shows all of it or nothing, and a read meanwhile gets an error, never
-half.
+So readers see all of it or nothing, and a read under way gets an error, never a part.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ _REMOVED = re.compile(r"\.(\d{9}|[1-9]\d{9,17})\.[0-9a-f]+\.removed", re.ASCII)
 
 
 def find(folder: Path, run_id: str | None) -> list[Found]:
-    """The checkpoints in ``folder``, by train step; no file of theirs but the manifest is read.
+    """Return the checkpoints in ``folder``, by train step; read only their manifests.
 
     Args:
-        run_id: whose they have to be.
+        run_id: the run that they must belong to.
 
     Raises:
         OSError: the folder cannot be read.
@@ -58,7 +57,7 @@ def find(folder: Path, run_id: str | None) -> list[Found]:
 
 
 def named(folder: Path) -> list[int]:
-    """Return the train steps of all names that a checkpoint can have, in order.
+    """Return the train steps of all entries named like checkpoints, in order.
 
     Raises:
         OSError: the folder cannot be read.
@@ -113,14 +112,14 @@ def look(folder: Path, train_step: int, run_id: str | None) -> Found:
 
 
 def remove(found: Found, record: Callable[[Found], None]) -> bool:
-    """Remove a checkpoint; False if somebody else did.
+    """Remove a checkpoint; return False if another process did.
 
     Args:
-        record: writes down that it is gone. Called when nobody sees it any more; a process that is
-            killed in between leaves that to :func:`finish_removals`.
+        record: records the removal. Called after the rename. If this process is killed before,
+            :func:`finish_removals` calls it.
 
     Raises:
-        OSError: it cannot be removed.
+        OSError: the checkpoint cannot be removed.
     """
     folder = found.path.parent
     hidden = folder / f".{found.path.name}.{random_word()}.removed"
@@ -128,14 +127,14 @@ def remove(found: Found, record: Callable[[Found], None]) -> bool:
         found.path.rename(hidden)
     except FileNotFoundError:
         return False
-    sync(folder)  # or a crash of the node could bring back the name, and not the files
+    sync(folder)  # or after a crash of the node the old name could return without the files
     record(found)
     remove_tree(hidden)
     return True
 
 
 def half_removed(folder: Path) -> list[Path]:
-    """What somebody began to remove and has not removed yet.
+    """Return the folders of interrupted removals.
 
     Raises:
         OSError: the folder cannot be read.
@@ -144,24 +143,24 @@ def half_removed(folder: Path) -> list[Path]:
 
 
 def finish_removals(folder: Path, record: Callable[[Found], None]) -> None:
-    """Remove what somebody began to remove, and write it down once more: it may not have been.
+    """Finish interrupted removals, and record each, again if it was recorded before.
 
     Raises:
         OSError: the folder cannot be read.
     """
     for path in half_removed(folder):
         train_step = int(path.name.split(".")[1])
-        # Else it was made again, and that is what counts.
+        # Otherwise the checkpoint was made again, and exists.
         if not os.path.lexists(f"{folder}/{name_of(train_step)}"):
-            record(_what_it_was(path, train_step))
+            record(_rest_of(path, train_step))
         remove_tree(path)
 
 
 def set_aside(folder: Path, damaged: Iterable[int], job: Job) -> None:
-    """Hide the checkpoints of these train steps, which were read and are not what was written.
+    """Rename the checkpoints of these train steps, found damaged, to hidden names.
 
-    From outside they look complete, and would count for good ones whenever it is decided which can
-    go. Never raises; what holds something of a person's, or is not of this run, stays as it is.
+    Their files have the right sizes, so the retention rule would count them as good. Skips those
+    that hold a file of the user, and those of other runs. Never raises.
     """
     for train_step in sorted(damaged, reverse=True):
         found = look(folder, train_step, job.run_id)
@@ -170,7 +169,7 @@ def set_aside(folder: Path, damaged: Iterable[int], job: Job) -> None:
         if found.state != COMPLETE or found.stranger:
             continue
         try:
-            require_no_successor(job)  # which may have made it again
+            require_no_successor(job)  # a later attempt may have made it again
             path.rename(hidden)
             sync(folder)
         except OSError as error:
@@ -180,23 +179,21 @@ def set_aside(folder: Path, damaged: Iterable[int], job: Job) -> None:
 
 
 class Keeper:
-    """Removes, inside the job and on rank 0, what the rule lets go.
+    """Removes, in the job and on rank 0, the checkpoints that the rule does not keep.
 
-    It works on the thread that published a checkpoint, and this must not print: see background.py.
-    So :meth:`say` is for the training.
+    It works on the thread that published a checkpoint, which must not print (see background.py). So
+    the thread that trains calls :meth:`print_warnings`.
     """
 
     def __init__(self, job: Job, events: EventLog) -> None:
         self._job = job
         self._events = events
         self._seen: dict[int, Found] = {}
-        self._said: set[str] = set()
-        self._unsaid: list[str] = []
+        self._warned: set[str] = set()
+        self._to_print: list[str] = []
 
     def tidy(self, train_step: int, *, is_over: bool = False) -> None:
-        """Remove what can go, now that the checkpoint of ``train_step`` was published.
-
-        It never raises.
+        """Apply the rule after the checkpoint of ``train_step`` was published. Never raises.
 
         Args:
             is_over: see :func:`hpcflow.runtime.rule.judge`.
@@ -211,40 +208,40 @@ class Keeper:
                 f"old checkpoints could not be removed, the training continues: {error}"
             )
 
-    def say(self) -> None:
-        """Print the warnings there are since the last time."""
-        while self._unsaid:
-            warn(self._unsaid.pop(0))
+    def print_warnings(self) -> None:
+        """Print the warnings since the last call."""
+        while self._to_print:
+            warn(self._to_print.pop(0))
 
     def _tidy(self, rule: Rule, folder: Path, train_step: int, *, is_over: bool) -> None:
         finish_removals(folder, self._record)
         looks = (self._look(folder, there, train_step) for there in named(folder))
-        # A newer one than this is none that the program went on from: it was found damaged when the
-        # training began, or is of an attempt that should be over. It must not count for a good one.
+        # The training did not resume from a newer one: it was damaged, or is of an attempt that
+        # should have ended. It must not count as good.
         found = [each for each in looks if each.state != COMPLETE or each.train_step <= train_step]
         whole = [each for each in found if each.state == COMPLETE]
         if train_step not in (each.train_step for each in whole):
-            return  # the one that was known to be good is not there any more
+            return  # the one that is known to be good is missing
         if rule.best and len(whole) > rule.last and not best(whole, rule):
             self._warn_once(
-                f"no checkpoint is removed: none has the metric {rule.metric!r} that "
-                f"checkpoint.keep_best is to judge by; they have {_metric_names(whole)}"
+                f"no checkpoint is removed: none has the metric {rule.metric!r} of "
+                f"checkpoint.keep_best; they have {_metric_names(whole)}"
             )
         reasons = judge(found, rule, self._held(), self._mirror(), is_over=is_over)
         for each in found:
-            # Looked at again, for somebody may have put a note into it: see `stranger`.
             if reasons[each.train_step]:
                 continue
+            # Again, because the user may have put a file into it meanwhile: see `stranger`.
             if look(folder, each.train_step, self._job.run_id) == each:
-                require_no_successor(self._job)  # it may go on from this one
-                mirror = self._mirror()  # read again, too: it may have begun with this one
+                require_no_successor(self._job)  # a later attempt may resume from this one
+                mirror = self._mirror()  # again, because it may have begun with this one
                 if mirror is None or each.train_step not in mirror.under_way:
                     remove(each, self._record)
 
     def _look(self, folder: Path, train_step: int, newest: int) -> Found:
-        """What is complete is looked at once: there may be thousands, and a save must be quick.
+        """Look at a checkpoint; once for each complete one, since there may be thousands.
 
-        Not so the newest, which may get more metrics, and those of attempts that should be over.
+        The newest, which may get more metrics, and later ones are looked at again.
         """
         if train_step not in self._seen:
             found = look(folder, train_step, self._job.run_id)
@@ -254,14 +251,14 @@ class Keeper:
         return self._seen[train_step]
 
     def _mirror(self) -> MirrorState | None:
-        """What the mirror has of this run; None if there is none."""
+        """Return what the mirror has of this run; None if there is no mirror."""
         if self._job.run_dir is None:
             return None
         return mirror_of(self._job.run_dir, has_mirror=self._job.has_mirror)
 
     def _held(self) -> dict[int, str]:
-        """Results; and what the program was given to resume from: it may read that late, or bit by
-        bit."""
+        """Return the reasons to keep results, and the checkpoint that the program resumed from: it
+        may still read that."""
         held = dict.fromkeys(self._job.results, RESULT)
         given = self._job.resume_from
         if given is None or given.parent != self._job.checkpoint_dir or not given.name.isdecimal():
@@ -277,24 +274,24 @@ class Keeper:
         )
 
     def _warn_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            self._unsaid.append(text)
+        if text not in self._warned:
+            self._warned.add(text)
+            self._to_print.append(text)
 
 
 def mirror_of(run_dir: Path, *, has_mirror: bool) -> MirrorState | None:
-    """What the mirror has of the run in ``run_dir``; None if there is none.
+    """Return what the mirror has of the run in ``run_dir``; None if there is no mirror.
 
     Args:
-        has_mirror: whether there is to be one. What has said something is one all the same.
+        has_mirror: whether the run has a mirror now. If it had one before, its file counts.
     """
     if has_mirror or (run_dir / MIRROR_NAME).exists():
         return read_mirror(run_dir)
     return None
 
 
-def _what_it_was(path: Path, train_step: int) -> Found:
-    """What is left to be known of a checkpoint that is half removed."""
+def _rest_of(path: Path, train_step: int) -> Found:
+    """Return what is still known of a half removed checkpoint."""
     try:
         manifest = read_manifest(path)
     except CheckpointError as error:
@@ -312,7 +309,7 @@ def _what_it_was(path: Path, train_step: int) -> Found:
 
 
 def _lack(files: dict[str, Any], sizes: dict[str, int]) -> str:
-    """What is wrong with files of these sizes, where ``files`` should be; empty if nothing."""
+    """Return how files of these sizes differ from ``files``; empty if they do not."""
     for name, entry in files.items():
         if name not in sizes:
             return f"{name} is missing"
@@ -335,4 +332,4 @@ def _text(value: object) -> str | None:
 
 def _metric_names(found: list[Found]) -> str:
     names = sorted({name for each in found for name in each.metrics})
-    return ", ".join(names[:8]) or "no metrics at all"
+    return ", ".join(names[:8]) or "no metrics"

@@ -1,7 +1,7 @@
-"""The state of the random number generators of this process, as JSON values.
+"""Capture and restore the random number generators of this process, as JSON values.
 
-Python's own, numpy's global one and torch's (CPU, and the GPU in use). Generators that the program
-made itself are its own to save.
+These are Python's, NumPy's global one and torch's (CPU, and the current GPU). The program itself
+must save generators that it has created.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def capture_rng() -> dict[str, Any]:
-    """The state of every generator that this process has loaded."""
+    """Return the state of every generator whose library is imported."""
     state: dict[str, Any] = {"python": random.getstate()}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -28,10 +28,10 @@ def capture_rng() -> dict[str, Any]:
 
 
 def restore_rng(state: dict[str, Any]) -> None:
-    """Put the generators into the state that :func:`capture_rng` saw.
+    """Restore the state from :func:`capture_rng`.
 
     Raises:
-        ValueError, TypeError, KeyError, RuntimeError: it never saw such a state.
+        ValueError, TypeError, KeyError, RuntimeError: the state is invalid.
     """
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
@@ -48,13 +48,13 @@ def restore_rng(state: dict[str, Any]) -> None:
 
 
 def capture_generator(loader: Any) -> list[int] | None:
-    """The state of a torch DataLoader's own generator; None when it has none."""
+    """Return the state of a torch DataLoader's own generator; None if it has none."""
     generator = getattr(loader, "generator", None)
     return None if generator is None else list(generator.get_state().tolist())
 
 
 def restore_generator(loader: Any, state: list[int] | None) -> None:
-    """The inverse of :func:`capture_generator`."""
+    """Restore the state from :func:`capture_generator`."""
     generator = getattr(loader, "generator", None)
     if generator is not None and state is not None:
         generator.set_state(_bytes(state))

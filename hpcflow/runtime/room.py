@@ -1,7 +1,6 @@
-"""Whether a disk has room for a checkpoint, before its writing begins.
+"""Check that a disk has room for a checkpoint before it is written.
 
-A save that cannot end well would fill the disk to its last byte, also for everybody else who writes
-there, and then be thrown away. A quota is not seen here: see quota.py.
+A save without room would fill the disk for all users, and then fail. For quotas see quota.py.
 """
 
 from __future__ import annotations
@@ -12,10 +11,12 @@ from pathlib import Path
 
 
 def require_room(folder: Path, size_bytes: int) -> None:
-    """Whether ``size_bytes`` and a little more could be written below ``folder``.
+    """Check that ``size_bytes``, and a margin, can be written below ``folder``.
+
+    A file system that does not report its free space passes.
 
     Raises:
-        OSError: no. A disk that does not say how much is free is no reason.
+        OSError: there is no room.
     """
     try:
         disk = os.statvfs(str(folder))
@@ -25,18 +26,18 @@ def require_room(folder: Path, size_bytes: int) -> None:
     if disk.f_blocks and free_bytes < needed_bytes(size_bytes):
         raise OSError(
             errno.ENOSPC,
-            f"a checkpoint takes {size_text(size_bytes)}, and {size_text(free_bytes)} are free",
+            f"a checkpoint takes {size_text(size_bytes)}, but {size_text(free_bytes)} are free",
             str(folder),
         )
 
 
 def needed_bytes(size_bytes: int) -> int:
-    """What must be free for a checkpoint of this size: blocks are whole, and folders take some."""
+    """Return the free space needed for a checkpoint of this size, with its blocks and folders."""
     return size_bytes + size_bytes // 50 + (64 << 10)
 
 
 def size_text(size_bytes: int) -> str:
-    """``1.5 GiB``: for people."""
+    """Return a size for people: ``1.5 GiB``."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -1,6 +1,6 @@
-"""Which checkpoints stay and which go. Pure: the same rule in the job and on a login node.
+"""Decide which checkpoints are kept: the same rule in the job and on a login node. Pure.
 
-What there is to judge comes from :mod:`hpcflow.runtime.retention`, which also acts.
+:mod:`hpcflow.runtime.retention` finds and removes them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from hpcflow.runtime.mirrored import MirrorState
 
-#: Why the mirror needs a checkpoint that the rule does not keep.
+#: Reasons to keep a checkpoint for the mirror.
 BEING_MIRRORED, DUE = "it is being mirrored", "it was the best, and is not mirrored yet"
 
-#: Why a checkpoint stays that was the final one before the run was extended.
+#: The reason to keep the final checkpoint from before the run was extended.
 RESULT = "the result before the run was extended"
 
-#: What a checkpoint can look like without reading its files.
+#: The states of a checkpoint, without reading its files; see :class:`Found`.
 COMPLETE, TORN, FOREIGN = "complete", "torn", "foreign"
 
 #: Names of checkpoints, see :func:`name_of`: nine digits, or more if needed.
@@ -28,13 +28,13 @@ NAMES = re.compile(r"\d{9}|[1-9]\d{9,17}", re.ASCII)
 
 @dataclass(frozen=True)
 class Rule:
-    """What to keep of the checkpoints of a run.
+    """Which checkpoints of a run to keep.
 
     Attributes:
-        last: how many of the newest.
-        best: how many of the best, by ``metric``; 0 for none.
-        is_more_better: whether a higher value of ``metric`` is the better one.
-        every: the first checkpoint in each so many train steps; None for none.
+        last: number of the newest.
+        best: number of the best, by ``metric``; 0 for none.
+        is_more_better: whether a higher value of ``metric`` is better.
+        every: train steps; the first checkpoint in each such interval is kept; None for none.
     """
 
     last: int
@@ -46,17 +46,17 @@ class Rule:
 
 @dataclass(frozen=True)
 class Found:
-    """A folder that has the name of a checkpoint, as it looks from outside.
+    """A folder named like a checkpoint, without a look into its files.
 
     Attributes:
-        folder: what it lies in, under :func:`name_of` its train step.
-        state: COMPLETE: it has a manifest of this run, and every file in it has its size; TORN: it
-            has such a manifest, but not such files; FOREIGN: nothing proves that hpcflow made it
-            for this run.
-        why: what is wrong with it; empty for COMPLETE.
-        stranger: something in it that is not of the checkpoint, such as a person's note.
-        attempt: the one that made it, where that is known.
-        created_at: as its manifest says.
+        folder: the folder that contains it.
+        state: COMPLETE: it has a manifest of this run, and every file has its size; TORN: it has
+            such a manifest, but a file is missing or has another size; FOREIGN: nothing proves that
+            hpcflow made it for this run.
+        why: the reason for the state; empty for COMPLETE.
+        stranger: a file in it that the manifest does not name, such as a note of the user.
+        attempt: the attempt that made it, if known.
+        created_at: from its manifest.
     """
 
     folder: Path
@@ -73,12 +73,11 @@ class Found:
 
     @property
     def name(self) -> str:
-        """The name in ``folder``."""
         return name_of(self.train_step)
 
     @property
     def path(self) -> Path:
-        """The path. It is not stored, because there may be 100,000 of them."""
+        """Return its path. It is not stored, because there may be 100,000 checkpoints."""
         return self.folder / self.name
 
 
@@ -88,20 +87,20 @@ def name_of(train_step: int) -> str:
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule that ``text`` says: a JSON object with the attributes of :class:`Rule`.
+    """Parse a rule: a JSON object with the attributes of :class:`Rule`.
 
     Raises:
-        ValueError: it says none.
+        ValueError: the text is not a rule.
     """
-    said = json.loads(text)
+    given = json.loads(text)
     try:
-        rule = Rule(**said)
+        rule = Rule(**given)
     except TypeError as error:
         raise ValueError(f"not a rule: {error}") from None
     every = 1 if rule.every is None else rule.every
     for count, least in ((rule.last, 1), (rule.best, 0), (every, 1)):
         if type(count) is not int or count < least:
-            raise ValueError(f"not a rule: {count!r}, where a whole number from {least} should be")
+            raise ValueError(f"not a rule: {count!r} is not a whole number of at least {least}")
     if rule.best and not (isinstance(rule.metric, str) and rule.metric):
         raise ValueError("not a rule: best needs a metric")
     return rule
@@ -115,19 +114,19 @@ def judge(
     *,
     is_over: bool = True,
 ) -> dict[int, list[str]]:
-    """Train step -> why its checkpoint stays. Where there is no reason, it goes.
+    """Return train step -> reasons to keep its checkpoint. Without a reason it can be removed.
 
-    Whatever the rule says, these stay: the newest complete one; what is held; what the mirror is
-    about to have (:func:`for_mirror`); what nobody can prove to be hpcflow's own, and what holds
-    something that is not. All of them stay while there is no rule, none is complete, or none has
-    the metric of the best: nobody knows yet which that is.
+    Regardless of the rule, these are kept: the newest complete one; those in ``held``; those that
+    the mirror needs (:func:`for_mirror`); foreign ones; and those with a file that is not
+    hpcflow's. All are kept if there is no rule, if none is complete, or if none has the metric of
+    ``best``.
 
     Args:
-        found: all checkpoints there are.
-        held: train step -> why it must not go: it is being resumed from, for instance.
-        mirror: what the run's mirror has; None where it has no mirror.
-        is_over: whether the training is over. Until then, more metrics may be logged for the
-            newest, so it takes no place among the best.
+        found: all checkpoints of the run.
+        held: train step -> why it must be kept, such as that an attempt resumed from it.
+        mirror: what the run's mirror has; None without a mirror.
+        is_over: whether the training has ended. Until then, more metrics may be logged for the
+            newest, so it does not count among the best.
     """
     newest_first = sorted(found, key=lambda each: each.train_step, reverse=True)
     whole = [each for each in newest_first if each.state == COMPLETE]
@@ -136,14 +135,14 @@ def judge(
         if each.state == FOREIGN:
             reasons[each.train_step].append(f"not known to be hpcflow's: {each.why}")
         elif each.stranger:
-            reasons[each.train_step].append(f"{each.stranger} is in it, which is not hpcflow's")
+            reasons[each.train_step].append(f"it contains {each.stranger}, which is not hpcflow's")
         if held and each.train_step in held:
             reasons[each.train_step].append(held[each.train_step])
     for each in whole[:1]:
         reasons[each.train_step].append("newest")
     for_all = why_all(whole, rule)
     if for_all is not None or rule is None:
-        all_kept = [for_all or ""]  # one for the 100,000 that there may be
+        all_kept = [for_all or ""]  # shared, because there may be 100,000 checkpoints
         return {train_step: why or all_kept for train_step, why in reasons.items()}
     for each in whole[1 : rule.last]:
         reasons[each.train_step].append(f"last {rule.last}")
@@ -162,12 +161,12 @@ def judge(
 def for_mirror(
     rest: list[Found], whole: list[Found], rule: Rule, mirror: MirrorState
 ) -> dict[int, str]:
-    """Train step -> why the mirror needs a checkpoint that nothing else keeps.
+    """Return train step -> why the mirror needs a checkpoint that nothing else keeps.
 
-    What it reads now, it can read to its end. What was the best is due, and stays until the mirror
-    has it, though a better one may have come. These are no more than the rule itself keeps: a
-    mirror that is slower than the training at most doubles what lies on the disk. Of more, the
-    oldest go, for the mirror takes the newest first and would come to them last.
+    A checkpoint that is being mirrored is kept until that ends. One that was the best when it was
+    made is kept until the mirror has it, even if a better one exists now. Of these, at most as many
+    are kept as the rule itself keeps, so a slow mirror at most doubles the space; the oldest are
+    removed first, because the mirror sends the newest first.
 
     Args:
         rest: those that nothing else keeps, the newest first.
@@ -185,25 +184,25 @@ def for_mirror(
 
 
 def why_all(whole: list[Found], rule: Rule | None) -> str | None:
-    """Why all checkpoints stay; None when they are judged one by one.
+    """Return why all checkpoints are kept; None if the rule applies.
 
     Args:
-        whole: those that are complete.
+        whole: all complete ones.
     """
     if rule is None:
         return "all are kept"
     if not whole:
         return "no complete one would be left"
     if rule.best and not best(whole, rule):
-        return f"none has the metric {rule.metric!r} to find the best by"
+        return f"none has the metric {rule.metric!r} of checkpoint.keep_best"
     return None
 
 
 def best(whole: Iterable[Found], rule: Rule) -> list[Found]:
-    """The best ``rule.best`` of these, the best first; those without the metric do not count.
+    """Return the best ``rule.best`` of these that have the metric, the best first.
 
-    Of several with the same value the earliest counts, and no other: between two evaluations every
-    checkpoint carries the value of the one before, and the first was made closest to it.
+    Of several with the same value only the earliest counts: until the next evaluation every
+    checkpoint has the value of the last one, and the first was made closest to it.
     """
     by_value: dict[float, Found] = {}
     for each in sorted(whole, key=lambda each: each.train_step):
@@ -214,7 +213,7 @@ def best(whole: Iterable[Found], rule: Rule) -> list[Found]:
 
 
 def _best_when_made(whole: Iterable[Found], rule: Rule) -> list[Found]:
-    """Those that were among the best ``rule.best`` of all that were there when they were made."""
+    """Return those that were among the best ``rule.best`` when they were made."""
     sign = -1 if rule.is_more_better else 1
     top: list[float] = []
     made = []
@@ -228,7 +227,8 @@ def _best_when_made(whole: Iterable[Found], rule: Rule) -> list[Found]:
 
 
 def _first_in_each(whole: list[Found], every: int | None) -> list[Found]:
-    """Checkpoints are made by the clock, so their train steps are seldom multiples of anything."""
+    """Return the first checkpoint in each interval; few are exactly at a multiple, because
+    checkpoints are made by time."""
     first: dict[int, Found] = {}
     if every is not None:
         for each in sorted(whole, key=lambda each: each.train_step):

@@ -1,4 +1,4 @@
-"""A training under way: :class:`Run`, what a training script talks to."""
+"""The interface of a training script: :class:`Run`."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from hpcflow.runtime.workers import spare_workers
 
 
 class Run:
-    """One training, from here to :meth:`finish`. Made by :func:`hpcflow.runtime.start`.
+    """One training, from :func:`hpcflow.runtime.start`, which creates it, to :meth:`finish`.
 
-    Train steps are counted from 1: inside the loop, ``train_step`` is the one being done.
+    All ranks call every method; only rank 0 reports.
 
     Attributes:
         params: the run's parameters, over the defaults given to ``start``.
-        rank: index of this process, from 0. Only rank 0 reports; all ranks call everything.
+        rank: index of this process, from 0.
         world_size: number of processes.
-        train_step: train steps done, the one being done included.
+        train_step: number of train steps done, including the current one; counted from 1.
     """
 
     def __init__(self, job: Job, params: Params, ranks: Ranks) -> None:
@@ -51,17 +51,17 @@ class Run:
         self._events = EventLog(job.events if is_first else None)
         self._keeper = Keeper(job, self._events)
         self._metrics = Metrics(self._events, job.tensorboard_dir if is_first else None)
-        is_told = job.notice if is_first else None
-        self._notice = Notice(is_told, cancel=job.cancel if is_first else None)
-        # By the clock of one rank: what it agrees on with the others is known to all.
+        flag = job.notice if is_first else None
+        self._notice = Notice(flag, cancel=job.cancel if is_first else None)
+        # Only rank 0 measures: the ranks agree on each save.
         self._auto = AutoInterval(job.mtbf_s) if is_first and job.mtbf_s is not None else None
         interval_s = job.interval_s if self._auto is None else self._auto.interval_s
         self._schedule = Schedule(interval_s if is_first else None, job.every_train_steps)
         self._order = DataOrder()
         self._saving: Saving | None = None
         if job.checkpoint_dir is not None and job.adopt is None:
-            told = (self._report, self._add_metrics, self._report_failed)
-            self._saving = Saving(job, job.checkpoint_dir, ranks, *told)
+            callbacks = (self._report, self._add_metrics, self._report_failed)
+            self._saving = Saving(job, job.checkpoint_dir, ranks, *callbacks)
             self._notice.listen()
         self._epochs: int | None = None
         self._total: int | None = None
@@ -71,26 +71,27 @@ class Run:
         self._is_restored = self._has_begun = self._is_finished = False
 
     def restore(self, **objects: Any) -> int:
-        """Name what belongs into a checkpoint, and load the newest one that is whole.
+        """Register the objects to checkpoint, and load the newest intact checkpoint into them.
 
         Call it once, before the loop, with everything that training changes: the model (also
-        inside DistributedDataParallel), the optimizer, a scheduler, a GradScaler: whatever has
-        ``state_dict`` and ``load_state_dict``; dicts of JSON values; objects with ``save(folder)``
-        and ``load(folder)``. Random number generators and the place in the data are kept without
-        being named.
+        inside DistributedDataParallel), the optimizer, a scheduler, a GradScaler, and any other
+        object with ``state_dict`` and ``load_state_dict``; dicts of JSON values; objects with
+        ``save(folder)`` and ``load(folder)``. Random number generators and the position in the
+        data are saved without being named.
 
         Returns:
-            The train steps that are done already; 0 in a fresh training.
+            The number of train steps done; 0 in a new training.
 
         Raises:
             TypeError: an object is of none of these kinds.
             CheckpointError: the checkpoint holds other objects than these.
-            RuntimeError: the run's config says that the program saves by itself.
+            RuntimeError: the run's config has ``checkpoint.adopt``: the program saves by itself.
         """
         if self._job.adopt is not None:
             raise RuntimeError(
-                "run.restore() saves and resumes, but this run adopts what its program writes by "
-                "itself: take checkpoint.adopt out of its config, or this call out of the program"
+                "run.restore() saves and resumes, but this run adopts the checkpoints that its "
+                "program writes: remove checkpoint.adopt from its config, or this call from the "
+                "program"
             )
         if self._has_begun or self._is_restored:
             raise RuntimeError("call run.restore() once, before the training loop")
@@ -109,10 +110,10 @@ class Run:
         return self.train_step
 
     def train_steps(self, total: int) -> Iterator[int]:
-        """The train steps that are still to do: ``1 … total``, without those done before.
+        """Yield the train steps left to do: ``1 … total``, without those done before.
 
         For a script that finds its data by the number of the train step. Between two train steps
-        the runtime saves when that is due, and on notice saves and leaves.
+        the runtime saves if a save is due, and on notice saves and exits.
         """
         total = _count(total)
         self._begin(total)
@@ -124,10 +125,10 @@ class Run:
             self._after_train_step()
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The epochs that are still to do, from 0; the one that was interrupted comes again.
+        """Yield the epochs left to do, from 0, including the interrupted one.
 
-        In it :meth:`batches` leaves out what was done; what follows the batches, such as
-        ``scheduler.step()``, is done exactly once.
+        In that one, :meth:`batches` skips the batches done. Code after the batches, such as
+        ``scheduler.step()``, runs exactly once per epoch.
         """
         self._epochs = count = _count(count)
         while self._order.position.epoch < count:
@@ -138,11 +139,10 @@ class Run:
         self._order.enter_loop()
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """The batches of ``loader`` that are still to do in this epoch; one train step each.
+        """Yield the batches of ``loader`` left to do in this epoch; each is one train step.
 
         After a resume in the middle of an epoch, the batches done before are read again and
-        dropped, with the random numbers that they were read with the first time, so that every
-        shuffle comes out the same.
+        dropped, with the random state of the first time, so that every shuffle is the same.
 
         Raises:
             RuntimeError: it was called before in this epoch.
@@ -158,10 +158,10 @@ class Run:
                 yield batch
                 self._after_train_step()
         finally:
-            batches.close()  # ends the loader's workers now, not after a wait for each at exit
+            batches.close()  # ends the loader's workers now, without a wait for each at exit
 
     def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """``batches``; how long each was waited for is added up."""
+        """Yield ``batches``, and add up the time waited for them."""
         begin = time.monotonic()
         for batch in batches:
             self._data_wait_s += time.monotonic() - begin
@@ -169,11 +169,11 @@ class Run:
             begin = time.monotonic()
 
     def log(self, **metrics: Any) -> None:
-        """Report numbers of this train step; a tensor is fetched only when it is written.
+        """Report metrics of this train step. A tensor is fetched only when it is written.
 
-        They belong to its checkpoint, also after that was saved, until the next train step begins.
-        About once a second they go into an event, all of them into TensorBoard. NaN is reported as
-        no number. On other ranks than 0 nothing happens.
+        They belong to the checkpoint of this train step, even if logged after its save. An event
+        gets the latest values about once a second; TensorBoard gets all. NaN is recorded without a
+        value. Ranks other than 0 do nothing.
 
         Raises:
             TypeError: a value is not one number.
@@ -182,7 +182,7 @@ class Run:
             self._metrics.log(self.train_step, metrics, **self._progress())
 
     def finish(self, **metrics: Any) -> None:
-        """The training is complete: save the final state, report it and its last metrics.
+        """Save the final state, and report that the training is complete, with its last metrics.
 
         Raises:
             CheckpointError: the final state could not be saved.
@@ -190,8 +190,8 @@ class Run:
         if self._is_finished:
             return
         self._begin(None)
-        self._ranks.settle()
-        self._save_or_fail()
+        self._ranks.finish_exchange()
+        self._save_at_end()
         if self._saving is not None:
             self._saving.close()
         self._is_finished = True
@@ -203,7 +203,7 @@ class Run:
             self._add_late_metrics()
             if self._saving is not None:
                 self._keeper.tidy(self.train_step, is_over=True)
-                self._keeper.say()
+                self._keeper.print_warnings()
             self._metrics.close()
             self._events.append(
                 "finished", train_step=self.train_step, metrics=values, model=self._model()
@@ -217,7 +217,7 @@ class Run:
         if self._saving is not None and not self._is_restored:
             raise RuntimeError(
                 "nothing would be saved: call run.restore(model=model, optimizer=optimizer, …) "
-                "before the training loop (run.restore() alone, if there is nothing to save)"
+                "before the training loop (run.restore(), if there is nothing to save)"
             )
         self._has_begun = True
         self._schedule.restart()
@@ -243,7 +243,7 @@ class Run:
         self.train_step += 1
 
     def _add_late_metrics(self) -> None:
-        """Give what was logged since this train step was saved to its checkpoint."""
+        """Add the metrics logged since the save of this train step to its checkpoint."""
         saving = self._saving
         if saving is not None and saving.has(self.train_step) and self._metrics.is_news:
             saving.add_metrics(self.train_step, self._metrics.latest())
@@ -257,35 +257,35 @@ class Run:
         return {"epoch": epoch, "total_train_steps": self._total, "data_wait_s": wait_s}
 
     def _after_train_step(self) -> None:
-        """The boundary between two train steps: the only place where ranks save and leave."""
+        """Save or exit if due: ranks do both only here, between two train steps."""
         if self._saving is None:
             return
         if self._auto is not None:
             self._auto.train_step_ends(is_writing=self._saving.is_under_way)
-        self._settle_train_step()
+        self._end_train_step()
         if self._auto is not None:
             self._auto.train_step_begins()
 
-    def _settle_train_step(self) -> None:
+    def _end_train_step(self) -> None:
         assert self._saving is not None
-        self._keeper.say()
+        self._keeper.print_warnings()
         if self.train_step == self._total:
-            # A rank that gets a notice now finishes: there is nothing left to be sent again for.
-            self._ranks.settle()
+            # A notice from now on is ignored: the training is complete, and needs no resubmission.
+            self._ranks.finish_exchange()
             self._try(self._save)
             return
         agreed = self._ranks.agree(self._own_signal())
         self._saving.advance(agreed)
         if agreed >= FLAG:
-            self._leave(agreed)
+            self._exit(agreed)
         elif self._is_due(agreed):
-            self._try(self._begin_to_save)
+            self._try(self._begin_save)
 
     def _is_due(self, agreed: int) -> bool:
-        """Whether to save after this train step; the same on all ranks.
+        """Return whether to save after this train step; the same on all ranks.
 
-        While a checkpoint is under way, one that is due by count is due all the same (unless those
-        are skipped), and one by time only later.
+        While another checkpoint is being written, a save by time is not due; one by count is,
+        unless the config skips it.
         """
         assert self._saving is not None
         by_count = self._schedule.is_due_by_count(self.train_step)
@@ -301,20 +301,20 @@ class Run:
             return self._saving.status()
         return SAVE if self._schedule.is_due_by_time() else NOTHING
 
-    def _leave(self, notice: int) -> None:
+    def _exit(self, notice: int) -> None:
         self._metrics.flush()
         self._events.append("notice", signal=NAMES[notice])
-        self._ranks.settle()
+        self._ranks.finish_exchange()
         if not self._ranks.max(int(self._notice.is_pruned())):
-            self._save_or_leave_it()
+            self._save_on_notice()
         self._metrics.close()
         exit_on_notice(self._job, self._ranks)
 
     def _try(self, save: Callable[[], None]) -> None:
-        """A checkpoint that fails now is no reason to end a training that has older ones.
+        """Save; report a failure and continue, since the run can resume from an older checkpoint.
 
         Raises:
-            CheckpointError: a later attempt executes the run: nobody would go on from this one.
+            CheckpointError: a later attempt executes the run.
         """
         try:
             save()
@@ -325,11 +325,11 @@ class Run:
             self._report_failed(self.train_step, str(error))
             self._schedule.restart()
 
-    def _save_or_leave_it(self) -> None:
-        """On notice: the job is over anyway, and the run goes on from the checkpoint before.
+    def _save_on_notice(self) -> None:
+        """Save on notice; report a failure, since the run can resume from an older checkpoint.
 
         Raises:
-            CheckpointError: a later attempt executes the run: this one is not to be sent again.
+            CheckpointError: a later attempt executes the run, so it must not be resubmitted.
         """
         try:
             self._save()
@@ -341,35 +341,35 @@ class Run:
                 warn(f"no checkpoint at train step {self.train_step}, exiting anyway: {error}")
 
     def _has_successor(self) -> bool:
-        """Whether any rank sees one; all ask together."""
+        """Return whether any rank sees a later attempt. All ranks call it together."""
         return bool(self._ranks.max(int(successor(self._job) is not None)))
 
-    def _save_or_fail(self) -> None:
-        """At the end, for then the result of the training would be lost."""
+    def _save_at_end(self) -> None:
+        """Save at the end; a failure raises, because the result of the training would be lost."""
         try:
             self._save()
         except CheckpointError as error:
             self._append_failed(self.train_step, str(error))
             raise
 
-    def _begin_to_save(self) -> None:
-        """Hold the train loop until the state is copied; it is written while training continues."""
+    def _begin_save(self) -> None:
+        """Copy the state, and write the copy while training continues."""
         if self._saving is not None:
             self._saving.begin(self.train_step, self._order.state(), self._facts)
             self._schedule.restart()
 
     def _save(self) -> None:
-        """When this returns, the state is saved."""
+        """Save the state before returning."""
         if self._saving is not None:
             self._saving.save(self.train_step, self._order.state(), self._facts)
-            self._keeper.say()
+            self._keeper.print_warnings()
             self._schedule.restart()
 
     def _facts(self) -> dict[str, Any]:
         return {"epoch": self._progress()["epoch"], "metrics": finite(self._metrics.latest())}
 
     def _report(self, made: Made) -> None:
-        """A checkpoint became visible. Called by whatever thread made it."""
+        """Report a published checkpoint. Called by the thread that published it."""
         checkpoint = made.checkpoint
         self._events.append(
             "checkpoint",
@@ -385,7 +385,7 @@ class Run:
         self._keeper.tidy(checkpoint.train_step)
 
     def _next_interval_s(self, made: Made) -> float | None:
-        """Adapt the interval to what a save has cost; None where it is given."""
+        """Adapt and return the interval from the cost of a save; None if the config sets it."""
         if self._auto is None:
             return None
         self._auto.measured(made.held_s, made.write_s)
@@ -393,7 +393,7 @@ class Run:
         return round(self._auto.interval_s, 1)
 
     def _report_failed(self, train_step: int, why: str) -> None:
-        """There will be no checkpoint of ``train_step``. Called by the thread that trains."""
+        """Report that saving ``train_step`` failed. Called by the thread that trains."""
         if self.rank == 0:
             warn(f"no checkpoint at train step {train_step}, training continues: {why}")
         self._append_failed(train_step, why)
@@ -408,7 +408,7 @@ class Run:
 
 
 def _count(given: int) -> int:
-    """``given`` as Python's own, if it is a whole number; NumPy's small ones overflow."""
+    """Convert an integer to Python's ``int``, because small NumPy integers overflow."""
     try:
         return operator.index(given)
     except TypeError:

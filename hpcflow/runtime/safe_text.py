@@ -45,5 +45,5 @@ def _shown(char: str) -> str:
     return " " if char.isspace() and not char.isascii() and char not in _BREAKS else SHOWN_INSTEAD
 
 
-#: Spaces for Python, line ends for a terminal or a pager.
+#: Spaces in Python, but line ends for a terminal or a pager.
 _BREAKS: Final = "\x85\u2028\u2029"

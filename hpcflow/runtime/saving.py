@@ -1,11 +1,10 @@
-"""Saving and restoring on all ranks together.
+"""Save and restore on all ranks together.
 
-Between two train steps every rank captures what it has to save: rank 0 the program's objects, each
-rank its shards of them, its random number generators and place in the data. A thread of its own
-then writes this part of the checkpoint, while the training continues. Threads never talk to other
-ranks. The training does, in the integer that the ranks exchange at the end of every train step
-anyway: is my part written? When all are, rank 0 publishes, again on its thread; when any failed,
-nothing becomes visible.
+Between two train steps every rank captures its part: rank 0 the program's objects, each rank its
+shards of them, its random state and its position in the data. A thread then writes this part while
+the training continues. Threads never communicate with other ranks. The train loop does: the integer
+that the ranks exchange at the end of every train step says whether this rank's part is written.
+When all parts are, rank 0 publishes, again on its thread. If any failed, nothing becomes visible.
 
 ::
 
@@ -16,12 +15,12 @@ nothing becomes visible.
     rank 0 says             BUSY     NOTHING  BUSY     NOTHING
     rank 1 says             BUSY     NOTHING  NOTHING  NOTHING
 
-On notice and at the end the ranks finish what is under way and then save in place. After each phase
-they tell each other whether it worked, so all go on or all give up; a rank that died makes the
-exchange fail, and nothing is published.
+On notice and at the end, the ranks wait for the save under way, and then save synchronously. After
+each phase they exchange whether it worked, so all continue or all give up. If a rank died, the
+exchange fails, and nothing is published.
 
-How a part comes to rank 0: in the hidden folder it leaves ``rank-00001.part`` with the checksums of
-its files, which are those of what was meant, whatever a file system made of it.
+Each other rank writes the checksums of its files, computed from the data in memory, to
+``rank-00001.part`` in the hidden folder; rank 0 reads them there.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
 
-#: Threads of a rank that compute checksums while the training stands still.
+#: Threads of a rank that compute checksums while the train loop waits.
 _MOST_HASHERS = 4
 
 _EXISTS = 1
@@ -70,8 +69,8 @@ class Made:
     """A checkpoint that became visible.
 
     Attributes:
-        held_s: how long the train loop was held for it.
-        write_s: how long it took from then until it was visible; in this time the training went on,
+        held_s: how long the train loop waited for it.
+        write_s: how long it then took until it was visible. Meanwhile the training continued,
             except on notice and at the end.
     """
 
@@ -85,15 +84,15 @@ class _Flight:
     """A checkpoint that is being made.
 
     Attributes:
-        facts: what its manifest says besides.
+        facts: further keys of its manifest.
         trainer: the thread that trains.
-        files: those of this rank's part, once it is written.
+        files: the files of this rank's part, once it is written.
         began, write_began: seconds of the monotonic clock.
-        held_s: None while the train loop is held.
-        work: what this rank's thread does now, or did last.
-        is_publishing: whether all parts are written, and rank 0 is about to publish.
-        is_heard: whether what the ranks hear from each other now was said since the work began.
-        late_metrics: what was logged for it since it was begun.
+        held_s: None while the train loop waits.
+        work: the current or last work of this rank's thread.
+        is_publishing: whether all parts are written, and rank 0 publishes.
+        is_heard: whether the ranks' next exchange covers the current work.
+        late_metrics: metrics logged for it since it was begun.
     """
 
     train_step: int
@@ -111,14 +110,14 @@ class _Flight:
 
 
 class Saving:
-    """The checkpoints of this run, and the objects that go into them.
+    """Makes and restores the checkpoints of this run.
 
     Args:
-        announce: told on rank 0 of every checkpoint that became visible by the thread of it.
+        announce: called on rank 0, by the thread that published it, with each new checkpoint.
         add_metrics: called on rank 0, by the thread that trains, with the train step of a visible
-            checkpoint and what was logged for it since it was begun.
-        tell_failed: told on rank 0, by the thread that trains, of the train step of a checkpoint
-            that was being written and failed, and why.
+            checkpoint and the metrics logged for it since it was begun.
+        report_failed: called on rank 0, by the thread that trains, with the train step of a
+            checkpoint that failed in the background, and the reason.
 
     Attributes:
         saved_at: train step of the newest checkpoint that is known to be visible.
@@ -131,13 +130,13 @@ class Saving:
         ranks: Ranks,
         announce: Callable[[Made], None],
         add_metrics: Callable[[int, dict[str, float]], None],
-        tell_failed: Callable[[int, str], None],
+        report_failed: Callable[[int, str], None],
     ) -> None:
         self._job = job
         self._ranks = ranks
         self._announce = announce
         self._add_metrics = add_metrics
-        self._report_failed = tell_failed
+        self._report_failed = report_failed
         self._store = CheckpointStore(folder)
         self._state = ProgramState({}, ranks)
         self._copies = HostCopies()
@@ -145,36 +144,36 @@ class Saving:
         self.saved_at: int | None = None
 
     def register(self, objects: dict[str, Any]) -> None:
-        """What every checkpoint from now on holds. All ranks call it together.
+        """Set the objects of every later checkpoint. All ranks call it together.
 
         Raises:
-            TypeError: an object is of no kind that can be saved.
+            TypeError: an object is of a kind that cannot be saved.
         """
         self._state = ProgramState(objects, self._ranks)
 
     def model_path(self, train_step: int) -> Path:
-        """What to call the model: the file of the object ``model``, or else the checkpoint."""
+        """Return the path of the model: the file of the object ``model``, else the checkpoint."""
         return self._state.path("model", self._store.path(train_step))
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a checkpoint is being made; the same on all ranks."""
+        """Return whether a checkpoint is being made; the same on all ranks."""
         return self._flight is not None
 
     def has(self, train_step: int) -> bool:
-        """Whether the checkpoint of ``train_step`` is visible, or being made."""
+        """Return whether the checkpoint of ``train_step`` is visible, or being made."""
         return train_step == (self._flight.train_step if self._flight else self.saved_at)
 
     def add_metrics(self, train_step: int, metrics: dict[str, float]) -> None:
         """Add ``metrics`` to the checkpoint of ``train_step``, once it is visible. For rank 0."""
         if self._flight is not None:
-            self._flight.facts["metrics"] = finite(metrics)  # where it is early enough for that
+            self._flight.facts["metrics"] = finite(metrics)  # in time if no manifest is written yet
             self._flight.late_metrics = metrics
         else:
             self._add_metrics(train_step, metrics)
 
     def status(self) -> int:
-        """What this rank has to say of the checkpoint under way: BUSY, FAILED, or NOTHING."""
+        """Return the state of this rank's work on a checkpoint: BUSY, FAILED, or NOTHING."""
         work = self._flight.work if self._flight else None
         if work is None:
             return NOTHING
@@ -183,7 +182,7 @@ class Saving:
         return NOTHING if work.error is None else FAILED
 
     def advance(self, agreed: int) -> None:
-        """Go on with the checkpoint under way, now that all ranks know ``agreed``."""
+        """Advance the checkpoint under way, after the ranks have exchanged ``agreed``."""
         flight = self._flight
         if flight is None:
             return
@@ -199,15 +198,15 @@ class Saving:
                 flight.work = Background(lambda: self._publish(flight))
 
     def begin(self, train_step: int, rank_state: dict[str, Any], facts: _Facts) -> None:
-        """Capture the state after ``train_step``, and let it be written while training continues.
+        """Capture the state after ``train_step``, and write it while the training continues.
 
-        A checkpoint under way is waited for. All ranks call it together.
+        Waits for a checkpoint under way first. All ranks call it together.
 
         Args:
-            facts: what the manifest says besides; not asked where there is nothing to do.
+            facts: returns further keys of the manifest; not called if there is nothing to do.
 
         Raises:
-            CheckpointError: it could not be begun, on all ranks.
+            CheckpointError: on all ranks: the save could not begin.
         """
         flight = self._stage(train_step, facts)
         if flight is None:
@@ -215,28 +214,28 @@ class Saving:
         parts = self._capture(flight, rank_state, self._copies)
         flight.write_began = time.monotonic()
         flight.held_s = flight.write_began - flight.began
-        # With no other ranks to hear from, one piece of work does it all.
+        # Without other ranks, one piece of work writes and publishes.
         is_alone = self._ranks.world_size == 1
         flight.is_publishing = is_alone
         self._flight = flight
 
         def work() -> None:
             if self._ranks.rank == 0:
-                self._store.require_quota()  # here, for it is a program that may take seconds
-            self._write(flight, parts, hashers=1)  # other processors are the training's
+                self._store.require_quota()  # runs a program that may take seconds
+            self._write(flight, parts, hashers=1)  # leaves the other processors to the training
             if is_alone:
                 self._publish(flight)
 
         flight.work = Background(work)
 
     def save(self, train_step: int, rank_state: dict[str, Any], facts: _Facts) -> None:
-        """Make the checkpoint of ``train_step`` in place: when this returns, it is visible.
+        """Save the checkpoint of ``train_step``; it is visible when this returns.
 
         Args:
             facts: as for :meth:`begin`.
 
         Raises:
-            CheckpointError: it could not be made, on all ranks; nothing became visible.
+            CheckpointError: on all ranks: the save failed; nothing became visible.
         """
         flight = self._stage(train_step, facts)
         if flight is None:
@@ -253,7 +252,7 @@ class Saving:
         self._succeed(flight)
 
     def finish(self) -> None:
-        """Wait until the checkpoint under way is visible, or failed. All ranks call it together."""
+        """Wait until the checkpoint under way is visible or failed. All ranks call it together."""
         flight = self._flight
         if flight is None or flight.work is None:
             return
@@ -270,17 +269,17 @@ class Saving:
             self._succeed(flight)
 
     def close(self) -> None:
-        """Nothing more is saved: give the memory of the copies back."""
+        """Free the memory of the copies, after the last save."""
         self._copies.free()
 
     def restore(self) -> Restored | None:
-        """Load the newest whole checkpoint into the objects; the same one on all ranks.
+        """Load the newest intact checkpoint into the objects; the same one on all ranks.
 
-        Of another run's, which is train step 0 of this one, the weights alone.
+        From a checkpoint of another run, which is train step 0 of this one, load only weights.
 
         Raises:
-            CheckpointError: the checkpoint does not hold these objects, or a later attempt executes
-                the run.
+            CheckpointError: the checkpoint holds other objects, or a later attempt executes the
+                run.
         """
         self._together(self._clean)
         job = self._job
@@ -296,16 +295,16 @@ class Saving:
         shared = read_rank_state(path, 0) or {}
         own = read_rank_state(path, self._ranks.rank)
         saved_by = shared.get("world_size", self._ranks.world_size)
-        is_by_as_many = saved_by == self._ranks.world_size
-        if not is_by_as_many:
+        is_same_size = saved_by == self._ranks.world_size
+        if not is_same_size:
             if self._ranks.rank == 0:
                 warn(
                     f"saved by {saved_by} rank{'s' * (saved_by != 1)}, resumed by "
-                    f"{self._ranks.world_size}: training "
-                    "goes on from there, but its random numbers are others"
+                    f"{self._ranks.world_size}: the training continues, but with other random "
+                    "numbers"
                 )
             own = None
-        placed = self._state.load(path, is_by_as_many=is_by_as_many)
+        placed = self._state.load(path, is_same_size=is_same_size)
         is_own = path == self._store.path(train_step)
         if is_own:
             self.saved_at = train_step
@@ -313,7 +312,7 @@ class Saving:
         return Restored(path, train_step, shared, own, placed, metrics)
 
     def _set_aside_damaged(self) -> None:
-        """What any rank has found damaged, rank 0 sets aside."""
+        """Set aside, on rank 0, the checkpoints that any rank has found damaged."""
         left = {1 + train_step for train_step in self._store.damaged}
         damaged = []
         while True:
@@ -330,10 +329,10 @@ class Saving:
             self._store.clean(lambda: require_no_successor(self._job))
 
     def _stage(self, train_step: int, ask_facts: _Facts) -> _Flight | None:
-        """Finish what is under way, and create the hidden folder; None if there is nothing to do.
+        """Wait for the save under way, and create the hidden folder; None if already saved.
 
         Raises:
-            CheckpointError: rank 0 could not create it; raised on all.
+            CheckpointError: on all ranks: rank 0 could not create the folder.
         """
         began = time.monotonic()
         self.finish()
@@ -345,11 +344,11 @@ class Saving:
                 require_no_successor(self._job)
                 token = _EXISTS
                 if not self._store.knows(train_step):
-                    token += 1 + random_bits(30)  # some frameworks have 32 bits only
+                    token += 1 + random_bits(30)  # some frameworks have only 32 bits
                     self._store.stage(train_step, token)
             except OSError as error:
                 token, refused = 0, error
-        token = self._ranks.max(token)  # all ranks name the folder by it
+        token = self._ranks.max(token)  # part of the folder's name on all ranks
         if token == 0:
             raise CheckpointError(str(refused or "rank 0 could not begin")) from refused
         if token == _EXISTS:
@@ -363,7 +362,7 @@ class Saving:
     def _capture(
         self, flight: _Flight, rank_state: dict[str, Any], copies: HostCopies | None
     ) -> list[Part]:
-        """This rank's part as it is now, copied if the training is to go on."""
+        """Capture this rank's part; with ``copies``, copy it, so that training can continue."""
         state = {**rank_state, "world_size": self._ranks.world_size}
         parts: list[Part] = [JsonPart(rank_file(self._ranks.rank), json.dumps(state))]
         self._copies.restart()
@@ -372,12 +371,12 @@ class Saving:
         except OSError as error:
             return [_Refused(str(error))]
         finally:
-            self._copies.settle()
+            self._copies.wait()
         return parts
 
     def _write(self, flight: _Flight, parts: list[Part], *, hashers: int) -> None:
         def must_stop() -> bool:
-            """Of several ranks, one alone can publish nothing, once its program has ended."""
+            """Stop once the program has ended: one of several ranks cannot publish alone."""
             return self._ranks.world_size > 1 and not flight.trainer.is_alive()
 
         def create(path: Path) -> NewFile:
@@ -433,7 +432,7 @@ class Saving:
         """Do ``work`` on every rank.
 
         Raises:
-            CheckpointError: the disk refused on any of them; raised on all.
+            CheckpointError: on all ranks: any of them got an OSError.
         """
         refused: OSError | None = None
         try:
@@ -446,7 +445,7 @@ class Saving:
 
 @dataclass(frozen=True)
 class _Refused:
-    """A part that could not be captured; it is told when the ranks tell each other."""
+    """A part that could not be captured. Its write fails, so the ranks exchange the failure."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""When a checkpoint is due, by time and by count."""
+"""Decide when a save is due, by time and by count."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Schedule:
-    """Due every ``interval_s`` seconds, by one rank's clock, and after every N train steps."""
+    """A save is due every ``interval_s`` seconds, and after ``every_train_steps`` train steps."""
 
     def __init__(
         self,
@@ -22,21 +22,21 @@ class Schedule:
         self._is_asked_for = False
 
     def is_due_by_time(self) -> bool:
-        """Whether the interval has passed; says so once, until :meth:`restart`."""
+        """Return whether the interval has passed; true only once until :meth:`restart`."""
         if self._interval_s is None or self._is_asked_for:
             return False
         self._is_asked_for = self._monotonic() - self._since >= self._interval_s
         return self._is_asked_for
 
     def is_due_by_count(self, train_step: int) -> bool:
-        """Whether ``train_step`` is one to save after; the same on all ranks."""
+        """Return whether to save after ``train_step``; the same on all ranks."""
         return self._every_train_steps is not None and train_step % self._every_train_steps == 0
 
     def change_interval(self, interval_s: float) -> None:
-        """From now on due every ``interval_s`` seconds. May be called by another thread."""
+        """Set the interval. May be called by another thread."""
         self._interval_s = interval_s
 
     def restart(self) -> None:
-        """Begin a new interval: one was saved, or training begins."""
+        """Begin a new interval, after a save or when training begins."""
         self._since = self._monotonic()
         self._is_asked_for = False

@@ -1,4 +1,4 @@
-"""The shards on disk: ``rank-00000.shards``, bytes of tensors, and ``shards.json``, what they are.
+"""The files of shards: ``rank-00000.shards``, the bytes of tensors, and ``shards.json``, the index.
 
 ::
 
@@ -7,10 +7,10 @@
       "pieces": [[[0, 0], [128, 64], 0, 0], [[128, 0], [128, 64], 1, 0]]},
      …]}
 
-A piece is a box of the tensor: where it begins in it, its shape, the rank whose file it is in, and
-the byte there that it begins at, a multiple of 64. Its numbers follow each other by rows,
-little-endian, with nothing around them. ``place`` is the name of the object, then the keys in its
-state. Nothing in an index is believed before it was checked.
+A piece is a box of the tensor: its offset in the tensor, its shape, the rank whose file has it, and
+its first byte there, a multiple of 64. Its numbers are in row-major order, little-endian. ``place``
+is the name of the object, then the keys in its state. Every value of an index is checked before
+use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class ShardsPart:
-    """This rank's shards; ``tensors`` gives them, as they were when they were captured."""
+    """This rank's shards; ``tensors`` returns them as they were captured."""
 
     name: str
     tensors: Callable[[], dict[Place, Any]]
@@ -58,7 +58,7 @@ class ShardsPart:
 
 @dataclass(frozen=True)
 class IndexPart:
-    """What says where the shards of all ranks are: a line for each tensor."""
+    """The index of the shards of all ranks: a line for each tensor."""
 
     share: Share
 
@@ -70,10 +70,10 @@ class IndexPart:
 
 
 def read_index(folder: Path) -> dict[Place, StoredTensor]:
-    """The tensors of a checkpoint by their places; empty where it has no shards.
+    """Return the sharded tensors of a checkpoint by their places.
 
     Raises:
-        CheckpointError: the index makes no sense.
+        CheckpointError: the index is invalid.
     """
     path = folder / INDEX
     if not path.exists():
@@ -82,10 +82,12 @@ def read_index(folder: Path) -> dict[Place, StoredTensor]:
     try:
         index = read_json(path)
         if index["format"] != _FORMAT:
-            raise ValueError(f"it has format {index['format']!r}, this reads {_FORMAT}")
+            raise ValueError(
+                f"it has format {index['format']!r}; this version of hpcflow reads {_FORMAT}"
+            )
         return {tuple(entry["place"]): _tensor(folder, entry, files) for entry in index["tensors"]}
     except (AttributeError, KeyError, TypeError, ValueError, OSError, RecursionError) as error:
-        raise CheckpointError(f"{path} makes no sense: {error!r}") from error
+        raise CheckpointError(f"{path} is invalid: {error!r}") from error
 
 
 def _tensor(folder: Path, entry: Any, files: dict[str, Any]) -> StoredTensor:
@@ -93,11 +95,11 @@ def _tensor(folder: Path, entry: Any, files: dict[str, Any]) -> StoredTensor:
 
     dtype = getattr(torch, entry["dtype"])
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{entry['dtype']!r} is no type of numbers")
+        raise ValueError(f"{entry['dtype']!r} is not a dtype of torch")
     shape = _sizes(entry["shape"])
     pieces = [_piece(folder, piece, dtype, shape, files) for piece in entry["pieces"]]
     if sum(prod(piece.shape) for piece in pieces) != prod(shape):
-        raise ValueError(f"{entry['place']!r} has pieces that are not all of {shape}")
+        raise ValueError(f"the pieces of {entry['place']!r} do not make up its shape {shape}")
     return StoredTensor(dtype, shape, pieces)
 
 
@@ -110,9 +112,9 @@ def _piece(
         offset + size > limit
         for offset, size, limit in zip(offsets, shape, whole)  # noqa: B905 - strict= came with 3.10
     ):
-        raise ValueError(f"a piece of {shape} at {offsets} is not inside of {whole}")
+        raise ValueError(f"a piece of {shape} at {offsets} is not inside {whole}")
     if begin % ALIGNMENT_BYTES:
-        raise ValueError(f"{begin} is not where a piece begins")
+        raise ValueError(f"a piece begins at byte {begin}, which is not aligned")
     if begin + size_bytes > (folder / name).stat().st_size:
         raise ValueError(f"{name} is too short")
     return Piece(offsets, shape, partial(_read, folder / name, begin, dtype, shape, files))
@@ -120,12 +122,12 @@ def _piece(
 
 def _sizes(values: Any) -> tuple[int, ...]:
     if not all(type(value) is int and value >= 0 for value in values):
-        raise ValueError(f"{values!r} are no sizes")
+        raise ValueError(f"{values!r} are not sizes")
     return tuple(values)
 
 
 def _read(path: Path, begin: int, dtype: Any, shape: tuple[int, ...], files: dict[str, Any]) -> Any:
-    """The tensor that begins there; it is read from the disk where it is used."""
+    """Map the tensor that begins at byte ``begin``; the disk is read when it is used."""
     import torch
 
     if path.name not in files:
@@ -137,8 +139,8 @@ def _read(path: Path, begin: int, dtype: Any, shape: tuple[int, ...], files: dic
 
 
 def _write(file: NewFile, tensor: Any) -> int:
-    """Write the numbers of ``tensor``; returns how many bytes they are."""
+    """Write the numbers of ``tensor``; return their size in bytes."""
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     size_bytes = plain.numel() * plain.element_size()
-    # No numpy, which may be missing, and would not know bfloat16.
+    # Without NumPy, which may be missing, and has no bfloat16.
     return file.write(memoryview((ctypes.c_ubyte * size_bytes).from_address(plain.data_ptr())))

@@ -1,9 +1,8 @@
-"""Which rank writes which part of which tensor, and where in its file.
+"""Plan which rank writes which part of which tensor, and where in its file.
 
-Every rank has parts of the sharded tensors, and some parts lie on several: what is replicated. So
-rank 0 hears once what each has, and tells each what to write, such that every part is written by
-one rank and all write about as much. That is computed by torch.distributed.checkpoint. As long as
-no rank has anything else than before, it stays so, and nobody needs to be asked.
+Several ranks may have the same part of a sharded tensor. So rank 0 collects what each rank has, and
+assigns each part to one rank, such that all write about the same amount. The planner of
+torch.distributed.checkpoint computes that. The plan is reused until a rank has other tensors.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from typing import Any
 from hpcflow.runtime.ranks import Ranks
 from hpcflow.runtime.tensor_tree import Place, spell
 
-#: Where a tensor may begin in a file: a line of a processor's cache, and any type's alignment.
+#: The alignment of tensors in a file: a CPU cache line, enough for any type.
 ALIGNMENT_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one rank writes: which of its tensors, each from which byte on, one after the other.
+    """What one rank writes: its tensors in order, each with its first byte in the file.
 
-    ``index`` says on rank 0 where everything is; None on others.
+    ``index`` is, on rank 0, the index of all ranks' tensors; None on others.
     """
 
     begins: list[tuple[Place, int]]
@@ -33,7 +32,7 @@ class Share:
 
 
 class ShardPlanner:
-    """Knows the shares from one checkpoint to the next."""
+    """Plans the shares, and reuses them for later checkpoints."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -41,13 +40,13 @@ class ShardPlanner:
         self._share: Share | None = None
 
     def share(self, tensors: Mapping[Place, Any]) -> Share:
-        """What this rank writes of ``tensors``; its file is ``shard_file(rank)``.
+        """Return what this rank writes of ``tensors``; its file is ``shard_file(rank)``.
 
-        All ranks call it together, and never while anything else is exchanged.
+        All ranks call it together, with no other exchange under way.
 
         Raises:
             TypeError: a tensor is of a kind that has no plain bytes.
-            ValueError: what the ranks have does not make up whole tensors.
+            ValueError: the parts of the ranks do not make up complete tensors.
         """
         layout = [_layout(place, tensor) for place, tensor in tensors.items()]
         is_new = self._share is None or layout != self._layout
@@ -58,25 +57,24 @@ class ShardPlanner:
 
 
 def shard_file(rank: int) -> str:
-    """What the file of a rank's shards is called."""
     return f"rank-{rank:05d}.shards"
 
 
 def _layout(place: Place, tensor: Any) -> tuple[Any, ...]:
-    """What decides upon the share: compared in every save, so it must be had quickly."""
+    """Return the facts that determine the share. Compared at every save, so it must be fast."""
     sharded = getattr(tensor, "placements", None), getattr(tensor, "device_mesh", None)
     return (place, tensor.dtype, tuple(tensor.shape), *sharded)
 
 
 def _offer(tensors: Mapping[Place, Any]) -> Any:
-    """What this rank could write: a plan of torch's."""
+    """Return torch's plan of what this rank could write."""
     import torch
     from torch.distributed.checkpoint.default_planner import create_default_local_save_plan
 
     for place, tensor in tensors.items():
         _check(place, tensor)
     named = {json.dumps(place): tensor for place, tensor in tensors.items()}
-    with torch.device("cpu"):  # it computes by tensors on whatever device is the default one
+    with torch.device("cpu"):  # the planner creates tensors on the default device
         return create_default_local_save_plan(named, False)
 
 
@@ -84,7 +82,7 @@ def _check(place: Place, tensor: Any) -> None:
     import torch
 
     if not all(type(part) in (str, int) for part in place):
-        raise TypeError(f"{spell(place)}: a key is neither text nor a whole number: {place}")
+        raise TypeError(f"{spell(place)}: a key is neither text nor an integer: {place}")
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     if type(local) not in (torch.Tensor, torch.nn.Parameter) or local.layout != torch.strided:
         kind = type(local).__name__ if type(local) is not torch.Tensor else str(local.layout)
@@ -94,7 +92,7 @@ def _check(place: Place, tensor: Any) -> None:
 
 
 def _shares(offers: list[Any]) -> list[Share]:
-    """The share of every rank, given what each could write."""
+    """Return the share of every rank, from the plans of what each could write."""
     from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)

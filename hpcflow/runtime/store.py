@@ -1,15 +1,15 @@
-"""The folder ``checkpoints/``: how a checkpoint appears in it all at once, and which is the newest.
+"""The folder ``checkpoints/``: publish a checkpoint in it at once, and find the newest.
 
 ::
 
     checkpoints/
       000000400/  manifest.json  model.pt …      complete
-      .000000500.7f3a….tmp/                      being written, or left behind by a kill
+      .000000500.7f3a….tmp/                      being written, or its save was killed
       .000000400.19bc….broken/                   found damaged: see retention.set_aside
 
-A checkpoint is written and synced to disk under a hidden name, described by its manifest, and
-renamed: a look shows all of it or nothing. One process, rank 0, calls what is here; what the
-ranks do together is in :mod:`hpcflow.runtime.saving`.
+A checkpoint is written under a hidden name, gets its manifest, is synced, and renamed: readers see
+all of it or nothing. Only rank 0 uses this module; :mod:`hpcflow.runtime.saving` has what the ranks
+do together.
 """
 
 from __future__ import annotations
@@ -58,35 +58,34 @@ class CheckpointStore:
     """The checkpoints of one run.
 
     Attributes:
-        damaged: train steps of those that were read here and are not what was written.
+        damaged: train steps of the checkpoints that this process found damaged.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.damaged: set[int] = set()
         self._known_good: set[int] = set()
-        self._sizes: dict[int, int] = {}  # as manifests say; what they say may be wrong
-        self._last_bytes: int | None = None  # of the last that was made here, or is known good
+        self._sizes: dict[int, int] = {}  # from manifests, not verified
+        self._last_bytes: int | None = None  # of the last that was made or verified here
 
     def path(self, train_step: int) -> Path:
-        """Where the checkpoint of ``train_step`` is, or would be."""
         return self.folder / name_of(train_step)
 
     def staging_path(self, train_step: int, token: int) -> Path:
-        """The hidden folder that all ranks write their files of this checkpoint into."""
+        """Return the hidden folder into which all ranks write their files of this checkpoint."""
         return self.folder / f".{train_step:09d}.{token:016x}.tmp"
 
     def stage(self, train_step: int, token: int, size_bytes: int | None = None) -> Path:
         """Create the hidden folder.
 
         Args:
-            size_bytes: what is to be written into it; if None, as much as the last checkpoint
-                that this process has made or verified, if there is one.
+            size_bytes: the size to be written; if None, the size of the last checkpoint that this
+                process has made or verified, if any.
 
         Raises:
-            OSError: the disk is full or gone, or has no room for as much.
+            OSError: the disk is full or gone, or has no room for that size.
         """
-        # Nothing above it: a run directory that was deleted does not come back as a part of one.
+        # Without its parents: a deleted run directory must not reappear with this folder alone.
         self.folder.mkdir(exist_ok=True)
         if size_bytes is None:
             size_bytes = self._last_bytes
@@ -97,16 +96,16 @@ class CheckpointStore:
         return path
 
     def require_quota(self) -> None:
-        """Whether the quotas leave room for one as large as the last; takes its time.
+        """Check that the quotas have room for a checkpoint as large as the last; this is slow.
 
         Raises:
-            OSError: no.
+            OSError: they have not.
         """
         if self._last_bytes is not None:
             quota.require_quota(self.folder, self._last_bytes)
 
     def has(self, train_step: int) -> bool:
-        """Whether a whole checkpoint of ``train_step`` exists; reads it, unless that was done."""
+        """Return whether an intact checkpoint of ``train_step`` exists; verify it if necessary."""
         if train_step not in self._known_good:
             try:
                 self.check(self.path(train_step))
@@ -115,9 +114,9 @@ class CheckpointStore:
         return True
 
     def knows(self, train_step: int) -> bool:
-        """Whether this process has made, or verified, the checkpoint of ``train_step``.
+        """Return whether this process has made or verified the checkpoint of ``train_step``.
 
-        One that appeared since is of an attempt that should be over, and gives way to ours.
+        Any other is of an attempt that should have ended, and is replaced by the new one.
         """
         return train_step in self._known_good
 
@@ -129,16 +128,16 @@ class CheckpointStore:
         require_right: Callable[[], None] = lambda: None,
         **facts: Any,
     ) -> Checkpoint:
-        """Make the files in ``staged`` the checkpoint of ``train_step``, visible all at once.
+        """Publish the files in ``staged`` at once as the checkpoint of ``train_step``.
 
         Args:
-            files: all of them, each on disk already, by their names below ``staged``.
-            require_right: raises OSError, which goes on to the caller, if a later attempt executes
-                the run. Asked last, for what comes before it may take seconds.
+            files: all files, synced, by their names below ``staged``.
+            require_right: raises OSError if a later attempt executes the run. Called last, because
+                the steps before it may take seconds.
 
         Raises:
-            OSError: the disk is full or gone, or a later attempt has made it; nothing became
-                visible.
+            OSError: the disk is full or gone, or a later attempt has made this checkpoint; nothing
+                became visible.
         """
         size_bytes = write_manifest(staged, files, train_step=train_step, **facts)
         sync_folders(staged)
@@ -146,7 +145,7 @@ class CheckpointStore:
         require_right()
         if path.is_symlink() or path.exists():
             _require_not_later(path, facts.get("attempt"))
-            # After a kill between these two, clean() helps.
+            # After a kill between the two renames, clean() does the second.
             path.rename(self._hidden(path.name, "broken"))
         staged.rename(path)
         sync(self.folder)
@@ -165,22 +164,22 @@ class CheckpointStore:
         run_id: str | None,
         attempt: int | None,
     ) -> Checkpoint:
-        """Replace the manifest of a checkpoint by one that has ``metrics``, too, and ``attempt``.
+        """Add ``metrics`` to the manifest of a checkpoint, and set its ``attempt``.
 
-        A metric that is no number any more is left out.
+        A metric whose new value is not finite is removed.
 
         Args:
-            run_id: whose it has to be.
+            run_id: the run that the checkpoint must belong to.
             require_right: as in :meth:`publish`.
 
         Raises:
-            NotThere: there is none of ``train_step``.
-            CheckpointError: it is not this run's, or would be unreadable.
-            OSError: the disk is full or gone, or a later attempt has made it; it is as it was.
+            NotThere: there is no checkpoint of ``train_step``.
+            CheckpointError: it is of another run, or its manifest would be unreadable.
+            OSError: the disk is full or gone, or a later attempt has made it; it is unchanged.
         """
         path = self.path(train_step)
         self.check(path, NOTHING)
-        # Should another take its place meanwhile, this folder has another name then.
+        # If another checkpoint replaces this one meanwhile, this folder has another name.
         with opened_folder(path) as folder:
             manifest = read_manifest(path)
             if manifest.get("run_id") != run_id:
@@ -207,11 +206,11 @@ class CheckpointStore:
             remove_tree(staged)
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; each newer one that is not gets a warning.
+        """Return the newest intact checkpoint; warn about each newer one that is not.
 
         Raises:
-            CheckpointError: none is known to be, and one that may be cannot be read now.
-            OSError: the folder is there, and cannot be read.
+            CheckpointError: none is intact, but one cannot be read now and may be.
+            OSError: the folder exists, but cannot be read.
         """
         unreadable = None
         for train_step in self.train_steps():
@@ -223,22 +222,22 @@ class CheckpointStore:
                 if isinstance(error.__cause__, OSError):
                     unreadable = error
         if unreadable is not None:
-            raise CheckpointError(f"none could be read that may be whole: {unreadable}")
+            raise CheckpointError(f"a checkpoint may be intact, but cannot be read: {unreadable}")
         return None
 
     def train_steps(self) -> Iterator[int]:
-        """Of what checkpoints there seem to be, newest first; none of them was looked at.
+        """Return the train steps of all folders named like checkpoints, newest first.
 
         Raises:
-            OSError: the folder is there, and cannot be read.
+            OSError: the folder exists, but cannot be read.
         """
         return iter(sorted(map(int, self._names(NAMES)), reverse=True))
 
     def check(self, path: Path, share: Share = ALL) -> Checkpoint:
-        """The checkpoint at ``path``, once the files of ``share`` were read and found whole.
+        """Verify the files of ``share`` in the checkpoint at ``path``, and return it.
 
         Raises:
-            CheckpointError: it is not complete, or not whole, or not of this train step.
+            CheckpointError: it is incomplete, damaged, or of another train step.
         """
         try:
             checkpoint = verify(path, share)
@@ -253,22 +252,22 @@ class CheckpointStore:
         return checkpoint
 
     def trust(self, train_step: int) -> None:
-        """The checkpoint of ``train_step`` is whole: all shares of it were checked."""
+        """Record that all shares of the checkpoint of ``train_step`` were verified."""
         self._known_good.add(train_step)
         self._last_bytes = self._sizes.get(train_step)
 
     def clean(self, require_right: Callable[[], None] = lambda: None) -> None:
-        """Remove what a killed save left behind; publish what lacked nothing but the last rename.
+        """Remove what killed saves left; publish a checkpoint that lacks only the last rename.
 
-        That one may have hidden another already, of the same name. What is removed is renamed
-        first: should that save still be alive somewhere, it can no longer publish half.
+        Its save may already have hidden the checkpoint that it replaces. Folders are renamed before
+        their removal, so that a save that is still alive cannot publish a part.
 
         Args:
-            require_right: raises OSError, which goes on to the caller, if a later attempt may be
-                writing. Asked once it is known what there is: nothing of that is its own then.
+            require_right: raises OSError if a later attempt executes the run. Called after the
+                listing, so that no folder in it is of that attempt.
 
         Raises:
-            OSError: the folder is there, and cannot be read.
+            OSError: the folder exists, but cannot be read.
         """
         left = [self.folder / name for name in self._names(_LEFT_BEHIND)]
         require_right()
@@ -278,17 +277,17 @@ class CheckpointStore:
                 if self._has_published(path):
                     continue
                 path.rename(doomed)
-            except OSError:  # what cannot be read now may be all there
+            except OSError:  # a folder that cannot be read now may be complete
                 continue
             remove_tree(doomed)
 
     def _has_published(self, hidden: Path) -> bool:
-        """Whether what lies there was all on disk, and nothing in its place, so it is visible now.
+        """Publish a hidden checkpoint if it is complete and its name is free; return whether so.
 
-        Its bytes are compared when somebody goes on from it, as those of any other.
+        Checksums are compared when a job resumes from it.
 
         Raises:
-            OSError: it cannot be read, or renamed.
+            OSError: it cannot be read or renamed.
         """
         train_step = int(hidden.name.split(".")[1])
         path = self.path(train_step)
@@ -302,7 +301,7 @@ class CheckpointStore:
     def _names(self, pattern: re.Pattern[str]) -> list[str]:
         try:
             return names_in(self.folder, pattern)
-        except FileNotFoundError:  # anything else does not say that there are none
+        except FileNotFoundError:  # other errors do not prove that there are none
             return []
 
     def _hidden(self, stem: str, suffix: str) -> Path:
@@ -310,24 +309,24 @@ class CheckpointStore:
 
 
 def _require_not_later(path: Path, attempt: int | None) -> None:
-    """Make sure that what lies there was not made by an attempt after ``attempt``.
+    """Check that the checkpoint at ``path`` is not of an attempt after ``attempt``.
 
     Raises:
-        OSError: it was.
+        OSError: it is.
     """
     try:
         made_in = read_manifest(path).get("attempt")
     except CheckpointError:
         return
     if attempt is not None and type(made_in) is int and made_in > attempt:
-        raise OSError(f"attempt {made_in} has made it, and attempt {attempt} should be over")
+        raise OSError(f"attempt {made_in} made it; attempt {attempt} should have ended")
 
 
 def _is_all_there(folder: Path, train_step: int) -> bool:
-    """Whether ``folder`` has a manifest of ``train_step``, and all files in their sizes.
+    """Return whether ``folder`` has a manifest of ``train_step``, and all files in their sizes.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the folder cannot be read.
     """
     try:
         manifest = read_manifest(folder)
@@ -340,7 +339,7 @@ def _is_all_there(folder: Path, train_step: int) -> bool:
         return False
     sizes = sizes_below(folder)
     sizes.pop(NAME, None)
-    said = {
+    expected = {
         name: entry.get("size_bytes") for name, entry in files.items() if isinstance(entry, dict)
     }
-    return said == sizes
+    return expected == sizes

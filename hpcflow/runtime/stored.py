@@ -1,7 +1,7 @@
-"""A state that lies in a checkpoint: which tensors, in which pieces, and how to read any part.
+"""A state in a checkpoint: its tensors and their pieces, and reading any part of them.
 
-Which piece holds which part of what this rank wants is computed by torch.distributed.checkpoint;
-so a state can be loaded by any number of ranks, sharded in any way.
+torch.distributed.checkpoint computes which pieces a rank needs, so any number of ranks can load a
+state, sharded in any way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hpcflow.runtime.tensor_tree import Place, spell, split
 
 @dataclass(frozen=True)
 class Piece:
-    """A box of a tensor; ``read`` gives it, on the CPU, as a tensor of this shape."""
+    """A box of a tensor; ``read`` returns it, on the CPU, as a tensor of this shape."""
 
     offsets: tuple[int, ...]
     shape: tuple[int, ...]
@@ -26,7 +26,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in pieces, which are all of it. ``dtype`` is torch's."""
+    """A tensor, in pieces that together are all of it. ``dtype`` is torch's."""
 
     dtype: Any
     shape: tuple[int, ...]
@@ -35,16 +35,16 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Stored:
-    """The state of one object. ``values`` are what is no tensor, as :func:`split` gives them."""
+    """The state of one object. ``values``: the rest without tensors, as :func:`split` returns."""
 
     tensors: Mapping[Place, StoredTensor]
     values: Any
 
     def fill(self, targets: Mapping[Place, Any]) -> None:
-        """Read every tensor in ``targets``; of a sharded one, what is this rank's.
+        """Read every tensor in ``targets``; of a sharded one, only this rank's part.
 
         Raises:
-            CheckpointError: it has another shape here, or its pieces are not all of it.
+            CheckpointError: a tensor has another shape here, or is incomplete in the checkpoint.
         """
         import torch
 
@@ -67,7 +67,7 @@ class Stored:
                 f"{spell(place)} has no memory yet: model.to_empty(device=…) before run.restore()"
             )
         local = target.to_local() if hasattr(target, "to_local") else target
-        with torch.device("cpu"):  # it computes by tensors on whatever device is the default one
+        with torch.device("cpu"):  # the planner creates tensors on the default device
             plan = create_default_local_load_plan({name: target}, _metadata(name, tensor))
         pieces = {piece.offsets: piece for piece in tensor.pieces}
         filled = torch.zeros(local.shape, dtype=torch.bool, device="cpu")
@@ -77,11 +77,11 @@ class Stored:
             _narrowed(local, item.dest_offsets, item.lengths).copy_(source)
             _narrowed(filled, item.dest_offsets, item.lengths).fill_(True)
         if not filled.all():
-            raise CheckpointError(f"{spell(place)} is not there as a whole")
+            raise CheckpointError(f"{spell(place)} is incomplete in the checkpoint")
 
 
 def whole(state: Any) -> Stored:
-    """A state that was read already, as one that can be read in parts."""
+    """Wrap a state in memory as one that can be read in parts."""
     tensors, values = split(state)
     return Stored({place: _in_one_piece(tensor) for place, tensor in tensors.items()}, values)
 
@@ -92,7 +92,7 @@ def _in_one_piece(tensor: Any) -> StoredTensor:
 
 
 def _metadata(name: str, tensor: StoredTensor) -> Any:
-    """``tensor`` as torch.distributed.checkpoint describes it."""
+    """Describe ``tensor`` for torch.distributed.checkpoint."""
     import torch
     from torch.distributed.checkpoint.metadata import (
         ChunkStorageMetadata,

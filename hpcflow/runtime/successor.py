@@ -1,7 +1,7 @@
-"""Whether a later attempt executes the run by now.
+"""Detect that a later attempt executes the run.
 
-Then this one should be over: its node was given up, its job was said to have ended. It may go on
-all the same, and would put its checkpoints among those of the later one. So it saves nothing more.
+Then this attempt should have ended: Slurm gave up its node, or reported its job as ended. A process
+that still runs would publish checkpoints among those of the later attempt, so it saves no more.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from pathlib import Path
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.reading import MAX_WORD_BYTES, read_file
 
-#: What the login side writes into the claim of an attempt that nobody may execute any more: one
-#: that was withdrawn, such as a standby that was not needed. No scheduler calls a job so.
+#: What hpcflow writes into the claim of a withdrawn attempt, such as a standby that was not needed,
+#: so that no job executes it. No scheduler uses this as a job id.
 SEAL = "withdrawn"
 
 
 def successor(job: Job) -> int | None:
-    """The number of the newest attempt after this one that a job has claimed, if there is one.
+    """Return the number of the newest later attempt that a job has claimed; None if there is none.
 
-    A claim is what a job makes before it executes anything; an attempt that only waits has none.
+    A job claims its attempt before it executes anything; a pending attempt has no claim.
     """
     if job.attempt is None or job.attempt_dir is None:
         return None
     try:
         folders = list(job.attempt_dir.parent.iterdir())
     except OSError:
-        return None  # whatever is wrong with the run directory, saving will say it
+        return None  # saving will report what is wrong with the run directory
     later = [path for path in folders if path.name.isdecimal() and int(path.name) > job.attempt]
     return max((int(path.name) for path in later if _is_claimed(path)), default=None)
 
 
 def require_no_successor(job: Job) -> None:
-    """Make sure that no later attempt executes the run.
+    """Check that no later attempt executes the run.
 
     Raises:
         OSError: one does.
@@ -40,7 +40,7 @@ def require_no_successor(job: Job) -> None:
     number = successor(job)
     if number is not None:
         raise OSError(
-            f"attempt {number} executes this run now, and attempt {job.attempt} should be over"
+            f"attempt {number} executes this run now; attempt {job.attempt} should have ended"
         )
 
 

@@ -1,4 +1,4 @@
-"""The tensors of a nested state, each by its place in it.
+"""Split a nested state into its tensors, by their places, and its other values.
 
 ::
 
@@ -7,8 +7,8 @@
     tensors   ("state", "wte", "exp_avg"): T
     values    {"state": {"wte": {"exp_avg": None, "rule": "x"}}, "lr": 0.1}
 
-Tensors are written as bytes by the ranks that have them, the values are few and small, and the same
-on all ranks.
+The ranks that have the tensors write them as bytes. The values are few and small, and the same on
+all ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ else:
 
 
 def split(state: Any) -> tuple[dict[Place, Any], Any]:
-    """The tensors in ``state``, in its order, and ``state`` with None in their places."""
+    """Return the tensors in ``state``, in its order, and ``state`` with None in their places."""
     import torch
 
     tensors: dict[Place, Any] = {}
@@ -43,7 +43,7 @@ def split(state: Any) -> tuple[dict[Place, Any], Any]:
 
 
 def join(values: Any, tensors: Mapping[Place, Any]) -> Any:
-    """The inverse of :func:`split`; dicts of other types come back as plain ones."""
+    """Invert :func:`split`; dicts of other types come back as plain ones."""
 
     def walk(value: Any, place: Place) -> Any:
         if place in tensors:
@@ -58,5 +58,5 @@ def join(values: Any, tensors: Mapping[Place, Any]) -> Any:
 
 
 def spell(place: Place) -> str:
-    """A place as people read it."""
+    """Return a place as text for people."""
     return ".".join(map(str, place))

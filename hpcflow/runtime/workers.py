@@ -1,9 +1,9 @@
-"""Keeping the notice from killing the worker processes of a torch DataLoader.
+"""Keep the notice from killing the worker processes of a torch DataLoader.
 
-torchrun signals every process of a rank, and so does Slurm without cgroups. A worker that dies of
-SIGTERM makes torch raise an error anywhere in the training, which then cannot save. So workers
-ignore the notice. They must still die of the same signal when this process ends and Python ends its
-children by it, or it would wait for them forever.
+torchrun signals every process of a rank, and so does Slurm without cgroups. If a worker dies of
+SIGTERM, torch raises an error somewhere in the training, which then cannot save. So workers ignore
+the notice. But when this process ends, Python sends its children SIGTERM and waits for them, so
+then workers exit on it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def spare_workers(loader: Any) -> None:
 
 
 class _Spared:
-    """A ``worker_init_fn``: takes the signals, then does what the program's own one does."""
+    """A ``worker_init_fn`` that handles the signals, then calls the program's own one."""
 
     def __init__(self, is_over: Any, then: Callable[[int], Any] | None) -> None:
         self._is_over = is_over

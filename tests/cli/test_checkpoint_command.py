@@ -255,7 +255,7 @@ def test_what_is_not_hpcflows_stays(trained: Trained) -> None:
     (trained.dir.checkpoints / "mine").mkdir()
     assert trained.desk.say("checkpoint", "prune", "digits") == "nothing to remove\n"
     kept = trained.desk.json("checkpoint", "prune", "digits", "--dry-run")["kept"]
-    assert kept["100"] == ["KEEP is in it, which is not hpcflow's"]
+    assert kept["100"] == ["it contains KEEP, which is not hpcflow's"]
     assert kept["300"][0].startswith("not known to be hpcflow's: it has no manifest.json")
     assert (trained.dir.checkpoints / "mine").exists()
 

@@ -106,7 +106,7 @@ def test_gpus_that_are_held_and_idle_are_told_while_the_job_runs(desk: Desk, sit
     shown = desk.say("efficiency", "holds")
     assert "4/4" in shown
     assert "20%" in shown
-    assert "7.8 of 80 GiB were used: a l4 with 24 GiB would do, in partition small" in shown
+    assert "7.8 of 80 GiB were used: a l4 with 24 GiB is enough, in partition small" in shown
     assert "--set resources.partition=small" in shown
     assert "time limit: the run has not completed" in shown
     seen(said, 35, **{**facts, "gpus": 1})

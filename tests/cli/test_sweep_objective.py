@@ -125,7 +125,7 @@ def objective(lr, run):
     ("body", "logged"),
     [
         ("raise RuntimeError('too steep')", "RuntimeError: too steep"),
-        ("return None", "objective() returned None, which is no number"),
+        ("return None", "objective() returned None, which is not a number"),
     ],
 )
 def test_a_function_that_always_fails_halts_its_sweep(desk: Desk, body: str, logged: str) -> None:

@@ -110,8 +110,8 @@ def test_limits_are_shown_with_what_is_used_and_what_it_means(there: ClusterDesk
     assert "physics (default) 0.250 normal, tight 4 jobs" in lines
     assert "biology 0.750 normal, tight nothing" in lines
     assert (
-        "physics is due 69% of what it and its siblings use, and has had 97%: more than its share: "
-        "others come first; 100% of that is yours"
+        "physics is due 69% of what it and its siblings use, and has used 97%: more than its "
+        "share: others come first; 100% of that is yours"
     ) in lines
     assert "account biology: no limits" in lines
     assert "GrpTRES 16 of 16 gres/gpu used (account physics) full" in lines

@@ -85,7 +85,7 @@ def test_the_job_of_a_withdrawn_attempt_that_starts_after_all_executes_nothing(
     show = ["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T"]
     # FAILED, for it must not look completed.
     poll(lambda: cluster.run(*show).strip() == "FAILED", 300, lambda: cluster.run(*show))
-    assert f"job {job_id} leaves it alone" in attempt.log.read_text()
+    assert f"job {job_id} exits" in attempt.log.read_text()
     shown = hpcflow.json("wait", "late")
     assert (shown["state"], shown["job_id"]) == ("completed", sent["job_id"])
     assert says.read_text().split() == [sent["job_id"]]

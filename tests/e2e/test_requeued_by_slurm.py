@@ -49,6 +49,6 @@ def test_a_requeued_run_goes_on_at_once_as_the_next_attempt(
     told = hpcflow.json("history", run["run_id"])["attempts"]
     assert [each["how"] for each in told] == ["sbatch", "restarted"]
     assert hpcflow("ledger", "check").returncode == 0
-    assert "goes on as attempt 2" in hpcflow("logs", run["run_id"], "--attempt", "1").stdout
+    assert "continues as attempt 2" in hpcflow("logs", run["run_id"], "--attempt", "1").stdout
     assert hpcflow("logs", run["run_id"]).stdout
     assert_same(weights(shown), weights(undisturbed))

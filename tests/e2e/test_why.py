@@ -164,7 +164,7 @@ def test_why_says_what_slurm_says_and_its_advice_helps(
 
         # To do as it says, word by word.
         advice = next(each for each in second["next"] if "resources.account=" in each)
-        assert advice.startswith("account biology has the better fair share: ")
+        assert advice.startswith("account biology has a better fair share: ")
         cancel, _, resume = advice.partition(": hpcflow ")[2].partition(", then hpcflow ")
         assert resume, advice
         hpcflow(*cancel.rpartition("hpcflow ")[2].split())

@@ -247,7 +247,7 @@ def test_a_job_that_appears_after_its_attempt_was_withdrawn_executes_nothing(des
             ["bash", str(attempt.script)], env=job, cwd=attempt.path, stdout=log, stderr=log
         )
     assert done.returncode == 1, "it must not look completed"
-    assert "job 77 leaves it alone" in attempt.log.read_text()
+    assert "job 77 exits" in attempt.log.read_text()
     assert not executed.exists()
 
 

@@ -11,12 +11,12 @@ from tests.pending.waiting import STANDING
 
 def test_within_a_tree_shares_are_those_among_siblings() -> None:
     assert share_words(STANDING, "biology") == (
-        "biology is due 30% of what it and its siblings use, and has had 3%: less than its share; "
+        "biology is due 30% of what it and its siblings use, and has used 3%: less than its share; "
         "0% of that is yours"
     )
     unused = replace(STANDING, shares=(FairShare("art", None, None, 1, 0.5, 0, 0.0, 0.0),))
     assert share_words(unused, "art") == (
-        "art is due 50% of what it and its siblings use, and has had 0%: jobs in it come before "
+        "art is due 50% of what it and its siblings use, and has used 0%: jobs in it come before "
         "those of its siblings"
     ), "what is above them may put all of them behind others"
     assert share_words(STANDING, "art") == ""
@@ -33,6 +33,6 @@ def test_without_a_tree_they_are_of_the_cluster_and_use_is_not_only_ones_own() -
         is_fair_tree=False,
     )
     assert share_words(flat, "lab") == (
-        "lab is due 10% of the cluster, and counts as having had 24%: more than its share: others "
+        "lab is due 10% of the cluster, and counts as having used 24%: more than its share: others "
         "come first"
     )

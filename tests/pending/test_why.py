@@ -67,7 +67,7 @@ fair share biology has the factor 0.750, 75000 points
 start      2026-03-01 14:00:00 UTC, in 2h 00m on n2, or earlier, if other jobs end early"""
     )
     assert wait.to_try == (
-        "account biology has the better fair share: 49993 points more, enough to reach the job "
+        "account biology has a better fair share: 49993 points more, enough to reach the job "
         f"just ahead: {AGAIN}resources.account=biology",
         "wait: it starts by itself",
     )

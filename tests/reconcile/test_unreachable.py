@@ -113,7 +113,7 @@ def test_the_job_of_an_attempt_that_vanished_before_it_began_executes_nothing(
     assert _watch(desk, 300) == [launched.run_id]
     run_dir = RunDir(launched.run_dir)
     assert _run_script(run_dir, launched.job_id) == 1
-    assert f"job {launched.job_id} leaves it alone" in run_dir.attempt(1).log.read_text()
+    assert f"job {launched.job_id} exits" in run_dir.attempt(1).log.read_text()
     assert not executed.exists()
 
 

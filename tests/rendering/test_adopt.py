@@ -169,7 +169,7 @@ def test_a_node_without_a_fitting_python_is_no_place_to_adopt(runtime: Bench) ->
     runtime.program("python3", "#!/bin/sh\nexit 1\n")
     written(runtime, "touch", "done", checkpoint={"adopt": {"pattern": "step-*"}})
     assert runtime.execute() == 1
-    assert "needs a python3 from 3.8 on, by environment.venv" in runtime.log()
+    assert "needs python3 3.8 or newer, from environment.venv" in runtime.log()
     assert not (runtime.work / "done").exists()
 
 
@@ -178,7 +178,7 @@ def test_a_node_without_a_fitting_python_is_no_place_to_adopt(runtime: Bench) ->
     [
         (
             {"args": ["{{ resume.path }}"]},
-            r"args\[0\]: .*known in resume_args alone.*\n.*resume_args:",
+            r"args\[0\]: .*only known in resume_args.*\n.*resume_args:",
         ),
         ({"resume_args": ["a", "{{ resume.pth }}"]}, r"resume_args\[1\]: there is no resume\.?"),
         ({"resume_args": ["{{ params.x }}"]}, r"resume_args\[0\]: there is no params\.x"),

@@ -75,10 +75,10 @@ def test_a_resumed_run_gets_the_same_words() -> None:
     [
         ("{{ params.lrr }}", r"args\[1\]: there is no params\.lrr\n.*\{\{ params\.lr \}\}"),
         ("{{ prams.lr }}", r"there is no prams\n.*\{\{ params.lr \}\}"),
-        ("{{ run.zzz }}", r"there is no run\.zzz\n.*there is: code, dir, id, name"),
+        ("{{ run.zzz }}", r"there is no run\.zzz\n.*write one of: code, dir, id, name"),
         ("{{ params.lr.x }}", r"there is no params\.lr\.x"),
         ("{{ params.opt.c }}", r"there is no params\.opt\.c"),
-        ("{{ params }}", "one is meant"),
+        ("{{ params }}", "name one key in it"),
         ("{{ }}", "is not a name"),
         ("{{ params.lr * 2 }}", "is not a name"),
         ("{{ params['lr'] }}", "is not a name"),

@@ -27,7 +27,7 @@ def test_another_job_leaves_a_claimed_attempt_alone(bench: Bench) -> None:
     (bench.work / "done").unlink()
     before = bench.events()
     assert bench.execute(HPCFLOW_LOCAL_JOB_ID="8") == 1, "it must not look completed"
-    assert f"job {LOCAL_JOB_ID} executes this attempt; job 8 leaves it alone" in bench.log()
+    assert f"job {LOCAL_JOB_ID} executes this attempt; job 8 exits" in bench.log()
     assert bench.events() == before
     assert not (bench.work / "done").exists()
 
@@ -70,7 +70,7 @@ def test_without_its_folder_the_script_says_so(bench: Bench) -> None:
 
 def test_a_slurm_script_outside_slurm_says_what_to_do(bench: Bench) -> None:
     assert written(bench, "true", site=a_site()).execute() == 1
-    assert "send the script with sbatch" in bench.log()
+    assert "submit the script with sbatch" in bench.log()
     assert not bench.attempt.claim.exists()
 
 

@@ -129,7 +129,7 @@ def test_the_last_exclude_says_all_that_is_to_be_excluded(
 @pytest.mark.parametrize("name", ["n2 --uid=0", "n2\n#SBATCH --uid=0", "$(id)", "n2#", "'n2'"])
 def test_what_is_no_node_gets_into_no_script(name: str) -> None:
     """It is kept out long before; this is the second lock on the same door."""
-    with pytest.raises(InputError, match="cannot stand on an #SBATCH line"):
+    with pytest.raises(InputError, match="cannot be on an #SBATCH line"):
         header(a_spec(resources=FOUR_GPUS), a_site(), excluded=[name])
 
 

@@ -259,7 +259,7 @@ def test_a_run_without_a_whole_checkpoint_of_its_own_begins_from_that_of_another
     (start / "manifest.json").unlink()
     bench.attempt.claim.unlink()
     assert written(bench, "touch", "done", checkpoint=adopting, resume_from=submitted).execute()
-    assert "this run begins from" in bench.log()
+    assert "this run starts from" in bench.log()
 
 
 @pytest.mark.parametrize("adopting", [{}, {"adopt": {"pattern": "step-*"}}])
@@ -282,7 +282,7 @@ def test_a_start_that_no_python_can_verify_is_taken_as_it_is(bench: Bench) -> No
     main.unlink()
     main.write_text("raise SystemExit(1)\n")
     assert resumed_from(bench, bench.begins_from) == str(start)
-    assert "is taken as it is" in bench.log()
+    assert "is used unverified" in bench.log()
     assert "HPCFLOW_RESUME_VERIFIED" not in environ_of(bench)
 
 

@@ -68,7 +68,7 @@ def test_five_restarts_are_six_attempts_each_with_files_of_its_own(failed: Bench
         assert f"says {number}" in attempt.log.read_text()
         assert number == 1 or attempt.path.stat().st_mode & 0o077 == 0
     assert "says 2" not in failed.log()
-    assert "job 7 was restarted, and goes on as attempt 2" in failed.log()
+    assert "job 7 was restarted, and continues as attempt 2" in failed.log()
 
 
 def test_a_life_that_never_reached_the_script_leaves_its_number_free(failed: Bench) -> None:
@@ -82,7 +82,7 @@ def test_what_it_passes_over_nobody_else_executes(failed: Bench) -> None:
     restart(failed, 2)
     assert lives(failed) == ["1", "3"]
     done = send_as_another_job(failed, 2)
-    assert "job 7 executes this attempt; job 8 leaves it alone" in done.stdout
+    assert "job 7 executes this attempt; job 8 exits" in done.stdout
     assert lives(failed) == ["1", "3"]
 
 
@@ -131,7 +131,7 @@ def test_what_a_restarted_job_has_claimed_the_next_job_leaves_alone(failed: Benc
     restart(failed, 1)
     done = send_as_another_job(failed, 2)
     assert done.returncode == 1
-    assert "job 7 executes this attempt; job 8 leaves it alone" in done.stdout
+    assert "job 7 executes this attempt; job 8 exits" in done.stdout
     assert lives(failed) == ["1", "2"]
 
 

@@ -127,9 +127,9 @@ def test_a_run_that_fits_is_left_alone_and_told_why() -> None:
         (
             [seen(gpus=None)],
             "GPUs",
-            "nothing could be seen of them: the nodes' NVIDIA driver did not answer",
+            "they were not measured: the nodes' NVIDIA driver did not answer",
         ),
-        ([seen(gpu_busy_mean=None)], "GPU time", "the driver does not say how busy they are"),
+        ([seen(gpu_busy_mean=None)], "GPU time", "the driver does not report their utilization"),
         ([seen(cores_p95=None)], "CPU cores", "it was not measured"),
         ([], "memory", "no amount was asked for"),
     ],
@@ -187,9 +187,7 @@ def test_memory_is_advised_only_where_the_end_was_watched(
     advice, why = told(use)
     assert ("memory" in advice) is is_enough
     if not is_enough:
-        assert why["memory"] == (
-            "no attempt was watched to its end, where the most is often needed"
-        )
+        assert why["memory"] == ("no attempt was measured to its end, where the peak often is")
 
 
 def test_attempts_of_different_sizes_do_not_add_up_to_a_time_limit() -> None:
@@ -286,7 +284,7 @@ def test_where_nodes_come_whole_nothing_of_a_node_is_advised() -> None:
             seen(replace(USE, nodes=2, gpus=8), gpus=8, gpus_unused=1, gpus_unused_names=("n2:3",)),
             None,
             None,
-            "GPU n2:3 was never used; look at what the ranks of that node do",
+            "GPU n2:3 was never used; check what the ranks of that node do",
         ),
         (
             seen(
@@ -351,7 +349,7 @@ NEVER: dict[str, Any] = {
         ),
         (
             replace(seen(**NEVER), is_running=True, cause=None),
-            "none was used so far: it may still prepare",
+            "none was used so far: the program may still be preparing",
         ),
     ],
 )
@@ -368,7 +366,7 @@ def test_gpus_of_an_attempt_that_ended_before_its_training_began_are_not_taken_f
     prepared = replace(seen(**NEVER), cause=cause)
     advice, nothing = told(prepared)
     assert "GPUs" not in advice
-    assert nothing["GPUs"] == "none was used before it ended: it may not have come so far"
+    assert nothing["GPUs"] == "none was used before it ended: it may have ended before its training"
     trained = replace(prepared, trained_s=7000.0)
     assert value("GPUs", trained) == ("resources.gpus_per_node", "0")
 
@@ -377,7 +375,7 @@ def test_a_gpu_that_holds_a_model_is_used_however_rarely() -> None:
     """A look sees a second of thirty: what executes for a moment each minute may never be seen."""
     advice, nothing = told(seen(**{**NEVER, "gpu_mem_peak_mb": 6 * GIB}))
     assert "GPUs" not in advice
-    assert nothing["GPUs"] == "nothing was seen to be executed, but 6.0 GiB of a GPU were in use"
+    assert nothing["GPUs"] == "no activity was measured, but 6.0 GiB of a GPU were in use"
 
 
 def test_where_only_some_nodes_were_seen_nothing_is_taken_from_the_others() -> None:
@@ -385,11 +383,13 @@ def test_where_only_some_nodes_were_seen_nothing_is_taken_from_the_others() -> N
     head = replace(seen(mem_peak_mb=100, cores_p50=0.1, cores_p95=0.1, **NEVER), nodes=4, gpus=16)
     advice, nothing = told(head)
     assert set(advice) == {"time limit"}
-    assert nothing["memory"] == nothing["CPU cores"] == "only 1 of 4 nodes was seen"
-    assert nothing["GPUs"] == "only 4 of 16 were seen; of those never used: n1:0, n1:1, n1:2, n1:3"
+    assert nothing["memory"] == nothing["CPU cores"] == "only 1 of 4 nodes was measured"
+    assert (
+        nothing["GPUs"] == "only 4 of 16 were measured; of those never used: n1:0, n1:1, n1:2, n1:3"
+    )
     used = replace(head, measured=replace(SEEN, gpu_mem_peak_mb=10 * GIB))
-    assert told(used)[1]["GPUs"] == "only 4 of 16 were seen"
-    assert told(used)[1]["GPU memory"] == "only 4 of 16 GPUs were seen"
+    assert told(used)[1]["GPUs"] == "only 4 of 16 were measured"
+    assert told(used)[1]["GPU memory"] == "only 4 of 16 GPUs were measured"
     full = replace(used, mem_mb=33 * GIB)
     assert value("memory", full) == ("resources.mem", "40G"), "too little is too little"
 
@@ -403,7 +403,7 @@ def test_a_smaller_gpu_is_advised_only_where_the_end_was_watched() -> None:
     use = replace(seen(gpu_mem_peak_mb=10 * GIB), elapsed_s=10_000.0)
     advice, why = told(use)
     assert "GPU memory" not in advice
-    assert "no attempt was watched to its end" in why["GPU memory"]
+    assert "no attempt was measured to its end" in why["GPU memory"]
 
 
 def test_a_program_that_says_nothing_is_judged_by_its_cores_and_gpus() -> None:
@@ -431,7 +431,7 @@ def test_memory_of_gpus_nearly_full_or_mostly_empty_is_told() -> None:
     assert value("GPU memory", empty, gpu_mem_mb=site) == ("resources.gpu_type", "t4")
     there = {"gpu_mem_mb": site, "gpu_partitions": {"t4": "small"}}
     assert value("GPU memory", empty, **there) == ("resources.partition", "small")
-    assert told(empty, **there)[0]["GPU memory"].endswith("16 GiB would do, in partition small")
+    assert told(empty, **there)[0]["GPU memory"].endswith("16 GiB is enough, in partition small")
 
 
 def test_a_run_without_gpus_hears_nothing_of_them() -> None:

@@ -46,7 +46,7 @@ def save_and_tidy(job: Job, train_step: int, keeper: Keeper | None = None) -> No
     save(job.run_dir, train_step)
     keeper = keeper or Keeper(job, EventLog(job.events))
     keeper.tidy(train_step)
-    keeper.say()
+    keeper.print_warnings()
 
 
 def there(folder: Path) -> list[int]:

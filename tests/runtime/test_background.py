@@ -301,7 +301,7 @@ def test_a_checkpoint_is_a_copy_of_the_state(tmp_path: Path) -> None:
     copies = HostCopies()
 
     copy = copies.take(state)
-    copies.settle()
+    copies.wait()
     with torch.no_grad():
         for value in state.values():
             if isinstance(value, torch.Tensor) and value.layout == torch.strided:
@@ -353,11 +353,11 @@ def test_memory_for_what_has_become_larger_replaces_that_before() -> None:
     for size in (10, 20, 20):
         copies.restart()
         copies.take({"a": torch.ones(3), "b": torch.full((size,), float(size))})
-        copies.settle()
+        copies.wait()
     assert [buffer.numel() for buffer in copies._buffers] == [12, 80]
     copies.restart()
     copy = copies.take({"a": torch.ones(3)})
-    copies.settle()
+    copies.wait()
     assert [buffer.numel() for buffer in copies._buffers] == [12]
     assert copy()["a"].tolist() == [1, 1, 1]
 
@@ -367,7 +367,7 @@ def test_tensors_on_a_gpu_are_copied_into_pinned_memory() -> None:
     copies = HostCopies()
     state = {"a": torch.arange(1 << 20, device="cuda"), "b": torch.ones(3)}
     copy = copies.take(state)
-    copies.settle()
+    copies.wait()
     state["a"].zero_()
     assert copy()["a"].device.type == "cpu"
     assert torch.equal(copy()["a"], torch.arange(1 << 20))

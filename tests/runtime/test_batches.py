@@ -40,6 +40,6 @@ def test_an_epoch_gives_its_batches_out_once() -> None:
     seen = []
     for _ in run.epochs(2):
         seen += list(run.batches([1, 2]))
-        with pytest.raises(RuntimeError, match="from its loader itself"):
+        with pytest.raises(RuntimeError, match="iterate over its loader"):
             list(run.batches([3]))
     assert seen == [1, 2, 1, 2]

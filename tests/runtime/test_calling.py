@@ -157,20 +157,20 @@ def test_numbers_are_metrics(
 def test_what_is_no_number_is_reported_as_none_and_said(called: Called, number: str) -> None:
     assert called(f"def objective(): return float('{number}')", "loss") == 0
     assert called.finished() == {"loss": None}
-    assert f"loss is {number}: it is reported as no number" in called.stderr
+    assert f"loss is {number}: it is recorded without a value" in called.stderr
 
 
 @pytest.mark.parametrize(
     ("returned", "said"),
     [
-        ("None", "returned None, which is no number; return a number, a dict"),
-        ("'0.5'", "returned str '0.5', which is no number"),
+        ("None", "returned None, which is not a number; return a number, a dict"),
+        ("'0.5'", "returned str '0.5', which is not a number"),
         ("(1, 2)", "returned 2 values for the one objective loss"),
-        ("{'loss': None}", "returned a 'loss' that is None, which is no number"),
-        ("{'lost': 1}", "returned no 'loss'; in the dict it returned there is: lost"),
-        ("{}", "returned no 'loss'; in the dict it returned there is: nothing"),
-        ("10 ** 400", "which is no number"),
-        ("__import__('numpy').ones(3)", "which is no number"),
+        ("{'loss': None}", "returned a 'loss' that is None, which is not a number"),
+        ("{'lost': 1}", "returned no 'loss'; the dict that it returned has: lost"),
+        ("{}", "returned no 'loss'; the dict that it returned has: nothing"),
+        ("10 ** 400", "which is not a number"),
+        ("__import__('numpy').ones(3)", "which is not a number"),
     ],
 )
 def test_any_other_result_is_said_plainly_and_fails(

@@ -119,7 +119,7 @@ def test_what_could_not_be_read_is_not_removed_for_that(
 def test_the_checkpoint_of_a_later_attempt_is_not_replaced(tmp_path: Path) -> None:
     """A listing of its claim may be a minute old on another node, and a slow disk takes seconds."""
     publish(tmp_path, 40, FILES, attempt=3)
-    with pytest.raises(OSError, match="attempt 3 has made it, and attempt 2 should be over"):
+    with pytest.raises(OSError, match="attempt 3 made it; attempt 2 should have ended"):
         publish(tmp_path, 40, FILES, attempt=2)
     assert json.loads((tmp_path / "000000040" / "manifest.json").read_text())["attempt"] == 3
     CheckpointStore(tmp_path).clean()

@@ -218,7 +218,9 @@ def test_what_a_job_was_named_to_go_on_from_is_not_given_up_because_it_is_not_se
 ) -> None:
     """The login node has seen it; a file system that was not mounted here costs no training."""
     here = tmp_path / "not mounted"
-    with pytest.raises(CheckpointError, match=r"there may be one: .*000000030: .*not seen here"):
+    with pytest.raises(
+        CheckpointError, match=r"there may be one: .*000000030: .*not visible on this node"
+    ):
         choose(CheckpointStore(here), here / "000000030", Alone())
     monkeypatch.setenv("HPCFLOW_CHECKPOINT_DIR", str(here))
     monkeypatch.setenv("HPCFLOW_RESUME_FROM", str(here / "000000030"))
@@ -253,7 +255,7 @@ def test_a_rank_that_sees_nothing_does_not_decide_that_there_is_nothing(tmp_path
     seen, not_mounted = chosen_by_each(tmp_path / "seen", tmp_path / "not mounted")
     assert "another rank could not read one" in str(seen)
     assert "000000030: " in str(not_mounted)
-    assert "not seen here" in str(not_mounted)
+    assert "not visible on this node" in str(not_mounted)
     (tmp_path / "seen" / "000000030" / "model.pt").unlink()
     assert chosen_by_each(tmp_path / "seen", tmp_path / "seen") == [None, None], "that is torn"
 
@@ -285,14 +287,14 @@ def test_a_run_whose_own_checkpoints_are_all_damaged_begins_from_that_of_another
     for hint in (store.path(40), begin):
         assert choose(store, hint, Alone(), verified, begin=begin) == begin
     break_flip(begin)
-    with pytest.raises(CheckpointError, match="which this run begins from, is not whole"):
+    with pytest.raises(CheckpointError, match="which this run starts from, is not intact"):
         choose(store, begin, Alone(), begin=begin)
 
 
 def test_a_run_does_not_begin_anew_because_its_own_checkpoint_is_not_seen(tmp_path: Path) -> None:
     save(tmp_path / "other", 10)
     store, begin = CheckpointStore(tmp_path / "not mounted"), tmp_path / "other" / "000000010"
-    with pytest.raises(CheckpointError, match="not seen here"):
+    with pytest.raises(CheckpointError, match="not visible on this node"):
         choose(store, store.path(30), Alone(), begin=begin)
 
 

@@ -24,7 +24,7 @@ def adam(device: str) -> torch.optim.Optimizer:
 def load(folder: Path, device: str) -> None:
     optimizer = adam(device)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ProgramState({"optimizer": optimizer}, Alone()).load(folder, is_by_as_many=True)
+    ProgramState({"optimizer": optimizer}, Alone()).load(folder, is_same_size=True)
     grown_bytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
 
     (state,) = optimizer.state.values()

@@ -60,7 +60,7 @@ def test_random_numbers_that_make_no_sense_are_refused(folder: RunFolder) -> Non
     training = start(folder)
 
     assert training.exit_codes() == [1]
-    assert "CheckpointError: its random numbers make no sense" in training.log()
+    assert "CheckpointError: its random state is invalid" in training.log()
 
 
 def test_a_checkpoint_of_other_objects_is_refused(folder: RunFolder) -> None:

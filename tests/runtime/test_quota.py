@@ -65,7 +65,7 @@ def test_what_fits_into_the_quota_is_written(
     lfs.says("quota-u", QUOTA.format(500))
     require_quota(tmp_path, 400 << 10)
     with pytest.raises(
-        OSError, match=r"takes 600\.0 KiB, and the quota of user \d+ leaves 500"
+        OSError, match=r"takes 600\.0 KiB, but the quota of user \d+ leaves 500"
     ) as no:
         require_quota(tmp_path, 600 << 10)
     assert no.value.errno == errno.EDQUOT

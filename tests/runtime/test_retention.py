@@ -247,7 +247,7 @@ def test_a_metric_that_nobody_logs_is_said_once_and_removes_nothing(
     for train_step in (100, 200, 300):
         save(tmp_path, train_step, loss=0.5, accuracy=0.9)
         keeper.tidy(train_step)
-        keeper.say()
+        keeper.print_warnings()
     assert there(tmp_path) == [100, 200, 300]
     said = capfd.readouterr().err
     assert said.count("none has the metric 'acuracy'") == 1
@@ -263,7 +263,7 @@ def test_a_folder_that_is_gone_is_said_once_and_ends_nothing(
     keeper.tidy(200)
     keeper.tidy(200)
     assert capfd.readouterr().err == "", "said by the thread that saves"
-    keeper.say()
+    keeper.print_warnings()
     assert capfd.readouterr().err.count("the training continues") == 1
 
 

@@ -44,7 +44,7 @@ def test_there_is_room_for_what_fits_and_a_little_more(tmp_path: Path) -> None:
     disk = os.statvfs(tmp_path)
     require_room(tmp_path, 0)
     require_room(tmp_path, disk.f_bavail * disk.f_frsize // 2)
-    with pytest.raises(OSError, match=r"a checkpoint takes .* TiB, and .* are free") as caught:
+    with pytest.raises(OSError, match=r"a checkpoint takes .* TiB, but .* are free") as caught:
         require_room(tmp_path, 1 << 60)
     assert caught.value.errno == errno.ENOSPC
     assert needed_bytes(10**9) > 10**9
@@ -60,7 +60,7 @@ def test_the_last_checkpoint_says_how_much_is_needed(small: RunFolder) -> None:
         store = CheckpointStore(small.checkpoints)
         store.newest()
         ballast = fill(small.checkpoints, 512 << 10)
-        with pytest.raises(OSError, match=r"1\.0 MiB, and 512\.0 KiB are free"):
+        with pytest.raises(OSError, match=r"1\.0 MiB, but 512\.0 KiB are free"):
             store.stage(2, 2)
         assert [path.name for path in small.checkpoints.glob("*[0-9]*")] == ["000000001"]
         ballast.unlink()
@@ -183,6 +183,6 @@ def test_a_program_in_another_language_is_told_before_anything_is_copied(
     with small_disk(small.checkpoints, "8m"):
         fill(small.checkpoints, 512 << 10)
         assert main(["checkpoint", str(state), "--train-step", "5"]) == 1
-        assert "a checkpoint takes 1.0 MiB, and 512.0 KiB are free" in capsys.readouterr().err
+        assert "a checkpoint takes 1.0 MiB, but 512.0 KiB are free" in capsys.readouterr().err
         (failed,) = small.events("checkpoint_failed")
         assert failed["train_step"] == 5

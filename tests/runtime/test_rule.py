@@ -224,7 +224,7 @@ def test_whoever_stays_is_told_why() -> None:
         150: ["last 2", "no. 2: loss 0.25"],
         110: ["every 100"],
         90: ["attempt 2 resumes from it", "best: loss 0.1"],
-        5: ["KEEP is in it, which is not hpcflow's"],
+        5: ["it contains KEEP, which is not hpcflow's"],
     }
 
 

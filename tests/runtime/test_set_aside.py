@@ -40,7 +40,7 @@ def saves_until_650(folder: Path, rule: Rule) -> None:
     for train_step in (450, 550, 650):
         save(folder, train_step, loss=2)
         keeper.tidy(train_step)
-        keeper.say()
+        keeper.print_warnings()
 
 
 def test_what_was_skipped_as_damaged_costs_no_good_one_in_any_attempt(

@@ -111,7 +111,7 @@ def test_every_kind_of_number_comes_back(tmp_path: Path) -> None:
                 tensor.zero_()
     write(ProgramState({"model": one}, Alone()), tmp_path / "checkpoint")
 
-    ProgramState({"model": other}, Alone()).load(tmp_path / "checkpoint", is_by_as_many=True)
+    ProgramState({"model": other}, Alone()).load(tmp_path / "checkpoint", is_same_size=True)
 
     assert torch.equal(other.sharded, torch.arange(6.0).reshape(3, 2))
     for (name, buffer), (_, expected) in zip(
@@ -153,7 +153,7 @@ def test_whatever_device_new_tensors_are_on_by_default(inside: RunFolder, is_sha
         for _ in run.train_steps(3):
             with torch.device("cpu"):
                 train(one)
-            run._begin_to_save()
+            run._begin_save()
         run.finish()
         assert runtime.start().restore(**other) == 3
 
@@ -187,7 +187,7 @@ def test_a_state_of_an_own_kind_may_be_sharded_too(tmp_path: Path) -> None:
     one.state["count"] = 5
     write(ProgramState({"average": one}, Alone()), tmp_path / "checkpoint")
 
-    ProgramState({"average": other}, Alone()).load(tmp_path / "checkpoint", is_by_as_many=True)
+    ProgramState({"average": other}, Alone()).load(tmp_path / "checkpoint", is_same_size=True)
 
     assert other.state["count"] == 5
     assert other.state["mean"].to_local().tolist() == [3] * 4
@@ -240,7 +240,7 @@ def test_what_does_not_fit_is_called_by_its_name(
     change(objects)
 
     with pytest.raises(CheckpointError, match=text):
-        ProgramState(objects, Alone()).load(tmp_path / "checkpoint", is_by_as_many=True)
+        ProgramState(objects, Alone()).load(tmp_path / "checkpoint", is_same_size=True)
 
 
 def test_what_has_no_plain_bytes_is_refused(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_what_has_no_plain_bytes_is_refused(tmp_path: Path) -> None:
 
         load_state_dict = state_dict
 
-    with pytest.raises(TypeError, match="a key is neither text nor a whole number"):
+    with pytest.raises(TypeError, match="a key is neither text nor an integer"):
         ProgramState({"pairs": Pairs()}, Alone()).capture(tmp_path, None)
 
     class Sums:
@@ -340,7 +340,7 @@ def test_an_index_that_makes_no_sense_is_refused(tmp_path: Path, how: str) -> No
     path.write_text(json.dumps(index))
 
     with pytest.raises(CheckpointError):
-        ProgramState(objects, Alone()).load(tmp_path / "checkpoint", is_by_as_many=True)
+        ProgramState(objects, Alone()).load(tmp_path / "checkpoint", is_same_size=True)
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")

@@ -187,7 +187,7 @@ def test_outside_of_a_job_it_says_so(
     monkeypatch.delenv("HPCFLOW_CHECKPOINT_DIR")
 
     assert main(["resume-path"]) == 1
-    assert "this does not run inside a job" in capsys.readouterr().err
+    assert "this process is not inside a job" in capsys.readouterr().err
 
 
 def test_it_is_a_command(inside: RunFolder) -> None:

@@ -75,7 +75,7 @@ def test_an_attempt_that_comes_to_life_again_saves_nothing_among_those_of_its_su
     assert made_by(folder) == expected
     failed = [event["train_step"] for event in folder.events("checkpoint_failed")]
     assert failed == [20], "it trained on, and nobody will ever have it"
-    assert "attempt 2 executes this run now, and attempt 1 should be over" in older.log()
+    assert "attempt 2 executes this run now; attempt 1 should have ended" in older.log()
 
 
 def test_nor_what_was_being_written_when_the_successor_began(folder: RunFolder) -> None:
@@ -110,7 +110,7 @@ def test_an_attempt_that_begins_late_leaves_what_its_successor_writes(
     older = start(folder, world_size)
 
     assert older.exit_codes_by_themselves() == [1] * world_size
-    assert "attempt 2 executes this run now, and attempt 1 should be over" in older.log()
+    assert "attempt 2 executes this run now; attempt 1 should have ended" in older.log()
     assert list(folder.checkpoints.iterdir()) == [writes]
 
 

@@ -39,7 +39,7 @@ def test_ranks_that_name_different_objects_are_told_so_all_of_them(
     """Or their exchanges would be out of step, and end in nonsense or never."""
     for rank in seen:
         text, agreed = rank[how]
-        assert "all ranks have to name the same objects in the same order" in text
+        assert "all ranks must name the same objects in the same order" in text
         assert agreed == 2
 
 

@@ -167,7 +167,7 @@ def change(saved: Path, **facts: object) -> None:
         (lose, "model.pt cannot be read: "),
         (lead_away, "model.pt cannot be read: model.pt is a link"),
         (lose_manifest, "its manifest.json cannot be read: "),
-        (from_the_future, "it has format 99, this reads 1"),
+        (from_the_future, "it has format 99; this version of hpcflow reads 1"),
         (lead_out, "its manifest names a file outside of it: '../../escaped'"),
         (no_sizes, "its manifest.json is damaged"),
         (no_number, "its manifest.json is damaged"),

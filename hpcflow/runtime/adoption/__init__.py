@@ -1,4 +1,4 @@
-"""Checkpoints that the program writes in its own way, made checkpoints of the run.
+"""Adopt checkpoints that the program writes in its own format: copy them as checkpoints of the run.
 
 ::
 
@@ -8,16 +8,18 @@
     adoption.json                                                what is not to be adopted (again)
 
 The job script calls it three times (``python3 -m hpcflow.runtime adopt …``): ``begin`` before the
-program starts, ``watch`` beside it, ``end`` after it. Any of them may be killed anywhere: what
-is adopted appears all at once, and the next of them finds what is left to do.
+program starts, ``watch`` while it runs, ``end`` after it. Each may be killed at any point: an
+adopted checkpoint appears at once, and the next call does what is left.
 
 ===============  ==================================================================================
-rule.py          what a config says of how such checkpoints look
-foreign.py       finding them; their names, train steps, and whether anything in them changed
-whole.py         what is complete, and what proves it
-copying.py       copying one, checksums and all; putting one back
+rule.py          the rule of the config: where such checkpoints are, and their names
+foreign.py       finding them: names, train steps, and whether a file changed
+whole.py         whether one is complete
+signs.py         until when the program was alive
+copying.py       copying one with checksums; putting one back
+making.py        making a checkpoint of the run from one
 memory.py        adoption.json
-adopter.py       Adopter: all of that in its order
+adopter.py       Adopter: all of this in order
 command.py       the three commands
 ===============  ==================================================================================
 """

@@ -1,14 +1,14 @@
-"""Adopting in its order: what is there, what of it is new, what is complete.
+"""Adopt checkpoints in order: list them, and copy those that are new and complete.
 
-Of what is there and not known yet, that is complete which
+A new checkpoint is complete
 
-- was renamed to its name, or has its marker and was not changed for a while, or was not changed
-  for a while: as seen from beside the program, while all its ranks live;
-- after the program left with an exit code that says that all is well: whatever is there;
-- after it was killed: what had not been changed for that while before, and what proves itself
-  (see whole.py). Of anything else nobody knows whether it is half.
+- while all ranks of the program run: if it was renamed to its name; otherwise if it was not changed
+  for ``stable_s``, and has its marker, if the rule has one;
+- after the program exited successfully: always;
+- after it was killed: if it had not been changed for ``stable_s`` before, or proves that it is
+  complete (see whole.py).
 
-A copy during which anything changed is thrown away.
+A copy during which a file changed is discarded.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from hpcflow.runtime.warn import WarnOnce, warn
 
 
 class Adopter:
-    """Adopts, in the job of one attempt, what its program writes or that of the one before wrote.
+    """Adopts, in the job of one attempt, the checkpoints of its program and of earlier attempts.
 
     Args:
         run_dir, checkpoint_dir: those of ``job``.
-        monotonic: the time in seconds, for how long nothing has changed.
+        monotonic: the time in seconds, to measure ``stable_s``.
     """
 
     def __init__(
@@ -60,50 +60,50 @@ class Adopter:
         self._job = job
         self._run_dir = run_dir
         self._rule = rule
-        self._say = WarnOnce()
+        self._warn = WarnOnce()
         self._store = CheckpointStore(checkpoint_dir)
-        self._maker = Maker(job, self._store, rule, self._say, monotonic)
-        self._is_complete = Completeness(rule, self._say, monotonic)
+        self._maker = Maker(job, self._store, rule, self._warn, monotonic)
+        self._is_complete = Completeness(rule, self._warn, monotonic)
         self._memory = run_dir / NAME
         self._known: dict[str, Known] = {}
         self._newest = -1
 
     def begin(self) -> Path | None:
-        """Before the program starts: adopt what nobody could yet. The newest checkpoint, if any.
+        """Before the program starts: adopt what is left. Return the newest checkpoint, if any.
 
         Raises:
-            OSError: nothing can be written in the run directory, or where the program looks for
-                its checkpoint; or a later attempt executes the run.
+            OSError: the run directory, or the folder where the program looks for its checkpoint,
+                cannot be written; or a later attempt executes the run.
             CheckpointError: see :meth:`CheckpointStore.newest`.
         """
-        require_no_successor(self._job)  # it would take away what that one is writing
+        require_no_successor(self._job)  # clean() would remove what a later attempt writes
         self._store.clean()
         whole = self._store.newest()
         if whole is not None:
             set_aside(self._store.folder, self._store.damaged, self._job)
         self._newest = whole.train_step if whole is not None else -1
-        found = list(self._look_at(find(self._rule, self._say)))
+        found = list(self._look_at(find(self._rule, self._warn)))
         known = read_memory(self._memory)
         self._known = self._first_known(found) if known is None else known
         alive_ns = last_sign_of_life_ns(self._run_dir, self._attempt, self._job.exit_code)
-        if known is None:  # the files may be copies, whose times say nothing
+        if known is None:  # the files may be copies, whose times mean nothing
             alive_ns = 0
         failed = self._adopt_newest(found, alive_ns)
-        # What was not adopted is so for good, until it is changed: it will not be half any longer,
-        # once the program lives again, only because nothing changes it.
+        # What was not adopted now is adopted only after a change: when the program runs again, an
+        # incomplete checkpoint would look complete, because nothing changes it.
         names = [each.name for each in found if self._is_known(each)]
         self._known = {name: self._known[name] for name in names}
         self._pass_over(found, failed)
         newest = self._store.path(self._newest) if self._newest >= 0 else None
         if newest is not None and self._rule.put_back:
             self._put_back(newest, failed)
-        if known is None or not self._known.items() <= known.items():  # a disk may be full
+        if known is None or not self._known.items() <= known.items():  # the disk may be full
             write_memory(self._memory, self._known)
-        self._maker.say()
+        self._maker.print_warnings()
         return newest
 
     def watch(self) -> None:
-        """Go on where :meth:`begin` has ended, in another process."""
+        """Continue after :meth:`begin`, in another process."""
         self._known = read_memory(self._memory) or {}
         self._newest = self._newest_of_attempt()
 
@@ -114,34 +114,34 @@ class Adopter:
             for foreign, train_step in self._candidates(self._look_at(self._worth_looking())):
                 if failed_ns is None:
                     is_complete = self._is_complete.now(foreign)
-                else:  # other ranks may live on for long, and the one that wrote may be dead
+                else:  # other ranks may run on for long, and the writer may be dead
                     is_complete = self._was_complete(foreign, failed_ns)
                 if is_complete:
                     self._adopt(foreign, train_step)
-        except OSError as error:  # a file system that does not answer now
-            self._say(f"cannot look for checkpoints, the training continues: {error}")
-        self._maker.say()
+        except OSError as error:  # the file system may be down for a moment
+            self._warn(f"cannot look for checkpoints, the training continues: {error}")
+        self._maker.print_warnings()
 
     def end(self, *, is_well: bool) -> None:
         """After the program has ended: adopt the newest that is complete. Never raises.
 
         Args:
-            is_well: whether its exit code, or the word of a rank, says that it left by itself.
+            is_well: whether its exit code, or the file ``resubmit``, says that it exited by itself.
         """
         self.watch()
         folder = self._attempt_dir
         try:
-            if (folder / "resubmit").exists():  # else the code may be one that a config names
+            if (folder / "resubmit").exists():  # otherwise a config may have set the exit code
                 is_well = is_well and has_left(folder, self._job.exit_code)
             is_well = is_well and first_failure_ns(folder) is None
             found = list(self._look_at(self._worth_looking()))
             failed = self._adopt_newest(found, None if is_well else alive_until_ns(folder))
-            if not is_well:  # the next attempt knows less of how this one has ended
+            if not is_well:  # the next attempt knows less about how this one ended
                 self._pass_over(found, failed)
                 write_memory(self._memory, self._known)
         except OSError as error:
-            self._say(f"cannot look for checkpoints; the next attempt does: {error}")
-        self._maker.say()
+            self._warn(f"cannot look for checkpoints, the next attempt tries again: {error}")
+        self._maker.print_warnings()
 
     @property
     def _attempt(self) -> int:
@@ -152,19 +152,17 @@ class Adopter:
         return self._run_dir / "attempts" / f"{self._attempt:04d}"
 
     def _was_complete(self, foreign: Foreign, alive_ns: int | None) -> bool:
-        """Whether it is complete although its writer may have died after ``alive_ns``."""
+        """Return whether it is complete, although its writer may have died after ``alive_ns``."""
         if alive_ns is not None and not has_same_clock(foreign.path, self._run_dir):
-            alive_ns = 0  # by the clock of its disk, nobody knows when the program was alive
+            alive_ns = 0  # not comparable with the times of its file system
         return self._is_complete.after(foreign, alive_ns)
 
     def _adopt_newest(self, found: Iterable[Foreign], alive_ns: int | None) -> set[str]:
-        """Adopt the newest that is complete; names of those for which that did not work."""
+        """Adopt the newest that is complete; return the names of those that failed."""
         failed = set()
         for foreign, train_step in reversed(self._candidates(found)):
             if not self._was_complete(foreign, alive_ns):
-                self._say(
-                    f"{foreign.name!r} is not adopted: it is not known whether it is complete"
-                )
+                self._warn(f"{foreign.name!r} is not adopted: it may be incomplete")
             elif self._adopt(foreign, train_step):
                 break
             else:
@@ -172,14 +170,14 @@ class Adopter:
         return failed
 
     def _pass_over(self, found: Iterable[Foreign], failed: set[str]) -> None:
-        """Do not adopt what was not, unless that has ``failed``, or it is changed."""
+        """Record those that were not adopted, except ``failed``: only a change makes them new."""
         for foreign in found:
             if foreign.name not in failed and not self._is_known(foreign):
                 self._known[foreign.name] = Known(foreign.state)
 
     def _worth_looking(self) -> list[Path]:
-        """What can be newer than the newest, by its name: the rest need not be looked into."""
-        paths = find(self._rule, self._say)
+        """Return the paths that can be newer than the newest checkpoint, by their names."""
+        paths = find(self._rule, self._warn)
         if self._rule.train_step != BY_NAME:
             return paths
         steps = ((path, train_step_of(path, self._rule)) for path in paths)
@@ -192,10 +190,10 @@ class Adopter:
             except FileNotFoundError:  # noqa: PERF203 - the program has removed or renamed it
                 continue
             except OSError as error:
-                self._say(f"not adopted: {error}")
+                self._warn(f"not adopted: {error}")
 
     def _candidates(self, found: Iterable[Foreign]) -> list[tuple[Foreign, int | None]]:
-        """Those that are not known, and newer than the newest, in their order, one a train step."""
+        """Return those that are new and newer than the newest checkpoint, one per train step."""
         new = [each for each in found if not self._is_known(each)]
         new.sort(key=lambda each: each.changed_ns)
         if self._rule.train_step == BY_COUNT:
@@ -205,7 +203,7 @@ class Adopter:
             try:
                 train_step = train_step_of(foreign.path, self._rule)
             except (OSError, ValueError):
-                continue  # the file that says it is not there, or not all there
+                continue  # the file with the train step is missing or incomplete
             if train_step is not None and train_step > self._newest:
                 steps[train_step] = foreign
         return [(steps[train_step], train_step) for train_step in sorted(steps)]
@@ -219,15 +217,15 @@ class Adopter:
         try:
             write_memory(self._memory, self._known)
         except OSError as error:
-            self._say(f"what was adopted may be adopted once more: {error}")
+            self._warn(f"cannot record an adoption, so it may be repeated: {error}")
         return True
 
     def _put_back(self, newest: Path, failed: set[str]) -> None:
-        """Put the newest checkpoint to where the program wrote it, if it is not there."""
+        """Copy the newest checkpoint to where the program wrote it, if it is not there."""
         origin = _origin(newest)
-        if origin is None or origin[0] in failed:  # what is there is newer, and complete
+        if origin is None or origin[0] in failed:  # the failed one is newer, and complete
             return
-        if not is_named(origin[0], self._rule):  # a manifest does not say where else to write
+        if not is_named(origin[0], self._rule):  # a manifest must not choose any other path
             return
         name, train_step = origin[0], int(newest.name)
         known, target = self._known.get(name), self._rule.folder / name
@@ -235,19 +233,19 @@ class Adopter:
             return
         require_no_strange_link(target.parent)
         put_back(newest / FOLDER / target.name, target)
-        warn(f"{str(target)!r} is the checkpoint of train step {train_step} again")
+        warn(f"{str(target)!r} was replaced by the checkpoint of train step {train_step}")
         self._known[name] = Known(look(target, self._rule).state, train_step)
 
     def _first_known(self, found: list[Foreign]) -> dict[str, Known]:
-        """What not to adopt, where nobody has written that down.
+        """Return what not to adopt, if there is no ``adoption.json``.
 
-        In a new run that is all there is: others have written it. In one with checkpoints, whose
-        other files were lost, what is older than the newest.
+        In a new run, these are all: another program wrote them. In a run with checkpoints, whose
+        ``adoption.json`` was lost, these are those not newer than the newest checkpoint.
         """
         origin = _origin(self._store.path(self._newest)) if self._newest >= 0 else None
         if self._newest < 0 and found:
             names = ", ".join(repr(each.name) for each in found[:3])
-            warn(f"{names}: there before this run, and not adopted")
+            warn(f"not adopted, because older than this run: {names}")
         return {
             each.name: Known(each.state)
             for each in found
@@ -259,7 +257,8 @@ class Adopter:
         return known is not None and known.state == foreign.state
 
     def _newest_of_attempt(self) -> int:
-        """What this attempt has resumed from or made; others may be there, and damaged."""
+        """Return the train step of the newest checkpoint that this attempt resumed from or made;
+        others may be damaged."""
         given = self._job.resume_from
         resumed = int(given.name) if given is not None and given.name.isdecimal() else -1
         try:
@@ -272,14 +271,14 @@ class Adopter:
 
 
 def _origin(path: Path) -> tuple[str, int] | None:
-    """Below which name it was adopted, and when that was last changed, in ns; None: it was not."""
+    """Return the program's name of an adopted checkpoint, and when that was last changed, in ns."""
     try:
-        said = read_manifest(path).get("adopted")
+        adopted = read_manifest(path).get("adopted")
     except CheckpointError:
         return None
-    if not isinstance(said, dict):
+    if not isinstance(adopted, dict):
         return None
-    name, changed_ns = said.get("name"), said.get("changed_ns")
+    name, changed_ns = adopted.get("name"), adopted.get("changed_ns")
     if not isinstance(name, str) or type(changed_ns) is not int:
         return None
     return name, changed_ns

@@ -10,30 +10,30 @@ from hpcflow.runtime.adoption.adopter import Adopter
 from hpcflow.runtime.adoption.rule import AdoptRule
 from hpcflow.runtime.job import Job
 
-#: How often to look, at most and at least.
+#: Shortest and longest interval between two looks.
 _LOOK_EVERY_S = (0.2, 5.0)
-#: Told by the job script: finish what is being copied, and leave.
+#: The job script sends it: finish the current copy, and exit.
 _STOP = signal.SIGUSR1
 
 
 def begin(job: Job) -> Path | None:
-    """Adopt what is left of the attempt before; the newest checkpoint, if there is any.
+    """Adopt what the earlier attempt left; return the newest checkpoint, if there is any.
 
     Raises:
         OSError, CheckpointError: see :meth:`Adopter.begin`.
-        ValueError: this is no job with something to adopt.
+        ValueError: this job adopts no checkpoints.
     """
     return _adopter(job)[0].begin()
 
 
 def watch(job: Job, script: int) -> None:
-    """Adopt what is complete, beside the program, until told to stop.
+    """Adopt complete checkpoints while the program runs, until :data:`_STOP` arrives.
 
     Args:
-        script: process id of the job script, which has started this.
+        script: process id of the job script, the parent of this process.
 
     Raises:
-        ValueError: this is no job with something to adopt.
+        ValueError: this job adopts no checkpoints.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {_STOP})
     adopter, rule = _adopter(job)
@@ -41,7 +41,7 @@ def watch(job: Job, script: int) -> None:
     os.nice(10)  # the training goes first
     while not signal.sigtimedwait({_STOP}, _look_every_s(rule)):
         if os.getppid() != script or not (job.run_dir and job.run_dir.is_dir()):
-            return  # the next process adopts what is there; without a run there is nobody
+            return  # the next process continues; or the run was removed
         adopter.look()
 
 
@@ -49,17 +49,17 @@ def end(job: Job, exit_code: int) -> None:
     """Adopt what the program has left.
 
     Args:
-        exit_code: of the job.
+        exit_code: the exit code of the job.
 
     Raises:
-        ValueError: this is no job with something to adopt.
+        ValueError: this job adopts no checkpoints.
     """
     _adopter(job)[0].end(is_well=exit_code in (0, job.exit_code))
 
 
 def _adopter(job: Job) -> tuple[Adopter, AdoptRule]:
     if job.adopt is None or job.run_dir is None or job.checkpoint_dir is None:
-        raise ValueError("HPCFLOW_ADOPT is not set: this job has nothing to adopt")
+        raise ValueError("HPCFLOW_ADOPT is not set: this job adopts no checkpoints")
     return Adopter(job, job.run_dir, job.checkpoint_dir, job.adopt), job.adopt
 
 

@@ -1,4 +1,4 @@
-"""Copying what the program has written, checksums and all, and putting it back."""
+"""Copy checkpoints of the program with their checksums, and put them back."""
 
 from __future__ import annotations
 
@@ -33,21 +33,20 @@ from hpcflow.runtime.reading import open_below, open_file, opened_place
 from hpcflow.runtime.warn import warn
 
 _CHUNK_BYTES = 1 << 20
-#: Of what is for its owner only.
+#: Mode of a file only for its owner.
 _PRIVATE = 0o600
-#: From linux/fs.h; POWER has another number, and refuses this one.
+#: From linux/fs.h; POWER has another number, and rejects this one.
 _FICLONE = 0x40049409
 
 
 def take(source: Path, staged: Path, name: str, *, link: bool) -> dict[str, Written]:
-    """Copy ``source``, a file or a folder, to ``staged / name``; its files by their names there.
+    """Copy ``source``, a file or a folder, to ``staged / name``; return its files by name.
 
     Args:
-        link: where the file system is the same, give the files a second name instead: for what is
-            never written to again.
+        link: hard-link the files where possible: for files that are never changed again.
 
     Raises:
-        OSError: it went away, holds a link, or the disk is full; what is there is of no use.
+        OSError: it went away, holds a link, or the disk is full; the copy is useless.
     """
     taken = {}
     with opened_place(source.parent) as place:
@@ -65,7 +64,7 @@ def take(source: Path, staged: Path, name: str, *, link: bool) -> dict[str, Writ
 def copy_file(
     source: Path, target: Path, mode: int = _PRIVATE, within: int | None = None
 ) -> Written:
-    """Copy one file to a new one with this mode, on disk when this returns.
+    """Copy one file to a new one with this mode, and sync it.
 
     Args:
         within: the open folder in which ``source`` is.
@@ -86,23 +85,23 @@ def copy_file(
 
 
 def put_back(source: Path, target: Path) -> None:
-    """Make ``target`` a copy of ``source``, a file or a folder, all at once.
+    """Replace ``target`` at once by a copy of ``source``, a file or a folder.
 
-    A folder in its place is moved aside first; killed in between, the next attempt puts it back.
-    A user who could read what is replaced can read what replaces it; what other users put there
-    says nothing of that. Where they can write, nothing is removed but what was there before.
+    A folder in its place is first moved aside; after a kill in between, the next attempt puts it
+    back. Files get the modes of this user's files that they replace. If other users can write
+    there, only what was there before is removed.
 
     Raises:
-        OSError: the disk is full or gone, or a link of another user leads there; ``target`` is as
-            it was.
+        OSError: the disk is full or gone, or a link of another user leads there; ``target`` is
+            unchanged.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with opened_place(target.parent) as place:
-        opened = f"/proc/self/fd/{place}"  # whatever others swap on the way there
+        opened = f"/proc/self/fd/{place}"  # others may change the path meanwhile
         try:
             _put_back(source, Path(opened, target.name))
         except OSError as error:
-            if isinstance(error.filename, str):  # as people know it
+            if isinstance(error.filename, str):
                 error.filename = error.filename.replace(opened, str(target.parent), 1)
             raise
 
@@ -128,7 +127,7 @@ def _put_back(source: Path, target: Path) -> None:
                 _move_aside(target, old)
             copy.replace(target)
         finally:
-            with suppress(OSError):  # a folder, which is not ours
+            with suppress(OSError):  # it may be a folder of another user
                 copy.unlink()
     sync(target.parent)
     if before is not None:
@@ -143,10 +142,10 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _remove_aside(old: Path, before: os.stat_result, source: Path) -> None:
-    """Remove what was moved aside, if it is what was there before ``source`` was copied.
+    """Remove the folder or file that was moved aside, if it is the one from before the copy.
 
-    Where other users can write, they may have put any folder of this user there: what has files
-    that ``source`` lacks stays.
+    If other users can write there, they may have moved any folder of this user there. So a folder
+    with files that ``source`` lacks is kept.
     """
     with suppress(OSError):  # it is gone, another user's, or holds a link
         if not os.path.samestat(old.lstat(), before):
@@ -160,7 +159,7 @@ def _remove_aside(old: Path, before: os.stat_result, source: Path) -> None:
             if not os.path.samestat(opened.stat(), before):
                 return
             if is_shared and (more := sizes_below(opened).keys() - _names_in(source)):
-                shown = f"{os.readlink(old.parent)}/{old.name}"  # noqa: PTH115 - Path has it from 3.9
+                shown = f"{os.readlink(old.parent)}/{old.name}"  # noqa: PTH115 - Path has it since 3.9
                 warn(f"{shown!r} has {min(more)!r}, which the checkpoint lacks: not removed")
                 return
             remove_opened(old, opened)
@@ -171,12 +170,12 @@ def _names_in(source: Path) -> set[str]:
 
 
 def _own_modes(top: Path) -> dict[Path, int]:
-    """The modes of all that is this user's at and below ``top``, links left out."""
+    """Return the modes of this user's files and folders at and below ``top``, without links."""
     found = {}
     todo = [top]
     while todo:
         path = todo.pop()
-        with suppress(OSError):  # it is gone, or may not be read
+        with suppress(OSError):  # it is gone, or cannot be read
             status = path.lstat()
             if status.st_uid == os.geteuid() and not S_ISLNK(status.st_mode):
                 found[path] = S_IMODE(status.st_mode) & 0o777
@@ -186,8 +185,10 @@ def _own_modes(top: Path) -> dict[Path, int]:
 
 
 def _give_modes(top: Path, modes: Mapping[Path, int]) -> None:
-    """Give the folders at and below ``top``, which is open, these modes, else private ones; it
-    itself last, for others may write in it then."""
+    """Set these modes on the folders at and below the open folder ``top``; private ones by default.
+
+    ``top`` is last, because others may then write in it.
+    """
     for folder in reversed([top, *folders_below(top)]):
         with suppress(OSError):  # its file system has no modes
             folder.chmod(modes.get(folder, 0o700))
@@ -201,10 +202,7 @@ def _move_aside(path: Path, aside: Path) -> None:
 
 
 def _clone(source: BinaryIO, target: Path, mode: int) -> Written | None:
-    """The same blocks under another name, until one of both is written to; None: not here.
-
-    XFS and Btrfs do that; see ioctl_ficlone(2).
-    """
+    """Clone a file copy-on-write, as XFS and Btrfs can (ioctl_ficlone(2)); None if unsupported."""
     with create(target, mode) as new:
         try:
             fcntl.ioctl(new.fileno(), _FICLONE, source.fileno())
@@ -232,5 +230,5 @@ def _link(place: int, source: Path, target: Path) -> Written | None:
     if other_writer(str(target), target.lstat()) is not None:
         target.unlink()
         return None
-    sync(target)  # its writer need not have done that
+    sync(target)  # its writer may not have synced it
     return Written(target.stat().st_size, sha256_of(target))

@@ -1,4 +1,4 @@
-"""Finding what the program has written: names, train steps, and whether anything has changed."""
+"""Find the checkpoints that the program has written: names, train steps, and changes."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from hpcflow.runtime.reading import (
     require_own,
 )
 
-#: Names that programs write under what they will rename.
+#: Names that programs use until they rename a finished checkpoint.
 _UNFINISHED = re.compile(r"(^|[._-])(tmp|temp|part|partial|incomplete)([._-]|\d|$)|~$", re.I)
 _AFTER_STEP = re.compile(r"step[ =_.-]*(\d+)", re.I | re.ASCII)
-#: No part of a number such as 0.32.
+#: Not a part of a number such as 0.32.
 _WHOLE_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d+(?!\d)(?!\.\d)", re.ASCII)
-#: What is behind the name: .ckpt, and the -v1 of Lightning where a name was taken.
+#: The suffix of a name: .ckpt, and the -v1 that Lightning adds if a name is in use.
 _SUFFIX = re.compile(r"(-v\d+)?(\.[A-Za-z][A-Za-z0-9]*)?\Z", re.ASCII)
 _MAX_DIGITS = 18
-#: What is adopted is copied, synced and read by functions that call themselves for each folder.
+#: Functions that copy, sync and read checkpoints recurse for each folder.
 _MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """Something that the program has written under the name of a checkpoint.
+    """A file or folder of the program with the name of a checkpoint.
 
     Attributes:
         name: its path below the rule's folder.
-        state: a text that is another one once anything in it was changed.
-        changed_ns: when the last of its files was changed, in ns since 1970.
-        size_bytes: of all files in it.
-        is_empty: whether there is no file in it.
+        state: a fingerprint that changes with every change of a file in it.
+        changed_ns: the latest change of a file in it, in ns since 1970.
+        size_bytes: the size of all files in it.
+        is_empty: whether it has no files.
     """
 
     path: Path
@@ -54,10 +54,10 @@ class Foreign:
 
 
 def find(rule: AdoptRule, warn: Callable[[str], object]) -> list[Path]:
-    """What has the name of a checkpoint now; nothing where the folder is not there (yet).
+    """Return the paths that match the rule; none if the folder does not exist.
 
     Args:
-        warn: called for each folder that is left out because of another user's link.
+        warn: called for each folder that is skipped because of another user's link.
 
     Raises:
         OSError: a link of another user leads to the rule's folder.
@@ -75,7 +75,7 @@ def find(rule: AdoptRule, warn: Callable[[str], object]) -> list[Path]:
 
 
 def is_named(name: str, rule: AdoptRule) -> bool:
-    """Whether ``name``, a path below the rule's folder, is one that :func:`find` could find."""
+    """Return whether :func:`find` could find ``name``, a path below the rule's folder."""
     parts, patterns = name.split("/"), rule.pattern.split("/")
     if len(parts) != len(patterns) or "\0" in name or _UNFINISHED.search(parts[-1]):
         return False
@@ -83,15 +83,15 @@ def is_named(name: str, rule: AdoptRule) -> bool:
 
 
 def look(path: Path, rule: AdoptRule) -> Foreign:
-    """What is at ``path``, as it looks from outside: no file is read.
+    """Return the facts about ``path``, without reading a file.
 
     Raises:
-        OSError: it is gone, or holds something that is neither a plain file nor a folder.
+        OSError: it is gone, or holds an entry that is neither a plain file nor a folder.
     """
     digest = hashlib.sha256()
     changed_ns, files, total_bytes = 0, 0, 0
     for name, status in statuses(path):
-        # A link to it, such as we make of what is never changed, changes its ctime.
+        # Hard links, which hpcflow makes with `renamed`, change the ctime.
         ctime_ns = 0 if rule.renamed else status.st_ctime_ns
         is_file = S_ISREG(status.st_mode)
         size_bytes = status.st_size if is_file else 0
@@ -105,11 +105,11 @@ def look(path: Path, rule: AdoptRule) -> Foreign:
 
 
 def train_step_of(path: Path, rule: AdoptRule) -> int | None:
-    """The train step of what is at ``path``; None where it is said nowhere.
+    """Return the train step of the checkpoint at ``path``; None if it has none.
 
     Raises:
-        OSError: it stands in a file that cannot be read.
-        ValueError: it stands in a file that says none.
+        OSError: the file with the train step cannot be read.
+        ValueError: the file has no train step.
     """
     if rule.train_step == BY_COUNT:
         return None
@@ -124,7 +124,7 @@ def train_step_of(path: Path, rule: AdoptRule) -> int | None:
 
 
 def number_in(name: str) -> int | None:
-    """The number after ``step`` in a file's name, else the last whole number in it.
+    """Return the number after ``step`` in a file's name, else the last whole number in it.
 
     ``checkpoint-500`` is 500, ``epoch=3-step=100-v1.ckpt`` 100, ``epoch=2-loss=0.32.ckpt`` 2.
     """
@@ -136,14 +136,14 @@ def number_in(name: str) -> int | None:
 
 
 def read_json(path: Path) -> object:
-    """What is in a JSON file.
+    """Return the value in a JSON file.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is not one, or not all of one.
+        OSError: the file cannot be read.
+        ValueError: it is not JSON, or incomplete.
     """
     try:
-        return reading.read_json(path, reading.MAX_FILE_BYTES)  # Hugging Face's grow
+        return reading.read_json(path, reading.MAX_FILE_BYTES)  # those of Hugging Face grow
     except JsonError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -153,7 +153,7 @@ def _matches(folder: Path, parts: list[str]) -> Iterator[Path]:
     if _is_glob(part):
         paths = _matching(folder, part)
     else:
-        # As it is called: there may be a million other files, and a link may lead to it.
+        # Without listing the folder, which may have a million files; it may be a link.
         is_link = os.path.islink(str(folder / part))  # noqa: PTH114 - it raises nothing
         paths = [] if is_link and not rest else [folder / part]
     for path in paths:
@@ -187,18 +187,18 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def statuses(path: Path) -> list[tuple[str, os.stat_result]]:
-    """Name and status of ``path`` and of all below it, in order.
+    """Return name and status of ``path`` and all entries below it, in order.
 
     Raises:
-        OSError: a link of another user leads there; or something there is neither a plain file nor
-            a folder, belongs to another user, or is too deep.
+        OSError: a link of another user leads there; or an entry is neither a plain file nor a
+            folder, belongs to another user, or is too deep.
     """
     with opened_place(path.parent) as place:
         return list(statuses_in(place, path))
 
 
 def statuses_in(place: int, path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the same, of ``path`` in its open folder: nothing below it is found through a link."""
+    """Yield the same for ``path`` in its open folder ``place``, without following links."""
     todo = [("", os.stat(path.name, dir_fd=place, follow_symlinks=False))]
     while todo:
         name, status = todo.pop()

@@ -1,4 +1,4 @@
-"""Making one checkpoint of the run of what the program has written."""
+"""Make a checkpoint of the run from one that the program has written."""
 
 from __future__ import annotations
 
@@ -20,34 +20,30 @@ from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import WarnOnce
 
-#: Folder in a checkpoint that holds what was adopted, under its own name.
+#: The folder in a checkpoint with the adopted files, under the program's name.
 FOLDER = "adopted"
-#: How long after a failure the same one is not tried again: a disk stays full for a while.
+#: Seconds between two tries after a failure: a disk stays full for a while.
 _PAUSE_S = 60.0
-#: After so many copies in a row that were thrown away somebody should know.
+#: Warn after this many discarded copies in a row.
 _MANY_CHANGES = 3
 _BROKEN = re.compile(r"\.\d{1,18}\.[0-9a-f]+\.broken", re.ASCII)
 
 
 class Maker:
-    """Copies, publishes, reports; and removes old checkpoints, as every maker of one does.
-
-    Args:
-        monotonic: the time in seconds.
-    """
+    """Copies, publishes and reports a checkpoint, and removes old ones by the retention rule."""
 
     def __init__(
         self,
         job: Job,
         store: CheckpointStore,
         rule: AdoptRule,
-        say: WarnOnce,
+        warn: WarnOnce,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._job = job
         self._store = store
         self._rule = rule
-        self._say = say
+        self._warn = warn
         self._monotonic = monotonic
         self._events = EventLog(job.events)
         self._keeper = Keeper(job, self._events)
@@ -55,19 +51,16 @@ class Maker:
         self._changes: dict[str, int] = {}
 
     def make(self, foreign: Foreign, train_step: int | None, newest: int) -> int | None:
-        """Adopt it; None if that did not work, which is said where people should know.
+        """Adopt ``foreign``; return the train step of its checkpoint, or None after a failure.
 
         Args:
-            train_step: its own; None if it says none, and is counted.
-            newest: train step of the newest checkpoint there is; negative: there is none.
-
-        Returns:
-            The train step of the checkpoint that it is now, or was before.
+            train_step: its train step; None to count.
+            newest: train step of the newest checkpoint; negative if there is none.
         """
         if self._monotonic() < self._not_before.get(foreign.name, 0.0):
             return None
         staged, number = None, train_step
-        # A second name for a file takes no room.
+        # Hard links take no space.
         size_bytes = 0 if self._rule.renamed else foreign.size_bytes
         try:
             require_no_successor(self._job)
@@ -79,12 +72,12 @@ class Maker:
             self._has_failed(foreign, number, error)
         finally:
             if staged is not None:
-                remove_tree(staged)  # it is not there any more once it was published
+                remove_tree(staged)  # gone if it was published
         return made
 
-    def say(self) -> None:
+    def print_warnings(self) -> None:
         """Print the warnings of the keeper."""
-        self._keeper.say()
+        self._keeper.print_warnings()
 
     def _make(
         self, foreign: Foreign, number: int, staged: Path, maybe_same_as: int | None
@@ -119,7 +112,7 @@ class Maker:
         return number
 
     def _next_number(self) -> int:
-        """One more than any checkpoint has, whole or not, or had that was set aside."""
+        """Return one more than the train step of any checkpoint, including those set aside."""
         if not self._store.folder.exists():
             return 1
         steps = named(self._store.folder)[-1:]
@@ -127,7 +120,7 @@ class Maker:
         return max(steps, default=0) + 1
 
     def _are_those_of(self, train_step: int, files: dict[str, Written]) -> bool:
-        """Whether that checkpoint has these files, byte for byte."""
+        """Return whether the checkpoint of ``train_step`` has exactly these files."""
         try:
             entries = read_manifest(self._store.path(train_step)).get("files")
         except CheckpointError:
@@ -137,15 +130,15 @@ class Maker:
     def _has_changed(self, foreign: Foreign) -> None:
         count = self._changes[foreign.name] = self._changes.get(foreign.name, 0) + 1
         if count == _MANY_CHANGES:
-            self._say(
-                f"{foreign.name!r} was changed {count} times while it was being copied; have the "
-                "program save less often"
+            self._warn(
+                f"{foreign.name!r} was changed {count} times while it was copied; let the program "
+                "save less often"
             )
 
     def _has_failed(self, foreign: Foreign, number: int | None, error: OSError) -> None:
         if isinstance(error, FileNotFoundError) and not foreign.path.exists():
             return  # the program has removed it
         self._not_before[foreign.name] = self._monotonic() + _PAUSE_S
-        is_new = self._say(f"{foreign.name!r} is not adopted, the training continues: {error}")
+        is_new = self._warn(f"{foreign.name!r} is not adopted, the training continues: {error}")
         if is_new and number is not None:
             self._events.append("checkpoint_failed", train_step=number, why=str(error))

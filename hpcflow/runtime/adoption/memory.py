@@ -1,12 +1,12 @@
-"""``adoption.json``: what is not to be adopted, or not again.
+"""``adoption.json``: checkpoints of the program that are not to be adopted, or not again.
 
 ::
 
     {"format": 1, "known": {"out/ckpt.pt": {"state": "9f86…", "train_step": 7}, …}}
 
-``state`` is that of :class:`hpcflow.runtime.adoption.foreign.Foreign`: once it is another one, the
-program has written there. ``train_step`` is null for what was there before the run, and for what
-its writer may have left half. It is a memory and no fact: if it is lost, one is adopted twice.
+``state`` is that of :class:`hpcflow.runtime.adoption.foreign.Foreign`: if it differs, the program
+has changed the checkpoint. ``train_step`` is null for those from before the run, and those that may
+be incomplete. If this file is lost, a checkpoint may be adopted twice.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Known:
-    """How something looked when it was adopted as ``train_step``, or passed over."""
+    """The state in which a checkpoint was adopted as ``train_step``, or passed over."""
 
     state: str
     train_step: int | None = None
 
 
 def read_memory(path: Path) -> dict[str, Known] | None:
-    """Name -> what is known of it; None when nothing was ever written down."""
+    """Return the known checkpoints by name; None if the file is missing or unreadable."""
     try:
-        said = read_object(path)
-        if said["format"] != _FORMAT:
+        memory = read_object(path)
+        if memory["format"] != _FORMAT:
             return None
-        return {name: Known(**entry) for name, entry in said["known"].items()}
+        return {name: Known(**entry) for name, entry in memory["known"].items()}
     except (OSError, JsonError, LookupError, AttributeError, TypeError):
         return None
 
 
 def write_memory(path: Path, known: Mapping[str, Known]) -> None:
-    """Write ``known`` down, all at once.
+    """Replace the file at once.
 
     Raises:
-        OSError: the disk is full or gone; the old one stays.
+        OSError: the disk is full or gone; the old file stays.
     """
     entries = {name: asdict(known[name]) for name in sorted(known)}
     text = json.dumps({"format": _FORMAT, "known": entries}, indent=1)

@@ -1,4 +1,4 @@
-"""What a config says of the checkpoints that a program writes by itself."""
+"""The rule of a config for the checkpoints that the program writes by itself."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Where a train step stands: in the name, or nowhere. Anything else is ``FILE:KEY``.
+#: Where the train step comes from: the name, or a count. Anything else is ``FILE:KEY``.
 BY_NAME, BY_COUNT = "name", "count"
 
 
 @dataclass(frozen=True)
 class AdoptRule:
-    """How checkpoints look that the program writes by itself.
+    """How to find the checkpoints that the program writes by itself.
 
     Attributes:
-        folder: where they are; it need not be there yet.
-        pattern: what they are called below it, with ``*``, ``?`` and ``[…]`` in each part.
-        marker: a file that is written last: in a folder, or with this name more beside a file.
-        stable_s: how long nothing may have changed in one that is complete.
+        folder: where they are; it need not exist yet.
+        pattern: their paths below it, with ``*``, ``?`` and ``[…]`` in each part.
+        marker: a file that is written last: in a folder, or beside a file with this suffix.
+        stable_s: seconds without a change after which one is complete.
         renamed: whether they appear complete under their names, and are never changed.
-        train_step: where their train step stands: BY_NAME, BY_COUNT, or a JSON file and its key.
-        put_back: whether the program looks for the newest where it wrote it, and nowhere else.
+        train_step: where their train step comes from: BY_NAME, BY_COUNT, or ``FILE:KEY``.
+        put_back: whether the program looks for the newest only where it wrote it.
     """
 
     folder: Path
@@ -34,14 +34,14 @@ class AdoptRule:
 
 
 def parse_adopt_rule(text: str) -> AdoptRule:
-    """The rule that ``text`` says: a JSON object with the attributes of :class:`AdoptRule`.
+    """Parse a rule: a JSON object with the attributes of :class:`AdoptRule`.
 
     Raises:
-        ValueError: it says none.
+        ValueError: the text is not a rule.
     """
-    said = json.loads(text)
+    given = json.loads(text)
     try:
-        rule = AdoptRule(**{**said, "folder": Path(said["folder"])})
+        rule = AdoptRule(**{**given, "folder": Path(given["folder"])})
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a rule: {error!r}") from None
     texts = (rule.pattern, rule.marker or "", rule.train_step)

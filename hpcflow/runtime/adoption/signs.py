@@ -1,4 +1,4 @@
-"""What the files of the attempts say of who is alive, by the clock of their disk."""
+"""Find until when a program was alive, from files of attempts, by their file system's clock."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 
 from hpcflow.runtime.reading import MAX_WORD_BYTES, read_file
 
-#: What the shell around a rank leaves when that has failed, or was ended by a signal.
+#: Files that the shell around a rank creates if the rank failed or was ended by a signal.
 _MARKS = ("failed", "terminated")
 
 
 def last_sign_of_life_ns(run_dir: Path, attempt: int, exit_code: int) -> int | None:
-    """When the program of the attempt before ``attempt`` was certainly alive, in ns since 1970.
+    """Return when the program of the last attempt before ``attempt`` was certainly alive.
 
-    None: it has left by itself: see :func:`has_left`. 0: no program was ever started.
+    In ns since 1970. None if it exited by itself (see :func:`has_left`); 0 if no program was
+    started.
     """
     for number, folder in sorted(_attempts(run_dir), reverse=True):
         if number < attempt and (folder / "program").exists():
@@ -24,23 +25,24 @@ def last_sign_of_life_ns(run_dir: Path, attempt: int, exit_code: int) -> int | N
 
 
 def has_left(attempt_dir: Path, exit_code: int) -> bool:
-    """Whether the program left by itself, with 0 or ``exit_code``, and none of its ranks failed.
+    """Return whether the program exited with 0 or ``exit_code``, and no rank failed.
 
-    The word ``resubmit`` does not say so: one rank has left it, and another, which wrote, may have
-    been killed since.
+    The file ``resubmit`` does not prove that: one rank created it, and another, which wrote, may
+    have been killed since.
     """
     _, code = end_of_program(attempt_dir)
     return code in (0, exit_code) and first_failure_ns(attempt_dir) is None
 
 
 def alive_until_ns(attempt_dir: Path) -> int:
-    """Until when all ranks of the program were certainly alive, in ns since 1970; 0: nobody knows.
+    """Return until when all ranks of the program were certainly alive, in ns since 1970; 0 if
+    unknown.
 
-    Nobody knows which rank writes. So the first that failed counts, and the first node that was
-    not seen any more. What launchers and other ranks print later is no sign of life.
+    Any rank may be the writer. So the first failed rank counts, and the first node whose samples
+    ended. Later output of launchers and other ranks is not a sign of life.
     """
     ended_ns, _ = end_of_program(attempt_dir)
-    # When each node has seen the program last: see hpcflow/runtime/sampling.
+    # The last sample of each node: see hpcflow/runtime/sampling.
     seen_ns = list(_dates_ns((attempt_dir / ".usage").glob("*.json")))
     alive_ns = ended_ns if ended_ns and len(seen_ns) < 2 else min(seen_ns, default=0)
     failed_ns = first_failure_ns(attempt_dir)
@@ -48,14 +50,14 @@ def alive_until_ns(attempt_dir: Path) -> int:
 
 
 def first_failure_ns(attempt_dir: Path) -> int | None:
-    """When the first of its ranks failed or was ended by a signal; None: none has."""
+    """Return when the first rank failed or was ended by a signal, in ns; None if none."""
     return min(_dates_ns(attempt_dir / name for name in _MARKS), default=None)
 
 
 def end_of_program(attempt_dir: Path) -> tuple[int, int | None]:
-    """When the program of an attempt ended, in ns since 1970, and its exit code.
+    """Return when the program of an attempt ended, in ns since 1970, and its exit code.
 
-    0 and None where nobody lived to write that down.
+    0 and None if the job script was killed before it could write that.
     """
     path = attempt_dir / "program"
     try:
@@ -66,7 +68,7 @@ def end_of_program(attempt_dir: Path) -> tuple[int, int | None]:
 
 
 def has_same_clock(one: Path, other: Path) -> bool:
-    """Whether what is at both paths was dated by the same clock: that of one file system."""
+    """Return whether both paths are on one file system, so that its clock dated both."""
     try:
         return one.stat().st_dev == other.stat().st_dev
     except OSError:
@@ -80,7 +82,7 @@ def _attempts(run_dir: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _dates_ns(paths: Iterable[Path]) -> Iterator[int]:
-    """When each of those that exist was written last, in ns since 1970."""
+    """Yield when each existing path was last changed, in ns since 1970."""
     for path in paths:
         with suppress(FileNotFoundError):
             yield path.stat().st_mtime_ns

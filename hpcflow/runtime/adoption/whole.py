@@ -1,9 +1,9 @@
-"""Whether what the program has written is complete.
+"""Decide whether a checkpoint of the program is complete.
 
-That nothing changes any more says so only while the program lives: a file that was being written
-when its writer was killed never changes again either. What proves it even then is a marker, a
-name that a file got when it was complete, and, of what torch saves since 1.6, the end of the file:
-that is a zip archive, whose list of contents is written last. It is read, nothing is unpacked.
+While the program runs, a checkpoint without recent changes is complete. After the program was
+killed, that proves nothing. Then these do: a marker, a rename after the save, or a complete file
+of torch.save (since 1.6): a zip archive, whose list of contents is written last. Only that list is
+read; nothing is unpacked.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from hpcflow.runtime.warn import WarnOnce
 
 
 class Completeness:
-    """Judges what is there by the rule, and by what was seen of it before.
+    """Decides by the rule, and by the states seen before.
 
     Args:
-        monotonic: the time in seconds, for how long nothing has changed.
+        monotonic: the time in seconds, to measure ``stable_s``.
     """
 
     def __init__(
-        self, rule: AdoptRule, say: WarnOnce, monotonic: Callable[[], float] = time.monotonic
+        self, rule: AdoptRule, warn: WarnOnce, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._rule = rule
-        self._say = say
+        self._warn = warn
         self._monotonic = monotonic
         self._since: dict[str, tuple[str, float]] = {}  # name -> state, and since when it has it
-        self._torn: dict[str, str] = {}  # name -> state in which it is not whole
+        self._torn: dict[str, str] = {}  # name -> state in which it is incomplete
 
     def now(self, foreign: Foreign) -> bool:
-        """Whether it is complete, its program being alive; to be asked again and again."""
+        """Return whether it is complete while its program runs; to be called repeatedly."""
         now = self._monotonic()
         state, since = self._since.get(foreign.name, ("", now))
         if state != foreign.state:
@@ -52,11 +52,11 @@ class Completeness:
         return now - since >= self._rule.stable_s and self._has_all(foreign)
 
     def after(self, foreign: Foreign, alive_ns: int | None) -> bool:
-        """Whether it is complete, its program having ended.
+        """Return whether it is complete after its program has ended.
 
         Args:
-            alive_ns: when that was certainly alive, in ns since 1970; None: it has ended by itself,
-                and finished what it wrote.
+            alive_ns: until when the program was certainly alive, in ns since 1970; None if it
+                exited by itself, and so finished its writes.
         """
         stable_ns = int(self._rule.stable_s * 1e9)
         if alive_ns is None or foreign.changed_ns + stable_ns <= alive_ns:
@@ -71,7 +71,7 @@ class Completeness:
         return proves_itself and self._has_all(foreign)
 
     def _has_all(self, foreign: Foreign) -> bool:
-        """Whether nothing says that something is missing of it."""
+        """Return whether no part of it is known to be missing."""
         if foreign.is_empty or self._torn.get(foreign.name) == foreign.state:
             return False
         if self._rule.marker is not None and not self._is_marked(foreign, self._rule.marker):
@@ -84,21 +84,20 @@ class Completeness:
             return False  # it is being removed
         if torn is not None:
             self._torn[foreign.name] = foreign.state
-            self._say(f"{str(torn)!r} begins as an archive and has no end: not adopted")
+            self._warn(f"{str(torn)!r} is an incomplete zip archive: not adopted")
         return torn is None
 
     def _is_marked(self, foreign: Foreign, marker: str) -> bool:
-        """Whether its marker is there, and of this save; one in JSON has to be all there.
+        """Return whether its marker exists, is of this save, and, if it is JSON, is complete.
 
-        In a folder that is written over, the marker of the save before lies there still.
+        A folder that is overwritten still has the marker of the save before.
         """
         path = foreign.path
         file = path / marker if path.is_dir() else path.with_name(path.name + marker)
         try:
             if file.suffix == ".json":
                 read_json(file)
-            # Refuses a marker that another user created.
-            with open_file(file) as opened:
+            with open_file(file) as opened:  # refuses a marker of another user
                 made_ns = os.fstat(opened.fileno()).st_mtime_ns
             return foreign.changed_ns - made_ns <= self._rule.stable_s * 1e9
         except (OSError, ValueError):
@@ -106,7 +105,7 @@ class Completeness:
 
 
 def _torn_in(path: Path) -> Path | None:
-    """The first file at or below ``path`` that begins as a zip archive, but has no end."""
+    """Return the first incomplete zip archive at or below ``path``."""
     files = files_below(path) if path.is_dir() else [("", path)]
     for _, file in files:
         with open_file(file) as opened:

@@ -1,21 +1,21 @@
-"""What a job uses, seen from beside: a small process on every node, for any program.
+"""Measure what a job uses: a small process on every node, for any program.
 
-``python3 -S -m hpcflow.runtime.sampling``, started by the job script, watches the program of its
-node until that ends. Whatever goes wrong here is silence: nobody waits for this process, and it
-reads what the system shows of the program without touching it.
+The job script starts ``python3 -S -m hpcflow.runtime.sampling``, which samples the program of its
+node until that ends. It only reads what the system shows of the program. Errors are ignored, and
+nothing waits for this process.
 
 =============  ==================================================================================
-command.py     the loop: when to look, when to write
-schedule.py    how often, so that a day costs little and ten days hardly more
+command.py     the loop of one node
+schedule.py    when to sample and when to write
 processes.py   CPU time and memory of the program's processes, from /proc
-cgroup.py      the same of the job's cgroup, where Slurm made one
+cgroup.py      the same for the job's cgroup, if Slurm made one
 nvml.py        NVIDIA's library, by ctypes; gpus.py: which GPUs are the job's
-tally.py       many samples -> mean, highest, quantiles, in constant space
-report.py      what the nodes have seen -> one event
+tally.py       mean, maximum and quantiles of many samples, in constant space
+report.py      one event from the measurements of all nodes
 =============  ==================================================================================
 
-Every node keeps one small file, ``attempts/NNNN/.usage/NODE.json``, which is replaced, does not
-grow and is not mirrored. The first node puts them together into events called ``usage``. Each is
-about the whole attempt so far, so that the last one that got through says it all; the job script
-appends the very last when the program has ended.
+Every node has one small file, ``attempts/NNNN/.usage/NODE.json``, which is replaced, does not grow
+and is not mirrored. The first node combines these files into events ``usage``. Each covers the
+whole attempt so far, so only the last one counts. The job script appends the last one when the
+program has ended.
 """

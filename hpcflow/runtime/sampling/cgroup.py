@@ -1,7 +1,6 @@
-"""CPU time and memory of the job's cgroup on this node, where Slurm has made one.
+"""Read CPU time and memory of the job's cgroup on this node, if Slurm has made one.
 
-Pages of files that were read are not counted as memory: the system gives them away before a job
-is killed for its memory.
+The page cache does not count as memory: the kernel frees it before it kills a job.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class CgroupUse:
-    """What the job has used; None where its cgroup does not say it.
+    """What the job has used; None if its cgroup does not report it.
 
     Attributes:
         cpu_s: CPU seconds since the job began.
-        mem_bytes: memory that cannot be given away.
-        highest_bytes: the most that there ever was, pages of files included.
+        mem_bytes: memory without the page cache.
+        highest_bytes: the peak, including the page cache.
     """
 
     cpu_s: float | None
@@ -26,18 +25,17 @@ class CgroupUse:
 
 
 class JobCgroup:
-    """The folders of a job's cgroup: one with version 2, one for each controller with version 1."""
+    """The folders of a job's cgroup: one in version 2, one for each controller in version 1."""
 
     def __init__(self, unified: Path | None, memory: Path | None, cpu: Path | None) -> None:
         self._unified, self._memory, self._cpu = unified, memory, cpu
 
     @property
     def is_there(self) -> bool:
-        """Whether Slurm has made any."""
+        """Return whether Slurm has made any."""
         return any((self._unified, self._memory, self._cpu))
 
     def read(self) -> CgroupUse:
-        """What they say now."""
         if self._unified is not None:
             usage_us = _fields(self._unified / "cpu.stat").get("usage_usec")
             stat = _fields(self._unified / "memory.stat")
@@ -61,28 +59,28 @@ class JobCgroup:
 
 def find_cgroup(
     job_id: str | None,
-    said: str | None = None,
+    content: str | None = None,
     mount: Path = Path("/sys/fs/cgroup"),
     *,
     sluid: str | None = None,
 ) -> JobCgroup:
-    """The cgroup of the Slurm job that this process belongs to.
+    """Return the cgroup of the Slurm job that this process belongs to.
 
-    Its folder is ``job_ID``. With version 2 of cgroups and Slurm from 26.05 on, it is the job's
-    SLUID alone, unless ``CgroupJobIdPaths=yes`` stands in cgroup.conf.
+    Its folder is ``job_ID``. With version 2 of cgroups, and Slurm since 26.05, it is only the job's
+    SLUID, unless cgroup.conf has ``CgroupJobIdPaths=yes``.
 
     Args:
-        sluid: ``SLURM_JOB_SLUID``, where Slurm has such.
-        said: what ``/proc/self/cgroup`` says; read if not given.
+        content: the content of ``/proc/self/cgroup``; read if not given.
+        sluid: ``SLURM_JOB_SLUID``, if Slurm sets it.
     """
-    if said is None:
+    if content is None:
         try:
-            said = Path("/proc/self/cgroup").read_text()
+            content = Path("/proc/self/cgroup").read_text()
         except OSError:
-            said = ""
+            content = ""
     unified = memory = cpu = None
     of_job = {f"job_{job_id}", sluid} - {None, ""}
-    for line in said.splitlines() if job_id else []:
+    for line in content.splitlines() if job_id else []:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         names = path.split("/")
@@ -93,7 +91,7 @@ def find_cgroup(
         if not controllers:
             unified = _first_folder(mount / below, mount / "unified" / below)
             if unified is not None and not (unified / "memory.stat").exists():
-                unified = None  # where both are mounted, the controllers are those of version 1
+                unified = None  # if both are mounted, the controllers are in version 1
         elif "memory" in controllers.split(","):
             memory = _first_folder(mount / "memory" / below)
         elif "cpuacct" in controllers.split(","):
@@ -106,7 +104,7 @@ def _first_folder(*folders: Path) -> Path | None:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """``name number`` on each line."""
+    """Read a file with ``name number`` on each line."""
     try:
         pairs = [line.split() for line in path.read_text().splitlines()]
         return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}

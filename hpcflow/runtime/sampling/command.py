@@ -1,11 +1,11 @@
-"""The loop of one node: look, wait, write; until the program has ended.
+"""Sample the program of one node until it has ended.
 
 ::
 
     python3 -S -m hpcflow.runtime.sampling PROGRAM ROOT [cpus=N] [gpus=N] [mem_mb=N] …
 
-``PROGRAM`` is the process that is watched, and ``ROOT`` the one below which all processes of the
-node are counted. The numbers are what the job has on every node; they go into the event.
+``PROGRAM`` is the process whose end is awaited. All descendants of ``ROOT`` are counted. The
+numbers are the job's resources on every node; they go into the event.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from hpcflow.runtime.sampling.schedule import (
 from hpcflow.runtime.sampling.tally import Tally
 
 _MIB = 1 << 20
-#: What a node says of itself is a line.
+#: The file of a node has one line.
 _MAX_NODE_BYTES = 1 << 16
-#: What the job is told with; none of it is for this process, which ends with the program.
+#: Signals for the job; this process ends with the program.
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-#: How often to look whether the program lives, on a system that does not tell.
+#: How often to check whether the program lives, without pidfd_open.
 _POLL_S = 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Watch one program to its end; 0, whatever happened."""
+    """Sample one program to its end; always return 0."""
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         for number in _IGNORED:
@@ -57,19 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name: int(number) for name, _, number in (each.partition("=") for each in given[2:])
         }
         Sampler(os.environ, int(given[0]), int(given[1]), asked).watch()
-    except Exception:  # noqa: S110 - nobody is there to be told, and nobody may be hurt
+    except Exception:  # noqa: S110 - sampling must not disturb the job
         pass
     return 0
 
 
 class Sampler:
-    """Watches the program of one node.
+    """Samples the program of one node.
 
     Args:
-        environ: of the job.
+        environ: the environment of the job.
         program: process id of the program.
-        root: below which all processes of the node are.
-        asked: what the job has on every node.
+        root: process id of the ancestor of all processes to count.
+        asked: the job's resources on every node.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Sampler:
             node=environ.get("SLURMD_NODENAME"),
         )
         self._cgroup = find_cgroup(job_id, sluid=environ.get("SLURM_JOB_SLUID"))
-        self._cpu_before_s = self._cgroup.read().cpu_s or 0.0  # of the job until the program began
+        self._cpu_before_s = self._cgroup.read().cpu_s or 0.0  # of the job before the program
         self._gpus = find_gpus(environ.get("CUDA_VISIBLE_DEVICES"), asked.get("gpus", 0))
         self._tally = Tally()
         self._mem_by = "processes"
@@ -98,7 +98,7 @@ class Sampler:
         self._event_s: float | None = None
 
     def watch(self) -> None:
-        """Return when the program has ended."""
+        """Sample until the program has ended."""
         began = time.monotonic()
         elapsed_s = 0.0
         while True:
@@ -140,7 +140,7 @@ class Sampler:
         return self._file_s is not None and has_grown(self._tally.peaks_mb, self._file_mb)
 
     def _write(self, elapsed_s: float, *, is_last: bool) -> None:
-        """The node's file; on the first node, also what all nodes have seen."""
+        """Write the node's file; on the first node, also the event of all nodes."""
         self._file_s, self._file_mb = elapsed_s, self._tally.peaks_mb
         mine = {"node": self._node, "mem_by": self._mem_by, **self._tally.facts()}
         try:
@@ -151,7 +151,7 @@ class Sampler:
             facts = usage_event([mine, *self._others()], self._asked)
             self._replace("event", json.dumps(facts)[1:-1])
         except OSError:
-            return  # a full disk: the next time, perhaps
+            return  # the disk may be full; the next write tries again
         if not is_last and is_event_due(elapsed_s, self._event_s):
             self._event_s = elapsed_s
             self._events.append("usage", **facts)
@@ -165,11 +165,11 @@ class Sampler:
         return found
 
     def _replace(self, name: str, text: str) -> None:
-        """A reader finds the old file or the new one. Not synced: it is a sample."""
+        """Replace a file at once. It is not synced, because losing a sample does no harm."""
         new = self._folder / f".{name}.new"
         with suppress(FileNotFoundError):
             new.unlink()
-        with new.open("x", encoding="utf-8") as file:  # it follows no link
+        with new.open("x", encoding="utf-8") as file:  # follows no link
             file.write(text + "\n")
         new.replace(self._folder / name)
 
@@ -187,7 +187,7 @@ class _End:
                 self._descriptor = None
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until it has ended; whether it has."""
+        """Wait for the process to end, at most ``seconds``; return whether it has."""
         if self._began is None:
             return True
         if self._descriptor is not None:

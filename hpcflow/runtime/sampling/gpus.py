@@ -1,7 +1,7 @@
-"""Which GPUs of a node are the job's, and looking at them.
+"""Find the GPUs of the job on this node, and sample them.
 
-They are what ``CUDA_VISIBLE_DEVICES`` names: indices, UUIDs or beginnings of them, parts of GPUs
-(``MIG-…``). As in CUDA, what follows something that names nothing does not count.
+They are those in ``CUDA_VISIBLE_DEVICES``: indices, UUIDs or their beginnings, or parts of GPUs
+(``MIG-…``). As in CUDA, entries after an invalid one are ignored.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import ctypes
 
 from hpcflow.runtime.sampling.nvml import GpuUse, Nvml, NvmlError
 
-#: A library that keeps saying no is asked that often.
+#: After this many failures in a row, a GPU is not sampled again.
 _MOST_FAILURES = 20
 
 
 class Gpus:
-    """The GPUs of this job on this node; none where nobody can tell."""
+    """The GPUs of this job on this node; none if unknown."""
 
     def __init__(self, nvml: Nvml | None, handles: dict[str, ctypes.c_void_p]) -> None:
         self._nvml, self._handles = nvml, handles
         self._failures = dict.fromkeys(handles, 0)
 
     def look(self) -> dict[str, GpuUse]:
-        """Name, such as ``0`` -> what is seen of it; those that do not answer are missing."""
+        """Return name, such as ``0`` -> sample; without GPUs that do not answer."""
         seen = {}
         for name, handle in self._handles.items():
             if self._nvml is None or self._failures[name] >= _MOST_FAILURES:
@@ -36,18 +36,18 @@ class Gpus:
 
 
 def find_gpus(visible: str | None, asked: int, nvml: Nvml | None = None) -> Gpus:
-    """The job's GPUs on this node.
+    """Return the job's GPUs on this node.
 
     Args:
-        visible: ``CUDA_VISIBLE_DEVICES``; None where it is not set.
-        asked: GPUs of the job on every node; without any, the library is not even opened.
+        visible: ``CUDA_VISIBLE_DEVICES``; None if it is not set.
+        asked: number of GPUs of the job on every node; with 0, the library is not opened.
         nvml: the library; opened if not given.
     """
     if asked == 0:
         return Gpus(None, {})
     try:
         nvml = nvml or Nvml()
-        if visible is None:  # then they are all the job's, or nobody knows which
+        if visible is None:  # then all GPUs are the job's, or it is unknown which are
             count = nvml.count()
             names = [str(index) for index in range(count)] if count == asked else []
         else:
@@ -80,5 +80,5 @@ def _handle(nvml: Nvml, name: str) -> ctypes.c_void_p | None:
 
 
 def _short(name: str) -> str:
-    """A UUID's beginning tells GPUs of one node apart."""
+    """Shorten a UUID; its beginning distinguishes the GPUs of one node."""
     return name if name.isdecimal() else name[:12]

@@ -1,7 +1,7 @@
-"""NVIDIA's management library, as far as it is needed here, by ctypes.
+"""Call NVIDIA's management library by ctypes.
 
-Every call can fail: there is no driver, the job may not see the GPU, the GPU fell off the bus, a
-part of one (MIG) has no utilisation of its own. Functions and structures are those of
+Every call can fail: there is no driver, the job may not access the GPU, the GPU fell off the bus, a
+part of one (MIG) has no utilization. Functions and structures are those of
 https://docs.nvidia.com/deploy/nvml-api/.
 """
 
@@ -16,7 +16,7 @@ _MIB = 1 << 20
 
 
 class NvmlError(Exception):
-    """The library is not there, or says no."""
+    """The library is missing, or a call failed."""
 
 
 class _Memory(ctypes.Structure):
@@ -33,12 +33,12 @@ class _Utilization(ctypes.Structure):
 
 @dataclass(frozen=True)
 class GpuUse:
-    """One look at one GPU.
+    """One sample of one GPU.
 
     Attributes:
-        busy_percent: of the last moment (1/6 s to 1 s), how much of it anything was executed; None
-            where that is not known.
-        mem_used_mb, mem_total_mb: also of other processes, and what the driver keeps.
+        busy_percent: share of the last 1/6 s to 1 s in which a kernel was executed; None if
+            unknown.
+        mem_used_mb, mem_total_mb: including other processes, and the driver's own memory.
     """
 
     busy_percent: int | None
@@ -47,13 +47,13 @@ class GpuUse:
 
 
 class Nvml:
-    """The library, opened.
+    """The opened library.
 
     Args:
-        library: what ctypes has loaded; found if not given.
+        library: loaded by ctypes; found if not given.
 
     Raises:
-        NvmlError: there is none, or it has no driver to talk to.
+        NvmlError: there is no library, or no driver.
     """
 
     def __init__(self, library: Any = None) -> None:
@@ -66,35 +66,33 @@ class Nvml:
         self._call("nvmlInit_v2")
 
     def count(self) -> int:
-        """How many GPUs this process may see."""
+        """Return the number of GPUs that this process can see."""
         number = ctypes.c_uint()
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(number))
         return number.value
 
     def by_index(self, index: int) -> ctypes.c_void_p:
-        """The GPU with this index."""
         handle = ctypes.c_void_p()
         self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
         return handle
 
     def by_uuid(self, uuid: str) -> ctypes.c_void_p:
-        """The GPU, or the part of one, with this UUID."""
+        """Return the GPU, or the part of one, with this UUID."""
         handle = ctypes.c_void_p()
         text = ctypes.c_char_p(uuid.encode("ascii", "replace"))
         self._call("nvmlDeviceGetHandleByUUID", text, ctypes.byref(handle))
         return handle
 
     def uuid(self, handle: ctypes.c_void_p) -> str:
-        """The UUID of a GPU."""
         text = ctypes.create_string_buffer(96)
         self._call("nvmlDeviceGetUUID", handle, text, ctypes.c_uint(len(text)))
         return text.value.decode("ascii", "replace")
 
     def look(self, handle: ctypes.c_void_p) -> GpuUse:
-        """How busy a GPU is now, and its memory.
+        """Sample the utilization and memory of a GPU.
 
         Raises:
-            NvmlError: nothing is known of it.
+            NvmlError: neither is available.
         """
         memory, utilization = _Memory(), _Utilization()
         busy, has_memory = None, False

@@ -1,7 +1,8 @@
-"""CPU time and memory of a program and all that it has started, from ``/proc``.
+"""Read CPU time and memory of a program and its descendants from ``/proc``.
 
-Only processes of this user are read. Those of a Slurm job are known by their environment, too: what
-a program starts with srun is no child of it, nor is what left its parent before it was seen.
+Only processes of this user are read. Those of a Slurm job are also found by their environment:
+a process started with srun is not a child of the program, nor is one whose parent ended before it
+was seen.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Processes:
-    """What the processes of a program have and had.
+    """The resources of the processes of a program.
 
     Attributes:
-        cpu_s: CPU seconds of those that live, and of the children that they have waited for.
-        rss_bytes: their resident memory. What several share counts for each: so Slurm counts, too,
-            where it has no cgroups.
-        spike_bytes: how much more than now the one had that had the most more: memory that was
-            there between this look and the one before only.
+        cpu_s: CPU seconds of the running processes, and of children that they have waited for.
+        rss_bytes: their resident memory. Shared memory counts for each, as in Slurm without
+            cgroups.
+        spike_bytes: the largest difference between a process's peak since the last sample and its
+            memory now.
     """
 
     cpu_s: float
@@ -42,15 +43,15 @@ class _Stat:
 
 
 class ProcessTree:
-    """The processes below ``root``.
+    """The descendants of ``root``.
 
     Args:
-        root: process id. Of Slurm's own process of a job step, when all tasks of a node are meant.
-        with_root: whether it is one of them.
-        job_id: of the Slurm job, whose other processes on this node count as well.
-        node: Slurm's name of this node. One machine may be several, as test clusters are: what runs
-            on another of them does not count.
-        proc: where the system shows its processes.
+        root: process id; to count all tasks of a node, that of Slurm's process of the job step.
+        with_root: whether ``root`` itself counts.
+        job_id: the Slurm job, whose other processes on this node count, too.
+        node: Slurm's name of this node. In a test cluster, one machine may be several nodes:
+            processes of the others do not count.
+        proc: the path of procfs.
     """
 
     def __init__(
@@ -64,18 +65,18 @@ class ProcessTree:
     ) -> None:
         self._root, self._with_root, self._proc = root, with_root, proc
         marks = {"SLURM_JOB_ID": job_id, "SLURMD_NODENAME": node}
-        if not job_id:  # some hide Slurm from their program with an empty one
+        if not job_id:  # some users hide Slurm from their program with an empty id
             marks = {}
         self._marks = [f"\0{name}={value}\0".encode() for name, value in marks.items() if value]
-        self._known: dict[int, int] = {}  # process id -> when it began: ids are given again
-        self._highest: dict[int, int] = {}  # process id -> the most bytes that it ever had
+        self._known: dict[int, int] = {}  # process id -> start time, because ids are reused
+        self._highest: dict[int, int] = {}  # process id -> its peak memory in bytes
         self._uid = os.getuid()
 
     def read(self) -> Processes:
-        """What is there now.
+        """Sample the processes.
 
         Raises:
-            OSError: the system does not show its processes.
+            OSError: procfs cannot be read.
         """
         stats = self._own()
         below = self._below(stats)
@@ -85,7 +86,7 @@ class ProcessTree:
         }
         self._highest = {pid: self._highest_bytes(pid) for pid in below}
         rss = {pid: stats[pid].rss_pages * _PAGE_BYTES for pid in below}
-        # The system says the most since a process began: what it had long ago, it has not had now.
+        # VmHWM is the peak since a process began; only a new peak is since the last sample.
         risen = [pid for pid in below if self._highest[pid] > before.get(pid, 0)]
         spikes = [self._highest[pid] - rss[pid] for pid in risen]
         return Processes(
@@ -122,7 +123,7 @@ class ProcessTree:
         return sorted(found - {os.getpid()})
 
     def _is_marked(self, pid: int) -> bool:
-        """Whether a process was started in the job, whichever its parent is."""
+        """Return whether the environment of a process is that of the job."""
         if not self._marks:
             return False
         try:
@@ -137,7 +138,7 @@ class ProcessTree:
             begin = status.index(b"VmHWM:") + 6
             return int(status[begin : status.index(b"kB", begin)]) * 1024
         except (OSError, ValueError):
-            return 0  # it has ended, or has no memory any more
+            return 0  # it has ended, or is a zombie
 
 
 def _with_children(pids: list[int], children: dict[int, list[int]]) -> set[int]:
@@ -152,8 +153,7 @@ def _with_children(pids: list[int], children: dict[int, list[int]]) -> set[int]:
 
 
 def began_at(pid: int, proc: str = "/proc") -> int | None:
-    """When a process began, in the system's own unit; None where there is none, or none that goes
-    on."""
+    """Return the start time of a process, in clock ticks; None if it has ended."""
     try:
         stat = _parse(_read(f"{proc}/{pid}/stat"))
     except (OSError, ValueError, IndexError):
@@ -170,7 +170,7 @@ def _read(path: str) -> bytes:
 
 
 def _parse(stat: bytes) -> _Stat:
-    """proc(5): the name, in parentheses, may hold anything; what follows is numbers."""
+    """Parse ``/proc/PID/stat``. The name, in parentheses, may contain any character: proc(5)."""
     words = stat[stat.rindex(b")") + 2 :].split()
     return _Stat(
         is_over=words[0] in (b"Z", b"X"),

@@ -1,6 +1,6 @@
-"""What the nodes have seen -> one event about the whole attempt. Pure.
+"""Combine the measurements of all nodes into one event about the whole attempt. Pure.
 
-It has a bounded size, however many nodes and GPUs there are: sums, and the names of some.
+Its size is bounded for any number of nodes and GPUs: it has sums, and the names of some.
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-#: More names than anybody reads; the others are counted.
+#: Names in an event; the others are only counted.
 _MOST_NAMES = 16
-#: Fewer looks prove nothing: each sees a second at most.
+#: Fewer samples prove nothing: each covers a second at most.
 _FEW_SAMPLES = 10
-#: So long without anything executed on it, a GPU counts as idle.
+#: A GPU without activity for this long counts as idle.
 _IDLE_S = 600.0
 
 
 def usage_event(nodes: Iterable[dict[str, Any]], asked: dict[str, int]) -> dict[str, Any]:
-    """The facts of an event ``usage``.
+    """Return the facts of an event ``usage``.
 
     Args:
-        nodes: of each node that has said anything, its :meth:`Tally.facts` and its name, ``node``.
-        asked: what the job has on every node.
+        nodes: for each node with a file, its :meth:`Tally.facts` and its name, ``node``.
+        asked: the job's resources on every node.
     """
     seen = [node for node in nodes if _number(node.get("seconds"))]
     facts: dict[str, Any] = {
@@ -48,10 +48,10 @@ def usage_event(nodes: Iterable[dict[str, Any]], asked: dict[str, int]) -> dict[
 
 
 def _gpus(nodes: list[dict[str, Any]]) -> dict[str, Any]:
-    told = [(node, node.get("gpus")) for node in nodes]
+    lists = [(node, node.get("gpus")) for node in nodes]
     gpus = [
         {**gpu, "name": f"{node.get('node')}:{gpu.get('name')}"}
-        for node, seen in told
+        for node, seen in lists
         for gpu in (seen if isinstance(seen, list) else [])
         if isinstance(gpu, dict)
     ]
@@ -75,7 +75,7 @@ def _gpus(nodes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _named(what: str, gpus: list[dict[str, Any]]) -> dict[str, Any]:
-    """How many there are, and which."""
+    """Return the number of these GPUs, and their names."""
     if not gpus:
         return {}
     names = [str(gpu["name"])[:80] for gpu in gpus[:_MOST_NAMES]]
@@ -87,5 +87,5 @@ def _mean(nodes: list[dict[str, Any]], name: str) -> float:
 
 
 def _number(value: object) -> float:
-    """What another node has written may be anything."""
+    """Return a number from the file of another node; 0 if it is not one."""
     return float(value) if isinstance(value, (int, float)) else 0.0

@@ -1,4 +1,4 @@
-"""Many samples -> mean, highest and quantiles, in constant space. Pure."""
+"""Compute mean, maximum and quantiles of many samples in constant space. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _MOST_KEPT = 256
 
 
 class Series:
-    """Numbers that come one by one, each with the time that it stands for.
+    """A series of numbers, each weighted with its time.
 
-    Quantiles are of at most 256 of them: when there are more, every second one goes, and from then
-    on every second one is kept.
+    Quantiles use at most 256 of them: if there are more, every second one is dropped, and from then
+    on only every second one is kept.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Series:
         self._stride = 1
 
     def add(self, value: float, weight: float = 1.0) -> None:
-        """Take one; ``weight`` is how long it held."""
+        """Add a number; ``weight`` is the time that it covers."""
         if self.count % self._stride == 0:
             self._kept.append(value)
             if len(self._kept) > _MOST_KEPT:
@@ -36,11 +36,11 @@ class Series:
 
     @property
     def mean(self) -> float:
-        """Of all, each as often as it held long; 0 of none."""
+        """Return the weighted mean; 0 for none."""
         return self._sum / self._weight if self._weight else 0.0
 
     def quantile(self, share: float) -> float:
-        """The value that ``share`` of the kept ones do not exceed; 0 of none."""
+        """Return the value that ``share`` of the kept ones do not exceed; 0 for none."""
         if not self._kept:
             return 0.0
         return sorted(self._kept)[min(len(self._kept) - 1, int(share * len(self._kept)))]
@@ -72,14 +72,14 @@ class _Gpu:
                 busy_p50=round(self.busy.quantile(0.5), 1),
                 busy_p95=round(self.busy.quantile(0.95), 1),
                 busy_max=round(self.busy.highest, 1),
-                # Not until now: a driver that is lost tells nothing of a GPU that may be at work.
+                # Until the last answer: a driver that does not answer proves no idleness.
                 idle_s=round(self.seen_at_s - self.busy_at_s, 1),
             )
         return facts
 
 
 class Tally:
-    """What one node has used since the beginning of the attempt."""
+    """The usage of one node since the start of the program."""
 
     def __init__(self) -> None:
         self._cores = Series()
@@ -99,12 +99,12 @@ class Tally:
         processes: int = 0,
         gpus: dict[str, GpuUse] | None = None,
     ) -> None:
-        """Take one sample.
+        """Add one sample.
 
         Args:
-            elapsed_s: since the program began; grows from call to call.
-            cpu_s: CPU seconds so far, of what is counted; may fall when processes are forgotten.
-            mem_peak_mb: where more than ``mem_mb`` is known to have been used since the last look.
+            elapsed_s: seconds since the program began; grows from call to call.
+            cpu_s: CPU seconds so far; may fall when processes end.
+            mem_peak_mb: the peak since the last sample, if it is known to exceed ``mem_mb``.
         """
         passed_s = elapsed_s - self._elapsed_s
         self._elapsed_s = elapsed_s
@@ -124,11 +124,10 @@ class Tally:
 
     @property
     def peaks_mb(self) -> tuple[int, ...]:
-        """The most of the node's memory, and of that of each GPU, in the order of their coming."""
+        """Return the peak of the node's memory, then of each GPU's, in the order first seen."""
         return (self._mem_peak_mb, *[each.mem_peak_mb for each in self._gpus.values()])
 
     def facts(self) -> dict[str, Any]:
-        """All of it as JSON values."""
         facts: dict[str, Any] = {
             "seconds": round(self._elapsed_s, 1),
             "samples": self._samples,

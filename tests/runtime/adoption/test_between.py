@@ -34,7 +34,7 @@ def test_what_a_killed_program_wrote_last_may_be_half(
     bench.write("step-2", b"ha")
     bench.end(code)
     assert bench.adopted() == {1: b"whole"}
-    assert "'step-2' is not adopted: it is not known" in capsys.readouterr().err
+    assert "'step-2' is not adopted: it may be incomplete" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("is_watched", [True, False])
@@ -280,7 +280,7 @@ def test_where_a_file_system_does_not_answer_no_training_begins_anew(
 
     with monkeypatch.context() as patch:
         patch.setattr("hpcflow.runtime.manifest.sha256_of", broken)
-        with pytest.raises(CheckpointError, match="none could be read that may be whole"):
+        with pytest.raises(CheckpointError, match="a checkpoint may be intact, but cannot be read"):
             bench.begin()
     assert "Input/output error" in capsys.readouterr().err
     assert bench.begin() == bench.folder.checkpoint(1)
@@ -382,7 +382,7 @@ def test_what_is_gone_or_torn_is_put_back(
 
     assert path.read_bytes() == whole
     assert [each.name for each in path.parent.iterdir()] == ["ckpt.pt"]
-    assert "is the checkpoint of train step 1 again" in capsys.readouterr().err
+    assert "was replaced by the checkpoint of train step 1" in capsys.readouterr().err
     adopter = nanogpt.adopter()
     adopter.watch()
     nanogpt.pass_by(adopter, 10)

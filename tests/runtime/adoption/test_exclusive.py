@@ -18,7 +18,7 @@ def inside(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_a_program_that_would_save_is_told_what_to_take_away() -> None:
     run = runtime.start()
-    with pytest.raises(RuntimeError, match=r"take checkpoint\.adopt out of its config"):
+    with pytest.raises(RuntimeError, match=r"remove checkpoint\.adopt from its config"):
         run.restore(state={})
 
 
@@ -35,7 +35,7 @@ def test_so_is_whoever_makes_one_from_a_shell(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["checkpoint", str(bench.out), "--train-step", "1"]) == 1
-    assert "take checkpoint.adopt away" in capsys.readouterr().err
+    assert "remove checkpoint.adopt from" in capsys.readouterr().err
     assert not bench.folder.checkpoints.exists()
 
 
@@ -45,7 +45,7 @@ def test_without_something_to_adopt_it_says_so(
 ) -> None:
     monkeypatch.delenv("HPCFLOW_ADOPT")
     assert main(["adopt", *words]) == 1
-    assert "nothing to adopt" in capsys.readouterr().err
+    assert "adopts no checkpoints" in capsys.readouterr().err
     monkeypatch.setenv("HPCFLOW_ADOPT", '{"folder": "here"}')
     assert main(["adopt", *words]) == 1
     assert "HPCFLOW_ADOPT=" in capsys.readouterr().err
