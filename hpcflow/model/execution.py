@@ -1,6 +1,6 @@
 """How a run is executed: resources, launcher, container, environment.
 
-Sections of a run's YAML; the whole of it is in :mod:`hpcflow.model.spec`.
+Sections of a run's YAML, which :mod:`hpcflow.model.spec` defines.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from hpcflow.model.sbatch import SbatchOptions
 
 
 class Launcher(str, Enum):
-    """Who starts the processes of an attempt."""
+    """The program that starts the processes of an attempt."""
 
-    TORCHRUN = "torchrun"  # one torchrun a node, which starts the ranks
-    SRUN = "srun"  # one srun task a rank
+    TORCHRUN = "torchrun"  # one torchrun per node, which starts the ranks
+    SRUN = "srun"  # one srun task per rank
     NONE = "none"  # the command itself, once, on the first node
 
 
 class CodeMode(str, Enum):
-    """Which state of the code an attempt executes."""
+    """The state of the code that an attempt executes."""
 
-    SNAPSHOT = "snapshot"  # that of the run's creation
-    LIVE = "live"  # that of the attempt's start
+    SNAPSHOT = "snapshot"  # at the creation of the run
+    LIVE = "live"  # at the start of the attempt
 
 
 class Framework(str, Enum):
-    """Whose environment variables the ranks find each other by."""
+    """The framework that determines the environment variables for the rendezvous of the ranks."""
 
     PYTORCH = "pytorch"
     TENSORFLOW = "tensorflow"
@@ -56,7 +56,7 @@ class Framework(str, Enum):
 
 
 class ContainerRuntime(str, Enum):
-    """Who runs the container."""
+    """The program that runs the container."""
 
     APPTAINER = "apptainer"
     PYXIS = "pyxis"
@@ -121,8 +121,8 @@ class Resources(Section):
     )
     account: Word | None = Field(
         None,
-        description="The Slurm account that is charged; `auto` for the one of yours with the best "
-        "standing. Default: the site's, else Slurm's.",
+        description="The Slurm account that is charged. `auto`: each of your accounts is a "
+        "candidate when hpcflow chooses the partition. Default: the site's, else Slurm's.",
         examples=["vision"],
     )
     qos: Word | None = Field(None, description="The Slurm quality of service.", examples=["normal"])
@@ -206,7 +206,7 @@ class Resources(Section):
 
     @property
     def ranks_per_node(self) -> int:
-        """Tasks on every node once the defaults are filled in."""
+        """Return the number of tasks on every node, with defaults applied."""
         return self.tasks_per_node or max(1, self.gpus_per_node)
 
 
@@ -299,5 +299,5 @@ class Environment(Section):
     @model_validator(mode="after")
     def _one_python(self) -> Environment:
         if self.venv and self.conda:
-            raise WrongKey("venv and conda exclude each other: which Python is meant?", "conda")
+            raise WrongKey("give either `venv` or `conda`, not both", "conda")
         return self
