@@ -13,7 +13,7 @@ from hpcflow.ledger.rows import BilledRow
 
 @dataclass(frozen=True)
 class Picture:
-    """One plot, with what stands above it."""
+    """One plot with its title and caption."""
 
     title: str
     caption: str
@@ -21,11 +21,11 @@ class Picture:
 
 
 def pictures(rows: Sequence[BilledRow], found: Report, said: str) -> list[Picture]:
-    """The plots of a report that have anything to show.
+    """Return the plots of a report that have data.
 
     Args:
-        rows: what it is a report of.
-        said: what its lines are, in words.
+        rows: the rows of the report.
+        said: the subject of its lines, in words.
     """
     if not found.lines:
         return []
@@ -50,7 +50,7 @@ def _by_key(found: Report, unit: Unit, said: str) -> Picture:
     amounts = [unit.amount(line) for line in found.lines]
     return Picture(
         f"By {said}",
-        f"in {unit.name}; of it wasted",
+        f"in {unit.name}, with the wasted part",
         lying_bars(
             "by-key",
             [joined(line.by) for line in found.lines],
@@ -65,7 +65,7 @@ def _by_month(rows: Sequence[BilledRow], unit: Unit) -> Picture:
     lines = sorted(report(rows, ["month"]).lines, key=lambda line: line.by)
     return Picture(
         "By month",
-        f"in {unit.name}; of the end of an attempt, in UTC",
+        f"in {unit.name}, by the end of the attempt, in UTC",
         standing_bars(
             "by-month",
             [joined(line.by) for line in lines],
@@ -114,11 +114,11 @@ def _saved(rows: Sequence[BilledRow]) -> Picture | None:
         return None
     paid = [float(line.cost_usd or 0) for line in lines]
     saved = [float(line.saved_usd) for line in lines]
-    # What costs more than where nobody is preempted has saved nothing.
+    # A preemptible partition that costs more has saved nothing.
     parts = [Part("paid", USED, paid), Part("saved", SAVED, [max(0.0, each) for each in saved])]
     return Picture(
         "Saved by preemptible partitions",
-        "in USD; against the first partition with the same GPUs where nobody is preempted",
+        "in USD, compared with the first partition with the same GPUs and without preemption",
         lying_bars(
             "saved",
             [joined(line.by) for line in lines],

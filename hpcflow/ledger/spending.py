@@ -64,8 +64,7 @@ def projects(connection: Connection, user: str) -> list[str]:
 
 
 def unsettled(connection: Connection, user: str) -> list[SpendingRow]:
-    """Return all attempts of a user's runs that may continue, are active, or have a bill to come.
-    """
+    """Return all attempts of a user's runs that may continue, are active, or lack a bill."""
     return _found(connection, _UNSETTLED, [user, *_FINAL, *LIVE])
 
 

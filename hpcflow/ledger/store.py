@@ -214,8 +214,7 @@ class Ledger:
         return queries.purged(self.connection(), since, user)
 
     def resting_at(self, *, user: str, since: datetime) -> list[str]:
-        """Return the sites of the user's runs that came to rest since then, except completed ones.
-        """
+        """Return the sites of the user's runs that came to rest uncompleted since then."""
         return queries.resting_at(self.connection(), user, since)
 
     def of_others(self, *, user: str) -> dict[str, str]:
@@ -352,13 +351,11 @@ class Ledger:
         return queries.waiting_for(self.connection(), reason, user)
 
     def pending_for_nodes(self, *, user: str) -> list[str]:
-        """Return the ids of some of the user's runs that are pending because nodes are unavailable.
-        """
+        """Return the ids of some of the user's runs that are pending for unavailable nodes."""
         return queries.pending_for_nodes(self.connection(), user)
 
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
-        """Return the stored rows of these runs at one moment; unknown and damaged runs are missing.
-        """
+        """Return the stored rows of these runs at one moment, without damaged runs."""
         if not run_ids:  # an empty list is not valid SQL everywhere
             return {}
         with self._reading() as connection, connection.transaction(write=False):

@@ -72,8 +72,7 @@ def parse_job_name(text: str) -> tuple[str, int] | None:
 
 
 def array_name(sweep_id: str, number: int) -> str:
-    """Return the Slurm job name of an array of runs: unique for all time, and never an attempt's.
-    """
+    """Return the Slurm job name of an array of runs: unique, and never an attempt's."""
     return f"{sweep_id}:array:{number}"
 
 

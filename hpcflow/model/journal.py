@@ -353,8 +353,7 @@ class Stall(_Record):
 
 
 class Overspent(_Record):
-    """Attempt ``attempt`` must save and exit: a hard budget is reached. Written before its notice.
-    """
+    """Attempt ``attempt`` must save and exit for a hard budget. Written before its notice."""
 
     record: Literal["overspent"] = "overspent"
     attempt: AttemptNumber

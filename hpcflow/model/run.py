@@ -146,8 +146,7 @@ class Run(BaseModel):
 
     @property
     def place_id(self) -> str:
-        """Return the owner mark of the run's folder in a store: paths can be equal on two clusters.
-        """
+        """Return the mark of the run's folder in a store: clusters may have equal paths."""
         return self.place or self.run_dir
 
     def in_code(self, name: str = ".") -> str:

@@ -1,5 +1,4 @@
-"""Options of sbatch without a key of their own: ``resources.sbatch`` and a partition's ``sbatch``.
-"""
+"""Options of sbatch without a key: ``resources.sbatch``, and ``sbatch`` of a partition."""
 
 from __future__ import annotations
 

@@ -162,8 +162,7 @@ def cause_of_end(raw_state: str, exit_code: int | None) -> Cause:
 
 
 def run_state_after(cause: Cause) -> RunState:
-    """Return the state of a run whose last attempt ended for ``cause``, until a person resumes it.
-    """
+    """Return a run's state after its last attempt ended, until a person resumes it."""
     if cause is Cause.COMPLETED:
         return RunState.COMPLETED
     if cause in (Cause.CANCELLED, Cause.PRUNED):
