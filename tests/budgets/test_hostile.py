@@ -220,7 +220,7 @@ def test_a_lock_that_all_users_can_hold_is_told(
     for _ in range(2):
         spend(budgets)
     (said,) = caplog.messages
-    assert f"any user of this machine can hold {lock}" in said
+    assert f"any user of this machine can lock {lock}" in said
     assert "chmod o-rwx" in said
 
 
