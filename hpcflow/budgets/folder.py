@@ -80,7 +80,7 @@ _LOOKED: Final = _Looks()
 
 @dataclass(frozen=True)
 class BudgetFolder:
-    """The directory of budgets.
+    """The directory of budgets. Methods raise StorageError if a file is unreadable or not writable.
 
     Attributes:
         site: the site whose file names it; None for a user's own.
@@ -112,9 +112,6 @@ class BudgetFolder:
         """Return whether the directory exists.
 
         Without one, no budget is set; a site's directory may be unmounted.
-
-        Raises:
-            StorageError: that is unknown.
         """
         try:
             is_link = stat.S_ISLNK(mode := self.path.lstat().st_mode)
@@ -140,11 +137,7 @@ class BudgetFolder:
             )
 
     def scopes(self) -> list[Scope]:
-        """Return all scopes that have a file.
-
-        Raises:
-            StorageError: the folder cannot be read.
-        """
+        """Return all scopes that have a file."""
         self._require_mounted()
         found = []
         for kind in KINDS:
@@ -168,9 +161,6 @@ class BudgetFolder:
 
         Args:
             whole: read from the first line, with all attempts and changes.
-
-        Raises:
-            StorageError: its file cannot be read.
         """
         return self._load(scope, whole=whole)[0]
 
@@ -178,9 +168,6 @@ class BudgetFolder:
         """Return run and attempt of all entries at the first look, including compacted ones.
 
         The whole file is read for this once.
-
-        Raises:
-            StorageError: its file cannot be read.
         """
         self.look(scope)
         known = _LOOKED.get(self.file(scope))
@@ -191,11 +178,7 @@ class BudgetFolder:
         return known.past
 
     def look(self, scope: Scope) -> Budget:
-        """Return a budget from the cache, which must not be changed; read only added lines.
-
-        Raises:
-            StorageError: its file cannot be read.
-        """
+        """Return a budget from the cache, which must not be changed; read only added lines."""
         from hpcflow.budgets.budget_file import read_on
         from hpcflow.budgets.state import Budget
 
@@ -278,11 +261,7 @@ class BudgetFolder:
             os.close(descriptor)
 
     def size(self, scope: Scope) -> int:
-        """Return the size of its file in bytes; 0 without one.
-
-        Raises:
-            StorageError: that is unknown.
-        """
+        """Return the size of its file in bytes; 0 without one."""
         return size_of(self.file(scope)) or 0
 
     @contextmanager
@@ -302,11 +281,7 @@ class BudgetFolder:
                 yield is_reliable
 
     def append(self, scope: Scope, lines: list[str]) -> None:
-        """Append whole lines durably, with one write. The caller holds the lock.
-
-        Raises:
-            StorageError: they could not be written.
-        """
+        """Append whole lines durably, with one write. The caller holds the lock."""
         path, is_shared = self.file(scope), self.site is not None
         with self._made(path.name, scope.kind) as (_, kind):
             append_line_durably(path, "".join(lines), any_owner=is_shared, within=kind)
@@ -316,9 +291,6 @@ class BudgetFolder:
         """Open the folder, and the one of ``kind`` in it; create them and the file if missing.
 
         Created files and folders have the same access for others as the folder itself.
-
-        Raises:
-            StorageError: they cannot be made, or another kind of file is in the way.
         """
         self._require_mounted()
         try:

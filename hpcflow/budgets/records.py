@@ -1,5 +1,7 @@
 """The lines of a budget's file. A line is one JSON object with ``at``, ``by`` and ``record``.
 
+Functions that read a record raise ValueError, KeyError or TypeError if it is damaged.
+
 ========== =======================================================================================
 set        the terms from now on; ``opening`` has what was spent before
 removed    the budget limits nothing any more
@@ -137,11 +139,7 @@ class Change:
 
 
 def change_from(said: Mapping[str, Any]) -> Change:
-    """Return the change in a ``set`` or ``removed`` line.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is damaged.
-    """
+    """Return the change in a ``set`` or ``removed`` line."""
     terms = opening = None
     if said["record"] == "set":
         limits = {unit: _limit(said["limits"][unit]) for unit in UNITS if unit in said["limits"]}
@@ -161,20 +159,12 @@ def change_from(said: Mapping[str, Any]) -> Change:
 
 
 def opening_from(said: Mapping[str, Any]) -> Opening:
-    """Return the inverse of :meth:`Opening.to_json`.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is damaged.
-    """
+    """Return the inverse of :meth:`Opening.to_json`."""
     return replace(sums_from(said), months=months_from(said.get("months", {})))
 
 
 def sums_from(said: Mapping[str, Any]) -> Opening:
-    """Return the sums of an opening without those of its months.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is damaged.
-    """
+    """Return the sums of an opening without those of its months."""
     counts = said["unpriced"]
     unpriced = {unit: count_from(counts[unit]) for unit in UNITS if unit in counts}
     return Opening(amounts_from(said), unpriced)
@@ -184,9 +174,6 @@ def months_from(said: Mapping[str, Any]) -> dict[str, Opening]:
     """Return the sums of each month.
 
     A month has no months of its own: a teammate could nest them too deep for Python.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is damaged.
     """
     if not all(map(_MONTH.fullmatch, said)):
         raise ValueError("expected months like 2026-07")

@@ -64,7 +64,7 @@ class Cursor(Protocol):
 
 
 class Connection:
-    """One open database; not to be shared between threads."""
+    """One open database; not to be shared between threads. Methods raise LedgerError on failure."""
 
     def __init__(self, url: DatabaseUrl) -> None:
         """Open the database.
@@ -89,32 +89,20 @@ class Connection:
         return self.is_broken or (self.is_sqlite and _file_id(self.url) != self._file)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> Cursor:
-        """Run one statement.
-
-        Raises:
-            LedgerError: the database failed.
-        """
+        """Run one statement."""
         with self._errors():
             cursor: Cursor = self._raw.execute(self._native(sql), tuple(parameters))
             return cursor
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> int:
-        """Run one statement for every row; return the number of changed rows.
-
-        Raises:
-            LedgerError: the database failed.
-        """
+        """Run one statement for every row; return the number of changed rows."""
         with self._errors():
             cursor = self._raw.cursor()
             cursor.executemany(self._native(sql), list(rows))
             return int(cursor.rowcount)
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Any]:
-        """Return all rows of a statement.
-
-        Raises:
-            LedgerError: the database failed.
-        """
+        """Return all rows of a statement."""
         found: list[Any]
         with self._errors():
             try:
@@ -133,9 +121,6 @@ class Connection:
 
         Args:
             everyone: also read the rows that other Postgres roles have written.
-
-        Raises:
-            LedgerError: the database failed.
         """
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         if write:

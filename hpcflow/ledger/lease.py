@@ -3,7 +3,8 @@
 Login nodes behind one name are different hosts, so neither a pid file nor a file lock shows whether
 a process is alive; one that has not renewed its lease in time counts as dead. If it is alive, its
 next :func:`renew` or :func:`holds` reveals the new fence. Its actions meanwhile are harmless,
-because every submission happens exactly once.
+because every submission happens exactly once. Every function raises LedgerError if the database
+fails.
 """
 
 from __future__ import annotations
@@ -53,9 +54,6 @@ def acquire(
 
     A lease that was renewed more than ``ttl_s`` from now was renewed by a clock that is ahead; its
     process may be long dead.
-
-    Raises:
-        LedgerError: the database failed.
     """
     moment, end = to_text(now), to_text(now + timedelta(seconds=ttl_s))
     far = to_text(now + timedelta(seconds=2 * ttl_s))
@@ -77,11 +75,7 @@ def acquire(
 
 
 def renew(ledger: Ledger, lease: Lease, *, ttl_s: float, now: datetime) -> bool:
-    """Extend the lease by ``ttl_s``; return False if another process holds it now.
-
-    Raises:
-        LedgerError: the database failed.
-    """
+    """Extend the lease by ``ttl_s``; return False if another process holds it now."""
     return _write(
         ledger,
         "UPDATE lease SET renewed_at = ?, expires_at = ? "
@@ -97,21 +91,13 @@ def renew(ledger: Ledger, lease: Lease, *, ttl_s: float, now: datetime) -> bool:
 
 
 def holds(ledger: Ledger, lease: Lease) -> bool:
-    """Return whether the lease is still the one that was acquired.
-
-    Raises:
-        LedgerError: the database failed.
-    """
+    """Return whether the lease is still the one that was acquired."""
     found = look(ledger, lease.name)
     return found is not None and (found.holder, found.fence) == (lease.holder, lease.fence)
 
 
 def release(ledger: Ledger, lease: Lease, *, now: datetime) -> None:
-    """Release the lease, if it is still held; its fence is kept.
-
-    Raises:
-        LedgerError: the database failed.
-    """
+    """Release the lease, if it is still held; its fence is kept."""
     _write(
         ledger,
         "UPDATE lease SET expires_at = ? WHERE name = ? AND holder = ? AND fence = ?",
@@ -120,11 +106,7 @@ def release(ledger: Ledger, lease: Lease, *, now: datetime) -> None:
 
 
 def look(ledger: Ledger, name: str) -> Lease | None:
-    """Return the last lease of this name; None if there never was one.
-
-    Raises:
-        LedgerError: the database failed.
-    """
+    """Return the last lease of this name; None if there never was one."""
     connection = ledger.connection()
     what = selected(connection.url.kind, Lease, columns(Lease))
     rows = connection.rows(f"SELECT {what} FROM lease WHERE name = ?", [name])  # noqa: S608 - our names

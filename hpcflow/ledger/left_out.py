@@ -24,11 +24,7 @@ class LeftOutRuns:
         self._is_full = False
 
     def report(self, connection: Connection, left_out: Mapping[str, str]) -> None:
-        """Warn about the runs of ``left_out``, run id -> reason, that were not reported before.
-
-        Raises:
-            LedgerError: the database failed.
-        """
+        """Warn about the runs of ``left_out``, run id -> reason, that were not reported before."""
         new = {run_id: why for run_id, why in left_out.items() if run_id not in self._reported}
         if self._warn is None or not new or self._is_full:
             return

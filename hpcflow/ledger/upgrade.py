@@ -1,7 +1,8 @@
 """The version of a database's tables: look it up in plain SQL; create and migrate with alembic.
 
 An empty database gets its tables when it is opened. One with older tables is migrated only by
-``hpcflow ledger upgrade``, because older programs may still use it.
+``hpcflow ledger upgrade``, because older programs may still use it. Every function raises
+LedgerError if the database fails.
 """
 
 from __future__ import annotations
@@ -37,11 +38,7 @@ _IS_IN_USE: Final = ("2BP01", "0A000")
 
 
 def version(connection: Connection) -> str | None:
-    """Return the version of the tables; None for a database without hpcflow's tables.
-
-    Raises:
-        LedgerError: the database failed.
-    """
+    """Return the version of the tables; None for a database without hpcflow's tables."""
     exists = "SELECT to_regclass(?) IS NOT NULL"
     if connection.is_sqlite:
         exists = "SELECT count(*) FROM sqlite_master WHERE name = ?"
@@ -57,7 +54,6 @@ def require_head(connection: Connection) -> None:
 
     Raises:
         LedgerVersionError: they are older or newer; the error says what to do.
-        LedgerError: the database failed.
     """
     found = version(connection)
     if found is None:
@@ -78,7 +74,6 @@ def upgrade(url: DatabaseUrl) -> None:
 
     Raises:
         LedgerVersionError: the database is newer than this hpcflow.
-        LedgerError: the database failed.
     """
     import alembic.command
     import alembic.config

@@ -2,7 +2,8 @@
 
 Only this package knows both. It decides nothing: :mod:`hpcflow.ledger.fold` interprets lines,
 :mod:`hpcflow.ledger.derive` derives the state of a run. It may be killed at any point, and run
-twice at once: a line counts once, when its transaction is committed.
+twice at once: a line counts once, when its transaction is committed. Every function raises
+LedgerError if the database fails.
 """
 
 from __future__ import annotations

@@ -15,9 +15,6 @@ def apply(ledger: Ledger, changes: Sequence[Change]) -> tuple[list[str], dict[st
     Returns:
         Ids of the skipped runs, as :meth:`Ledger.apply`; and run id -> why of those that cannot be
             stored, which are added to ``ledger.misfits``.
-
-    Raises:
-        LedgerError: the database failed.
     """
     if not changes:
         return [], {}

@@ -26,9 +26,6 @@ def check(ledger: Ledger, run_dirs: Iterable[RunDir]) -> list[str]:
 
     Returns:
         One text for each difference; empty if ledger and files agree.
-
-    Raises:
-        LedgerError: the database failed.
     """
     todo = list(run_dirs)
     differences: list[str] = []
@@ -53,7 +50,6 @@ def unlinked(ledger: Ledger, home: Home, *, user: str) -> list[str]:
     No rebuild finds these runs.
 
     Raises:
-        LedgerError: the database failed.
         StorageError: the home cannot be read.
     """
     strangers = ledger.run_ids(user=user) - set(run_ids(home))

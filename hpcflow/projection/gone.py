@@ -35,9 +35,6 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
 
     Returns:
         Ids of the runs for which this is new: each once.
-
-    Raises:
-        LedgerError: the database failed.
     """
     if not run_dirs:
         return []
@@ -62,9 +59,6 @@ def record_damaged(
 
     Returns:
         Ids of the runs whose rows were replaced.
-
-    Raises:
-        LedgerError: the database failed.
     """
     ids = [run_dir.path.name for run_dir in run_dirs]
     known = ledger.known(ids)
@@ -97,9 +91,6 @@ def record_purged(
 
     Returns:
         Their ids.
-
-    Raises:
-        LedgerError: the database failed.
     """
     if user is None or not run_dirs:
         return []

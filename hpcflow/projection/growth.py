@@ -26,9 +26,6 @@ def grown(
 
     Args:
         warn: called with one line for each link that does not lead to a run directory.
-
-    Raises:
-        LedgerError: the database failed.
     """
     known = ledger.how_far(ids)
     found = []
