@@ -50,11 +50,9 @@ class Pledge:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Return the key of its amounts."""
         return self.run_id, self.attempt
 
     def to_line(self, now: datetime) -> str:
-        """Return the line that commits it."""
         return entry_line(
             "committed",
             now,

@@ -125,7 +125,6 @@ def _own_change(budget: Budget, pledge: Pledge, now: datetime) -> Change | None:
 
 
 def _own_lines(change: Change, earlier: Earlier) -> list[str]:
-    """Return the lines of the change."""
     return [change.to_line(), *(earlier() if change.opening is not None else ())]
 
 

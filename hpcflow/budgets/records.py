@@ -103,7 +103,6 @@ class Opening:
     months: Mapping[str, Opening] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON for a file."""
         months = {month: each.to_json() for month, each in self.months.items()}
         more = {"months": months} if months else {}
         return {**self.amounts.to_json(), "unpriced": dict(self.unpriced), **more}
@@ -126,7 +125,6 @@ class Change:
     opening: Opening | None = None
 
     def to_line(self) -> str:
-        """Return the line for the file."""
         said: dict[str, Any] = {"record": "removed" if self.terms is None else "set"}
         said |= {"at": to_text(self.at), "by": self.by, "how": self.how}
         if self.why:

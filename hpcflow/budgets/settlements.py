@@ -31,7 +31,6 @@ class Settlement:
     billed_at: datetime
 
     def to_line(self) -> str:
-        """Return the line for a file."""
         return entry_line(
             "settled",
             self.billed_at,

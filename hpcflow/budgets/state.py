@@ -138,14 +138,12 @@ class Budget:
 
     @property
     def memory(self) -> int:
-        """Return its approximate memory in bytes."""
         return self.held + _MONTH_BYTES * (len(self.opening.months) + len(self.carried))
 
     def limit(self, unit: str) -> Limit:
         return Limit() if self.terms is None else self.terms.limits.get(unit, Limit())
 
     def used(self, unit: str, now: datetime) -> Used:
-        """Return the used amounts of one unit."""
         if (unit, now) not in self._known:
             if len(self._known) > _MOST_MOMENTS:
                 self._known.clear()
@@ -231,7 +229,6 @@ class Budget:
         return entry is not None and entry.standing is Standing.COMMITTED
 
     def copy(self) -> Budget:
-        """Return a copy that can be changed."""
         return replace(
             self,
             entries=dict(self.entries),
@@ -241,7 +238,6 @@ class Budget:
         )
 
     def change(self, change: Change) -> None:
-        """Apply a change of the terms."""
         self._known.clear()
         if change.opening is not None:
             self.opening, self.opened_at = change.opening, change.at

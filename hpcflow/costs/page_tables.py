@@ -37,7 +37,6 @@ class Table:
 
 
 def worst_table(worst: Sequence[WastedRun]) -> Table:
-    """Return the table of the runs that wasted the most."""
     return Table(
         "Most wasteful runs",
         "The worst first: by cost, or by GPU hours if part of the waste has no price.",

@@ -129,7 +129,6 @@ def _dearest_first(line: Line) -> tuple[Decimal, Decimal, float, tuple[str, ...]
 
 
 def add(line: Line, row: BilledRow) -> None:
-    """Add an attempt to a sum."""
     line.attempts += 1
     line.run_ids.add(row.run_id)
     if row.billed_by is None:

@@ -48,7 +48,6 @@ class AttemptHistory:
 
     @property
     def is_ended(self) -> bool:
-        """Whether its end is recorded."""
         return any(isinstance(each, Ended) for each in self.records)
 
     @property

@@ -71,7 +71,6 @@ class LastAttempt:
 
     @property
     def next_number(self) -> int:
-        """The number of the next attempt."""
         number = max(1, self.number if self.is_unsent else self.number + 1)
         return max(number, self.standby.next_number) if self.standby else number
 

@@ -61,7 +61,6 @@ class RunHistory:
 
     @cached_property
     def last(self) -> LastAttempt:
-        """The newest attempt."""
         return last_attempt(self.records)
 
     def attempt(self, number: int) -> AttemptHistory:
@@ -83,12 +82,10 @@ class RunHistory:
 
     @property
     def has_job(self) -> bool:
-        """Whether any attempt became a job."""
         return bool(self.submitted_attempts)
 
     @cached_property
     def submitted_attempts(self) -> frozenset[int]:
-        """The attempts that became jobs."""
         return frozenset(each.attempt for each in self._all(Submitted))
 
     @property
@@ -192,7 +189,6 @@ class RunHistory:
 
     @property
     def is_held(self) -> bool:
-        """Whether the last request holds the run."""
         return self.hold is not None
 
     @property
@@ -235,7 +231,6 @@ class RunHistory:
 
     @property
     def decided(self) -> Decided | None:
-        """The daemon's last decision."""
         return self._last(Decided)
 
     @property

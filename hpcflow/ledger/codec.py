@@ -60,7 +60,6 @@ _DECODED_AT_ONCE: Final = 5000
 
 @lru_cache(maxsize=64)
 def columns(row_type: Any) -> tuple[str, ...]:
-    """Return the column names of a row type, in order."""
     return tuple(field.name for field in fields(row_type))
 
 
@@ -198,7 +197,6 @@ def _require_storable(kind: str, name: str, value: Any) -> None:
 
 
 def copied(row: Row) -> Row:
-    """Return another row with the same values."""
     row_type: Any = row.__class__
     get, _ = _encoders(row_type, None)
     made: Row = row_type(*get(row))

@@ -89,7 +89,6 @@ class Connection:
         return self.is_broken or (self.is_sqlite and _file_id(self.url) != self._file)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> Cursor:
-        """Run one statement."""
         with self._errors():
             cursor: Cursor = self._raw.execute(self._native(sql), tuple(parameters))
             return cursor
@@ -102,7 +101,6 @@ class Connection:
             return int(cursor.rowcount)
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Any]:
-        """Return all rows of a statement."""
         found: list[Any]
         with self._errors():
             try:
@@ -139,12 +137,11 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """Close the connection."""
         self._raw.close()
 
     @property
     def raw(self) -> Any:
-        """Return the driver's own connection, for migrations."""
+        """The driver's own connection, for migrations."""
         return self._raw
 
     def _roll_back(self) -> None:

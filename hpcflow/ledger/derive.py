@@ -160,7 +160,6 @@ def bill_due_at(journal: dict[str, Any]) -> datetime | None:
 
 
 def _gpu_type(bill: dict[str, Any]) -> str | None:
-    """Return the GPU types in the lines of a bill; None without a bill."""
     if not bill:
         return None
     return clean(gpu_type_of(line["kind"] for line in bill.get("charges", [])))
@@ -288,7 +287,6 @@ def _decision(journal: dict[str, Any], executed: list[AttemptRow]) -> dict[str, 
 
 
 def _next(journal: dict[str, Any], state: RunState, executed: list[AttemptRow]) -> NextAction:
-    """Return the next action of a run."""
     if _is_standby_due(journal, state, executed):
         return NextAction(next_action.SETTLE_STANDBY)
     if "cancel_requested_at" in journal and state in _LIVE.values():

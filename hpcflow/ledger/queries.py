@@ -324,12 +324,10 @@ def _runs_with(
     values: Sequence[object],
     user: str,
 ) -> list[Any]:
-    """Return a user's runs that have such an attempt."""
     inner = f"SELECT run_id FROM attempt WHERE {of_attempt}"  # noqa: S608 - our names, and marks
     where = f"user_name = ? AND run_id IN ({inner})"
     return select(connection, "run", names, where, [user, *values])
 
 
 def _ids(connection: Connection, where: str, values: Sequence[object]) -> list[str]:
-    """Return the ids of the runs for which the condition holds."""
     return [run_id for (run_id,) in select(connection, "run", ("run_id",), where, values)]

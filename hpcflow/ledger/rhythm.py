@@ -46,7 +46,6 @@ class Rhythm:
     start_up_s: float = 0.0
 
     def __add__(self, other: Rhythm) -> Rhythm:
-        """Return the rhythm of both together."""
         gaps = Counter(self.gaps)
         gaps.update(other.gaps)
         return Rhythm(
@@ -107,12 +106,10 @@ def has_begun(report: Mapping[str, Any]) -> bool:
 
 
 def signs_of(report: Mapping[str, Any]) -> int:
-    """Return the number of signs of progress."""
     return int(report.get("rhythm", {}).get("signs", 0))
 
 
 def rhythm_of(reports: Iterable[Mapping[str, Any]]) -> Rhythm:
-    """Return the rhythm of all these attempts together."""
     rhythm = Rhythm()
     for report in reports:
         kept = report.get("rhythm", {})

@@ -36,7 +36,6 @@ _COLUMNS: Final = {"user": "user_name", "number_of_attempts": "attempts"}
 
 
 def columns_of(view: type) -> tuple[str, ...]:
-    """Return the columns of a view, in its order."""
     return tuple(_COLUMNS.get(name, name) for name in columns(view))
 
 

@@ -94,7 +94,6 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, if open."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -313,16 +312,15 @@ class Ledger:
         return spending.sites_unsettled(self.connection(), user)
 
     def projects(self, *, user: str) -> list[str]:
-        """Return the projects of a user's runs."""
         return spending.projects(self.connection(), user)
 
     def spending_unsettled(self, *, user: str) -> list[SpendingRow]:
-        """Return a user's runs that can still cost more or get a bill."""
+        """Return the attempts of a user's runs that can still cost more or get a bill."""
         with self._reading() as connection:
             return spending.unsettled(connection, user)
 
     def spending_under_way(self, *, user: str) -> list[SpendingRow]:
-        """Return a user's runs with a started attempt that has not ended."""
+        """Return the attempts of a user's runs with a started attempt that has not ended."""
         with self._reading() as connection:
             return spending.under_way(connection, user)
 
@@ -369,7 +367,6 @@ class Ledger:
         return found
 
     def checkpoints(self, run_ids: Sequence[str]) -> list[CheckpointRow]:
-        """Return the checkpoints of these runs."""
         with self._reading() as connection:
             found: list[CheckpointRow] = _load(connection, "checkpoint", run_ids)
             return found

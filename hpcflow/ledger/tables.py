@@ -78,8 +78,6 @@ class Run(SQLModel, table=True):
 
 
 class Attempt(SQLModel, table=True):
-    """One attempt: one Slurm job."""
-
     __tablename__ = "attempt"
     __table_args__ = (
         Index("attempt_by_state", "state"),

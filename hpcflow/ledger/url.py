@@ -56,7 +56,6 @@ class DatabaseUrl:
 
     @property
     def sqlalchemy(self) -> str:
-        """Return the URL for SQLAlchemy."""
         if self.kind == "sqlite":
             return f"{_SQLITE}{self.path}"
         return "postgresql+psycopg" + self.dsn.removeprefix("postgresql")

@@ -28,7 +28,6 @@ class Waste:
 
     @property
     def total_s(self) -> float:
-        """Return the sum."""
         return self.startup_s + self.lost_s + self.unsaved_s
 
 

@@ -77,7 +77,6 @@ def array_name(sweep_id: str, number: int) -> str:
 
 
 def is_array_name(text: str) -> bool:
-    """Return whether ``text`` is the job name of an array of runs."""
     return _ARRAY_NAME.fullmatch(text) is not None
 
 

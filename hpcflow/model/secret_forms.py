@@ -112,7 +112,6 @@ def _keys_in(text: str) -> Iterator[Span]:
 
 @lru_cache(maxsize=1)
 def forms() -> tuple[Form, ...]:
-    """Return all formats, read once."""
     data = json.loads(Path(__file__).with_name("secret_rules.json").read_text("utf-8"))
     ours = [Form(keyword, (keyword,), regex) for keyword, regex in _OURS]
     theirs = [

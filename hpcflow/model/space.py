@@ -26,7 +26,7 @@ _OFF_STEPS: Final = 1e-6
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice among unordered values."""
+    """Unordered values."""
 
     choices: tuple[Scalar, ...]
 

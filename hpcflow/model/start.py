@@ -48,7 +48,6 @@ def is_path(text: str) -> bool:
 
 
 def wanted(text: str) -> Wanted:
-    """Parse a value of ``start_from``."""
     match = _WITH_STEP.fullmatch(text)
     return Wanted(match[1], int(match[2])) if match else Wanted(text)
 

@@ -53,8 +53,6 @@ class Direction(str, Enum):
 
 
 class Submit(str, Enum):
-    """How trials are submitted."""
-
     SINGLE = "single"
     ARRAY = "array"
 
@@ -306,7 +304,6 @@ class SweepSpec(Section):
 
     @property
     def goals(self) -> list[Objective]:
-        """Return the objectives; usually one."""
         return self.objectives or ([self.objective] if self.objective else [])
 
     @property

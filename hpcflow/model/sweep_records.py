@@ -85,7 +85,6 @@ class Sweep(BaseModel):
 
     @property
     def spec(self) -> SweepSpec:
-        """Return the sweep's request."""
         return _spec(json.dumps(self.said))
 
     @field_validator("base", mode="before")

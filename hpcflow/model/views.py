@@ -46,8 +46,6 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointView:
-    """One complete checkpoint."""
-
     run_id: str
     attempt: int
     train_step: int
