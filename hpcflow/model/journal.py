@@ -92,9 +92,7 @@ class Intended(_Record):
     resume_from: str | None = Field(None, description="Checkpoint, relative to the run directory.")
     cluster: str | None = Field(None, description="Name of the cluster, if known.")
     host: str | None = Field(None, description="The login node that submits it.")
-    mem_mb: Count | None = Field(
-        None, description="Memory on every node, if requested."
-    )
+    mem_mb: Count | None = Field(None, description="Memory on every node, if requested.")
     excluded: list[str] | None = Field(
         None, description="Nodes that hpcflow excludes, in addition to those that the run excludes."
     )
@@ -107,9 +105,7 @@ class Intended(_Record):
         None,
         description="URL of the run's mirror, to find it if the whole run directory is lost.",
     )
-    standby: bool | None = Field(
-        None, description="While this attempt runs, a standby is pending."
-    )
+    standby: bool | None = Field(None, description="While this attempt runs, a standby is pending.")
     after: AttemptOrNone | None = Field(
         None, description="For a standby: the attempt whose end it waits for."
     )
@@ -344,9 +340,7 @@ class Stall(_Record):
     signs: Count = Field(description="Number of progress signs so far.")
     log_bytes: Count | None = Field(None, description="Size of its log, if growth of the log "
     "counts as progress.")
-    longest_s: Seconds = Field(
-        description="Longest time between two earlier signs."
-    )
+    longest_s: Seconds = Field(description="Longest time between two earlier signs.")
     files_at: Moment | None = Field(
         None, description="For a cancel: ``at`` by the clock of the file times."
     )
@@ -404,9 +398,7 @@ class Restored(_Record):
     )
     after: AttemptOrNone = Field(description="The last attempt that was a job; 0 before the first.")
     checkpoints: list[int] = Field(default_factory=list, description="By their train steps.")
-    skipped: list[int] = Field(
-        default_factory=list, description="Damaged or altered ones."
-    )
+    skipped: list[int] = Field(default_factory=list, description="Damaged or altered ones.")
     newest: int | None = Field(
         default=None,
         description="The newest available train step, on scratch or in the mirror, 0 without one; "

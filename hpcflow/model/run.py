@@ -139,9 +139,7 @@ class Run(BaseModel):
     repeat: int | None = Field(None, ge=0, description="Number of the run within the trial, from "
     "0.")
     estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")
-    code: CodeSnapshot | None = Field(
-        None, description="None with `code: live`."
-    )
+    code: CodeSnapshot | None = Field(None, description="None with `code: live`.")
     provenance: Provenance
 
     @property

@@ -274,9 +274,7 @@ class SweepSpec(Section):
         if self.start_from:
             yield WrongKey("not allowed with pbt, which starts from random values", "start_from")
         if self.parallel == 1:
-            yield WrongKey(
-                "pbt trains in parallel; remove this key, or give 2 or more", "parallel"
-            )
+            yield WrongKey("pbt trains in parallel; remove this key, or give 2 or more", "parallel")
         if self.submit is Submit.ARRAY:
             yield WrongKey("pbt submits each run on its own; write `single`", "submit")
         interval = self.sampler.interval_or_default

@@ -140,9 +140,7 @@ class Asked(_Record):
         default_factory=dict, description="Data of the sampler about the study, if changed."
     )
     how: Literal["sampler", "grid", "start_from", "population"] = "sampler"
-    replaces: _Trial | None = Field(
-        None, description="The ended trial that it replaces."
-    )
+    replaces: _Trial | None = Field(None, description="The ended trial that it replaces.")
     source: _Trial | None = Field(None, description="The trial whose checkpoint it starts from.")
     source_run: str | None = Field(None, description="The run of that trial.")
     start: _Trial | None = Field(None, description="Its index in `start_from`.")
@@ -172,9 +170,7 @@ class Read(_Record):
     total: Count | None = Field(None, description="Train steps of the whole training, once known.")
     points: list[tuple[Count, _Finite | None]] = Field(default_factory=list)
     last: dict[str, _Finite | None] = Field(default_factory=dict)
-    others: list[str] = Field(
-        default_factory=list, description="Other metrics that it reported."
-    )
+    others: list[str] = Field(default_factory=list, description="Other metrics that it reported.")
     finished: bool = Field(False, description="The program reported its end.")
 
 
