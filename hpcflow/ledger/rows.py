@@ -124,8 +124,8 @@ class AttemptRow:
 
     ``account``: from its bill; before that, the requested one.
     ``billed_by``: ``accounting`` or, as an estimate, ``events``; None before there is a bill.
-    ``gpu_type``: from its bill, possibly not the run's first; several with commas, ``?`` if Slurm does
-    not tell the type, empty without GPUs; None before there is a bill.
+    ``gpu_type``: from its bill, possibly not the run's first; several with commas, ``?`` if Slurm
+    does not tell the type, empty without GPUs; None before there is a bill.
     ``wasted_s``: of ``elapsed_s``, the time before training, and after the last checkpoint.
     ``on_demand_usd``: for a preemptible attempt, its cost without preemption.
     ``bill_due_at``: when to query accounting.

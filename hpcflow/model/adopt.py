@@ -71,8 +71,9 @@ def _check_pattern(pattern: str) -> str:
     if any(part.startswith(".") for part in pattern.split("/")):
         raise ValueError("hidden names are never adopted: programs use them for incomplete files")
     if "**" in pattern:
-        raise ValueError("`**` is not supported; write a `*` for each folder, such as "
-        "*/checkpoints/*")
+        raise ValueError(
+            "`**` is not supported; write a `*` for each folder, such as */checkpoints/*"
+        )
     return pattern
 
 

@@ -101,14 +101,9 @@ class Intended(_Record):
         description="Set if this attempt is the previous attempt's job, restarted by Slurm under "
         "its own id: the number of restarts of that job so far.",
     )
-    mirror: str | None = Field(
-        None,
-        description="URL of the run's mirror, to find it if the whole run directory is lost.",
-    )
+    mirror: str | None = Field(None, description="URL of the mirror, for a lost run directory.")
     standby: bool | None = Field(None, description="While this attempt runs, a standby is pending.")
-    after: AttemptOrNone | None = Field(
-        None, description="For a standby: the attempt whose end it waits for."
-    )
+    after: AttemptOrNone | None = Field(None, description="For a standby: the attempt to wait for.")
 
 
 class Submitted(_Record):
@@ -175,8 +170,7 @@ class Observed(_Record):
     last_sign: Moment | None = Field(
         None, description="For a missing job: the newest time of a file that it wrote."
     )
-    host: str | None = Field(None, description="For a missing job: the host whose clock ``at`` is "
-    "from.")
+    host: str | None = Field(None, description="For a missing job: the host whose clock is used.")
     source: Literal["queue", "accounting", "events", "local"] = "queue"
 
 
@@ -190,11 +184,7 @@ class Ended(_Record):
     exit_code: ExitCode | None = None
     ended_at: Moment | None = None
     rule: str = Field(description="The rule that decided, for people.")
-    log_digest: str | None = Field(
-        None,
-        description="For a failed attempt: a digest of the end of its log; equal for logs that "
-        "end alike.",
-    )
+    log_digest: str | None = Field(None, description="Digest of the end of a failed attempt's log.")
 
 
 class ChargeLine(BaseModel):
@@ -256,9 +246,7 @@ class Accounted(_Record):
     )
     charges: list[ChargeLine] = Field(default_factory=list)
     parts: list[BillPart] | None = Field(
-        None,
-        description="The same per partition and account, if the components of the job differ in "
-        "them.",
+        None, description="The same per partition and account, if the job has several of them."
     )
     account: str | None = None
     qos: str | None = None
@@ -338,12 +326,11 @@ class Stall(_Record):
     why: str = Field(description="The facts behind it, for people.")
     silent_s: Seconds = Field(description="Observed time without progress.")
     signs: Count = Field(description="Number of progress signs so far.")
-    log_bytes: Count | None = Field(None, description="Size of its log, if growth of the log "
-    "counts as progress.")
-    longest_s: Seconds = Field(description="Longest time between two earlier signs.")
-    files_at: Moment | None = Field(
-        None, description="For a cancel: ``at`` by the clock of the file times."
+    log_bytes: Count | None = Field(
+        None, description="Size of its log, if growth of the log counts as progress."
     )
+    longest_s: Seconds = Field(description="Longest time between two earlier signs.")
+    files_at: Moment | None = Field(None, description="For a cancel: ``at`` by the clock of files.")
 
 
 class Overspent(_Record):
@@ -392,9 +379,7 @@ class Restored(_Record):
     by: str
     url: str
     journal: bool | None = Field(
-        None,
-        description="The earlier lines of the journal came from the store, where others may have "
-        "written them.",
+        None, description="The earlier lines come from the store, where others may have written."
     )
     after: AttemptOrNone = Field(description="The last attempt that was a job; 0 before the first.")
     checkpoints: list[int] = Field(default_factory=list, description="By their train steps.")
@@ -405,9 +390,7 @@ class Restored(_Record):
         "None if another one was requested, or in old records.",
     )
     size_bytes: Count | None = Field(
-        default=None,
-        description="Bytes fetched from the store: these checkpoints and small files; None in old "
-        "records.",
+        default=None, description="Fetched bytes, with small files; None in old records."
     )
     site: str
     site_before: str | None = None

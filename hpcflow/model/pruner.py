@@ -148,7 +148,9 @@ class Pruner(Section):
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
             raise WrongKey(f"must be more than `lower`, {self.lower!r}", "upper")
         if self.kind is PrunerKind.HYPERBAND and self.highest is None:
-            raise WrongKey(f"is missing; give the number of {self.per.value}s of a training", "max_resource")
+            raise WrongKey(
+                f"is missing; give the number of {self.per.value}s of a training", "max_resource"
+            )
 
     def _check_points(self) -> None:
         if self.per is Per.PERCENT:

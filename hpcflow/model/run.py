@@ -107,9 +107,7 @@ class Run(BaseModel):
     site: str
     created_at: Moment
     run_dir: str
-    place: str | None = Field(
-        None, description="Random, new with each move; None if it never moved."
-    )
+    place: str | None = Field(None, description="Random, new with each move; None without a move.")
     place_before: str | None = Field(None, description="The place before the last move.")
     working_dir: str
     partition: str = Field(description="The partition that `auto` became.")
@@ -133,11 +131,8 @@ class Run(BaseModel):
     started_from: StartedFrom | None = Field(
         None, description="The resolved `start_from` of the spec: train step 0 of this run."
     )
-    results: list[Result] = Field(
-        default_factory=list, description="The results before each extension."
-    )
-    repeat: int | None = Field(None, ge=0, description="Number of the run within the trial, from "
-    "0.")
+    results: list[Result] = Field(default_factory=list, description="One for each extension.")
+    repeat: int | None = Field(None, ge=0, description="Number within the trial, from 0.")
     estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")
     code: CodeSnapshot | None = Field(None, description="None with `code: live`.")
     provenance: Provenance

@@ -117,7 +117,7 @@ def _choice(value: object, name: str) -> Choice:
         scalar = _scalar(each, name, "choices", index)
         if scalar in choices:
             twin = shown(choices[scalar])
-            kept_apart = "" if shown(scalar) == twin else f"cannot be distinguished from {twin}, which "
+            kept_apart = "" if shown(scalar) == twin else f"equals {twin}, which "
             raise WrongKey(
                 f"{shown(scalar)} {kept_apart}is already a choice", name, "choices", index
             )
@@ -254,7 +254,7 @@ def _complaint(
         return f"not a parameter that varies; there are: {known or 'no others'}"
     condition = found[other]
     if isinstance(condition.values, Range) and not condition.values.is_int:
-        return "a condition needs `choices` or whole numbers, but this parameter can be any number"
+        return "a condition needs `choices` or whole numbers, but this one can be any number"
     for value in values:
         if (said := condition.complaint(value)) is not None:
             return f"never true for {other}: {said}"

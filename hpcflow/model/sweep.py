@@ -258,8 +258,7 @@ class SweepSpec(Section):
         number = None if uncountable else self.space.number_of_combinations()
         if not uncountable and (number is None or number > MAX_POINTS):
             yield WrongKey(
-                f"more than {MAX_POINTS:,} combinations; give fewer values, or use another "
-                "sampler",
+                f"more than {MAX_POINTS:,} combinations; give fewer values, or use another sampler",
                 "space",
             )
         if self.start_from:

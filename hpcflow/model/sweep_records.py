@@ -78,9 +78,7 @@ class Sweep(BaseModel):
     umask: str = Field(pattern="^0[0-7]{3}$", description="For the programs of all its trials.")
     said: dict[str, Any] = Field(description="The sweep's YAML, as it was read.")
     base: RunSpec = Field(description="The run of each trial, without its name and params.")
-    code: CodeSnapshot | None = Field(
-        None, description="The code of all trials; None with `code: live`."
-    )
+    code: CodeSnapshot | None = Field(None, description="None with `code: live`.")
     provenance: Provenance
 
     @property

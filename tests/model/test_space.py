@@ -191,7 +191,7 @@ def test_everything_that_is_wrong_with_conditions_is_told_at_once() -> None:
         "a.when.constant": "it is a constant, the same in all trials",
         "a.when.c": "never true for c: the number 5 is not one of its choices",
         "b.when.nobody": "not a parameter that varies; there are: a, c, d, e",
-        "d.when.e": "a condition needs `choices` or whole numbers, but this parameter can be any number",
+        "d.when.e": "a condition needs `choices` or whole numbers, but this one can be any number",
         "d.when.c": "never true for c: true is not one of its choices",
     }
 
@@ -227,8 +227,8 @@ def test_a_name_is_one_that_a_program_can_have(name: str) -> None:
         ({"value": [1]}, "x.value", "expected a single value, got a list"),
         ({"choices": "adam"}, "x.choices", "expected a list such as [adam, sgd]"),
         ({"choices": [1, 1]}, "x.choices.1", "the number 1 is already a choice"),
-        ({"choices": [1, 1.0]}, "x.choices.1", "the number 1.0 cannot be distinguished from the number 1"),
-        ({"choices": [0, False]}, "x.choices.1", "false cannot be distinguished from the number 0"),
+        ({"choices": [1, 1.0]}, "x.choices.1", "the number 1.0 equals the number 1"),
+        ({"choices": [0, False]}, "x.choices.1", "false equals the number 0"),
         ({"choices": [1, math.nan]}, "x.choices.1", "not finite, so JSON cannot hold it"),
         ({"choices": [{"a": 1}]}, "x.choices.0", "expected a single value, got a mapping"),
         ({"choices": [MAX_INT + 1]}, "x.choices.0", "too large a number; write it as a text"),

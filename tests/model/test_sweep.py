@@ -208,7 +208,10 @@ def test_a_budget_that_is_none(budget: str, said: str) -> None:
         ("{type: threshold, lower: 3, upper: 3}", "pruner.upper: must be more than `lower`, 3.0"),
         ("{type: threshold, lower: .nan}", "pruner.lower: expected a number"),
         ("{type: hyperband, per: epoch}", "max_resource: is missing; give the number of epochs"),
-        ("{type: hyperband, max_resource: 101}", "pruner.max_resource: must be at most 100 percent"),
+        (
+            "{type: hyperband, max_resource: 101}",
+            "pruner.max_resource: must be at most 100 percent",
+        ),
         ("{type: hyperband, max_resource: 10}", "must be more than min_resource, 10"),
         ("{type: asha, min_resource: 100}", "pruner.min_resource: must be less than 100 percent"),
         ("{type: median, every: 100}", "pruner.every: must be less than 100 percent"),
@@ -289,7 +292,10 @@ space:
         ("{opt: adam, mom: 3}", "start_from[0].mom: does not exist if opt is the text 'adam'"),
         ("{mom: 6}", "start_from[0].mom: the number 6 is not from 0 to 5"),
         ("{mom: 1.0}", "start_from[0].mom: expected a whole number, got the number 1.0"),
-        ("{lr: 0.35}", "start_from[0].lr: the number 0.35 is not a whole number of steps above 0.1"),
+        (
+            "{lr: 0.35}",
+            "start_from[0].lr: the number 0.35 is not a whole number of steps above 0.1",
+        ),
         ("{lr: null}", "start_from[0].lr: expected a number, got nothing (null)"),
         ("{lr: .nan}", "start_from[0].lr: the number .nan is not from 0.1 to 1.0"),
         ("{lr: '0.1'}", "start_from[0].lr: expected a number, got the text '0.1'"),
