@@ -324,8 +324,8 @@ def problems(text: str, error: type[InputError] = SpecError) -> str:
             "expected a text, got the number 12; write it like `account: '12'`",
         ),
         ("resources: {account: ''}", "resources.account: not one word"),
-        ("resources: {constraint: a;b}", "resources.constraint: not a constraint as sbatch"),
-        ("resources: {exclude: n1 n2}", "resources.exclude: not a list of hosts"),
+        ("resources: {constraint: a;b}", "resources.constraint: not a constraint for sbatch"),
+        ("resources: {exclude: n1 n2}", "resources.exclude: not a Slurm host list"),
         ("launch: {launcher: torchrum}", "launch.launcher: expected 'torchrun', 'srun' or 'none'"),
         (
             "tags: baseline",

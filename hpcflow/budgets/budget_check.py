@@ -128,7 +128,7 @@ def _over(
         short=f"budget {scope} of {shown(limit, unit)} has no room for {shown(wanted, unit)}",
         message=f"budget {scope} has no room: of {shown(limit, unit)}, "
         f"{shown(used.spent, unit)} are spent, {shown(used.committed - own, unit)} committed to "
-        f"jobs that are queued or run, and {shown(max(left, Decimal(0)), unit)} left{over}; this "
+        f"pending and running jobs, and {shown(max(left, Decimal(0)), unit)} left{over}; this "
         f"attempt may take {shown(wanted, unit)}{in_its}",
         next_action=f"{'; '.join(steps)}. See what uses it: hpcflow budget show "
         f"{shell_word(scope)}{where}",

@@ -89,5 +89,5 @@ def _restored(record: Restored) -> str:
     what = f"train step {steps}" if len(record.checkpoints) == 1 else f"train steps {steps}"
     where = f"from {record.url}"
     if record.site_before is not None and record.site_before != record.site:
-        where += f", until then on {record.site_before}"
+        where += f", moved from {record.site_before}"
     return f"{what if steps else 'no checkpoint'} {where}"

@@ -242,7 +242,7 @@ def _decode_lazily(decode: Callable[[Any], Any], name: str, values: Iterable[Any
         for value in values:
             yield None if value is None else decode(value)
     except _DECODE_ERRORS as error:
-        raise DamagedError(f"in its column {name}: {error}") from None
+        raise DamagedError(f"column {name}: {error}") from None
 
 
 def _are_amounts(values: list[Any]) -> bool:
@@ -298,20 +298,20 @@ def _require_stored(python: str, name: str, values: list[Any]) -> None:
     if bare != python:
         found.discard(type(None))
     if not found <= _STORED.get(bare, _AS_TEXT):
-        raise DamagedError(f"in its column {name} is not of type {bare}")
+        raise DamagedError(f"column {name} has a value that is not of type {bare}")
     if found == _AS_TEXT:
         texts = "".join(filter(None, values))
         if "\0" in texts:
-            raise DamagedError(f"in its column {name} is a text with a NUL")
+            raise DamagedError(f"column {name} has a text with a NUL")
         most = _MAX_OF.get(name, _MAX_TEXT)
         if bare == "str" and len(texts) > most and max(map(len, filter(None, values))) > most:
-            raise DamagedError(f"in its column {name} is a text of more than {most} characters")
+            raise DamagedError(f"column {name} has a text of more than {most} characters")
     if bare == "float":
         numbers = [value for value in values if value]
         if not all(map(isfinite, numbers)):
-            raise DamagedError(f"in its column {name} is not a number")
+            raise DamagedError(f"column {name} has a value that is not finite")
         if name in _SUMMED and max(map(abs, numbers), default=0) > _MOST_HOURS:
-            raise DamagedError(f"in its column {name} is a number above {_MOST_HOURS:g}")
+            raise DamagedError(f"column {name} has a number above {_MOST_HOURS:g}")
 
 
 _AS_TEXT: Final = frozenset({str})

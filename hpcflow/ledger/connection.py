@@ -353,7 +353,7 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
     """Return an error of the driver or the file system for people, without a password."""
     text = str(error).strip().split("\n")[0] or type(error).__name__
     if _is_of_value(error):
-        return LedgerValueError(f"the ledger {url} does not store a value: {text}")
+        return LedgerValueError(f"the ledger {url} cannot store a value: {text}")
     if type(error).__name__ == "ProgrammingError" and "token" in text:  # its message quotes the URL
         text, hint = "not a well-formed URL", "write special characters as %40 (@), %2F (/), …"
     elif "due to lock timeout" in text or "due to statement timeout" in text:

@@ -116,7 +116,7 @@ def look(ledger: Ledger, name: str) -> Lease | None:
     try:
         acquired_at, renewed_at, expires_at = map(_moment, times)
     except ValueError as error:
-        raise ledger.damaged(f"in its table lease: {str(error)[:80]}") from None
+        raise ledger.damaged(f"table lease: {str(error)[:80]}") from None
     return Lease(found_name, holder, host, pid, fence, acquired_at, renewed_at, expires_at)
 
 

@@ -131,7 +131,7 @@ class Resources(Section):
             str,
             Matching(
                 r"[A-Za-z0-9_.,&|*()\[\]!:=+-]+",
-                "not a constraint as sbatch takes it, such as gpu&hbm80g",
+                "not a constraint for sbatch; write it like gpu&hbm80g",
             ),
             Kind("node features"),
         ]
@@ -146,7 +146,7 @@ class Resources(Section):
             str,
             Matching(
                 r"[A-Za-z0-9_.,\[\]-]+",
-                "not a list of hosts as Slurm takes it, such as n[1-3],n7",
+                "not a Slurm host list; write it like n[1-3],n7",
                 4096,
             ),
             Kind("host list"),
@@ -160,7 +160,7 @@ class Resources(Section):
             str,
             Matching(
                 rf"{_DEPENDENCY}(?:[,?]{_DEPENDENCY})*",
-                "not a dependency as sbatch takes it, such as afterok:1234",
+                "not a dependency for sbatch; write it like afterok:1234",
                 1000,
             ),
             Kind("dependency"),
@@ -178,7 +178,7 @@ class Resources(Section):
             Matching(
                 r"(?:now|today|tomorrow|midnight|noon|fika|teatime|elevenses)(?:[+T-][A-Za-z0-9:]+)?"
                 r"|[0-9]{1,8}(?:[:/.T-][0-9]{1,4})*(?:[AaPp][Mm])?",
-                "not a time as sbatch takes it, such as now+2hours or 2026-12-24T20:00",
+                "not a time for sbatch; write it like now+2hours or 2026-12-24T20:00",
             ),
             Kind("time"),
         ]

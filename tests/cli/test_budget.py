@@ -64,7 +64,7 @@ def test_a_hard_budget_stops_the_next_run_and_its_message_helps(mine: Desk) -> N
     for command in (("run", "--dry-run"), ("run",)):
         error = mine.error(*command, config(mine))
         assert "budget project:vision has no room: of 8.00 USD, 0.00 USD are spent" in error
-        assert "5.00 USD committed to jobs that are queued or run, and 3.00 USD left" in error
+        assert "5.00 USD committed to pending and running jobs, and 3.00 USD left" in error
         assert "this attempt may take 5.00 USD in its 5m" in error
         assert "hpcflow budget set project:vision --hard 10.00" in error
     assert len(mine.json("ls")["runs"]) == 1, "nothing was made"
