@@ -88,19 +88,19 @@ def refusal(budget: Budget, pledge: Pledge, now: datetime) -> Refusal | None:
         return None
     known = {unit: limit for unit, limit in hard.items() if pledge.amounts.of(unit) is not None}
     for unit, limit in known.items():
-        found = _over(budget, pledge, unit, limit, now)
+        found = _limit_refusal(budget, pledge, unit, limit, now)
         if found is not None:
             return found
     unknown = [unit for unit in hard if unit not in known]
     is_held = any(pledge.amounts.of(unit) for unit in known)
-    return _uncounted(budget, pledge, unknown) if unknown and not is_held else None
+    return _unpriced_refusal(budget, pledge, unknown) if unknown and not is_held else None
 
 
-def _over(
+def _limit_refusal(
     budget: Budget, pledge: Pledge, unit: str, limit: Decimal, now: datetime
 ) -> Refusal | None:
     wanted = pledge.amounts.of(unit) or Decimal(0)
-    used, own = budget.used(unit, now), _own(budget, pledge, unit)
+    used, own = budget.used(unit, now), _already_committed(budget, pledge, unit)
     taken = used.taken - own
     if not wanted or taken + wanted <= limit:
         return None
@@ -123,7 +123,7 @@ def _over(
     if budget.terms is not None and budget.terms.per_month:
         steps.append("or wait for the next month, in UTC")
     over = f" ({shown(-left, unit)} beyond it)" if left < 0 else ""
-    in_its = _in_its(pledge)
+    in_its = _time_words(pledge)
     return Refusal(
         short=f"budget {scope} of {shown(limit, unit)} has no room for {shown(wanted, unit)}",
         message=f"budget {scope} has no room: of {shown(limit, unit)}, "
@@ -135,7 +135,7 @@ def _over(
     )
 
 
-def _own(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
+def _already_committed(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
     """Return what is already committed to this attempt, or to the one that it replaces.
 
     A killed process may have left the commitment.
@@ -152,7 +152,7 @@ def _own(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
     )
 
 
-def _in_its(pledge: Pledge) -> str:
+def _time_words(pledge: Pledge) -> str:
     """Return `` in its 30m 00s and up to 1m 00s after them``; empty without a time limit."""
     if not pledge.limit_s:
         return ""
@@ -162,7 +162,7 @@ def _in_its(pledge: Pledge) -> str:
     return f"{words} and up to {format_duration(pledge.overrun_s)} after them"
 
 
-def _uncounted(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:
+def _unpriced_refusal(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:
     """Return the refusal of an attempt of which no limited amount is known."""
     scope = budget.scope
     names = " and ".join(UNITS[unit] for unit in unknown)

@@ -28,7 +28,7 @@ from hpcflow.errors import StorageError
 Earlier = Callable[[], Iterable[str]]
 
 #: A later pass releases what is not released now.
-_GIVING_BACK_WAITS_S: Final = 10.0
+_RELEASE_LOCK_WAIT_S: Final = 10.0
 
 
 def commit(
@@ -216,7 +216,7 @@ def release(folder: BudgetFolder, pledges: Sequence[Pledge], now: datetime, *, w
         StorageError: it could not be written; a later pass releases them.
     """
     if any(folder.has(scope) for scope in {each for pledge in pledges for each in pledge.scopes}):
-        with folder.lock(wait_s=_GIVING_BACK_WAITS_S):
+        with folder.lock(wait_s=_RELEASE_LOCK_WAIT_S):
             _release(folder, pledges, now, why=why)
 
 

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Looked:
+class _CachedBudget:
     """A cached budget: the state of a file up to a byte."""
 
     inode: int
@@ -53,12 +53,12 @@ class _Looked:
     past: frozenset[tuple[str, int]] | None = None
 
 
-class _Looks(dict[Path, _Looked]):
+class _BudgetCache(dict[Path, _CachedBudget]):
     """The cached budgets. The least recently read are dropped first."""
 
     memory = 0
 
-    def keep(self, path: Path, looked: _Looked) -> None:
+    def keep(self, path: Path, looked: _CachedBudget) -> None:
         self.forget(path)
         looked.memory = _LEAST_BYTES + looked.budget.memory
         self[path] = looked
@@ -75,7 +75,7 @@ class _Looks(dict[Path, _Looked]):
         self.memory = 0
 
 
-_LOOKED: Final = _Looks()
+_CACHE: Final = _BudgetCache()
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class BudgetFolder:
         The whole file is read for this once.
         """
         self.look(scope)
-        known = _LOOKED.get(self.file(scope))
+        known = _CACHE.get(self.file(scope))
         if known is None:
             return frozenset()
         if known.past is None:
@@ -189,17 +189,17 @@ class BudgetFolder:
             return Budget(scope)
         except OSError as error:
             raise storage_error("look at", path, error) from error
-        known = _LOOKED.get(path)
+        known = _CACHE.get(path)
         if known is None or known.inode != status.st_ino or known.offset > status.st_size:
-            _LOOKED.forget(path)
+            _CACHE.forget(path)
             budget, offset = self._load(scope, whole=False)
-            known = _Looked(status.st_ino, offset, budget)
-            _LOOKED.keep(path, known)
+            known = _CachedBudget(status.st_ino, offset, budget)
+            _CACHE.keep(path, known)
         elif known.offset < status.st_size:
-            _LOOKED.forget(path)  # a failed read would leave half of the lines
+            _CACHE.forget(path)  # a failed read would leave half of the lines
             with suppress(FileNotFoundError), self._opened(scope) as file:
                 known.offset = read_on(known.budget, file, known.offset)
-            _LOOKED.keep(path, known)
+            _CACHE.keep(path, known)
         return known.budget
 
     def damage(self, budget: Budget) -> str | None:
@@ -275,7 +275,7 @@ class BudgetFolder:
             StorageError: the folder cannot be written, or another process holds the lock too long.
         """
         path = self.path / "lock"
-        with self._made(path.name) as (shared, _):
+        with self._open_or_create(path.name) as (shared, _):
             _warn_of_others(path, shared)
             with lock_shared_file(path, shared, wait_s=wait_s, clock=clock) as is_reliable:
                 yield is_reliable
@@ -283,11 +283,11 @@ class BudgetFolder:
     def append(self, scope: Scope, lines: list[str]) -> None:
         """Append whole lines durably, with one write. The caller holds the lock."""
         path, is_shared = self.file(scope), self.site is not None
-        with self._made(path.name, scope.kind) as (_, kind):
+        with self._open_or_create(path.name, scope.kind) as (_, kind):
             append_line_durably(path, "".join(lines), any_owner=is_shared, within=kind)
 
     @contextmanager
-    def _made(self, name: str, kind: str | None = None) -> Iterator[tuple[int, int]]:
+    def _open_or_create(self, name: str, kind: str | None = None) -> Iterator[tuple[int, int]]:
         """Open the folder, and the one of ``kind`` in it; create them and the file if missing.
 
         Created files and folders have the same access for others as the folder itself.

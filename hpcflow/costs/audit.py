@@ -124,7 +124,7 @@ def audit(
             begin = since or _begin(dues, now)
             here = [due for due in dues if not is_elsewhere(due, site)]
             found.uncheckable, dues = found.uncheckable + len(dues) - len(here), here
-            told = _ask(dues, connect(name), min(begin, _begin(dues, now)))
+            told = _query(dues, connect(name), min(begin, _begin(dues, now)))
         except HpcflowError as error:
             found.problems.append(f"{name}: {error.message}")
             found.uncheckable += len(dues)
@@ -147,7 +147,7 @@ def _begin(dues: Sequence[DueBill], now: datetime) -> datetime:
     return min(times, default=now if dues else now - _WITHOUT_ROWS)
 
 
-def _ask(dues: Sequence[DueBill], scheduler: Scheduler, since: datetime) -> list[JobInfo]:
+def _query(dues: Sequence[DueBill], scheduler: Scheduler, since: datetime) -> list[JobInfo]:
     ids = [each.attempt.job_id or "" for each in dues]
     told = scheduler.accounting(ids, since - _MARGIN, is_named=is_of_hpcflow)
     if dues and not told:
@@ -213,10 +213,10 @@ def _differences(due: DueBill, bill: Accounted | None) -> Iterable[Difference]:
             yield difference(name, billed, computed)
     parts = bill_parts(bill.model_dump(mode="json", exclude_none=True))
     if row.parts and row.parts != parts:  # an older hpcflow recorded no parts
-        yield difference("parts", _said(row.parts), _said(parts))
+        yield difference("parts", _parts_text(row.parts), _parts_text(parts))
 
 
-def _said(parts: Iterable[PartRow]) -> str:
+def _parts_text(parts: Iterable[PartRow]) -> str:
     return ", ".join(
         f"{part.gpu_hours} GPU hours for {part.cost_usd} USD, {part.cost_su} SU in partition "
         f"{part.partition}, account {part.account}"

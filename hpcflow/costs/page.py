@@ -73,7 +73,7 @@ def page(content: Content) -> str:
     return environment.get_template("pages/costs.html").render(
         title="Costs",
         about=_about(content, said),
-        cards=[*_cards(found.total), *_cards_of_keeping(content.kept)],
+        cards=[*_cards(found.total), *_checkpoint_cards(content.kept)],
         notes=words.notes(found.total) + words.notes_of_keeping(content.kept),
         plots=pictures(content.rows, found, said),
         tables=[
@@ -133,7 +133,7 @@ def _about(content: Content, said: str) -> str:
 
 def _cards(total: Line) -> list[_Card]:
     has_usd = total.cost_usd is not None
-    in_vain = (
+    wasted_note = (
         f"{total.wasted_gpu_hours:,.2f} GPU hours; "
         f"{words.percent(total.wasted_hours, total.hours) or '0 %'} of all hours"
     )
@@ -146,14 +146,14 @@ def _cards(total: Line) -> list[_Card]:
         _Card("Spent", words.usd(total), "USD", of_runs),
         *units,
         _Card("GPU hours", f"{total.gpu_hours:,.2f}", "", of_jobs),
-        _Card("Wasted", wasted, "USD", in_vain),
+        _Card("Wasted", wasted, "USD", wasted_note),
         _Card("Saved", saved, "USD", "by preemptible partitions"),
         _Card("Estimated", f"{total.unsure:,}", "", "attempts without a bill from accounting"),
         _Card("Without a price", f"{total.unpriced:,}", "", "attempts, counted in hours"),
     ]
 
 
-def _cards_of_keeping(kept: CheckpointCosts) -> list[_Card]:
+def _checkpoint_cards(kept: CheckpointCosts) -> list[_Card]:
     total = kept.report.total
     if not kept.report.lines:
         return []

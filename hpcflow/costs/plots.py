@@ -72,7 +72,7 @@ def require_matplotlib() -> None:
         ) from None
 
 
-def lying_bars(
+def horizontal_bars(
     name: str, names: Sequence[str], parts: Sequence[Part], unit: str, texts: Sequence[str]
 ) -> str:
     """Return horizontal bars, the first on top; beyond a number of bars, the rest is one bar.
@@ -83,7 +83,7 @@ def lying_bars(
         parts: the parts of each bar, from the left.
         texts: the text behind each bar.
     """
-    names, parts, texts = _fewer(names, parts, texts)
+    names, parts, texts = _merge_rest(names, parts, texts)
     with _drawing(name, 0.34 * len(names) + 0.75) as (figure, axes):
         places = range(len(names))
         begin = [0.0] * len(names)
@@ -102,8 +102,8 @@ def lying_bars(
         return _svg(figure)
 
 
-def standing_bars(name: str, names: Sequence[str], parts: Sequence[Part], unit: str) -> str:
-    """Return vertical bars in order; of many only the last. As :func:`lying_bars`."""
+def vertical_bars(name: str, names: Sequence[str], parts: Sequence[Part], unit: str) -> str:
+    """Return vertical bars in order; of many only the last. As :func:`horizontal_bars`."""
     names = names[-_MOST_MONTHS:]
     with _drawing(name, 2.9) as (figure, axes):
         places = range(len(names))
@@ -124,7 +124,7 @@ def standing_bars(name: str, names: Sequence[str], parts: Sequence[Part], unit: 
         return _svg(figure)
 
 
-def _fewer(
+def _merge_rest(
     names: Sequence[str], parts: Sequence[Part], texts: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[Part], Sequence[str]]:
     if len(names) <= _MOST_BARS:
@@ -186,10 +186,10 @@ def _svg(figure: Figure) -> str:
     head = f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
     body = _SHEET.sub("", text[text.index(">") + 1 :], count=1)
     # Only within tags: between them are arbitrary names.
-    return f'{head}aria-hidden="true">' + _TAG.sub(lambda tag: _at_home(tag[0]), body).strip()
+    return f'{head}aria-hidden="true">' + _TAG.sub(lambda tag: _inline_tag(tag[0]), body).strip()
 
 
-def _at_home(tag: str) -> str:
+def _inline_tag(tag: str) -> str:
     """Return a tag of a file, adapted to the page."""
     return _FONT.sub("", _ID.sub("<g", tag.replace(_TEXT, "currentColor")))
 

@@ -45,7 +45,7 @@ class ScratchHistory:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Record:
     at: datetime
     path: str
     size_bytes: int | None
@@ -74,7 +74,7 @@ def is_readable(run_dir: RunDir) -> bool:
 
 
 def _history(run_dir: RunDir) -> ScratchHistory:
-    said = sorted(_said(run_dir), key=lambda each: each.at)
+    said = sorted(_records(run_dir), key=lambda each: each.at)
     found, there = ScratchHistory(), dict[str, KeptHere]()
     sizes: dict[str, int] = {}  # the last known size, for restored ones
     for each in said:
@@ -105,23 +105,23 @@ def _is_complete(run_dir: RunDir, path: str) -> bool:
         return False
 
 
-def _said(run_dir: RunDir) -> Iterator[_Said]:
+def _records(run_dir: RunDir) -> Iterator[_Record]:
     for number in run_dir.attempt_numbers():
         for line in _lines(run_dir.attempt(number).events, _OF_JOB):
-            said = _of_event(parse_event(line) or {})
+            said = _record_of_event(parse_event(line) or {})
             if said is not None:
                 yield said
     for line in _lines(run_dir.journal, _OF_PERSON):
         record = parse_record_or_none(line)
         if isinstance(record, CheckpointRemoved):
-            yield _Said(record.at, record.path, record.size_bytes, is_made=False)
+            yield _Record(record.at, record.path, record.size_bytes, is_made=False)
         elif isinstance(record, Restored):
             for step in record.checkpoints:
                 path = f"checkpoints/{step:09d}"
-                yield _Said(record.at, path, None, is_made=True, was_lost=True)
+                yield _Record(record.at, path, None, is_made=True, was_lost=True)
 
 
-def _of_event(event: dict[str, Any]) -> _Said | None:
+def _record_of_event(event: dict[str, Any]) -> _Record | None:
     if event.get("event") not in ("checkpoint", "checkpoint_removed"):
         return None
     path, size_bytes = event.get("path"), event.get("size_bytes", 0)
@@ -131,7 +131,7 @@ def _of_event(event: dict[str, Any]) -> _Said | None:
         at = from_text(event["at"])
     except ValueError:
         return None
-    return _Said(at, path, size_bytes, event["event"] == "checkpoint")
+    return _Record(at, path, size_bytes, event["event"] == "checkpoint")
 
 
 def _lines(path: Path, about: re.Pattern[bytes]) -> Iterator[bytes]:

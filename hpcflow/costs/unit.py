@@ -27,7 +27,7 @@ class Unit:
         found: Decimal | float | None = getattr(line, self.spent)
         return None if found is None else float(found)
 
-    def in_vain(self, line: Line) -> float:
+    def wasted_amount(self, line: Line) -> float:
         """Return the wasted amount of a line."""
         return float(getattr(line, self.wasted))
 

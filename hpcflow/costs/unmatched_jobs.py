@@ -82,7 +82,7 @@ def unmatched_jobs(told: Iterable[JobInfo], jobs: Iterable[JobRow]) -> list[Unma
         for job in _surplus(lives, attempts.get(key, [])):
             own = [each for each in parts[key] if each.submitted_at == job.submitted_at]
             resized = _parts(job, some) if key in attempts else [job]
-            found += [_stray(each, key in attempts, runs) for each in (*resized, *own)]
+            found += [_unmatched_job(each, key in attempts, runs) for each in (*resized, *own)]
     return sorted(found, key=lambda each: (str(each.job.submitted_at or ""), each.job.job_id))
 
 
@@ -100,7 +100,7 @@ def _parts(life: JobInfo, records: Sequence[JobInfo]) -> list[JobInfo]:
     return [first, *rest_of(first, records)]
 
 
-def _stray(job: JobInfo, is_known: bool, runs: set[str]) -> UnmatchedJob:
+def _unmatched_job(job: JobInfo, is_known: bool, runs: set[str]) -> UnmatchedJob:
     name = job.job_name.strip()
     named = parse_job_name(name)
     run_id = named[0] if named is not None else None

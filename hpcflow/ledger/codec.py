@@ -35,12 +35,12 @@ _MAX_TEXT_OF_OTHERS: Final = 5_000
 _MAX_JSON_OF_OTHERS: Final = 16_000
 #: JSON that is kept decoded for each row: in Python it takes twenty times as much memory.
 _MAX_KEPT_OF_OTHERS: Final = {"tags": 4_000, "parts": 4_000, "metrics": 8_000}
-_TIMES_MEMORY: Final = 20
+_JSON_MEMORY_FACTOR: Final = 20
 #: Memory for all rows of one other role in a query that reads any number of them.
 _MAX_OF_ROLE: Final = 1 << 28
 #: Columns with their own limits. A run id is a name, a date and eight letters. The JSON columns
 #: hold whatever a config may hold, and only one's own runs' are read.
-_MAX_OF: Final = {
+_MAX_OF_COLUMN: Final = {
     "run_id": 1000,
     "path": 10_000,
     "command": 16 << 20,
@@ -101,7 +101,7 @@ def selected(
         sizes = " + ".join(
             f"CASE WHEN {fits} THEN octet_length({text}) * {times} ELSE 0 END"
             for name, (text, fits) in zip(names, fitting, strict=True)
-            for times in [_TIMES_MEMORY if name in _MAX_KEPT_OF_OTHERS else 1]
+            for times in [_JSON_MEMORY_FACTOR if name in _MAX_KEPT_OF_OTHERS else 1]
             if fits
         )
         owner = f"{table}.owner" if table else "owner"
@@ -122,7 +122,7 @@ def _fitting(
     if connection_kind == "sqlite" or kind not in ("str", "json"):
         return column, ""
     is_json, text = kind == "json", f"CAST({column} AS text)"
-    most = _MAX_OF.get(name, _MAX_JSON if is_json else _MAX_TEXT)
+    most = _MAX_OF_COLUMN.get(name, _MAX_JSON if is_json else _MAX_TEXT)
     size = f"octet_length({text})"  # reads only the header
     if not everyone:
         return text, f"{size} <= {most}"
@@ -162,7 +162,7 @@ def _encoders(
 _to_json: Final = json.JSONEncoder(allow_nan=False, default=asdict).encode
 _ENCODERS: Final[dict[str, Callable[[Any], object]]] = {"json": _to_json, "time": to_text}
 #: 64-bit columns; other whole numbers have 32 bits.
-_LARGE: Final = ("train_step", "total_train_steps", "size_bytes", "bytes_read", "offset_bytes")
+_INT64: Final = ("train_step", "total_train_steps", "size_bytes", "bytes_read", "offset_bytes")
 
 
 def misfit(row: Any) -> tuple[str, str] | None:
@@ -185,7 +185,7 @@ def _require_storable(kind: str, name: str, value: Any) -> None:
     elif kind == "money":
         value = _decode_money(value)
     elif kind == "int":
-        bits = 63 if name in _LARGE else 31
+        bits = 63 if name in _INT64 else 31
         if not -(2**bits) <= value < 2**bits:
             raise ValueError("too large a number")
     elif kind == "float" and not isfinite(value):
@@ -303,7 +303,7 @@ def _require_stored(python: str, name: str, values: list[Any]) -> None:
         texts = "".join(filter(None, values))
         if "\0" in texts:
             raise DamagedError(f"column {name} has a text with a NUL")
-        most = _MAX_OF.get(name, _MAX_TEXT)
+        most = _MAX_OF_COLUMN.get(name, _MAX_TEXT)
         if bare == "str" and len(texts) > most and max(map(len, filter(None, values))) > most:
             raise DamagedError(f"column {name} has a text of more than {most} characters")
     if bare == "float":

@@ -106,7 +106,7 @@ class Connection:
             try:
                 found = self._raw.execute(self._native(sql), tuple(parameters)).fetchall()
             except Exception as error:
-                if self.is_sqlite or self._reads_any_time or _STRANGE_TIME not in str(error):
+                if self.is_sqlite or self._reads_any_time or _UNREADABLE_TIME not in str(error):
                     raise
                 self._reads_any_time = True
                 _read_any_time(self._raw)
@@ -245,7 +245,7 @@ def connect_postgres(
         Exception: from the driver.
     """
     try:
-        driver = _impatient()
+        driver = _connection_with_timeout()
     except ImportError:
         missing = LedgerError(
             "this installation of hpcflow has no Postgres driver",
@@ -262,7 +262,7 @@ def connect_postgres(
     return raw
 
 
-def _impatient() -> Any:
+def _connection_with_timeout() -> Any:
     """Return the driver's class with :data:`ANSWER_TIMEOUT_S` as the limit of a statement."""
     import psycopg
 
@@ -278,15 +278,15 @@ def _impatient() -> Any:
             if not ready and time.monotonic() > end:
                 raise psycopg.OperationalError("the server does not answer")
 
-    class Impatient(psycopg.Connection[Any]):
+    class ConnectionWithTimeout(psycopg.Connection[Any]):
         def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
             return super().wait(limited(gen), *args, **options)
 
-    return Impatient
+    return ConnectionWithTimeout
 
 
 #: The driver's message for infinity, or for a year that Python does not support.
-_STRANGE_TIME: Final = "timestamp too"
+_UNREADABLE_TIME: Final = "timestamp too"
 
 
 def _read_any_time(raw: Any) -> None:
@@ -337,7 +337,7 @@ def _failures(is_sqlite: bool) -> tuple[type[Exception], ...]:
 
 #: SQLite's messages for a damaged file. Other errors are not the file's fault, and a file may be
 #: the only record of runs whose directory was purged.
-_OF_DAMAGE = (
+_DAMAGE_WORDS = (
     "malformed",
     "not a database",
     "corrupt",
@@ -365,7 +365,7 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
     elif "locked" in text or "locking protocol" in text:
         hint = "another command is writing; try again"
     elif isinstance(error, (UnicodeError, OverflowError)) or any(
-        word in text for word in _OF_DAMAGE
+        word in text for word in _DAMAGE_WORDS
     ):
         return damaged(url, text)
     else:

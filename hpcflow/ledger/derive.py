@@ -109,7 +109,7 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
         ended_at=_moment(
             _first("ended_at", ended, observed) or report.get("exited_at") or ended.get("at")
         ),
-        exit_code=_small(_first("exit_code", ended, observed, report)),
+        exit_code=_int32(_first("exit_code", ended, observed, report)),
         resume_from=_text(resume_from),
         journal=journal,
         report=report,
@@ -421,5 +421,5 @@ def _moment(text: str | None) -> datetime | None:
     return from_text(text) if text else None
 
 
-def _small(value: object) -> int | None:
+def _int32(value: object) -> int | None:
     return value if isinstance(value, int) and abs(value) < 2**31 else None

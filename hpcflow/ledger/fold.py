@@ -75,8 +75,8 @@ def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
         number = said.get("attempt")
         if number is None:
             try:
-                if (folder := _OF_RUN.get(said["record"])) is not None:
-                    folder(fold, said)
+                if (fold_one := _RUN_FOLDS.get(said["record"])) is not None:
+                    fold_one(fold, said)
             except ValueError:
                 skipped += 1
         else:
@@ -106,17 +106,17 @@ def _fold_cancel_request(fold: RunFold, said: dict[str, Any]) -> None:
 def _fold_resumed(fold: RunFold, said: dict[str, Any]) -> None:
     _forget_cancel(fold.journal)
     fold.journal["resumed_at"] = said["at"]
-    _count_anew(fold)
+    _reset_counts(fold)
 
 
 def _fold_released(fold: RunFold, said: dict[str, Any]) -> None:
     # An attempt that still runs has not been classified yet.
     if _is_last_over(fold) and "cancel_requested_at" not in fold.journal:
         fold.journal["resumed_at"] = said["at"]
-    _count_anew(fold)
+    _reset_counts(fold)
 
 
-def _count_anew(fold: RunFold) -> None:
+def _reset_counts(fold: RunFold) -> None:
     """Forget holds and decisions; the counts of ``retry`` restart with the next attempt to end."""
     for what in ("held_at", "decided", "delays"):
         fold.journal.pop(what, None)
@@ -160,7 +160,7 @@ def _fold_restored(fold: RunFold, said: dict[str, Any]) -> None:
 
 
 def _fold_removed_by_person(fold: RunFold, said: dict[str, Any]) -> None:
-    _put(fold, _removed(fold.run_id, said, said["made_in"], BY_PERSON))
+    _put_checkpoint(fold, _removed_row(fold.run_id, said, said["made_in"], BY_PERSON))
 
 
 def _forget_cancel(journal: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
             fold.journal["delays"] = fold.journal.get("delays", 0) + 1
 
 
-_OF_RUN: Final = {
+_RUN_FOLDS: Final = {
     "cancel_requested": _fold_cancel_request,
     "resumed": _fold_resumed,
     "released": _fold_released,
@@ -281,7 +281,7 @@ def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
         else:
             fold.changed_attempts.add(number)
             try:
-                _FOLDERS[kind](fold, number, report, event)
+                _EVENT_FOLDS[kind](fold, number, report, event)
             except ValueError:
                 skipped += 1
                 continue
@@ -362,7 +362,7 @@ def _fold_checkpoint(
     report["saved"] = max(train_step, report.get("saved", 0))
     report["saved_at"] = saved_at = _time(event["at"])
     report.pop("save_error", None)
-    _put(fold, _made(fold.run_id, event, number, saved_at))
+    _put_checkpoint(fold, _checkpoint_row(fold.run_id, event, number, saved_at))
 
 
 def _fold_checkpoint_metrics(
@@ -370,10 +370,10 @@ def _fold_checkpoint_metrics(
 ) -> None:
     """Store the whole row: this file may be read before that of the attempt that made it."""
     made_at = _time(str(event.get("created_at", event["at"])))
-    _put(fold, _made(fold.run_id, event, number, made_at))
+    _put_checkpoint(fold, _checkpoint_row(fold.run_id, event, number, made_at))
 
 
-def _made(run_id: str, said: dict[str, Any], attempt: int, made_at: str) -> CheckpointRow:
+def _checkpoint_row(run_id: str, said: dict[str, Any], attempt: int, made_at: str) -> CheckpointRow:
     path, train_step = _checkpoint_of(said)
     return CheckpointRow(
         run_id=run_id,
@@ -400,19 +400,19 @@ def _fold_checkpoint_failed(
 def _fold_checkpoint_removed(
     fold: RunFold, number: int, _: dict[str, Any], event: dict[str, Any]
 ) -> None:
-    _put(fold, _removed(fold.run_id, event, number, BY_JOB))
+    _put_checkpoint(fold, _removed_row(fold.run_id, event, number, BY_JOB))
 
 
-def _removed(run_id: str, said: dict[str, Any], attempt: int, by: str) -> CheckpointRow:
+def _removed_row(run_id: str, said: dict[str, Any], attempt: int, by: str) -> CheckpointRow:
     """Return the row of a removed checkpoint, from this line alone.
 
     The line about its creation may be read before, after, or never.
     """
-    row = _made(run_id, said, attempt, _time(said["at"]))
+    row = _checkpoint_row(run_id, said, attempt, _time(said["at"]))
     return replace(row, epoch=None, metrics={}, removed=by)
 
 
-def _put(fold: RunFold, row: CheckpointRow) -> None:
+def _put_checkpoint(fold: RunFold, row: CheckpointRow) -> None:
     before = fold.checkpoints.get(row.path)
     if before is None or outdates(row, before):
         fold.checkpoints[row.path] = row
@@ -431,10 +431,10 @@ def outdates(new: CheckpointRow, old: CheckpointRow) -> bool:
 
 def newest(rows: Iterable[_Row]) -> list[_Row]:
     """Return at most ``MAX_CHECKPOINTS`` of ``rows``: removed ones go first, then the oldest."""
-    return sorted(rows, key=_worth)[-MAX_CHECKPOINTS:]
+    return sorted(rows, key=_retention_key)[-MAX_CHECKPOINTS:]
 
 
-def _worth(row: CheckpointRow | MirroredRow) -> tuple[bool, int, str]:
+def _retention_key(row: CheckpointRow | MirroredRow) -> tuple[bool, int, str]:
     removed = row.state == "removed" if isinstance(row, MirroredRow) else row.removed is not None
     return not removed, row.train_step, row.path
 
@@ -462,7 +462,7 @@ def _fold_exited(_: RunFold, __: int, report: dict[str, Any], event: dict[str, A
     report["exit_code"] = code if type(code) is int and abs(code) < 2**31 else None
 
 
-_FOLDERS: Final = {
+_EVENT_FOLDS: Final = {
     "started": _fold_started,
     "train_started": _fold_train_started,
     "checkpoint": _fold_checkpoint,

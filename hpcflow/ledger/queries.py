@@ -36,7 +36,7 @@ _TOO_FAR: Final = timedelta(days=1)
 #: The same for a bill, which is requested for a week.
 _BILLS_WAIT: Final = timedelta(days=30)
 #: Bills of one run per query; the next query continues.
-_BILLS_OF_RUN: Final = 50
+_MAX_BILLS_PER_RUN: Final = 50
 
 #: The rule by which an attempt whose run directory is gone counts as ended.
 PURGED_RULE: Final = "its run directory is gone"
@@ -46,7 +46,7 @@ _ATTEMPT_KNOWN: Final = ("run_id", "attempt", "rule")
 _OFFSET: Final = ("run_id", "path", "offset_bytes")
 _LIVE_RUN: Final = columns_of(LiveRun)
 #: Enough for a warning.
-_MOST_TOLD: Final = 10
+_MAX_REPORTED: Final = 10
 #: Evaluated per attempt, because there are far more runs than live attempts.
 _OF_USER: Final = (
     "EXISTS (SELECT 1 FROM run WHERE run.run_id = attempt.run_id AND run.user_name = ?)"
@@ -78,7 +78,7 @@ def running(connection: Connection, user: str) -> list[RunningRow]:
         attempts = select(connection, "attempt", names, where, [*states, user])
         found = _runs_with(connection, of_run_names, does_run, states, user)
     by_id = _by_id(connection, of_run_names, found)
-    rows = decode_sound(AttemptRow, names, attempts, _as_it_is, connection.left_out)
+    rows = decode_sound(AttemptRow, names, attempts, _as_tuple, connection.left_out)
     return [RunningRow(*by_id[said[0]], *said[1:]) for said in rows if said[0] in by_id]
 
 
@@ -114,7 +114,7 @@ def unsent(connection: Connection, user: str | None) -> list[tuple[str, str]]:
     names = ("run_id", "run_dir")
     where, values = ("", []) if user is None else (" AND user_name = ?", [user])
     found = select(connection, "run", names, f"job_id IS NULL{where}", values)
-    return decode_sound(RunRow, names, found, _as_it_is, connection.left_out)
+    return decode_sound(RunRow, names, found, _as_tuple, connection.left_out)
 
 
 def unsettled(connection: Connection, now: datetime) -> set[str]:
@@ -175,7 +175,7 @@ def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, in
 
 
 #: Neither held nor stopped.
-_GOES_ON: Final = "(next_action IS NULL OR next_action NOT IN (?, ?))"
+_NOT_STOPPED: Final = "(next_action IS NULL OR next_action NOT IN (?, ?))"
 #: The order of runs: a deferred run follows those that have waited since before.
 _OLDEST_WAIT: Final = "COALESCE(next_at, journal_at, created_at), run_id"
 
@@ -191,7 +191,7 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
         f"user_name = ? AND state IN ({marks(states)}) "  # noqa: S608 - our names, and marks
         "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
         "AND (next_at IS NULL OR next_at <= ? OR next_at > ? OR next_action = ?) "
-        f"AND ({_GOES_ON} OR (next_action = ? AND next_rule = ?)) "
+        f"AND ({_NOT_STOPPED} OR (next_action = ? AND next_rule = ?)) "
         f"ORDER BY {_OLDEST_WAIT}"
     )
     lost = (STOP, lost_journal.RULE)
@@ -220,7 +220,7 @@ def purged(connection: Connection, since: datetime, user: str) -> list[str]:
     where = (
         f"user_name = ? AND state IN ({marks(states)}) "  # noqa: S608 - our names, and marks
         "AND journal_at > ? AND run_id IN (SELECT run_id FROM attempt WHERE rule = ?) "
-        f"AND {_GOES_ON} "
+        f"AND {_NOT_STOPPED} "
         f"ORDER BY {_OLDEST_WAIT}"  # in turn, because there is room for a few only
     )
     values = [user, *states, to_text(since), PURGED_RULE, HELD, STOP]
@@ -272,7 +272,7 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     some = f"SELECT run_id, attempt FROM ({newest}) AS placed WHERE place <= ?"  # noqa: S608 - marks
     where = f"(run_id, attempt) IN ({some}) ORDER BY {order} LIMIT ?"
     ahead = to_text(now)
-    wanted = [ahead, *values, user, _BILLS_OF_RUN, ahead, limit]
+    wanted = [ahead, *values, user, _MAX_BILLS_PER_RUN, ahead, limit]
     with connection.transaction(write=False):
         rows = select(connection, "attempt", names, where, wanted)
         found = _runs_with(connection, of_run_names, is_due, values, user) if rows else []
@@ -301,7 +301,7 @@ def pending_for_nodes(connection: Connection, user: str) -> list[str]:
     # Slurm has two reasons for it, with blanks or with underscores. Nodes that are reserved for a
     # maintenance or for another job exist, so they do not count.
     reasons = ("ReqNodeNotAvail%", "ReqNodeNotAvail%eserved_for%", "Nodes_required%")
-    values = [AttemptState.QUEUED.value, *reasons, '%"excluded"%', user, _MOST_TOLD]
+    values = [AttemptState.QUEUED.value, *reasons, '%"excluded"%', user, _MAX_REPORTED]
     return _ids(connection, where, values)
 
 
@@ -309,11 +309,11 @@ def _by_id(
     connection: Connection, names: tuple[str, ...], found: list[Any]
 ) -> dict[str, tuple[Any, ...]]:
     """Return run id -> the columns of that run, of which the run id is the first."""
-    runs = decode_sound(RunRow, names, found, _as_it_is, connection.left_out)
+    runs = decode_sound(RunRow, names, found, _as_tuple, connection.left_out)
     return {run[0]: run for run in runs}
 
 
-def _as_it_is(*values: Any) -> tuple[Any, ...]:
+def _as_tuple(*values: Any) -> tuple[Any, ...]:
     return values
 
 

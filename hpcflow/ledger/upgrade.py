@@ -85,20 +85,20 @@ def upgrade(url: DatabaseUrl) -> None:
     config.set_main_option("script_location", "hpcflow.ledger:migrations")
     try:
         with engine.begin() as connection:
-            found = _lock_and_look(connection, url)
+            found = _lock_and_read_version(connection, url)
             if found is not None and found > HEAD:
                 raise _too_new(url, found)
             config.attributes["connection"] = connection
             alembic.command.upgrade(config, "head")
     except SQLAlchemyError as error:
-        raise _could_not_be_made(url, getattr(error, "orig", None) or error) from None
+        raise _creation_error(url, getattr(error, "orig", None) or error) from None
     except (CommandError, UnicodeError) as error:  # an unknown version, an invalid name
         raise damaged(url, str(error)) from None
     finally:
         engine.dispose()
 
 
-def _could_not_be_made(url: DatabaseUrl, error: BaseException) -> LedgerError:
+def _creation_error(url: DatabaseUrl, error: BaseException) -> LedgerError:
     reason = str(error).split("\n")[0]
     next_action = (
         "the files have everything; try again, or use another database. "
@@ -136,7 +136,7 @@ def _connect_postgres(url: DatabaseUrl) -> Any:
     return raw
 
 
-def _lock_and_look(connection: AlchemyConnection, url: DatabaseUrl) -> str | None:
+def _lock_and_read_version(connection: AlchemyConnection, url: DatabaseUrl) -> str | None:
     """Lock out other upgrades until the transaction ends; return the current version."""
     from sqlalchemy import inspect, text
 

@@ -23,7 +23,7 @@ class Writer(str, Enum):
     NANOGPT = "nanogpt"
 
 
-_UNKNOWN: Final[dict[str, Any]] = {
+_DEFAULTS: Final[dict[str, Any]] = {
     "folder": ".",
     "marker": None,
     "renamed": False,
@@ -162,7 +162,7 @@ class Adopt(Section):
     )
 
     @model_validator(mode="after")
-    def _is_enough(self) -> Adopt:
+    def _check_keys(self) -> Adopt:
         if self.like is None and self.pattern is None:
             raise ValueError(
                 "`pattern` is missing; give it, or `like: huggingface`, `like: lightning` or "
@@ -182,7 +182,7 @@ class Adopt(Section):
         known = WRITERS[self.like] if self.like is not None else {}
         if key == "marker" and self.renamed:
             return None
-        return known.get(key, _UNKNOWN.get(key))
+        return known.get(key, _DEFAULTS.get(key))
 
     def rule(self, folder: str) -> str:
         """Return the rule for the job as JSON, see `hpcflow/runtime/adoption/rule.py`.

@@ -109,7 +109,7 @@ class Checkpoint(Section):
     )
 
     @model_validator(mode="after")
-    def _one_saver(self) -> Checkpoint:
+    def _check_adopt(self) -> Checkpoint:
         if self.adopt is None:
             return self
         default = type(self).model_fields["interval_s"].default

@@ -154,9 +154,9 @@ def without_nul(text: str) -> str:
 #: One quoted word of a shell; characters that a shell interprets outside quotes, and in double
 #: quotes; escapes in double quotes; and names that hpcflow fills in.
 _QUOTED: Final = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
-_OF_SHELL: Final = re.compile(r"[|&;<>()`\n]|\$[A-Za-z_{(]")
-_OF_SHELL_IN_QUOTES: Final = re.compile(r"`|\$[A-Za-z_{(]")
-_KEPT: Final = re.compile(r"\\([$`])|\\.", re.DOTALL)
+_SHELL_SYNTAX: Final = re.compile(r"[|&;<>()`\n]|\$[A-Za-z_{(]")
+_SHELL_SYNTAX_IN_QUOTES: Final = re.compile(r"`|\$[A-Za-z_{(]")
+_ESCAPE: Final = re.compile(r"\\([$`])|\\.", re.DOTALL)
 _FILLED_IN: Final = re.compile(r"\{\{\s*([A-Za-z0-9_.]+)\s*\}\}")
 
 
@@ -166,8 +166,8 @@ def _split(value: object) -> object:
         return value
     text = _FILLED_IN.sub(r"{{\1}}", value.strip())
     in_quotes = " ".join(each for each in _QUOTED.findall(text) if each.startswith('"'))
-    found = _OF_SHELL.search(_QUOTED.sub("", text))
-    if found := found or _OF_SHELL_IN_QUOTES.search(_KEPT.sub("", in_quotes)):
+    found = _SHELL_SYNTAX.search(_QUOTED.sub("", text))
+    if found := found or _SHELL_SYNTAX_IN_QUOTES.search(_ESCAPE.sub("", in_quotes)):
         shown = "a line end" if found[0] == "\n" else repr(found[0])
         raise ValueError(
             f"no shell runs this command, but {shown} needs one: put the line into a script, or "
@@ -186,7 +186,7 @@ def _split(value: object) -> object:
 def _as_shlex_reads(quoted: re.Match[str]) -> str:
     """Return quoted text without the backslashes that a shell removes but :mod:`shlex` keeps."""
     text = quoted[0]
-    return _KEPT.sub(lambda each: each[1] or each[0], text) if text.startswith('"') else text
+    return _ESCAPE.sub(lambda each: each[1] or each[0], text) if text.startswith('"') else text
 
 
 def _check_path(path: str) -> str:

@@ -116,10 +116,10 @@ class Pruner(Section):
     )
 
     @model_validator(mode="after")
-    def _meant(self) -> Pruner:
+    def _check_keys(self) -> Pruner:
         halving = (PrunerKind.ASHA, PrunerKind.HYPERBAND)
         compared = (PrunerKind.MEDIAN, PrunerKind.PERCENTILE)
-        of_some = {
+        kinds_of = {
             "min_resource": halving,
             "max_resource": (PrunerKind.HYPERBAND,),
             "reduction_factor": halving,
@@ -133,7 +133,7 @@ class Pruner(Section):
         }
         if self.model_fields_set and "kind" not in self.model_fields_set:
             raise WrongKey("is missing; write it like `type: asha` or `type: none`", "type")
-        for key, kinds in of_some.items():
+        for key, kinds in kinds_of.items():
             if getattr(self, key) is not None and self.kind not in kinds:
                 raise WrongKey(f"does not apply to {self.kind.value}", key)
         self._check_needs()

@@ -77,14 +77,14 @@ class Sampler(Section):
     )
 
     @model_validator(mode="after")
-    def _meant(self) -> Sampler:
-        of_some = {
+    def _check_keys(self) -> Sampler:
+        kinds_of = {
             "startup_trials": (SamplerKind.TPE, SamplerKind.GP, SamplerKind.CMAES),
             "population": (SamplerKind.NSGA2, SamplerKind.CMAES, SamplerKind.PBT),
             "interval": (SamplerKind.PBT,),
             "quantile": (SamplerKind.PBT,),
         }
-        for key, kinds in of_some.items():
+        for key, kinds in kinds_of.items():
             if getattr(self, key) is not None and self.kind not in kinds:
                 raise WrongKey(f"does not apply to {self.kind.value}", key)
         return self

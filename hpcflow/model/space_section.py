@@ -68,7 +68,7 @@ def read_space(value: object) -> Space:
         raise all_wrong(problems, value)
     if not found:
         raise ValueError("nothing varies: give a parameter `choices`, or `low` and `high`")
-    return Space(tuple(_in_order(found)), constants)
+    return Space(tuple(_in_dependency_order(found)), constants)
 
 
 def _read_one(
@@ -82,7 +82,7 @@ def _read_one(
     if not isinstance(said, dict):
         constants[name] = _scalar(said, name)
     elif "value" in said:
-        _only(said, ("value",), name)
+        _require_only(said, ("value",), name)
         constants[name] = _scalar(said["value"], name, "value")
     else:
         found[name] = _parameter(name, said)
@@ -93,14 +93,14 @@ def _parameter(name: str, said: dict[str, Any]) -> Parameter:
     if unknown:
         raise WrongKey(f"unknown key; there are: {', '.join(KEYS)}", name, str(unknown[0]))
     if "choices" in said:
-        _only(said, ("choices", "when"), name)
+        _require_only(said, ("choices", "when"), name)
         values: Choice | Range = _choice(said["choices"], name)
     else:
         values = _range(said, name)
     return Parameter(name, values, _when(said.get("when"), name))
 
 
-def _only(said: dict[str, Any], keys: tuple[str, ...], name: str) -> None:
+def _require_only(said: dict[str, Any], keys: tuple[str, ...], name: str) -> None:
     for key in said:
         if key not in keys:
             raise WrongKey(f"cannot be combined with `{keys[0]}`", name, str(key))
@@ -233,7 +233,7 @@ def _wrong_conditions(
             said = _complaint(parameter.name, other, values, found, constants)
             if said is not None:
                 wrong.append(WrongKey(said, parameter.name, "when", other))
-    if not wrong and (circle := _circle(found)):
+    if not wrong and (circle := _condition_cycle(found)):
         way = " → ".join([*circle, circle[0]])
         wrong.append(WrongKey(f"circular conditions: {way}", circle[0], "when"))
     return wrong
@@ -261,7 +261,7 @@ def _complaint(
     return None
 
 
-def _circle(found: Mapping[str, Parameter]) -> list[str]:
+def _condition_cycle(found: Mapping[str, Parameter]) -> list[str]:
     """Return parameters whose conditions depend on each other in a circle."""
     left = dict(found)
     while ready := [each for each in left.values() if not any(name in left for name in each.when)]:
@@ -275,7 +275,7 @@ def _circle(found: Mapping[str, Parameter]) -> list[str]:
     return way[way.index(name) :] if name is not None else []
 
 
-def _in_order(found: dict[str, Parameter]) -> list[Parameter]:
+def _in_dependency_order(found: dict[str, Parameter]) -> list[Parameter]:
     """Return each parameter after those that its ``when`` names, otherwise in file order."""
     ordered: list[Parameter] = []
     left = dict(found)
@@ -311,7 +311,7 @@ def _space_schema() -> dict[str, Any]:
     }
     options = [
         _mapping({"choices": values, "when": when}, "choices"),
-        {**_mapping(span, "low", "high"), "not": _BOTH},
+        {**_mapping(span, "low", "high"), "not": _LOG_WITH_STEP},
         _mapping({"value": single}, "value"),
         single,
     ]
@@ -325,7 +325,7 @@ def _space_schema() -> dict[str, Any]:
 
 
 #: A range that is logarithmic and has steps.
-_BOTH: Final = {
+_LOG_WITH_STEP: Final = {
     "properties": {"log": {"const": True}, "step": {"type": "number"}},
     "required": ["log", "step"],
 }

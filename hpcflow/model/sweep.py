@@ -107,7 +107,7 @@ class Budget(Section):
         return any(part is not None for part in parts)
 
 
-def _by_its_type(kinds: type[SamplerKind] | type[PrunerKind]) -> BeforeValidator:
+def _from_type_name(kinds: type[SamplerKind] | type[PrunerKind]) -> BeforeValidator:
     """Return a validator that turns ``tpe`` into ``{type: tpe}``."""
     words = [kind.value for kind in kinds]
 
@@ -147,10 +147,10 @@ class SweepSpec(Section):
         description="Several objectives instead of one. The result is a Pareto front, and there is "
         "no best trial.",
     )
-    sampler: Annotated[Sampler, _by_its_type(SamplerKind)] = Field(
+    sampler: Annotated[Sampler, _from_type_name(SamplerKind)] = Field(
         default_factory=lambda: Sampler(), description=Sampler.__doc__
     )
-    pruner: Annotated[Pruner, _by_its_type(PrunerKind)] = Field(
+    pruner: Annotated[Pruner, _from_type_name(PrunerKind)] = Field(
         default_factory=lambda: Pruner(), description=Pruner.__doc__
     )
     parallel: Parallel | None = Field(

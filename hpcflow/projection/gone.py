@@ -46,7 +46,7 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
         with suppress(*FOLD_ERRORS):
             if not _is_of_another_cluster(each, here) and (change := _ended(each)):
                 changes.append(change)
-    return _written(ledger, changes)
+    return _write(ledger, changes)
 
 
 def record_damaged(
@@ -109,11 +109,11 @@ def record_purged(
         known = before.get(run_id)
         change = Change(row, [attempt], [], [], bytes_before=known, from_zero=known is not None)
         changes.append(change)
-    return _written(ledger, changes)
+    return _write(ledger, changes)
 
 
-def _written(ledger: Ledger, changes: list[Change]) -> list[str]:
-    """Return the ids of the written runs; the next pass sees the others again."""
+def _write(ledger: Ledger, changes: list[Change]) -> list[str]:
+    """Write the changes; return the ids of the written runs. The next pass sees the others again."""
     late, misfits = apply(ledger, changes)
     return [
         run_id

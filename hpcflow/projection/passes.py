@@ -111,7 +111,7 @@ def catch_up_home(
     marked = dirty_runs(home)
     known = ledger.run_ids(user=user)
     owners = ledger.owners(mine - known) if user is not None else {}
-    if taken := _taken(home, owners, user):
+    if taken := _owned_by_others(home, owners, user):
         rebuild(ledger, taken)
     known.update(owners)
     wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
@@ -136,7 +136,7 @@ def catch_up_home(
     return summary
 
 
-def _taken(home: Home, owners: Mapping[str, str], user: str | None) -> list[RunDir]:
+def _owned_by_others(home: Home, owners: Mapping[str, str], user: str | None) -> list[RunDir]:
     """Return the runs that the ledger records as another user's, against their own files.
 
     Another user wrote them into a shared ledger, and hpcflow would submit nothing for them.
