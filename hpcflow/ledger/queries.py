@@ -211,7 +211,7 @@ def alive_due(connection: Connection, action: str, user: str) -> list[str]:
 
 
 def purged(connection: Connection, since: datetime, user: str) -> list[str]:
-    """Return the ids of a user's unfinished runs whose directory is gone.
+    """Return the ids of a user's runs that would continue but whose directory is gone.
 
     Args:
         since: only runs with a later journal record.

@@ -209,7 +209,7 @@ class Ledger:
         return queries.alive_due(self.connection(), action, user)
 
     def purged(self, *, user: str, since: datetime) -> list[str]:
-        """Return the ids of the user's unfinished runs whose directory is gone."""
+        """Return the ids of the user's runs that would continue but whose directory is gone."""
         return queries.purged(self.connection(), since, user)
 
     def resting_at(self, *, user: str, since: datetime) -> list[str]:

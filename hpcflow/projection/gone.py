@@ -113,7 +113,7 @@ def record_purged(
 
 
 def _write(ledger: Ledger, changes: list[Change]) -> list[str]:
-    """Write the changes; return the ids of the written runs. The next pass sees the others again."""
+    """Write the changes; return the ids of the written runs. The next pass retries the others."""
     late, misfits = apply(ledger, changes)
     return [
         run_id
