@@ -58,20 +58,12 @@ NOTHING: Final = Amounts(Decimal(0), Decimal(0), Decimal(0))
 
 
 def amounts_from(said: Mapping[str, Any]) -> Amounts:
-    """Return the inverse of :meth:`Amounts.to_json`.
-
-    Raises:
-        ValueError: not an amount.
-    """
+    """Return the inverse of :meth:`Amounts.to_json`, or raise ValueError."""
     return Amounts(*(None if unit not in said else _decimal(said[unit]) for unit in UNITS))
 
 
 def amount_from(text: object) -> Decimal:
-    """Parse a typed decimal number from 0.
-
-    Raises:
-        ValueError: not a number; the text says what is expected.
-    """
+    """Return a typed decimal number from 0, or raise ValueError with what is expected."""
     value = _decimal(text)
     if value != (rounded := value.quantize(_PLACES)):
         raise ValueError(_TOO_EXACT)

@@ -195,11 +195,7 @@ def reached(budget: Budget, now: datetime) -> str | None:
 
 
 def warnings_of(budget: Budget, now: datetime, site: str | None = None) -> list[str]:
-    """Return warnings about a budget: exceeded soft limits, and attempts that it cannot count.
-
-    Args:
-        site: as in :class:`Pledge`.
-    """
+    """Return warnings about a budget: exceeded soft limits, and attempts that it cannot count."""
     found = []
     for unit in UNITS:
         limit = budget.limit(unit)

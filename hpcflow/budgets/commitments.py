@@ -131,11 +131,7 @@ def _own_lines(change: Change, earlier: Earlier) -> list[str]:
 def _require_written(
     folder: BudgetFolder, pledges: Sequence[Pledge], scopes: Sequence[Scope]
 ) -> None:
-    """Check that the lines were not overwritten: on NFS, simultaneous appends can collide.
-
-    Raises:
-        StorageError: they were.
-    """
+    """Raise StorageError if the lines were overwritten: simultaneous appends collide on NFS."""
     for scope in scopes:
         budget = folder.look(scope)
         if budget.terms is None:
@@ -189,9 +185,6 @@ def no_room_for(
     Args:
         read: budgets that were just read; those read now are added.
         earlier: as for :func:`commit`.
-
-    Raises:
-        StorageError: a budget cannot be read.
     """
     known = {} if read is None else read
     for scope in pledge.scopes:

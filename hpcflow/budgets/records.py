@@ -179,12 +179,9 @@ def months_from(said: Mapping[str, Any]) -> dict[str, Opening]:
 
 
 def count_from(value: object, least: int = 0) -> int:
-    """Return a whole number from ``least`` to :data:`MOST_COUNT`.
+    """Return a whole number from ``least`` to :data:`MOST_COUNT`, or raise ValueError.
 
     Python prints no integer of 5,000 digits.
-
-    Raises:
-        ValueError: it is not one.
     """
     if type(value) is not int or not least <= value <= MOST_COUNT:
         raise ValueError(f"expected a number from {least} to {MOST_COUNT}")
@@ -192,11 +189,7 @@ def count_from(value: object, least: int = 0) -> int:
 
 
 def text_from(value: object, most: int = _MOST_TEXT) -> str:
-    """Return a text of limited length: a teammate could fill the memory with longer ones.
-
-    Raises:
-        ValueError: it is not one.
-    """
+    """Return a text, or raise ValueError if it is too long: it could fill the memory."""
     if not isinstance(value, str) or len(value) > most:
         raise ValueError(f"expected a text of at most {most} characters")
     return value

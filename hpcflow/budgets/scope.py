@@ -23,11 +23,7 @@ class Scope(NamedTuple):
 
 
 def parse_scope(text: str) -> Scope:
-    """Parse a text such as ``project:vision``.
-
-    Raises:
-        InputError: not a scope.
-    """
+    """Parse a text such as ``project:vision``, or raise InputError."""
     kind, colon, name = text.partition(":")
     if not colon or kind not in KINDS or not _NAME.fullmatch(name):
         raise InputError(

@@ -252,11 +252,7 @@ class Budget:
         self.held += _CHANGE_BYTES + sum(map(getsizeof, (change.by, change.how, change.why)))
 
     def apply(self, said: dict[str, Any]) -> None:
-        """Apply one line.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is damaged, or of a newer version.
-        """
+        """Apply one line; ValueError, KeyError or TypeError if it is damaged or newer."""
         record = said["record"]
         self._known.clear()
         if record in ("set", "removed"):
@@ -288,11 +284,7 @@ def _bytes_of(entry: Entry) -> int:
 
 
 def _key(run_id: object, attempt: object) -> tuple[str, int]:
-    """Return the key of an entry. Other users write lines of a shared budget.
-
-    Raises:
-        ValueError: not a key.
-    """
+    """Return the key of an entry, or raise ValueError: other users write lines, too."""
     if not isinstance(run_id, str) or not is_run_id(run_id):
         raise ValueError("not a run id")
     if type(attempt) is not int or not 0 < attempt <= _MOST_ATTEMPTS:

@@ -94,9 +94,6 @@ def audit(
         rows: of this user: accounting is queried for own jobs only.
         since: jobs that ended before, or from ``until`` on, are not searched; None for as far back
             as there are rows: older ones may be of a home that no longer exists.
-
-    Raises:
-        LedgerError: the database does not answer.
     """
     found = Audit()
     by_site: dict[str, list[BilledRow]] = defaultdict(list)

@@ -49,9 +49,6 @@ def checkpoint_costs(
         everyone: also count the runs of other users.
         home: only run directories with a link in it are read. Of other runs, only the ledger's data
             about their stores is used.
-
-    Raises:
-        LedgerError: the database does not answer.
     """
     sites: dict[str, Site] = {}
     problems: dict[str, str] = {}

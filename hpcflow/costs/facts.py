@@ -68,11 +68,7 @@ class Facts:
 
 
 def add_store(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:
-    """Add what the records of one run say about stores.
-
-    Args:
-        known: the ledger's rows, for missing records.
-    """
+    """Add what the records of one run say about stores; ``known`` replaces missing records."""
     run_dir = RunDir(Path(run.run_dir))
     try:
         history = history_of(read_lines(run_dir.mirror))

@@ -54,11 +54,7 @@ class _Card:
 
 
 def page(content: Content) -> str:
-    """Return the page as HTML.
-
-    Raises:
-        InputError: matplotlib, which draws its plots, is not installed.
-    """
+    """Return the page as HTML; InputError if matplotlib is not installed."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     require_matplotlib()

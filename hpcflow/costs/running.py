@@ -37,10 +37,7 @@ def unbilled(
 ) -> Amounts | None:
     """Return the usage of all started attempts without a bill; None if there are none.
 
-    A unit is unknown if one attempt has no price in it.
-
-    Raises:
-        SpecError: as above.
+    A unit is unknown if one attempt has no price in it. Raises SpecError as :func:`so_far`.
     """
     found = [
         so_far(run, site, each.started_at, each.ended_at or now)

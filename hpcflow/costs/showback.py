@@ -36,11 +36,7 @@ class Team:
 
 
 def showback(rows: Iterable[BilledRow], key: str = "project") -> list[Team]:
-    """Return the teams, the most expensive first, each with its members in the same order.
-
-    Args:
-        key: what makes a team, of :data:`hpcflow.costs.report.BY`.
-    """
+    """Return the teams by ``key`` of a report, the most expensive first, with their members."""
     by_team: dict[str, list[BilledRow]] = defaultdict(list)
     for row in rows:
         for (name,), some in booked(row, [key]):

@@ -67,11 +67,7 @@ class Connection:
     """One open database; not to be shared between threads. Methods raise LedgerError on failure."""
 
     def __init__(self, url: DatabaseUrl) -> None:
-        """Open the database.
-
-        Raises:
-            LedgerError: it cannot be opened, or does not answer within seconds.
-        """
+        """Open the database, or raise LedgerError within seconds."""
         self.url = url
         self.is_sqlite = url.kind == "sqlite"
         self.is_broken = False

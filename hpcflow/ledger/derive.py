@@ -144,10 +144,10 @@ def bill_parts(bill: dict[str, Any]) -> list[PartRow]:
 
 
 def bill_due_at(journal: dict[str, Any]) -> datetime | None:
-    """Return when to query accounting for an attempt's usage; None if it is not needed.
+    """Return when to query accounting for an attempt's bill; None if no query is needed.
 
-    It is not if the attempt was never a job, has not ended, or has its bill. Accounting lags
-    behind, and can be down for hours.
+    None is needed before the end, after a final bill, or if the attempt was never a job. Accounting
+    lags behind, and can be down for hours.
     """
     bill, ended = journal.get("accounted"), journal.get("ended", {})
     if bill is None:

@@ -1,7 +1,7 @@
 """Fold journal records and events into the accumulators of a run. Pure: no file, clock or database.
 
-Each file has its own accumulator, which only its own lines change, in their order: the journal, the
-``journal`` of the run and of every attempt; an event file, its attempt's ``report``.
+Only the lines of one file change an accumulator, in order: the journal changes the ``journal`` of
+the run and of every attempt; an event file changes its attempt's ``report``.
 :mod:`hpcflow.ledger.derive` combines them. So the order and the portions in which files are read do
 not matter: a ledger that followed a run line by line equals one that was rebuilt at once.
 

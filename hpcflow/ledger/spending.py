@@ -33,11 +33,7 @@ _RUN: Final = (
 def of_runs_with(
     connection: Connection, filters: Mapping[str, str], *, everyone: bool
 ) -> list[SpendingRow]:
-    """Return all attempts of the runs with these values.
-
-    Args:
-        filters: column of a run -> its value.
-    """
+    """Return all attempts of the runs with these values of columns."""
     where = " AND ".join(f"{name} = ?" for name in filters) or "1 = 1"
     return _found(connection, where, list(filters.values()), everyone=everyone)
 

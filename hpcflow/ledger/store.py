@@ -148,11 +148,7 @@ class Ledger:
             return run_queries.shared_run(connection, text)
 
     def run(self, run_id: str) -> RunDetail:
-        """Return one run with all its details.
-
-        Raises:
-            NotFoundError: it is not in the ledger.
-        """
+        """Return one run with all its details, or raise NotFoundError."""
         with self._reading() as connection:
             return run_queries.run(connection, run_id)
 
@@ -237,11 +233,7 @@ class Ledger:
         filters: Mapping[str, str],
         everyone: bool = False,
     ) -> list[BilledRow]:
-        """Return all attempts that were jobs and ended between two times, with their bills.
-
-        Args:
-            filters: column of a run -> its required value.
-        """
+        """Return ended attempts that were jobs, with bills; ``filters``: column of a run -> value."""
         with self._reading() as connection:
             return cost_report.bills(connection, since, until, filters, everyone=everyone)
 
@@ -427,11 +419,7 @@ class Ledger:
 def _load(
     connection: Connection, table: str, run_ids: Sequence[str], *, everyone: bool = False
 ) -> list[Any]:
-    """Return the rows of these runs, in the order of their keys.
-
-    Raises:
-        DamagedError: an index and its table disagree.
-    """
+    """Return the rows of these runs by key; DamagedError if an index and its table disagree."""
     row_type = ROWS[table]
     names = columns(row_type)
     key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")

@@ -112,11 +112,7 @@ def used(
 
 
 def _needed(names: tuple[str, ...], *said: Any) -> tuple[Any, ...]:
-    """Return the values of a row with only the needed keys of its JSON.
-
-    Raises:
-        ValueError: too much is left, in a row that another role has written.
-    """
+    """Return a row with only the needed keys of its JSON; ValueError if they are too many."""
     return tuple(
         _some(value, _NEEDED[name]) if name in _NEEDED else value
         for name, value in zip(names, said, strict=True)

@@ -27,11 +27,7 @@ ID_RANDOM_CHARS: Final = 8
 
 
 def check_name(text: str) -> str:
-    """Return ``text`` if it can be a name.
-
-    Raises:
-        ValueError: it cannot; the message says why.
-    """
+    """Return ``text`` if it can be a name, else raise ValueError with the reason."""
     if _NAME.fullmatch(text) and ".." not in text:
         return text
     raise ValueError(

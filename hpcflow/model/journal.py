@@ -427,11 +427,7 @@ def _any_record() -> TypeAdapter[JournalRecord]:
 
 
 def parse_record(line: bytes | str) -> JournalRecord:
-    """Parse one line of a journal.
-
-    Raises:
-        pydantic.ValidationError: not a record that this version knows.
-    """
+    """Parse one line of a journal; pydantic.ValidationError for an unknown record."""
     return _any_record().validate_json(line)
 
 

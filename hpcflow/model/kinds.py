@@ -277,11 +277,7 @@ _ENDPOINT_URL: Final = Matching(
 
 
 def check_endpoint_url(url: str) -> str:
-    """Return ``url`` if it is a valid S3 endpoint.
-
-    Raises:
-        ValueError: it is not; the message does not repeat the URL.
-    """
+    """Return ``url`` of an S3 endpoint, or raise ValueError without the URL in it."""
     return _ENDPOINT_URL.check(url)
 
 

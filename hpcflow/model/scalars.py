@@ -40,11 +40,7 @@ class WrittenFloat(float):
 
 
 def read_plain(text: str) -> Scalar:
-    """Return the value of an unquoted word.
-
-    Raises:
-        ValueError: a number with far too many digits.
-    """
+    """Return the value of an unquoted word; ValueError for a number with too many digits."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":

@@ -211,11 +211,7 @@ def _with_unit(value: Any, name: str) -> Any:
 
 
 def thaw(data: dict[str, Any]) -> RunSpec:
-    """Return the spec that :func:`frozen` wrote.
-
-    Raises:
-        pydantic.ValidationError: the data was not written by :func:`frozen`.
-    """
+    """Return the spec that :func:`frozen` wrote; pydantic.ValidationError for other data."""
     for way, names in _WITH_UNIT.items():
         data = _marked(data, way, names)
     return RunSpec.model_validate(data)

@@ -66,11 +66,7 @@ def _duration_s(text: str) -> float | None:
 
 
 def parse_duration_min(text: str) -> int:
-    """Parse a duration to whole minutes, rounded up.
-
-    Raises:
-        ValueError: not a duration, or zero.
-    """
+    """Return a duration in whole minutes, rounded up; ValueError for zero or no duration."""
     seconds = parse_duration_s(text)
     if seconds <= 0:
         raise ValueError("must be longer than zero")
@@ -78,7 +74,7 @@ def parse_duration_min(text: str) -> int:
 
 
 def parse_memory_mb(text: str) -> int:
-    """Parse ``500M``, ``200G``, ``1.5T`` (powers of 1024, as in Slurm) to mebibytes, rounded up.
+    """Return ``500M``, ``200G``, ``1.5T`` in mebibytes (powers of 1024, as in Slurm), rounded up.
 
     Raises:
         ValueError: not an amount of memory, zero, or more than a pebibyte.

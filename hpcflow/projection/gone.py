@@ -138,11 +138,7 @@ def counts_as_purged(known: Known) -> bool:
 
 
 def has_lost_journal(known: Known, run_dir: RunDir) -> bool:
-    """Return whether the journal was read once and no longer exists.
-
-    Raises:
-        StorageError: that cannot be determined.
-    """
+    """Return whether the journal was read once and no longer exists; may raise StorageError."""
     was_read = any(each.path == JOURNAL and each.offset_bytes > 0 for each in known.sources)
     return was_read and size_of(run_dir.journal) is None
 

@@ -103,7 +103,6 @@ def catch_up_home(
         user: the user whose unsubmitted runs may be forgotten, in a shared ledger.
 
     Raises:
-        LedgerError: the database failed.
         StorageError: the home cannot be read.
     """
     now = now or SystemClock().now()
