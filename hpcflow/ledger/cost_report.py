@@ -24,11 +24,7 @@ def bills(
     *,
     everyone: bool,
 ) -> list[BilledRow]:
-    """Return all attempts that were jobs and ended between two times, with columns to group by.
-
-    Args:
-        filters: column of a run -> its required value.
-    """
+    """Return ended attempts that were jobs, with bills; filters: column of a run -> value."""
     chosen = partial(selected, connection.url.kind, everyone=everyone)
     # Unordered: ordering by key would make the database look up each row.
     of_attempts = (

@@ -44,11 +44,7 @@ def observed(
     since: datetime,
     now: datetime,
 ) -> Observed:
-    """Return run time and ends of all users' attempts in a partition since then.
-
-    Args:
-        site: as the runs name it.
-    """
+    """Return run time and ends of all users' attempts in a partition since then."""
     states = [state.value for state in RunState]
     marks = ", ".join("?" * len(states))
     what = selected(connection.url.kind, _Attempt, _COLUMNS, "attempt", everyone=True)

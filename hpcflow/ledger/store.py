@@ -233,7 +233,7 @@ class Ledger:
         filters: Mapping[str, str],
         everyone: bool = False,
     ) -> list[BilledRow]:
-        """Return ended attempts that were jobs, with bills; ``filters``: column of a run -> value."""
+        """Return ended attempts that were jobs, with bills; filters: column of a run -> value."""
         with self._reading() as connection:
             return cost_report.bills(connection, since, until, filters, everyone=everyone)
 
@@ -245,10 +245,8 @@ class Ledger:
         filters: Mapping[str, str] | None = None,
         everyone: bool = False,
     ) -> list[UsedRow]:
-        """Return allocation and usage of started attempts: of one run, or since a time.
-
-        Args:
-            filters: column of a run -> its required value.
+        """Return allocation and usage of started attempts: of one run, or since; filters as for
+        bills.
         """
         with self._reading() as connection:
             return used(connection, run_id=run_id, since=since, filters=filters, everyone=everyone)

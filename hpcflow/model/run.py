@@ -62,11 +62,7 @@ def _code_files(run_dir: str, digest: str) -> str:
 
 
 def code_place(runs: Path, digest: str) -> Path:
-    """Return the folder of a snapshot on scratch.
-
-    Args:
-        runs: the folder with all runs of a user.
-    """
+    """Return the folder of a snapshot below the folder with all runs of a user."""
     return runs / ".code" / short_digest(digest)
 
 
