@@ -245,9 +245,7 @@ class Ledger:
         filters: Mapping[str, str] | None = None,
         everyone: bool = False,
     ) -> list[UsedRow]:
-        """Return allocation and usage of started attempts: of one run, or since; filters as for
-        bills.
-        """
+        """Return allocation and usage of started attempts; filters as for bills."""
         with self._reading() as connection:
             return used(connection, run_id=run_id, since=since, filters=filters, everyone=everyone)
 
