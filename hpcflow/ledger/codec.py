@@ -26,8 +26,8 @@ class DamagedError(ValueError):
     """The database holds a value that hpcflow never writes: its file or a row is damaged."""
 
 
-#: The limits of a text and of a JSON value; hpcflow writes no longer one. The server does not send
-#: a longer one: other users may have written gigabytes.
+#: The limits of a text and of a JSON value, which hpcflow never exceeds. The server sends no longer
+#: value: other users may have written gigabytes.
 _MAX_TEXT: Final = 100_000
 _MAX_JSON: Final = 1 << 20
 #: The same for rows of other roles, of which a query may read many.
@@ -38,8 +38,8 @@ _MAX_KEPT_OF_OTHERS: Final = {"tags": 4_000, "parts": 4_000, "metrics": 8_000}
 _JSON_MEMORY_FACTOR: Final = 20
 #: Memory for all rows of one other role in a query that reads any number of them.
 _MAX_OF_ROLE: Final = 1 << 28
-#: Columns with their own limits. A run id is a name, a date and eight letters. The JSON columns
-#: hold whatever a config may hold, and only one's own runs' are read.
+#: Columns with their own limits. A run id is a name, a date and eight letters. The JSON columns are
+#: as large as a config allows, and are read only for the user's own runs.
 _MAX_OF_COLUMN: Final = {
     "run_id": 1000,
     "path": 10_000,
