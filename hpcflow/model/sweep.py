@@ -53,6 +53,8 @@ class Direction(str, Enum):
 
 
 class Submit(str, Enum):
+    """How trials are submitted."""
+
     SINGLE = "single"
     ARRAY = "array"
 

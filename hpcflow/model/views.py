@@ -11,6 +11,8 @@ from hpcflow.model.state import AttemptState, Cause, RunState
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
+    """One attempt."""
+
     run_id: str
     attempt: int
     job_name: str
@@ -46,6 +48,8 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointView:
+    """One complete checkpoint."""
+
     run_id: str
     attempt: int
     train_step: int
