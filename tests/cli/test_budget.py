@@ -228,7 +228,7 @@ def test_what_has_no_price_is_counted_in_hours_and_never_as_nothing(mine: Desk) 
     [
         (("set", "vision", "--hard", "5"), "not the name of a budget: 'vision'"),
         (("set", "project:../x", "--hard", "5"), "not the name of a budget: 'project:../x'"),
-        (("set", "group:x", "--hard", "5"), "name one like project:vision"),
+        (("set", "group:x", "--hard", "5"), "write it like project:vision"),
         (("set", "project:vision"), "a budget has a limit: this one would have none"),
         (("set", "project:vision", "--hard", "-5"), "expected an amount like 500"),
         (("set", "project:vision", "--hard", "NaN"), "expected an amount like 500"),
