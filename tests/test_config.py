@@ -320,7 +320,7 @@ def test_a_missing_script_in_an_override(write: Write, tmp_path: Path) -> None:
         ("params.x=a\0b", "--set params.x: a NUL byte"),
         ("params.x=\udcff", "--set: not UTF-8 text"),
         ("params.\udcff=1", "--set: not UTF-8 text"),
-        ("params.x=.nan", "--set params.x: JSON has no such number"),
+        ("params.x=.nan", "--set params.x: not finite, so JSON cannot hold it"),
         ("extends=other.yaml", "--set extends: unknown key 'extends'"),
         ("environment.variables.MY_TOKEN=hunter2", "MY_TOKEN: looks like a secret"),
         ("environment.container.runtime=pyxis", "environment.container.image: is missing"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-#: Name of an amount -> what people call it.
+#: Name of an amount -> its unit for people.
 UNITS: Final = {"cost_usd": "USD", "cost_su": "SU", "gpu_hours": "GPU hours"}
 _MOST: Final = Decimal(10) ** 15
 _CENT: Final = Decimal("0.01")
@@ -22,14 +22,14 @@ _TOO_EXACT: Final = "expected an amount with at most 8 decimal places"
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What an attempt takes; None of a unit that nobody can tell: that is not the same as 0."""
+    """The amounts of an attempt; None for a unit whose amount is unknown, which is not 0."""
 
     cost_usd: Decimal | None = None
     cost_su: Decimal | None = None
     gpu_hours: Decimal | None = None
 
     def of(self, unit: str) -> Decimal | None:
-        """The amount of one unit, a key of :data:`UNITS`."""
+        """Return the amount of one unit, a key of :data:`UNITS`."""
         found: Decimal | None = getattr(self, unit)
         return found
 
@@ -42,40 +42,32 @@ class Amounts:
         )
 
     def to_json(self) -> dict[str, str]:
-        """The amounts that are known, as decimal texts."""
+        """Return the known amounts as decimal texts."""
         known = {unit: self.of(unit) for unit in UNITS}
         return {unit: _text(value) for unit, value in known.items() if value is not None}
 
 
 def _text(value: Decimal) -> str:
-    """With as many digits as can be read back."""
+    """Return a decimal text that :func:`amounts_from` accepts."""
     is_long = int(value.as_tuple().exponent) < -_DIGITS
     return f"{value.quantize(_PLACES) if is_long else value:f}"
 
 
-#: Of an attempt that never ran.
+#: The amounts of an attempt that never ran.
 NOTHING: Final = Amounts(Decimal(0), Decimal(0), Decimal(0))
 
 
 def amounts_from(said: Mapping[str, Any]) -> Amounts:
-    """The inverse of :meth:`Amounts.to_json`.
-
-    Raises:
-        ValueError: not an amount.
-    """
+    """Return the inverse of :meth:`Amounts.to_json`, or raise ValueError."""
     return Amounts(*(None if unit not in said else _decimal(said[unit]) for unit in UNITS))
 
 
 def amount_from(text: object) -> Decimal:
-    """A decimal number from 0, as somebody has typed it.
-
-    Raises:
-        ValueError: not a number; the text says what is expected.
-    """
+    """Return a typed decimal number from 0, or raise ValueError with what is expected."""
     value = _decimal(text)
     if value != (rounded := value.quantize(_PLACES)):
         raise ValueError(_TOO_EXACT)
-    # With no more digits than it needs: "12.50" stays as it is, and what is written can be read.
+    # Keep "12.50" as typed, with no more digits than can be read back.
     return rounded if int(value.as_tuple().exponent) < -_DIGITS else value
 
 
@@ -89,14 +81,14 @@ def _decimal(text: object) -> Decimal:
         raise ValueError(said) from None
     if not value.is_finite() or not 0 <= value <= _MOST:
         raise ValueError(said)
-    # Some exponents have more digits than there is memory for what they would be written out as.
+    # A decimal with a large exponent has more digits than memory can hold.
     if "e" in text.lower() and not -_SMALLEST <= int(value.as_tuple().exponent) <= _SMALLEST:
         raise ValueError(_TOO_EXACT)
     return value
 
 
 def shown(value: Decimal, unit: str) -> str:
-    """``12.50 USD``; of less than a cent more digits."""
+    """Return ``12.50 USD``; with more digits for less than a cent."""
     is_small = value and abs(value) < _CENT
     return f"{value.quantize(_SMALL if is_small else _CENT):f} {UNITS[unit]}"
 
@@ -107,7 +99,7 @@ def billed(
     gpu_hours: Decimal | float | None,
     elapsed_s: Decimal | float | None,
 ) -> Amounts:
-    """What a bill says. What never ran takes nothing, whether it has a price or not."""
+    """Return the amounts of a bill. An attempt that never ran used nothing, priced or not."""
     if not elapsed_s:
         return NOTHING
     return Amounts(
@@ -116,7 +108,7 @@ def billed(
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:
-    """The sum of what is known, at most as much as can be read back."""
+    """Return the sum of the known amounts, limited to what can be read back."""
     found = list(amounts)
 
     def sum_of(unit: str) -> Decimal:

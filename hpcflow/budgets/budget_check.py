@@ -20,19 +20,19 @@ _CENT: Final = Decimal("0.01")
 
 @dataclass(frozen=True)
 class Pledge:
-    """What an attempt that is to be sent may take.
+    """The most that an attempt may use, before its submission.
 
     Attributes:
-        by: whose attempt it is.
-        amounts: the most that it may take, in all of ``limit_s``.
-        limit_s: its time limit and ``overrun_s``; None where it has no time limit.
-        partition: where it goes, for people.
-        overrun_s: how long after its time limit it may still run.
-        own: what the config of its run says of a budget of its own.
-        home: whose looks will find out what becomes of it, for somebody may have several.
-        instead_of: an attempt whose commitment is given back before.
-        site: whose file names the folder of the budgets, as the run names it; None where they are
-            the user's own.
+        by: its user.
+        amounts: the most that it may use in all of ``limit_s``.
+        limit_s: its time limit and ``overrun_s``; None without a time limit.
+        partition: for people.
+        overrun_s: how long it may run after its time limit.
+        own: the budget in the run's config.
+        home: the home whose passes will settle it; a user may have several.
+        instead_of: an attempt whose commitment is released before.
+        site: the site whose file names the folder of the budgets, as the run names it; None for the
+            user's own folder.
     """
 
     run_id: str
@@ -50,11 +50,9 @@ class Pledge:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What its amount is known by."""
         return self.run_id, self.attempt
 
     def to_line(self, now: datetime) -> str:
-        """The line that commits it."""
         return entry_line(
             "committed",
             now,
@@ -68,41 +66,41 @@ class Pledge:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why there is no room: in short, in numbers, and what to do."""
+    """Why a budget has no room: in short, in numbers, and what to do."""
 
     short: str
     message: str
     next_action: str
 
     def as_error(self, *, fits: int = 0) -> BudgetError:
-        """The error that says so; ``fits`` as there."""
+        """Return the refusal as an error; ``fits`` as there."""
         return BudgetError(self.message, next_action=self.next_action, fits=fits, short=self.short)
 
 
 def refusal(budget: Budget, pledge: Pledge, now: datetime) -> Refusal | None:
-    """Why ``budget`` has no room for an attempt; None where it has, or has no hard limit.
+    """Return why ``budget`` has no room for an attempt; None if it has room or no hard limit.
 
-    What an attempt takes of a unit that nobody can tell is not 0: there has to be another limit
-    that it can be held to, and of which it takes something.
+    An unknown amount is not 0. An attempt with one fits only if another limit counts a known amount
+    of it.
     """
     hard = {unit: limit for unit in UNITS if (limit := budget.limit(unit).hard) is not None}
     if not hard:
         return None
     known = {unit: limit for unit, limit in hard.items() if pledge.amounts.of(unit) is not None}
     for unit, limit in known.items():
-        found = _over(budget, pledge, unit, limit, now)
+        found = _limit_refusal(budget, pledge, unit, limit, now)
         if found is not None:
             return found
     unknown = [unit for unit in hard if unit not in known]
     is_held = any(pledge.amounts.of(unit) for unit in known)
-    return _uncounted(budget, pledge, unknown) if unknown and not is_held else None
+    return _unpriced_refusal(budget, pledge, unknown) if unknown and not is_held else None
 
 
-def _over(
+def _limit_refusal(
     budget: Budget, pledge: Pledge, unit: str, limit: Decimal, now: datetime
 ) -> Refusal | None:
     wanted = pledge.amounts.of(unit) or Decimal(0)
-    used, own = budget.used(unit, now), _own(budget, pledge, unit)
+    used, own = budget.used(unit, now), _already_committed(budget, pledge, unit)
     taken = used.taken - own
     if not wanted or taken + wanted <= limit:
         return None
@@ -114,32 +112,34 @@ def _over(
         f"{_unit_option(unit)}{where}"
     ]
     if scope.kind == "run" and pledge.own is not None and pledge.attempt == 1:
-        # Nothing stays of a run that was never sent, and it has another id the next time.
+        # A run that was never submitted leaves nothing, and its next id differs.
         steps = [f"raise it: --set budget.{unit}={needed}"]
     if pledge.limit_s:
         fits_min = int((left * pledge.limit_s / wanted - pledge.overrun_s) // 60)
         if fits_min > 0:
-            steps.append(f"or ask for less: fewer GPUs, or --set resources.time_limit={fits_min}m")
+            steps.append(f"or request less: fewer GPUs, or --set resources.time_limit={fits_min}m")
     if used.committed > own:
-        steps.append("or wait: what queued and running jobs do not use is free when they end")
+        steps.append("or wait: pending and running jobs release what they do not use")
     if budget.terms is not None and budget.terms.per_month:
         steps.append("or wait for the next month, in UTC")
     over = f" ({shown(-left, unit)} beyond it)" if left < 0 else ""
-    in_its = _in_its(pledge)
+    in_its = _time_words(pledge)
     return Refusal(
         short=f"budget {scope} of {shown(limit, unit)} has no room for {shown(wanted, unit)}",
         message=f"budget {scope} has no room: of {shown(limit, unit)}, "
         f"{shown(used.spent, unit)} are spent, {shown(used.committed - own, unit)} committed to "
-        f"jobs that are queued or run, and {shown(max(left, Decimal(0)), unit)} left{over}; this "
+        f"pending and running jobs, and {shown(max(left, Decimal(0)), unit)} left{over}; this "
         f"attempt may take {shown(wanted, unit)}{in_its}",
         next_action=f"{'; '.join(steps)}. See what uses it: hpcflow budget show "
         f"{shell_word(scope)}{where}",
     )
 
 
-def _own(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
-    """What is committed to this very attempt already, by somebody who was killed over it; or to
-    what it is sent instead of."""
+def _already_committed(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
+    """Return what is already committed to this attempt, or to the one that it replaces.
+
+    A killed process may have left the commitment.
+    """
     keys = {pledge.key, pledge.instead_of or pledge.key}
     entries = [budget.entries[key] for key in keys if key in budget.entries]
     return sum(
@@ -152,7 +152,7 @@ def _own(budget: Budget, pledge: Pledge, unit: str) -> Decimal:
     )
 
 
-def _in_its(pledge: Pledge) -> str:
+def _time_words(pledge: Pledge) -> str:
     """Return `` in its 30m 00s and up to 1m 00s after them``; empty without a time limit."""
     if not pledge.limit_s:
         return ""
@@ -162,8 +162,8 @@ def _in_its(pledge: Pledge) -> str:
     return f"{words} and up to {format_duration(pledge.overrun_s)} after them"
 
 
-def _uncounted(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:
-    """Nobody can tell what it takes of anything that is limited."""
+def _unpriced_refusal(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:
+    """Return the refusal of an attempt of which no limited amount is known."""
     scope = budget.scope
     names = " and ".join(UNITS[unit] for unit in unknown)
     if pledge.limit_s is None:
@@ -176,16 +176,14 @@ def _uncounted(budget: Budget, pledge: Pledge, unknown: list[str]) -> Refusal:
             limit = f"--hard 100 --unit gpu_hours{_site_option(pledge.site)}"
             then = f"limit it in hours: hpcflow budget set {shell_word(scope)} {limit}; or {then}"
     return Refusal(
-        short=f"nothing without a price fits budget {scope}",
-        message=f"budget {scope} is limited in {names}, and this attempt cannot be held to it: "
-        f"{why}",
+        short=f"an attempt without a price cannot be counted in budget {scope}",
+        message=f"budget {scope} is limited in {names}, but this attempt cannot be counted: {why}",
         next_action=then,
     )
 
 
 def reached(budget: Budget, now: datetime) -> str | None:
-    """In which words a hard limit is reached, by what is spent and by what runs until now; None
-    where none is."""
+    """Return a text if spent and running amounts reach a hard limit; None if they do not."""
     for unit in UNITS:
         limit = budget.limit(unit).hard
         if limit is None:
@@ -197,12 +195,7 @@ def reached(budget: Budget, now: datetime) -> str | None:
 
 
 def warnings_of(budget: Budget, now: datetime, site: str | None = None) -> list[str]:
-    """What people are told of a budget: its soft limits that are passed, and what it cannot
-    count.
-
-    Args:
-        site: as in :class:`Pledge`.
-    """
+    """Return warnings about a budget: exceeded soft limits, and attempts that it cannot count."""
     found = []
     for unit in UNITS:
         limit = budget.limit(unit)
@@ -220,15 +213,14 @@ def warnings_of(budget: Budget, now: datetime, site: str | None = None) -> list[
             hours = budget.used("gpu_hours", now).taken
             found.append(
                 f"budget {budget.scope}: {counted(used.unknown, 'attempt')} without a price in "
-                f"{UNITS[unit]}, counted in hours alone; all of its attempts take {hours:.2f} "
+                f"{UNITS[unit]}, counted only in hours; all of its attempts use {hours:.2f} "
                 "GPU hours"
             )
     return found
 
 
 def _site_option(site: str | None) -> str:
-    """Budgets of the same name may lie elsewhere, too: a user who raises one must find the right
-    one."""
+    """Return the option that names the right one of several budgets of the same name."""
     return f" --site {shell_word(site)}" if site is not None else ""
 
 

@@ -21,8 +21,8 @@ _MOST_DAMAGED_COMPACTED: Final = 100
 #: After the newest compacted line.
 _MOST_LINES: Final = 500_000
 _MOST_BYTES: Final = 256 << 20
-#: Of one budget, however often it was read on: half a million attempts; twice as much for who reads
-#: all that ever were.
+#: Memory of one budget, however often it was read on: half a million attempts. A read of the whole
+#: file may use twice as much.
 _MOST_MEMORY: Final = 512 << 20
 
 
@@ -99,7 +99,7 @@ def _rfind(file: int, what: bytes, before: int, begin: int = 0) -> int:
 
 def _lines(file: int, begin: int, end: int) -> Iterator[bytes]:
     """Yield the non-empty lines between two offsets; cut one that is far too long."""
-    pieces: list[bytes] = []  # of a line whose end is to come
+    pieces: list[bytes] = []  # of a line without its end yet
     size = 0
     while begin < end and (data := os.pread(file, min(_PORTION_BYTES, end - begin), begin)):
         begin += len(data)

@@ -24,11 +24,11 @@ from hpcflow.budgets.state import Budget, Entry, Standing, fold
 from hpcflow.clock import Clock
 from hpcflow.errors import StorageError
 
-#: Lines of the attempts of the same run before, with which a budget begins that its config sets.
+#: Returns the lines of the run's earlier attempts, for a budget that its config sets.
 Earlier = Callable[[], Iterable[str]]
 
-#: What is not given back now is found out later.
-_GIVING_BACK_WAITS_S: Final = 10.0
+#: A later pass releases what is not released now.
+_RELEASE_LOCK_WAIT_S: Final = 10.0
 
 
 def commit(
@@ -38,14 +38,14 @@ def commit(
     *,
     earlier: Earlier = tuple,
 ) -> None:
-    """Commit what attempts may take, to each budget that they count against: all, or none.
+    """Commit amounts to each budget that the attempts count against: all, or none.
 
     Args:
-        earlier: asked only for a budget that the config of a run sets now.
+        earlier: called only for a budget that the config of a run sets now.
 
     Raises:
         BudgetError: a hard budget has no room; nothing is committed.
-        StorageError: a budget cannot be read or written; nothing may be sent.
+        StorageError: a budget cannot be read or written; nothing may be submitted.
     """
     scopes = {scope for pledge in pledges for scope in pledge.scopes}
     has_own = any(pledge.own is not None for pledge in pledges)
@@ -80,8 +80,8 @@ def commit(
                 said.append(line)
             folder.append(scope, said)
             sizes[scope] = size
-        # Somebody may have written at the same moment, where the file system knows no locks, or
-        # such as hold on their own node only.
+        # Another process may have written at the same moment if the file system has no locks, or
+        # only locks within a node.
         _require_written(folder, pledges, list(lines))
         if any(folder.size(scope) != sizes[scope] for scope in lines):
             _require_first(folder, pledges, list(lines), now)
@@ -96,7 +96,7 @@ def _require_room(
 
 
 def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:
-    """The line; from now on it counts in ``budget``, too."""
+    """Return the line of the commitment, and count it in ``budget``."""
     budget.commit(
         Entry(
             *pledge.key,
@@ -112,8 +112,10 @@ def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:
 
 
 def _own_change(budget: Budget, pledge: Pledge, now: datetime) -> Change | None:
-    """Sets the budget that a run's config asks for; None where the config has said so before: what
-    a person has set since stays."""
+    """Return the change that sets the budget of the run's config; None if it was set before.
+
+    A later change by a person stays.
+    """
     said = [change.terms for change in budget.changes if change.how == "config"]
     if (said[-1] if said else None) == pledge.own:
         return None
@@ -123,19 +125,13 @@ def _own_change(budget: Budget, pledge: Pledge, now: datetime) -> Change | None:
 
 
 def _own_lines(change: Change, earlier: Earlier) -> list[str]:
-    """What is written down for it."""
     return [change.to_line(), *(earlier() if change.opening is not None else ())]
 
 
 def _require_written(
     folder: BudgetFolder, pledges: Sequence[Pledge], scopes: Sequence[Scope]
 ) -> None:
-    """Make sure that nobody has written over the lines: on NFS, those who append at the same moment
-    may write to the same place.
-
-    Raises:
-        StorageError: somebody has.
-    """
+    """Raise StorageError if the lines were overwritten: simultaneous appends collide on NFS."""
     for scope in scopes:
         budget = folder.look(scope)
         if budget.terms is None:
@@ -154,8 +150,10 @@ def _require_written(
 def _require_first(
     folder: BudgetFolder, pledges: Sequence[Pledge], scopes: Sequence[Scope], now: datetime
 ) -> None:
-    """Somebody else has committed at the same moment: the order of the lines decides. A process
-    that came behind what fits, gives it back."""
+    """Resolve simultaneous commitments by the order of their lines.
+
+    A process whose lines come after those that fit releases its own.
+    """
     keys = {pledge.key for pledge in pledges}
     for scope in scopes:
         budget = folder.read(scope, whole=True)
@@ -182,14 +180,11 @@ def no_room_for(
     *,
     earlier: Earlier = tuple,
 ) -> Refusal | None:
-    """Why a budget has no room for an attempt; None where all have. Nothing is written.
+    """Return why a budget has no room for an attempt; None if all have. Nothing is written.
 
     Args:
-        read: budgets that were read a moment ago; gets those that are read now.
+        read: budgets that were just read; those read now are added.
         earlier: as for :func:`commit`.
-
-    Raises:
-        StorageError: a budget cannot be read.
     """
     known = {} if read is None else read
     for scope in pledge.scopes:
@@ -202,19 +197,19 @@ def no_room_for(
 
 
 def _with_own(budget: Budget, pledge: Pledge, now: datetime, earlier: Earlier) -> Budget:
-    """The budget of a run as it will be once what its config says is put down."""
+    """Return the budget of a run with the change from its config."""
     change = _own_change(budget, pledge, now)
     return budget if change is None else fold(budget.copy(), _own_lines(change, earlier))
 
 
 def release(folder: BudgetFolder, pledges: Sequence[Pledge], now: datetime, *, why: str) -> None:
-    """Give back what was committed to attempts that certainly are no jobs.
+    """Release the commitments to attempts that are certainly not jobs.
 
     Raises:
-        StorageError: it could not be written; a process that looks next finds out.
+        StorageError: it could not be written; a later pass releases them.
     """
     if any(folder.has(scope) for scope in {each for pledge in pledges for each in pledge.scopes}):
-        with folder.lock(wait_s=_GIVING_BACK_WAITS_S):
+        with folder.lock(wait_s=_RELEASE_LOCK_WAIT_S):
             _release(folder, pledges, now, why=why)
 
 

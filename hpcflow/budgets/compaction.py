@@ -1,9 +1,9 @@
 """Compact a long budget file: append one line with the sums of all lines before it.
 
-What is settled for good becomes one sum for each month; open commitments are listed. Nothing is
-deleted: all lines from the top have the same sums. The compaction is a single line, so it is either
-complete or missing. It states the byte at which it begins. If another process has ignored the lock
-and appended before it, the byte is wrong, and readers ignore the line.
+Final settlements become one sum for each month; open commitments are listed. Nothing is deleted:
+all lines from the top have the same sums. The compaction is a single line, so it is either complete
+or missing. It states the byte at which it begins. If another process has ignored the lock and
+appended before it, the byte is wrong, and readers ignore the line.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import from_text, to_text
 from hpcflow.runtime.reading import parse_object
 
-#: So many lines are read in some milliseconds.
+#: Reading this many lines takes some milliseconds.
 AFTER_LINES: Final = 2000
-#: How such a line begins.
+#: The beginning of such a line.
 MARK: Final = b'{"record": "carried"'
 
 
 def is_worth_it(budget: Budget) -> bool:
-    """Whether a budget has become long, and most of it is over."""
+    """Return whether a budget has many lines, and most of its entries are closed."""
     return budget.lines > AFTER_LINES and 2 * sum(
         each.is_final or each.standing is Standing.RELEASED for each in budget.entries.values()
     ) > len(budget.entries)
 
 
 def carried_line(budget: Budget, now: datetime, by: str, *, at_byte: int) -> str:
-    """The line that says all that ``budget`` knows, and that is to begin at this byte."""
+    """Return the line with the whole state of ``budget``, to be written at this byte."""
     sums: dict[str, list[Entry]] = defaultdict(list)
     for entry in budget.entries.values():
         if entry.is_final:
@@ -64,14 +64,14 @@ def carried_line(budget: Budget, now: datetime, by: str, *, at_byte: int) -> str
 
 
 def budget_from(scope: Scope, line: bytes, *, at_byte: int) -> Budget:
-    """The budget that such a line tells, which was found at this byte.
+    """Return the budget in such a line, which was found at this byte.
 
     Raises:
-        ValueError, KeyError, TypeError: it is torn or damaged, or not where it was to be.
+        ValueError, KeyError, TypeError: it is torn or damaged, or at the wrong byte.
     """
     said = parse_object(line)
     if said["at_byte"] != at_byte:
-        raise ValueError("something is before it that it does not know")
+        raise ValueError("another line was written before it")
     terms = said["terms"]
     head = {"record": "set", "at": said["at"], "by": said["by"], **terms} if terms else None
     budget = Budget(
@@ -98,7 +98,7 @@ def _sum(before: Opening, entries: list[Entry]) -> Opening:
 
 
 def _lines(entry: Entry) -> Iterator[dict[str, Any]]:
-    """What is open, as the lines that made it so."""
+    """Yield the lines that lead to the state of an open entry."""
     if entry.is_final or entry.standing is Standing.RELEASED:
         return
     key = (entry.by, entry.run_id, entry.attempt)

@@ -27,14 +27,14 @@ from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import lock_shared_file
 from hpcflow.storage.shared import make_file, make_folder, open_folder
 
-# These take long to import, and most commands find that there is no budget.
+# These import slowly, and most commands find no budget.
 if TYPE_CHECKING:
     from hpcflow.budgets.state import Budget
     from hpcflow.sites.schema import Site
 
-#: It is held for as long as it takes to read and write a few lines.
+#: The lock is held while a few lines are read and written.
 _WAIT_S: Final = 60.0
-#: Of the budgets that this process keeps: a teammate can make any number of files.
+#: Memory of cached budgets: a teammate can make any number of files.
 MOST_MEMORY: Final = 512 << 20
 _LEAST_BYTES: Final = 4096
 _WARNED: Final[set[Path]] = set()
@@ -43,8 +43,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Looked:
-    """What this process knows of a file, up to a byte of it."""
+class _CachedBudget:
+    """A cached budget: the state of a file up to a byte."""
 
     inode: int
     offset: int
@@ -53,12 +53,12 @@ class _Looked:
     past: frozenset[tuple[str, int]] | None = None
 
 
-class _Looks(dict[Path, _Looked]):
-    """What it knows of all files. Those that it has looked at longest ago are forgotten first."""
+class _BudgetCache(dict[Path, _CachedBudget]):
+    """The cached budgets. The least recently read are dropped first."""
 
     memory = 0
 
-    def keep(self, path: Path, looked: _Looked) -> None:
+    def keep(self, path: Path, looked: _CachedBudget) -> None:
         self.forget(path)
         looked.memory = _LEAST_BYTES + looked.budget.memory
         self[path] = looked
@@ -75,29 +75,29 @@ class _Looks(dict[Path, _Looked]):
         self.memory = 0
 
 
-_LOOKED: Final = _Looks()
+_CACHE: Final = _BudgetCache()
 
 
 @dataclass(frozen=True)
 class BudgetFolder:
-    """Where budgets are.
+    """The directory of budgets. Methods raise StorageError if a file is unreadable or not writable.
 
     Attributes:
-        site: the site whose file names it; None where it is a user's own.
+        site: the site whose file names it; None for a user's own.
     """
 
     path: Path
     site: str | None = None
 
     def file(self, scope: Scope) -> Path:
-        """The file of one budget, which need not be there."""
+        """Return the path of one budget's file, which may not exist."""
         return self.path / scope.kind / f"{scope.name}.jsonl"
 
     def has(self, scope: Scope) -> bool:
-        """Whether there is such a file; what was removed has one, too.
+        """Return whether the file exists; a removed budget still has one.
 
         Raises:
-            StorageError: nobody can tell: what may not be spent must not be spent unseen.
+            StorageError: that is unknown, and a hidden limit must not be exceeded.
         """
         try:
             self.file(scope).lstat()
@@ -109,11 +109,9 @@ class BudgetFolder:
         return True
 
     def is_there(self) -> bool:
-        """Whether there is such a folder. Without one nobody has set a budget; that of a site may
-        be unmounted.
+        """Return whether the directory exists.
 
-        Raises:
-            StorageError: nobody can tell.
+        Without one, no budget is set; a site's directory may be unmounted.
         """
         try:
             is_link = stat.S_ISLNK(mode := self.path.lstat().st_mode)
@@ -139,18 +137,14 @@ class BudgetFolder:
             )
 
     def scopes(self) -> list[Scope]:
-        """All that have a file.
-
-        Raises:
-            StorageError: the folder cannot be read.
-        """
+        """Return all scopes that have a file."""
         self._require_mounted()
         found = []
         for kind in KINDS:
             try:
                 with open_folder(self.path) as shared, open_folder(kind, within=shared) as folder:
                     names = sorted(os.listdir(folder))  # noqa: PTH208 - a descriptor
-            except (FileNotFoundError, UnsafeFileError):  # a link, or no folder: it has no budgets
+            except (FileNotFoundError, UnsafeFileError):  # a link, or not a folder: no budgets
                 continue
             except OSError as error:
                 raise storage_error("read", self.path / kind, error) from error
@@ -158,30 +152,25 @@ class BudgetFolder:
                 if name.endswith(".jsonl"):
                     try:
                         found.append(parse_scope(f"{kind}:{name.removesuffix('.jsonl')}"))
-                    except InputError:  # somebody else's file
+                    except InputError:  # a foreign file
                         continue
         return found
 
     def read(self, scope: Scope, *, whole: bool = False) -> Budget:
-        """One budget; one that was never set has no terms.
+        """Return one budget; one that was never set has no terms.
 
         Args:
-            whole: from its first line: with all attempts and changes that ever were.
-
-        Raises:
-            StorageError: its file cannot be read.
+            whole: read from the first line, with all attempts and changes.
         """
         return self._load(scope, whole=whole)[0]
 
     def past(self, scope: Scope) -> frozenset[tuple[str, int]]:
-        """Run and attempt of all that a budget had ever counted when this process first looked at
-        it, also of those that a compacted line sums up. Its file is read for that once.
+        """Return run and attempt of all entries at the first look, including compacted ones.
 
-        Raises:
-            StorageError: its file cannot be read.
+        The whole file is read for this once.
         """
         self.look(scope)
-        known = _LOOKED.get(self.file(scope))
+        known = _CACHE.get(self.file(scope))
         if known is None:
             return frozenset()
         if known.past is None:
@@ -189,12 +178,7 @@ class BudgetFolder:
         return known.past
 
     def look(self, scope: Scope) -> Budget:
-        """The same, for a caller that looks again and again without changes: this process reads
-        only what was added since it last looked.
-
-        Raises:
-            StorageError: its file cannot be read.
-        """
+        """Return a budget from the cache, which must not be changed; read only added lines."""
         from hpcflow.budgets.budget_file import read_on
         from hpcflow.budgets.state import Budget
 
@@ -205,21 +189,21 @@ class BudgetFolder:
             return Budget(scope)
         except OSError as error:
             raise storage_error("look at", path, error) from error
-        known = _LOOKED.get(path)
+        known = _CACHE.get(path)
         if known is None or known.inode != status.st_ino or known.offset > status.st_size:
-            _LOOKED.forget(path)
+            _CACHE.forget(path)
             budget, offset = self._load(scope, whole=False)
-            known = _Looked(status.st_ino, offset, budget)
-            _LOOKED.keep(path, known)
+            known = _CachedBudget(status.st_ino, offset, budget)
+            _CACHE.keep(path, known)
         elif known.offset < status.st_size:
-            _LOOKED.forget(path)  # where it fails, half of what was added would be known
+            _CACHE.forget(path)  # a failed read would leave half of the lines
             with suppress(FileNotFoundError), self._opened(scope) as file:
                 known.offset = read_on(known.budget, file, known.offset)
-            _LOOKED.keep(path, known)
+            _CACHE.keep(path, known)
         return known.budget
 
     def damage(self, budget: Budget) -> str | None:
-        """Return a warning if the file of ``budget`` does not say what it is, as each does first.
+        """Return a warning if the file of ``budget`` lacks the line that sets it, always the first.
 
         Nothing limits what counts against such a budget.
         """
@@ -229,16 +213,16 @@ class BudgetFolder:
         try:
             if path.lstat().st_size == 0:
                 return None
-        except OSError:  # there is none
+        except OSError:
             return None
         option = f" --site {shell_word(self.site)}" if self.site is not None else ""
         return (
-            f"budget {budget.scope}: its file {path} is damaged, and nothing is limited by it; set "
-            f"it again: hpcflow budget set {shell_word(budget.scope)} --hard 500{option}"
+            f"budget {budget.scope}: its file {path} is damaged, so it limits nothing; set it "
+            f"again: hpcflow budget set {shell_word(budget.scope)} --hard 500{option}"
         )
 
     def _load(self, scope: Scope, *, whole: bool) -> tuple[Budget, int]:
-        """One budget, and how far its file was read."""
+        """Return one budget, and the offset up to which its file was read."""
         from hpcflow.budgets.budget_file import read_budget
         from hpcflow.budgets.state import Budget
 
@@ -253,8 +237,8 @@ class BudgetFolder:
         """Open a budget file. In a shared directory, any user may own it.
 
         Raises:
-            FileNotFoundError: there is none.
-            StorageError: it cannot be read, or a link or anything else is in its place.
+            FileNotFoundError: it does not exist.
+            StorageError: it cannot be read, or is not a regular file.
         """
         path = self.file(scope)
         try:
@@ -277,47 +261,36 @@ class BudgetFolder:
             os.close(descriptor)
 
     def size(self, scope: Scope) -> int:
-        """How long its file is, in bytes; 0 without one.
-
-        Raises:
-            StorageError: that cannot be found out.
-        """
+        """Return the size of its file in bytes; 0 without one."""
         return size_of(self.file(scope)) or 0
 
     @contextmanager
     def lock(self, clock: Clock | None = None, *, wait_s: float = _WAIT_S) -> Iterator[bool]:
-        """Keep everybody else from changing any budget here, for the length of a ``with`` block;
-        whether the file system really gave a lock.
+        """Lock all budgets here; yield whether the file system really provides locks.
 
         Args:
-            wait_s: how long to wait for the lock; a command that only looks does not wait.
+            wait_s: how long to wait for the lock; a command that only reads does not wait.
 
         Raises:
-            StorageError: the folder cannot be written, or somebody else is at it for too long.
+            StorageError: the folder cannot be written, or another process holds the lock too long.
         """
         path = self.path / "lock"
-        with self._made(path.name) as (shared, _):
+        with self._open_or_create(path.name) as (shared, _):
             _warn_of_others(path, shared)
             with lock_shared_file(path, shared, wait_s=wait_s, clock=clock) as is_reliable:
                 yield is_reliable
 
     def append(self, scope: Scope, lines: list[str]) -> None:
-        """Add whole lines, with one write; on the disk when this returns. Under the lock.
-
-        Raises:
-            StorageError: they could not be written.
-        """
+        """Append whole lines durably, with one write. The caller holds the lock."""
         path, is_shared = self.file(scope), self.site is not None
-        with self._made(path.name, scope.kind) as (_, kind):
+        with self._open_or_create(path.name, scope.kind) as (_, kind):
             append_line_durably(path, "".join(lines), any_owner=is_shared, within=kind)
 
     @contextmanager
-    def _made(self, name: str, kind: str | None = None) -> Iterator[tuple[int, int]]:
-        """The folder, and the one of ``kind`` in it, open, with the file ``name`` in the last one:
-        made where they are missing, as open to others as the folder itself.
+    def _open_or_create(self, name: str, kind: str | None = None) -> Iterator[tuple[int, int]]:
+        """Open the folder, and the one of ``kind`` in it; create them and the file if missing.
 
-        Raises:
-            StorageError: they cannot be made, or a link or anything else is in the place of one.
+        Created files and folders have the same access for others as the folder itself.
         """
         self._require_mounted()
         try:
@@ -347,12 +320,12 @@ def _file_mode(folder: int) -> int:
 
 
 def _lock_mode(folder: int) -> int:
-    """Whoever can read a lock can hold it: those alone who may write in the folder."""
+    """Return the mode of the lock file: a user who can read it can hold it, so only writers may."""
     return FILE_MODE | (0o060 if folder & 0o020 else 0) | (0o006 if folder & 0o002 else 0)
 
 
 def _warn_of_others(path: Path, shared: int) -> None:
-    """Say once that users who may not write in the folder can stop submissions by its lock."""
+    """Warn once that users without write access can block submissions with the lock."""
     with suppress(OSError):
         mode = os.lstat(path.name, dir_fd=shared).st_mode
         if not stat.S_ISREG(mode):
@@ -360,8 +333,8 @@ def _warn_of_others(path: Path, shared: int) -> None:
         if mode & 0o007 & ~_lock_mode(os.fstat(shared).st_mode) and path not in _WARNED:
             _WARNED.add(path)
             _log.warning(
-                "any user of this machine can hold %s and so stop submissions; its owner closes "
-                "it: chmod o-rwx %s",
+                "any user of this machine can lock %s and block submissions; its owner can fix "
+                "this: chmod o-rwx %s",
                 path,
                 shell_word(path),
             )
@@ -376,7 +349,7 @@ def _is_there(name: str, within: int) -> bool:
 
 
 def budgets_of(site: Site, home: Home) -> BudgetFolder:
-    """Where the budgets are that runs on ``site`` count against."""
+    """Return the directory of the budgets for runs on ``site``."""
     if site.budgets_dir is not None:
         return BudgetFolder(Path(site.budgets_dir), site.name)
     return BudgetFolder(home.budgets)

@@ -1,14 +1,15 @@
 """The lines of a budget's file. A line is one JSON object with ``at``, ``by`` and ``record``.
 
+Functions that read a record raise ValueError, KeyError or TypeError if it is damaged.
+
 ========== =======================================================================================
-set        what the budget is from now on, and who said so; ``opening`` begins it, with what was
-           spent before
-removed    limits nothing any more
-committed  an attempt is to be sent, and may take so much; before anything else is done about it
-began      it runs since then
-released   it takes nothing: it never became a job
-settled    what it came to, by its bill; a later one corrects it
-carried    all that the lines before say, in one: see :mod:`.compaction`
+set        the terms from now on; ``opening`` has what was spent before
+removed    the budget limits nothing any more
+committed  the most that an attempt may use; written before anything else of its submission
+began      the attempt runs since then
+released   the attempt uses nothing: it never became a job
+settled    the cost of an attempt, by its bill; a later one corrects it
+carried    the state of all lines before, in one: see :mod:`.compaction`
 ========== =======================================================================================
 """
 
@@ -26,20 +27,20 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcflow.budgets.amounts import UNITS, Amounts, amount_from, amounts_from
 from hpcflow.clock import from_text, to_text
 
-# A command that only looks does not wait for pydantic.
+# A command that only reads does not wait for pydantic.
 if TYPE_CHECKING:
     from hpcflow.model.run_budget import RunBudget
 
 _MOST_TEXT: Final = 1000
-#: Of a user; Linux has 32 characters.
+#: Characters of a user's name; Linux allows 32.
 MOST_NAME: Final = 256
-#: Of attempts, or of seconds: no time limit is longer.
+#: Attempts, or seconds: no time limit is longer.
 MOST_COUNT: Final = 10**9
 _MONTH: Final = re.compile(r"\d{4}-(0[1-9]|1[0-2])", re.ASCII)
 
 
 class OnExceeded(str, Enum):
-    """What becomes of attempts that run when a hard limit is reached."""
+    """What happens to running attempts when a hard limit is reached."""
 
     FINISH = "finish"
     SAVE_AND_STOP = "save_and_stop"
@@ -47,7 +48,7 @@ class OnExceeded(str, Enum):
 
 @dataclass(frozen=True)
 class Limit:
-    """How much of one unit; None for no such limit."""
+    """The limits of one unit; None for no limit."""
 
     hard: Decimal | None = None
     soft: Decimal | None = None
@@ -55,11 +56,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a budget is.
+    """The limits and rules of a budget.
 
     Attributes:
         limits: unit -> its limits.
-        per_month: what ended in a month that is over does not count any more.
+        per_month: attempts that ended in an earlier month do not count.
     """
 
     limits: Mapping[str, Limit] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class Terms:
 
 
 def terms_of(said: RunBudget) -> Terms | None:
-    """The budget that a run's config asks for, if it limits anything."""
+    """Return the budget in a run's config; None if it limits nothing."""
     limits = {
         unit: Limit(hard=amount) for unit in UNITS if (amount := getattr(said, unit)) is not None
     }
@@ -89,12 +90,12 @@ def terms_of(said: RunBudget) -> Terms | None:
 
 @dataclass(frozen=True)
 class Opening:
-    """What was spent before a budget was set.
+    """The amounts that were spent before a budget was set.
 
     Attributes:
-        unpriced: unit -> how many attempts nobody knows the amount of.
-        months: what of it ended in which month, for a budget may become one per month; empty where
-            nobody knows.
+        unpriced: unit -> number of attempts with an unknown amount.
+        months: the amounts by month of their end, because a budget may become one per month; empty
+            if unknown.
     """
 
     amounts: Amounts
@@ -102,7 +103,6 @@ class Opening:
     months: Mapping[str, Opening] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a file."""
         months = {month: each.to_json() for month, each in self.months.items()}
         more = {"months": months} if months else {}
         return {**self.amounts.to_json(), "unpriced": dict(self.unpriced), **more}
@@ -110,11 +110,11 @@ class Opening:
 
 @dataclass(frozen=True)
 class Change:
-    """What a person did to a budget: ``terms`` is None where it was removed.
+    """A change of a budget by a person; ``terms`` is None for a removal.
 
     Attributes:
-        how: ``command``, or ``config`` for what the config of a run says.
-        opening: where it starts again.
+        how: ``command``, or ``config`` for the config of a run.
+        opening: the amounts to start again from.
     """
 
     at: datetime
@@ -125,7 +125,6 @@ class Change:
     opening: Opening | None = None
 
     def to_line(self) -> str:
-        """As it stands in the file."""
         said: dict[str, Any] = {"record": "removed" if self.terms is None else "set"}
         said |= {"at": to_text(self.at), "by": self.by, "how": self.how}
         if self.why:
@@ -138,11 +137,7 @@ class Change:
 
 
 def change_from(said: Mapping[str, Any]) -> Change:
-    """The change that a ``set`` or ``removed`` line tells.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is damaged.
-    """
+    """Return the change in a ``set`` or ``removed`` line."""
     terms = opening = None
     if said["record"] == "set":
         limits = {unit: _limit(said["limits"][unit]) for unit in UNITS if unit in said["limits"]}
@@ -162,31 +157,21 @@ def change_from(said: Mapping[str, Any]) -> Change:
 
 
 def opening_from(said: Mapping[str, Any]) -> Opening:
-    """The inverse of :meth:`Opening.to_json`.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is damaged.
-    """
+    """Return the inverse of :meth:`Opening.to_json`."""
     return replace(sums_from(said), months=months_from(said.get("months", {})))
 
 
 def sums_from(said: Mapping[str, Any]) -> Opening:
-    """Return the sums of an opening without those of its months.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is damaged.
-    """
+    """Return the sums of an opening without those of its months."""
     counts = said["unpriced"]
     unpriced = {unit: count_from(counts[unit]) for unit in UNITS if unit in counts}
     return Opening(amounts_from(said), unpriced)
 
 
 def months_from(said: Mapping[str, Any]) -> dict[str, Opening]:
-    """Return the sums of each month. A month has no months: a teammate could nest them too deep
-    for Python.
+    """Return the sums of each month.
 
-    Raises:
-        ValueError, KeyError, TypeError: it is damaged.
+    A month has no months of its own: a teammate could nest them too deep for Python.
     """
     if not all(map(_MONTH.fullmatch, said)):
         raise ValueError("expected months like 2026-07")
@@ -194,10 +179,9 @@ def months_from(said: Mapping[str, Any]) -> dict[str, Opening]:
 
 
 def count_from(value: object, least: int = 0) -> int:
-    """A whole number from ``least`` to :data:`MOST_COUNT`: Python prints none of 5,000 digits.
+    """Return a whole number from ``least`` to :data:`MOST_COUNT`, or raise ValueError.
 
-    Raises:
-        ValueError: it is none.
+    Python prints no integer of 5,000 digits.
     """
     if type(value) is not int or not least <= value <= MOST_COUNT:
         raise ValueError(f"expected a number from {least} to {MOST_COUNT}")
@@ -205,11 +189,7 @@ def count_from(value: object, least: int = 0) -> int:
 
 
 def text_from(value: object, most: int = _MOST_TEXT) -> str:
-    """A text of at most so many characters: a teammate could fill the memory with longer ones.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return a text, or raise ValueError if it is too long: it could fill the memory."""
     if not isinstance(value, str) or len(value) > most:
         raise ValueError(f"expected a text of at most {most} characters")
     return value
@@ -229,11 +209,11 @@ def entry_line(
     amounts: Amounts | None = None,
     **more: Any,
 ) -> str:
-    """A line about one attempt.
+    """Return a line about one attempt.
 
     Args:
         record: committed, began, released or settled.
-        more: what else there is to say; times are written as text, None is left out.
+        more: other values; times are written as text, None is left out.
     """
     said: dict[str, Any] = {"record": record, "at": to_text(at), "by": by}
     said |= {"run_id": run_id, "attempt": attempt}
@@ -246,6 +226,5 @@ def entry_line(
 
 
 def line_of(said: Mapping[str, Any]) -> str:
-    """A line of the file."""
-    # People may write what is no UTF-8, and what cannot be read back would be lost.
+    # A text may be invalid UTF-8; a reader would skip such a line.
     return json.dumps(said, ensure_ascii=False).encode("utf-8", "replace").decode() + "\n"

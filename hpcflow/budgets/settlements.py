@@ -14,10 +14,10 @@ from hpcflow.budgets.state import Standing
 
 @dataclass(frozen=True)
 class Settlement:
-    """What an attempt came to.
+    """The final or estimated cost of an attempt.
 
     Attributes:
-        is_final: whether no better bill is to be expected.
+        is_final: whether the bill will not change any more.
         billed_at: when it was journaled.
     """
 
@@ -31,7 +31,6 @@ class Settlement:
     billed_at: datetime
 
     def to_line(self) -> str:
-        """As it stands in a file."""
         return entry_line(
             "settled",
             self.billed_at,
@@ -45,13 +44,13 @@ class Settlement:
 
 
 def settle(folder: BudgetFolder, settlement: Settlement) -> None:
-    """Put an attempt's bill in the place of what was committed to it, or correct the one before.
+    """Replace the commitment to an attempt by its bill, or correct an earlier bill.
 
-    Also of one to which nothing was committed: a job that Slurm has restarted, or that somebody
-    sent by hand.
+    An attempt without a commitment is also settled: a job that Slurm has restarted, or that was
+    submitted by hand.
 
     Raises:
-        StorageError: it could not be written now: somebody else may have the lock.
+        StorageError: it could not be written now: another process may hold the lock.
     """
     scopes = [scope for scope in settlement.scopes if folder.has(scope)]
     if not scopes:
@@ -70,7 +69,7 @@ def _settle(folder: BudgetFolder, scope: Scope, settlement: Settlement) -> None:
     if before is None and not budget.is_whole:  # it may have been settled long ago
         before = folder.read(scope, whole=True).entries.get(key)
     if before is None and budget.opened_at is not None and settlement.billed_at <= budget.opened_at:
-        return  # it is in what the budget began with
+        return  # it is part of the opening
     if before is not None and before.standing is Standing.SETTLED:
         same = before.amounts == settlement.amounts and before.at == settlement.ended_at
         if before.is_final or (same and not settlement.is_final):

@@ -26,9 +26,9 @@ from hpcflow.clock import from_text
 from hpcflow.model.ids import is_run_id
 from hpcflow.runtime.reading import parse_object
 
-#: Sums are kept for so many units and moments: a daemon looks at the same budget for weeks.
+#: Number of units and moments with cached sums: a daemon reads the same budget for weeks.
 _MOST_MOMENTS: Final = 16
-#: What a job name has room for.
+#: The largest number in a job name.
 _MOST_ATTEMPTS: Final = 999_999
 #: ``PATH_MAX`` of Linux.
 _MOST_PATH: Final = 4096
@@ -36,7 +36,7 @@ _MOST_PATH: Final = 4096
 _ENTRY_BYTES: Final = 900
 _CHANGE_BYTES: Final = 1500
 _MONTH_BYTES: Final = 900
-#: What a damaged line raises. The text of an error about a deep value may be too deep, too.
+#: Errors of a damaged line. Formatting the error of a deep value may raise RecursionError, too.
 DAMAGED: Final = (
     ValueError,
     KeyError,
@@ -48,7 +48,7 @@ DAMAGED: Final = (
 
 
 class Standing(str, Enum):
-    """Where the amount of an attempt stands."""
+    """The state of an attempt's amounts."""
 
     COMMITTED = "committed"
     RELEASED = "released"
@@ -57,14 +57,14 @@ class Standing(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One attempt.
+    """The amounts of one attempt.
 
     Attributes:
-        at: when it was committed; of a settled one, when it ended.
-        is_final: no better bill is to be expected.
+        at: when they were committed; if settled, when the attempt ended.
+        is_final: the bill will not change any more.
         limit_s: its time limit.
-        began_at: since when it runs.
-        home: of the process that sent it.
+        began_at: the start of its run.
+        home: of the process that submitted it.
     """
 
     run_id: str
@@ -79,7 +79,7 @@ class Entry:
     home: str | None = None
 
     def so_far(self, now: datetime) -> Amounts:
-        """What it has taken until now, of what was committed; nothing unless it is known to run."""
+        """Return what a running attempt has used of its commitment; else nothing."""
         if self.standing is not Standing.COMMITTED or self.began_at is None or not self.limit_s:
             return NOTHING
         ran_s = Decimal(str(max(0.0, (now - self.began_at).total_seconds())))
@@ -88,12 +88,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Used:
-    """What is taken of one unit.
+    """The used amounts of one unit.
 
     Attributes:
         spent: by bills.
-        committed: may be taken by attempts that wait or run, in all of their time limits.
-        unknown: of so many attempts nobody knows the amount.
+        committed: the most that pending and running attempts may use.
+        unknown: number of attempts with an unknown amount.
     """
 
     spent: Decimal
@@ -102,7 +102,7 @@ class Used:
 
     @property
     def taken(self) -> Decimal:
-        """What nobody else can have any more."""
+        """Return what is not available any more."""
         return self.spent + self.committed
 
 
@@ -112,15 +112,14 @@ class Budget:
 
     Attributes:
         terms: None while it is not set.
-        opened_at: when it began, and with what.
-        entries: run id and attempt -> what is known of it since then.
-        changes: what people said, oldest first; of a budget that is not read from its first line
-            the last ones.
-        carried: month -> what was settled for good in it before the line where reading began.
-        is_whole: False where reading began at such a line.
-        lines: how many were read since the last such line.
-        skipped: how many of them say nothing: torn, damaged, of a newer version.
-        held: about how many bytes of memory its entries and changes take.
+        opened_at: when it began, with ``opening``.
+        entries: run id and attempt -> its state since then.
+        changes: oldest first; only the last ones if the file was not read from its first line.
+        carried: month -> its final settlements before the line where reading began.
+        is_whole: False if reading began at such a line.
+        lines: number of lines since the last such line.
+        skipped: number of lines that were torn, damaged, or of a newer version.
+        held: approximate memory of its entries and changes, in bytes.
     """
 
     scope: Scope
@@ -139,15 +138,12 @@ class Budget:
 
     @property
     def memory(self) -> int:
-        """About how many bytes of memory it takes."""
         return self.held + _MONTH_BYTES * (len(self.opening.months) + len(self.carried))
 
     def limit(self, unit: str) -> Limit:
-        """The limits of one unit."""
         return Limit() if self.terms is None else self.terms.limits.get(unit, Limit())
 
     def used(self, unit: str, now: datetime) -> Used:
-        """What is taken of one unit."""
         if (unit, now) not in self._known:
             if len(self._known) > _MOST_MOMENTS:
                 self._known.clear()
@@ -186,21 +182,20 @@ class Budget:
         return Used(spent, committed, unknown)
 
     def so_far(self, unit: str, now: datetime) -> Decimal:
-        """Of what is committed, what those have taken that are known to run."""
+        """Return what running attempts have used so far of their commitments."""
         if (unit, now) in self._ran:
             return self._ran[unit, now]
         amounts = (each.so_far(now).of(unit) for each in self.entries.values() if each.began_at)
         return sum((each for each in amounts if each is not None), Decimal(0))
 
     def _counts(self, at: datetime | None, now: datetime) -> bool:
-        """Whether what ended then counts now."""
+        """Return whether an end at that time counts now."""
         if self.terms is None or not self.terms.per_month or at is None:
             return True
         return (at.year, at.month) == (now.year, now.month)
 
     def summed(self, now: datetime) -> Budget:
-        """The same without what it is made of, for a caller that looks at the sums of this moment
-        alone."""
+        """Return a copy with only the sums of this moment, without entries and changes."""
         return replace(
             self,
             opening=Opening(NOTHING),
@@ -213,8 +208,8 @@ class Budget:
         )
 
     def commit(self, entry: Entry) -> None:
-        """Let an attempt count, too, that waits from now on; quickly, for there may be many."""
-        # In the order of their lines: one that was given back before starts again.
+        """Add a committed attempt and update the cached sums, which is fast for many attempts."""
+        # In the order of their lines: a released one starts again.
         before = self.entries.pop((entry.run_id, entry.attempt), None)
         self.entries[entry.run_id, entry.attempt] = entry
         for (unit, now), used in list(self._known.items()):
@@ -225,16 +220,15 @@ class Budget:
                 self._known[unit, now] = replace(used, committed=used.committed + amount)
 
     def committed_to(self) -> list[Entry]:
-        """The attempts that wait or run, or whose bill is still to come."""
+        """Return the attempts that are pending or running, or have no bill yet."""
         return [each for each in self.entries.values() if each.standing is Standing.COMMITTED]
 
     def is_committed_to(self, run_id: str, attempt: int) -> bool:
-        """Whether an attempt waits or runs, or its bill is still to come."""
+        """Return whether an attempt is pending or running, or has no bill yet."""
         entry = self.entries.get((run_id, attempt))
         return entry is not None and entry.standing is Standing.COMMITTED
 
     def copy(self) -> Budget:
-        """Another one that says the same, and can be changed."""
         return replace(
             self,
             entries=dict(self.entries),
@@ -244,7 +238,6 @@ class Budget:
         )
 
     def change(self, change: Change) -> None:
-        """Let what somebody said count."""
         self._known.clear()
         if change.opening is not None:
             self.opening, self.opened_at = change.opening, change.at
@@ -254,28 +247,24 @@ class Budget:
         self.remember(change)
 
     def remember(self, change: Change) -> None:
-        """Keep a change in the history. Of openings only the newest one is kept."""
+        """Add a change to the history. Only the newest opening is kept."""
         self.changes.append(replace(change, opening=None))
         self.held += _CHANGE_BYTES + sum(map(getsizeof, (change.by, change.how, change.why)))
 
     def apply(self, said: dict[str, Any]) -> None:
-        """Let one line count.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is damaged, or of a newer version.
-        """
+        """Apply one line; ValueError, KeyError or TypeError if it is damaged or newer."""
         record = said["record"]
         self._known.clear()
         if record in ("set", "removed"):
             self.change(change_from(said))
             return
-        if record == "carried":  # all that it says is known here
+        if record == "carried":  # its content is known
             self.lines = 0
             return
         key = _key(said["run_id"], said["attempt"])
         before = self.entries.get(key)
         if before is not None and before.standing is Standing.SETTLED and record != "settled":
-            return  # it has come to its end
+            return  # it is closed
         if record == "began":
             if before is not None:
                 self.entries[key] = replace(before, began_at=from_text(said["began_at"]))
@@ -284,7 +273,7 @@ class Budget:
                 self.entries[key] = replace(before, standing=Standing.RELEASED)
         else:
             entry = _entry(key, record, said)
-            if record == "committed":  # its place is that of its newest line
+            if record == "committed":  # its newest line determines its place
                 self.entries.pop(key, None)
             self.entries[key] = entry
             self.held += _bytes_of(entry) - (0 if before is None else _bytes_of(before))
@@ -295,15 +284,11 @@ def _bytes_of(entry: Entry) -> int:
 
 
 def _key(run_id: object, attempt: object) -> tuple[str, int]:
-    """What an entry is known by; of a shared budget, others write the lines.
-
-    Raises:
-        ValueError: not a key.
-    """
+    """Return the key of an entry, or raise ValueError: other users write lines, too."""
     if not isinstance(run_id, str) or not is_run_id(run_id):
-        raise ValueError("no run id")
+        raise ValueError("not a run id")
     if type(attempt) is not int or not 0 < attempt <= _MOST_ATTEMPTS:
-        raise ValueError("no number of an attempt")
+        raise ValueError("not an attempt number")
     return run_id, attempt
 
 
@@ -323,7 +308,7 @@ def _entry(key: tuple[str, int], record: str, said: dict[str, Any]) -> Entry:
 
 
 def fold(budget: Budget, lines: Iterable[bytes | str]) -> Budget:
-    """Let whole lines count, in their order."""
+    """Apply whole lines, in order."""
     for line in lines:
         budget.lines += 1
         budget.skipped += not _is_applied(budget, line)

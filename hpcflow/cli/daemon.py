@@ -317,11 +317,10 @@ class _Log:
     def log_sweep(self, report: TickReport) -> None:
         """The same of a round of a sweep."""
         said = self._of_sweeps.get(report.sweep_id, [])
-        problems = [*report.problems, *report.warnings]
-        for problem in problems:
+        for problem in report.problems:
             if problem not in said:
                 warn(f"{report.sweep_id}: {problem}")
-        self._of_sweeps[report.sweep_id] = problems
+        self._of_sweeps[report.sweep_id] = report.problems
         now = self._session.clock.now()
         if not report.has_news:
             return

@@ -19,16 +19,15 @@ from hpcflow.reconcile.billing import accounted, is_elsewhere, others_of, record
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.sites.schema import Site
 
-#: As for ends: clocks differ.
+#: As for ends, because clocks differ.
 _MARGIN = timedelta(days=1)
-#: How far back jobs are looked for where there is no bill to begin with.
+#: How far back to search jobs if there is no bill to begin with.
 _WITHOUT_ROWS = timedelta(days=30)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs of the bill of one attempt; ``billed`` and ``now`` are None where there is
-    nothing."""
+    """A difference in the bill of one attempt; ``billed`` and ``now`` are None for no value."""
 
     run_id: str
     attempt: int
@@ -43,7 +42,7 @@ class Unknown:
     """A job without a bill; see :class:`hpcflow.costs.unmatched_jobs.UnmatchedJob`.
 
     Attributes:
-        cost_usd: by the prices of now; None where there is none.
+        cost_usd: by today's prices; None without a price.
     """
 
     job_id: str
@@ -59,15 +58,15 @@ class Unknown:
 
 @dataclass
 class Audit:
-    """What an audit of the bills has found.
+    """The result of an audit of the bills.
 
     Attributes:
-        checked: bills that were recomputed.
-        uncheckable: bills that were not recomputed: their site has no accounting, its accounting
-            did not answer (see ``problems``), or their jobs were on another cluster.
-        unknown: jobs that are no attempt of any run.
-        helpers: jobs of hpcflow itself, such as the daemon: they have their price, and no run.
-        problems: what kept some from being so.
+        checked: number of recomputed bills.
+        uncheckable: number of bills that were not recomputed: their site has no accounting, its
+            accounting did not answer (see ``problems``), or their jobs were on another cluster.
+        unknown: jobs that are not an attempt of any run.
+        helpers: jobs of hpcflow itself, such as the daemon: they cost, but have no run.
+        problems: why some bills could not be checked.
     """
 
     checked: int = 0
@@ -89,16 +88,12 @@ def audit(
     find_site: Callable[[str], Site],
     now: datetime,
 ) -> Audit:
-    """Recompute the bills of ``rows``, and look for jobs that have none, with one question to
-    the accounting of each site.
+    """Recompute the bills of ``rows``, and find jobs without one, with one query for each site.
 
     Args:
-        rows: of this user: accounting is asked for own jobs only.
-        since: jobs that ended before, or from ``until`` on, are not looked for; None for as long as
-            there are rows: others may be of a home that is no more.
-
-    Raises:
-        LedgerError: the database does not answer.
+        rows: of this user: accounting is queried for own jobs only.
+        since: jobs that ended before, or from ``until`` on, are not searched; None for as far back
+            as there are rows: older ones may be of a home that no longer exists.
     """
     found = Audit()
     by_site: dict[str, list[BilledRow]] = defaultdict(list)
@@ -126,7 +121,7 @@ def audit(
             begin = since or _begin(dues, now)
             here = [due for due in dues if not is_elsewhere(due, site)]
             found.uncheckable, dues = found.uncheckable + len(dues) - len(here), here
-            told = _ask(dues, connect(name), min(begin, _begin(dues, now)))
+            told = _query(dues, connect(name), min(begin, _begin(dues, now)))
         except HpcflowError as error:
             found.problems.append(f"{name}: {error.message}")
             found.uncheckable += len(dues)
@@ -138,18 +133,18 @@ def audit(
             unknown = _unknown(stray, site, now)
             ended_at = unknown.ended_at or now
             if key not in seen and begin <= ended_at < until:
-                seen.add(key)  # there may be another site file of this cluster
+                seen.add(key)  # another site file may be of the same cluster
                 (found.helpers if stray.is_helper else found.unknown).append(unknown)
     return found
 
 
 def _begin(dues: Sequence[DueBill], now: datetime) -> datetime:
-    """When the first of these was submitted."""
+    """Return when the first of these was submitted."""
     times = [each.attempt.submitted_at for each in dues if each.attempt.submitted_at is not None]
     return min(times, default=now if dues else now - _WITHOUT_ROWS)
 
 
-def _ask(dues: Sequence[DueBill], scheduler: Scheduler, since: datetime) -> list[JobInfo]:
+def _query(dues: Sequence[DueBill], scheduler: Scheduler, since: datetime) -> list[JobInfo]:
     ids = [each.attempt.job_id or "" for each in dues]
     told = scheduler.accounting(ids, since - _MARGIN, is_named=is_of_hpcflow)
     if dues and not told:
@@ -198,7 +193,7 @@ def _differences(due: DueBill, bill: Accounted | None) -> Iterable[Difference]:
 
     if bill is None:
         if row.billed_by == "accounting":
-            yield difference("accounting has no such record any more", row.cost_usd, None)
+            yield difference("accounting no longer has this record", row.cost_usd, None)
         return
     if row.billed_by != "accounting":
         how = "has no bill yet" if row.billed_by is None else "its bill is an estimate"
@@ -214,11 +209,11 @@ def _differences(due: DueBill, bill: Accounted | None) -> Iterable[Difference]:
         if billed != computed:
             yield difference(name, billed, computed)
     parts = bill_parts(bill.model_dump(mode="json", exclude_none=True))
-    if row.parts and row.parts != parts:  # an older hpcflow told no parts
-        yield difference("parts", _said(row.parts), _said(parts))
+    if row.parts and row.parts != parts:  # an older hpcflow recorded no parts
+        yield difference("parts", _parts_text(row.parts), _parts_text(parts))
 
 
-def _said(parts: Iterable[PartRow]) -> str:
+def _parts_text(parts: Iterable[PartRow]) -> str:
     return ", ".join(
         f"{part.gpu_hours} GPU hours for {part.cost_usd} USD, {part.cost_su} SU in partition "
         f"{part.partition}, account {part.account}"

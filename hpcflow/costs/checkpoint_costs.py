@@ -19,11 +19,11 @@ from hpcflow.storage.runs import is_linked
 
 @dataclass(frozen=True)
 class CheckpointCosts:
-    """What came of it.
+    """The cost of checkpoints, and what is unknown about it.
 
     Attributes:
-        facts: of how much nobody knows.
-        problems: site -> why its file could not be read: whether it has prices is not known.
+        facts: also counts the unknown.
+        problems: site -> why its file could not be read, so its prices are unknown.
     """
 
     report: StorageReport
@@ -42,16 +42,13 @@ def checkpoint_costs(
     find_site: Callable[[str], Site],
     home: Home,
 ) -> CheckpointCosts:
-    """What checkpoints cost between two times; nothing where no site prices them.
+    """Return what checkpoints cost between two times; nothing if no site prices them.
 
     Args:
         until: not after now.
         everyone: also count the runs of other users.
-        home: only run directories to which its links lead are read. Of other runs, only what the
-            ledger has of their stores is known.
-
-    Raises:
-        LedgerError: the database does not answer.
+        home: only run directories with a link in it are read. Of other runs, only the ledger's data
+            about their stores is used.
     """
     sites: dict[str, Site] = {}
     problems: dict[str, str] = {}
@@ -65,7 +62,7 @@ def checkpoint_costs(
             sites[name] = site
     facts = Facts()
     runs = ledger.storing(list(sites), filters=filters, everyone=everyone)
-    # Runs that are over and whose checkpoints are all removed: their files need not be read.
+    # The files of finished runs whose checkpoints are all removed need not be read.
     left_store, left_scratch = ledger.left(list(sites), since, everyone=everyone)
     in_stores = [
         run

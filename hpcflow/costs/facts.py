@@ -1,6 +1,6 @@
 """Find out which checkpoints were stored where, from when to when, and what was fetched.
 
-What the records are, and what nobody can know, is told in docs/costs.md.
+docs/costs.md describes the records, and what is unknown.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hpcflow.model.journal import Restored, parse_record_or_none
 from hpcflow.runtime.reading import read_lines
 from hpcflow.storage.layout import RunDir
 
-#: Where checkpoints are that are in no store.
+#: The place of checkpoints outside of stores.
 SCRATCH: Final = "scratch"
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Bytes of a run that were kept somewhere for a time.
+    """Bytes of a run that were stored somewhere for a time.
 
     Attributes:
         place: the URL of a store, or :data:`SCRATCH`.
@@ -51,13 +51,13 @@ class Fetched:
 
 @dataclass
 class Facts:
-    """What is known, and of how much nobody knows.
+    """What is known, and counts of the unknown.
 
     Attributes:
-        lost_runs: ids of runs whose records are gone or closed to us: what their stores have now is
-            known from the ledger, and not what was removed before, or fetched.
-        lost_checkpoints: that went at a time that nobody saw: a purge of scratch.
-        lost_fetches: of which nobody wrote down how much it was.
+        lost_runs: ids of runs whose records are missing or unreadable: the ledger has their stores'
+            current checkpoints, but not those removed before, or fetches.
+        lost_checkpoints: removed at an unknown time, by a purge of scratch.
+        lost_fetches: fetches of unknown size.
     """
 
     stored: list[Stored] = field(default_factory=list)
@@ -68,11 +68,7 @@ class Facts:
 
 
 def add_store(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:
-    """What the records of one run say about stores.
-
-    Args:
-        known: what the ledger has of it, for where the records are gone.
-    """
+    """Add what the records of one run say about stores; ``known`` replaces missing records."""
     run_dir = RunDir(Path(run.run_dir))
     try:
         history = history_of(read_lines(run_dir.mirror))
@@ -90,7 +86,7 @@ def add_store(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> No
         facts.fetched.append(Fetched(run, read.url, read.size_bytes, read.at))
     for restored in _restored(run_dir):
         size_bytes = restored.size_bytes
-        if size_bytes is None:  # as it was before that was written down
+        if size_bytes is None:  # in old records
             sizes = [history.sizes.get(step) for step in restored.checkpoints]
             facts.lost_fetches += sizes.count(None)
             size_bytes = sum(size for size in sizes if size is not None)
@@ -108,7 +104,7 @@ def _restored(run_dir: RunDir) -> list[Restored]:
 
 
 def add_known(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:
-    """Add what the ledger knows about the stores of a run whose records cannot be read."""
+    """Add the ledger's data about the stores of a run whose records cannot be read."""
     facts.lost_runs.add(run.run_id)
     for row in known:
         if row.state == MIRRORED:
@@ -116,7 +112,7 @@ def add_known(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> No
 
 
 def add_scratch(facts: Facts, run: StoringRow) -> None:
-    """What the records of one run say about its checkpoints on scratch."""
+    """Add what the records of one run say about its checkpoints on scratch."""
     history = scratch_history(RunDir(Path(run.run_dir)))
     if history is None:
         facts.lost_runs.add(run.run_id)

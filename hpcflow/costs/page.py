@@ -25,14 +25,14 @@ from hpcflow.storage.files import write_durably
 
 @dataclass(frozen=True)
 class Content:
-    """What a page is about.
+    """The content of a page.
 
     Attributes:
-        rows: what ``found`` is a report of.
+        rows: the rows of the report ``found``.
         since: None for everything up to ``until``.
-        only: what the rows were chosen by: ``project`` -> its name.
+        only: the filters of the rows: ``project`` -> its name.
         worst: the runs that wasted the most.
-        kept: what checkpoints cost, where a site prices that.
+        kept: the cost of checkpoints, if a site prices it.
     """
 
     rows: Sequence[BilledRow]
@@ -54,11 +54,7 @@ class _Card:
 
 
 def page(content: Content) -> str:
-    """The page as HTML.
-
-    Raises:
-        InputError: matplotlib, which draws its plots, is not installed.
-    """
+    """Return the page as HTML; InputError if matplotlib is not installed."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     require_matplotlib()
@@ -71,9 +67,9 @@ def page(content: Content) -> str:
         finalize=_printable,
     )
     return environment.get_template("pages/costs.html").render(
-        title="What it cost",
+        title="Costs",
         about=_about(content, said),
-        cards=[*_cards(found.total), *_cards_of_keeping(content.kept)],
+        cards=[*_cards(found.total), *_checkpoint_cards(content.kept)],
         notes=words.notes(found.total) + words.notes_of_keeping(content.kept),
         plots=pictures(content.rows, found, said),
         tables=[
@@ -91,7 +87,7 @@ def page(content: Content) -> str:
 
 
 def write_page(text: str, path: Path) -> Path:
-    """Put a page at ``path``, whole, for its owner alone; returns the whole of the path.
+    """Write a page to ``path``, readable by its owner only; return the absolute path.
 
     Raises:
         InputError: no file can be there.
@@ -106,13 +102,13 @@ def write_page(text: str, path: Path) -> Path:
             where=Where(key="--html"),
             next_action="name a file in a folder that exists: --html costs.html",
         )
-    # A name that is no UTF-8 came from a file system: it can be shown, if not as it is.
+    # A name from a file system may be invalid UTF-8: show it with replacements.
     write_durably(whole, text.encode("utf-8", "replace"))
     return whole
 
 
 def _printable(value: Any) -> Any:
-    """A name as it can be shown; what is marked up is left as it is."""
+    """Return a name in printable form; markup is unchanged."""
     is_text = isinstance(value, str) and not hasattr(value, "__html__")
     return safe(value) if is_text else value
 
@@ -124,7 +120,7 @@ def _about(content: Content, said: str) -> str:
     sites = ", ".join(sorted({row.site for row in content.rows}))
     at = f" on {sites}" if sites else ""
     end = min(content.until, content.now)
-    only = "".join(f", {key} {value} alone" for key, value in content.only.items())
+    only = "".join(f", {key} {value} only" for key, value in content.only.items())
     return (
         f"Attempts{at} that ended from {begin} to {end:%Y-%m-%d %H:%M}{only}, by {said}. "
         f"Written at {content.now:%Y-%m-%d %H:%M}. All times are UTC."
@@ -133,7 +129,7 @@ def _about(content: Content, said: str) -> str:
 
 def _cards(total: Line) -> list[_Card]:
     has_usd = total.cost_usd is not None
-    in_vain = (
+    wasted_note = (
         f"{total.wasted_gpu_hours:,.2f} GPU hours; "
         f"{words.percent(total.wasted_hours, total.hours) or '0 %'} of all hours"
     )
@@ -146,14 +142,14 @@ def _cards(total: Line) -> list[_Card]:
         _Card("Spent", words.usd(total), "USD", of_runs),
         *units,
         _Card("GPU hours", f"{total.gpu_hours:,.2f}", "", of_jobs),
-        _Card("Wasted", wasted, "USD", in_vain),
+        _Card("Wasted", wasted, "USD", wasted_note),
         _Card("Saved", saved, "USD", "by preemptible partitions"),
-        _Card("Estimated", f"{total.unsure:,}", "", "attempts that accounting has not told of"),
+        _Card("Estimated", f"{total.unsure:,}", "", "attempts without a bill from accounting"),
         _Card("Without a price", f"{total.unpriced:,}", "", "attempts, counted in hours"),
     ]
 
 
-def _cards_of_keeping(kept: CheckpointCosts) -> list[_Card]:
+def _checkpoint_cards(kept: CheckpointCosts) -> list[_Card]:
     total = kept.report.total
     if not kept.report.lines:
         return []

@@ -16,7 +16,7 @@ from hpcflow.ledger.rows import BilledRow
 
 @dataclass(frozen=True)
 class Row:
-    """Names, numbers, and what is said beside them."""
+    """Names, numbers, and remarks."""
 
     texts: Sequence[str]
     numbers: Sequence[str]
@@ -26,7 +26,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a page; without rows it is left out."""
+    """A table of a page; omitted if it has no rows."""
 
     title: str
     caption: str
@@ -37,12 +37,11 @@ class Table:
 
 
 def worst_table(worst: Sequence[WastedRun]) -> Table:
-    """The runs that wasted the most."""
     return Table(
-        "What wasted the most",
-        "Runs, the worst first: by money or, where not all of it has a price, by GPU hours.",
+        "Most wasteful runs",
+        "The worst first: by cost, or by GPU hours if part of the waste has no price.",
         ("Run", "Project", "User"),
-        ("Wasted USD", "GPU hours", "Hours", "Of its hours"),
+        ("Wasted USD", "GPU hours", "Hours", "Share of hours"),
         [
             Row(
                 (each.run_id, each.project, each.user),
@@ -61,7 +60,7 @@ def worst_table(worst: Sequence[WastedRun]) -> Table:
 
 
 def shares_table(rows: Sequence[BilledRow]) -> Table:
-    """Who used how much of each project; nothing where there is one user alone."""
+    """Return the table of users' shares of each project; empty for a single user."""
     if len({row.user for row in rows}) < 2:
         return Table("", "", (), (), ())
     lines = []
@@ -82,8 +81,8 @@ def shares_table(rows: Sequence[BilledRow]) -> Table:
             for user, line, share in [*members, ("all", team.total, None)]
         ]
     return Table(
-        "Who used how much of each project",
-        "Shares of the money; of the hours where not all of a project has a price.",
+        "Usage of each project by user",
+        "Shares of the cost, or of the hours if part of a project has no price.",
         ("Project", "User"),
         ("Runs", "GPU hours", "USD", "Share"),
         lines,
@@ -91,7 +90,7 @@ def shares_table(rows: Sequence[BilledRow]) -> Table:
 
 
 def kept_table(kept: CheckpointCosts) -> Table:
-    """Checkpoints, where they have a price."""
+    """Return the table of checkpoints, if they have a price."""
     found = kept.report
 
     def row(line: StorageLine, names: Sequence[str]) -> Row:
@@ -102,16 +101,16 @@ def kept_table(kept: CheckpointCosts) -> Table:
     lines = [row(line, [*(name or "-" for name in line.by), line.place]) for line in found.lines]
     total = row(found.total, ["all", *[""] * len(found.keys)])
     return Table(
-        "Checkpoints that were kept and fetched",
-        "Beside the bills of jobs, and not in them.",
+        "Stored and fetched checkpoints",
+        "Not included in the bills of jobs.",
         [*_titles(found.keys), "In"],
-        ("GB-months", "CheckpointCosts USD", "GB fetched", "Fetching USD", "USD"),
+        ("GB-months", "Storage USD", "GB fetched", "Fetching USD", "USD"),
         [*lines, total] if lines else [],
     )
 
 
 def all_table(found: Report, said: str) -> Table:
-    """All lines of a report, and their sum."""
+    """Return the table of all lines of a report, and their sum."""
     has_su = found.total.cost_su is not None
     numbers = (
         *("Runs", "Attempts", "GPU hours", "Hours", "USD", *(["SU"] if has_su else [])),
@@ -141,7 +140,7 @@ def all_table(found: Report, said: str) -> Table:
     total = row(found.total, ["all", *[""] * (len(found.keys) - 1)], is_sum=True)
     return Table(
         f"All, by {said}",
-        "The dearest first.",
+        "The most expensive first.",
         _titles(found.keys),
         numbers,
         [*lines, total] if lines else [],

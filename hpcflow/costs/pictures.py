@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hpcflow.costs.plots import SAVED, USED, WASTED, Part, joined, lying_bars, standing_bars
+from hpcflow.costs.plots import SAVED, USED, WASTED, Part, horizontal_bars, joined, vertical_bars
 from hpcflow.costs.report import Line, Report, report
 from hpcflow.costs.unit import Unit, unit_of
 from hpcflow.ledger.rows import BilledRow
@@ -13,7 +13,7 @@ from hpcflow.ledger.rows import BilledRow
 
 @dataclass(frozen=True)
 class Picture:
-    """One plot, with what stands above it."""
+    """One plot with its title and caption."""
 
     title: str
     caption: str
@@ -21,11 +21,11 @@ class Picture:
 
 
 def pictures(rows: Sequence[BilledRow], found: Report, said: str) -> list[Picture]:
-    """The plots of a report that have anything to show.
+    """Return the plots of a report that have data.
 
     Args:
-        rows: what it is a report of.
-        said: what its lines are, in words.
+        rows: the rows of the report.
+        said: the subject of its lines, in words.
     """
     if not found.lines:
         return []
@@ -35,7 +35,7 @@ def pictures(rows: Sequence[BilledRow], found: Report, said: str) -> list[Pictur
         for each in (
             _by_key(found, unit, said) if found.keys != ("month",) else None,
             _by_month(rows, unit),
-            _in_vain(rows, unit),
+            _wasted_by_cause(rows, unit),
             _saved(rows),
         )
         if each is not None
@@ -50,8 +50,8 @@ def _by_key(found: Report, unit: Unit, said: str) -> Picture:
     amounts = [unit.amount(line) for line in found.lines]
     return Picture(
         f"By {said}",
-        f"in {unit.name}; of it wasted",
-        lying_bars(
+        f"in {unit.name}, with the wasted part",
+        horizontal_bars(
             "by-key",
             [joined(line.by) for line in found.lines],
             _used_and_wasted(found.lines, unit),
@@ -65,8 +65,8 @@ def _by_month(rows: Sequence[BilledRow], unit: Unit) -> Picture:
     lines = sorted(report(rows, ["month"]).lines, key=lambda line: line.by)
     return Picture(
         "By month",
-        f"in {unit.name}; of the end of an attempt, in UTC",
-        standing_bars(
+        f"in {unit.name}, by the end of the attempt, in UTC",
+        vertical_bars(
             "by-month",
             [joined(line.by) for line in lines],
             _used_and_wasted(lines, unit),
@@ -76,7 +76,7 @@ def _by_month(rows: Sequence[BilledRow], unit: Unit) -> Picture:
 
 
 def _used_and_wasted(lines: Sequence[Line], unit: Unit) -> list[Part]:
-    wasted = [unit.in_vain(line) for line in lines]
+    wasted = [unit.wasted_amount(line) for line in lines]
     used = [
         max(0.0, (unit.amount(line) or 0.0) - lost)
         for line, lost in zip(lines, wasted, strict=True)
@@ -84,12 +84,12 @@ def _used_and_wasted(lines: Sequence[Line], unit: Unit) -> list[Part]:
     return [Part("used", USED, used), Part("wasted", WASTED, wasted)]
 
 
-def _in_vain(rows: Sequence[BilledRow], unit: Unit) -> Picture | None:
+def _wasted_by_cause(rows: Sequence[BilledRow], unit: Unit) -> Picture | None:
     lines = [line for line in report(rows, ["cause"]).lines if line.wasted_hours]
-    lines.sort(key=lambda line: (-unit.in_vain(line), line.by))
+    lines.sort(key=lambda line: (-unit.wasted_amount(line), line.by))
     if not lines:
         return None
-    amounts = [unit.in_vain(line) for line in lines]
+    amounts = [unit.wasted_amount(line) for line in lines]
     texts = [
         "?" if unit.amount(line) is None else _text(amount)
         for line, amount in zip(lines, amounts, strict=True)
@@ -97,7 +97,7 @@ def _in_vain(rows: Sequence[BilledRow], unit: Unit) -> Picture | None:
     return Picture(
         "Wasted, by how attempts ended",
         f"in {unit.name}",
-        lying_bars(
+        horizontal_bars(
             "wasted",
             [joined(line.by) for line in lines],
             [Part("wasted", WASTED, amounts)],
@@ -114,12 +114,12 @@ def _saved(rows: Sequence[BilledRow]) -> Picture | None:
         return None
     paid = [float(line.cost_usd or 0) for line in lines]
     saved = [float(line.saved_usd) for line in lines]
-    # What costs more than where nobody is preempted has saved nothing.
+    # A preemptible partition that costs more has saved nothing.
     parts = [Part("paid", USED, paid), Part("saved", SAVED, [max(0.0, each) for each in saved])]
     return Picture(
         "Saved by preemptible partitions",
-        "in USD; against the first partition with the same GPUs where nobody is preempted",
-        lying_bars(
+        "in USD, compared with the first partition with the same GPUs and without preemption",
+        horizontal_bars(
             "saved",
             [joined(line.by) for line in lines],
             parts,

@@ -1,7 +1,7 @@
 """Draw bar charts as inline SVG, in the colours and fonts of the page, light or dark.
 
-Matplotlib draws. What it knows of a page is nothing, so what belongs to a file of its own is taken
-out: the names of its schemas, ids that every picture has, and a colour for texts.
+Matplotlib draws files of their own, so the parts that do not fit into a page are removed: XML
+namespaces, ids that all pictures share, and fixed colours and fonts of texts.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ if TYPE_CHECKING:
 USED: Final = "#4c86c6"
 WASTED: Final = "#e0643c"
 SAVED: Final = "#3f9c6b"
-#: Stands for the colour of the page's text, which changes when it is dark.
+#: A placeholder for the colour of the page's text, which depends on the dark mode.
 _TEXT: Final = "#010203"
 _WIDTH_INCHES: Final = 6.4
-#: Characters of a name that find room beside an axis.
+#: Characters of a name that fit beside an axis.
 _ROOM_CHARS: Final = 28
 _TAG: Final = re.compile(r"<[^<>]*>")
 _ID: Final = re.compile(r'<g id="[^"]*"')
 _FONT: Final = re.compile(r"font-family: [^;\"]*; ?")
-#: Of its own, which would be the whole page's; and what it says of itself.
+#: The style sheet, which would apply to the whole page, and the metadata.
 _SHEET: Final = re.compile(r".*?</style>\s*</defs>", re.DOTALL)
-#: More bars are a carpet.
 _MOST_BARS: Final = 12
 _MOST_MONTHS: Final = 24
 
@@ -53,10 +52,10 @@ class Part:
 
 
 def require_matplotlib() -> None:
-    """See that bars can be drawn here.
+    """Check that bars can be drawn here.
 
     Raises:
-        InputError: it is not installed, or the environment names a backend that there is not.
+        InputError: matplotlib is not installed, or the environment names an unknown backend.
     """
     if find_spec("matplotlib") is None:
         raise InputError(
@@ -73,18 +72,18 @@ def require_matplotlib() -> None:
         ) from None
 
 
-def lying_bars(
+def horizontal_bars(
     name: str, names: Sequence[str], parts: Sequence[Part], unit: str, texts: Sequence[str]
 ) -> str:
-    """Bars from left to right, the first on top; of many the rest is one bar.
+    """Return horizontal bars, the first on top; beyond a number of bars, the rest is one bar.
 
     Args:
-        name: of the picture, unlike that of any other in the page.
+        name: of the picture, unique in the page.
         names: of the bars, by :func:`short` or :func:`joined`.
-        parts: what each bar is made of, from the left.
-        texts: what stands behind each bar.
+        parts: the parts of each bar, from the left.
+        texts: the text behind each bar.
     """
-    names, parts, texts = _fewer(names, parts, texts)
+    names, parts, texts = _merge_rest(names, parts, texts)
     with _drawing(name, 0.34 * len(names) + 0.75) as (figure, axes):
         places = range(len(names))
         begin = [0.0] * len(names)
@@ -103,8 +102,8 @@ def lying_bars(
         return _svg(figure)
 
 
-def standing_bars(name: str, names: Sequence[str], parts: Sequence[Part], unit: str) -> str:
-    """Bars beside each other, in their order; of many the last. As :func:`lying_bars`."""
+def vertical_bars(name: str, names: Sequence[str], parts: Sequence[Part], unit: str) -> str:
+    """Return vertical bars in order; of many only the last. As :func:`horizontal_bars`."""
     names = names[-_MOST_MONTHS:]
     with _drawing(name, 2.9) as (figure, axes):
         places = range(len(names))
@@ -125,7 +124,7 @@ def standing_bars(name: str, names: Sequence[str], parts: Sequence[Part], unit: 
         return _svg(figure)
 
 
-def _fewer(
+def _merge_rest(
     names: Sequence[str], parts: Sequence[Part], texts: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[Part], Sequence[str]]:
     if len(names) <= _MOST_BARS:
@@ -148,16 +147,16 @@ def _legend(axes: Axes, parts: Sequence[Part]) -> None:
 
 @contextmanager
 def _drawing(name: str, height_inches: float) -> Iterator[tuple[Figure, Axes]]:
-    """A picture, and matplotlib as it comes, whatever the user's own settings of it are."""
+    """Yield a picture with matplotlib's defaults, independent of the user's settings."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of letters that its font has not: the page's font has
+        warnings.simplefilter("ignore")  # about letters that only the page's font has
         mpl.rcdefaults()
         mpl.rcParams.update(
             {
-                "text.parse_math": False,  # a dollar in a name is no formula
+                "text.parse_math": False,  # a dollar in a name is not a formula
                 "svg.fonttype": "none",
                 "svg.hashsalt": name,
                 "font.size": 9,
@@ -186,22 +185,22 @@ def _svg(figure: Figure) -> str:
     width, height = re.findall(r'(?:width|height)="([\d.]+)pt"', text)[:2]
     head = f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
     body = _SHEET.sub("", text[text.index(">") + 1 :], count=1)
-    # Within tags alone: between them are names, of which nobody knows what they hold.
-    return f'{head}aria-hidden="true">' + _TAG.sub(lambda tag: _at_home(tag[0]), body).strip()
+    # Only within tags: between them are arbitrary names.
+    return f'{head}aria-hidden="true">' + _TAG.sub(lambda tag: _inline_tag(tag[0]), body).strip()
 
 
-def _at_home(tag: str) -> str:
-    """A tag of a file, as it is within a page."""
+def _inline_tag(tag: str) -> str:
+    """Return a tag of a file, adapted to the page."""
     return _FONT.sub("", _ID.sub("<g", tag.replace(_TEXT, "currentColor")))
 
 
 def short(name: str, room_chars: int = _ROOM_CHARS) -> str:
-    """A name as it finds room beside an axis."""
+    """Return a name, shortened to fit beside an axis."""
     text = safe(name)
     return text if len(text) <= room_chars else f"{text[: room_chars - 1]}…"
 
 
 def joined(names: Sequence[str]) -> str:
-    """Several names as one, each with its part of the room."""
+    """Return several names as one, each with its share of the room."""
     room_chars = max(6, (_ROOM_CHARS - 3 * (len(names) - 1)) // len(names))
     return " · ".join(short(name or "-", room_chars) for name in names)

@@ -10,7 +10,7 @@ from typing import Final
 from hpcflow.costs.running import RUNNING
 from hpcflow.ledger.rows import BilledRow, PartRow
 
-#: What a report can be made by -> the value of a row.
+#: Key of a report -> its value in a row.
 BY: Final[dict[str, Callable[[BilledRow], str]]] = {
     "project": lambda row: row.project,
     "user": lambda row: row.user,
@@ -33,18 +33,18 @@ class Line:
     """One line of a report.
 
     Attributes:
-        by: what it is about: a value for each of the keys that were asked for.
+        by: the values of the requested keys.
         attempts: one in several partitions counts in each of their lines, and once in the sum.
-        hours: that attempts ran; of however many nodes and partitions.
-        cost_usd, cost_su: of those that have a price.
-        wasted_usd, wasted_su, wasted_gpu_hours, wasted_hours: until programs trained, and what had
-            to be done again.
-        saved_usd: by being preemptible, against the price of the partition where nobody is.
-        unpriced, estimated, unbilled: attempts of the line without a price in money or service
-            units; whose bill is an estimate; that have ended and have no bill yet.
-        unpriced_usd, unpriced_su: attempts without a price in money, in service units: they may
-            have the other.
-        running: those that run, and are counted by their time so far.
+        hours: run time of attempts, independent of their nodes and partitions.
+        cost_usd, cost_su: of attempts with a price.
+        wasted_usd, wasted_su, wasted_gpu_hours, wasted_hours: before programs trained, and work
+            that had to be repeated.
+        saved_usd: by preemptible partitions, compared with the price without preemption.
+        unpriced, estimated, unbilled: number of attempts without a price in money or service units;
+            with an estimated bill; ended without a bill yet.
+        unpriced_usd, unpriced_su: number of attempts without a price in money, in service units:
+            they may have the other.
+        running: number of running attempts, counted by their time so far.
     """
 
     by: tuple[str, ...]
@@ -68,18 +68,17 @@ class Line:
 
     @property
     def runs(self) -> int:
-        """How many runs it is about."""
         return len(self.run_ids)
 
     @property
     def unsure(self) -> int:
-        """Attempts whose bill is an estimate, or is still to come."""
+        """Return the number of attempts with an estimated bill, or none yet."""
         return self.estimated + self.unbilled + self.running
 
 
 @dataclass(frozen=True)
 class Report:
-    """Lines, the dearest first, and their sum."""
+    """Lines, the most expensive first, and their sum."""
 
     keys: tuple[str, ...]
     lines: list[Line]
@@ -103,7 +102,7 @@ def report(rows: Iterable[BilledRow], keys: Sequence[str]) -> Report:
     total = Line(("",) * len(keys))
     for line in lines.values():
         _merge(total, line)
-    for row in in_parts:  # of several lines, but one attempt of the sum
+    for row in in_parts:  # in several lines, but one attempt in the sum
         add(total, row)
         for by, some in booked(row, keys):
             add(lines.setdefault(by, Line(by)), some)
@@ -111,8 +110,10 @@ def report(rows: Iterable[BilledRow], keys: Sequence[str]) -> Report:
 
 
 def booked(row: BilledRow, keys: Sequence[str]) -> list[tuple[tuple[str, ...], BilledRow]]:
-    """Return the values of ``keys`` for an attempt: where its parts have several, each with the
-    attempt as far as it is of those parts."""
+    """Return the values of ``keys`` for an attempt, with the attempt.
+
+    If its parts have several values, each comes with the attempt reduced to those parts.
+    """
     if not row.parts:
         return [(tuple(BY[key](row) for key in keys), row)]
     found: dict[tuple[str, ...], list[PartRow]] = {}
@@ -128,7 +129,6 @@ def _dearest_first(line: Line) -> tuple[Decimal, Decimal, float, tuple[str, ...]
 
 
 def add(line: Line, row: BilledRow) -> None:
-    """Add an attempt to a sum."""
     line.attempts += 1
     line.run_ids.add(row.run_id)
     if row.billed_by is None:
@@ -181,7 +181,7 @@ def _merge(total: Line, line: Line) -> None:
     total.run_ids |= line.run_ids
 
 
-#: What of a line is there from the beginning, and grows.
+#: Fields of a line that start at 0 and grow.
 _COUNTED: Final = tuple(
     each.name for each in fields(Line) if each.name not in ("by", "cost_usd", "cost_su", "run_ids")
 )

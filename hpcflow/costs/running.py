@@ -17,15 +17,15 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 
-#: In the place of who has billed it.
+#: The value of ``billed_by``.
 RUNNING = "running"
 
 
 def so_far(run: Run, site: Site, begin: datetime, end: datetime) -> Amounts:
-    """What an attempt of ``run`` takes from ``begin`` to ``end``; None of a unit without a price.
+    """Return the usage of ``run`` from ``begin`` to ``end``; None for a unit without a price.
 
     Raises:
-        SpecError: the site file has changed, and knows nothing of such a run any more.
+        SpecError: the site file has changed, and does not fit the run any more.
     """
     placement = place(run.spec, site, prefer=run.partition, is_granted=True)
     bill = estimate(placement, begin, max(timedelta(0), end - begin))
@@ -35,12 +35,9 @@ def so_far(run: Run, site: Site, begin: datetime, end: datetime) -> Amounts:
 def unbilled(
     run: Run, attempts: Iterable[AttemptView], site: Site, now: datetime
 ) -> Amounts | None:
-    """What all of these attempts took that have started and have no bill; None where there is none.
+    """Return the usage of all started attempts without a bill; None if there are none.
 
-    Of a unit in which one has no price, nobody knows how much it is in all.
-
-    Raises:
-        SpecError: as above.
+    A unit is unknown if one attempt has no price in it. Raises SpecError as :func:`so_far`.
     """
     found = [
         so_far(run, site, each.started_at, each.ended_at or now)
@@ -60,8 +57,7 @@ def unbilled(
 def running_rows(
     rows: Iterable[SpendingRow], find_site: Callable[[str], Site], now: datetime
 ) -> list[BilledRow]:
-    """Attempts that run, as a report counts them. One whose run cannot be read, for it is somebody
-    else's or gone, is left out."""
+    """Return running attempts as rows of a report, without those whose run cannot be read."""
     found = []
     for row in rows:
         if not row.is_over and row.started_at is not None:

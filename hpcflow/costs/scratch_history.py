@@ -17,14 +17,14 @@ from hpcflow.runtime.reading import MAX_LINE_BYTES, MAX_LINES_FILE_BYTES, open_f
 from hpcflow.storage.layout import RunDir
 
 _PORTION_BYTES: Final = 4 << 20
-#: Other lines are not even cut out: a training reports its progress all the time.
+#: Only these lines are extracted: a training reports its progress all the time.
 _OF_JOB: Final = re.compile(rb'"event"[ \t]*:[ \t]*"checkpoint')
 _OF_PERSON: Final = re.compile(rb'"(?:checkpoint_removed|restored)"')
 
 
 @dataclass(frozen=True)
 class KeptHere:
-    """A checkpoint that a run directory had; ``end`` is None while it is there."""
+    """A checkpoint in a run directory; ``end`` is None while it is there."""
 
     path: str
     size_bytes: int
@@ -34,10 +34,10 @@ class KeptHere:
 
 @dataclass
 class ScratchHistory:
-    """What was there.
+    """The checkpoints of a run directory over time.
 
     Attributes:
-        lost: how many went, nobody knows when: they are not in ``kept``.
+        lost: number of checkpoints removed at an unknown time: they are not in ``kept``.
     """
 
     kept: list[KeptHere] = field(default_factory=list)
@@ -45,7 +45,7 @@ class ScratchHistory:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Record:
     at: datetime
     path: str
     size_bytes: int | None
@@ -54,10 +54,10 @@ class _Said:
 
 
 def scratch_history(run_dir: RunDir) -> ScratchHistory | None:
-    """The history of a run directory; None where it is gone, or closed to us.
+    """Return the history of a run directory; None if it is missing or unreadable.
 
-    A path that is written again holds the new checkpoint alone. One that a purge took, and that
-    came back from a store, was there from then on; how long it was before, nobody knows.
+    A path that is written again holds only the new checkpoint. A checkpoint that was purged and
+    restored counts from its restore; how long it existed before is unknown.
     """
     try:
         return _history(run_dir) if is_readable(run_dir) else None
@@ -66,7 +66,7 @@ def scratch_history(run_dir: RunDir) -> ScratchHistory | None:
 
 
 def is_readable(run_dir: RunDir) -> bool:
-    """Whether it is there, and open to us: a run directory is its owner's alone."""
+    """Return whether the run directory exists and is readable: only its owner can read it."""
     try:
         return run_dir.journal.exists()
     except OSError:
@@ -74,9 +74,9 @@ def is_readable(run_dir: RunDir) -> bool:
 
 
 def _history(run_dir: RunDir) -> ScratchHistory:
-    said = sorted(_said(run_dir), key=lambda each: each.at)
+    said = sorted(_records(run_dir), key=lambda each: each.at)
     found, there = ScratchHistory(), dict[str, KeptHere]()
-    sizes: dict[str, int] = {}  # the last that is known, for what comes back
+    sizes: dict[str, int] = {}  # the last known size, for restored ones
     for each in said:
         old = there.pop(each.path, None)
         if old is not None and each.was_lost:
@@ -96,32 +96,32 @@ def _history(run_dir: RunDir) -> ScratchHistory:
 
 
 def _is_complete(run_dir: RunDir, path: str) -> bool:
-    """What is closed to us is not known to be gone: that is a PermissionError."""
+    """Return whether the manifest exists; raise PermissionError if that is unknown."""
     try:
         return stat.S_ISREG((run_dir.path / path / "manifest.json").stat().st_mode)
     except PermissionError:
         raise
-    except (OSError, ValueError):  # not there, or no path at all
+    except (OSError, ValueError):  # missing, or not a path
         return False
 
 
-def _said(run_dir: RunDir) -> Iterator[_Said]:
+def _records(run_dir: RunDir) -> Iterator[_Record]:
     for number in run_dir.attempt_numbers():
         for line in _lines(run_dir.attempt(number).events, _OF_JOB):
-            said = _of_event(parse_event(line) or {})
+            said = _record_of_event(parse_event(line) or {})
             if said is not None:
                 yield said
     for line in _lines(run_dir.journal, _OF_PERSON):
         record = parse_record_or_none(line)
         if isinstance(record, CheckpointRemoved):
-            yield _Said(record.at, record.path, record.size_bytes, is_made=False)
+            yield _Record(record.at, record.path, record.size_bytes, is_made=False)
         elif isinstance(record, Restored):
             for step in record.checkpoints:
                 path = f"checkpoints/{step:09d}"
-                yield _Said(record.at, path, None, is_made=True, was_lost=True)
+                yield _Record(record.at, path, None, is_made=True, was_lost=True)
 
 
-def _of_event(event: dict[str, Any]) -> _Said | None:
+def _record_of_event(event: dict[str, Any]) -> _Record | None:
     if event.get("event") not in ("checkpoint", "checkpoint_removed"):
         return None
     path, size_bytes = event.get("path"), event.get("size_bytes", 0)
@@ -131,11 +131,11 @@ def _of_event(event: dict[str, Any]) -> _Said | None:
         at = from_text(event["at"])
     except ValueError:
         return None
-    return _Said(at, path, size_bytes, event["event"] == "checkpoint")
+    return _Record(at, path, size_bytes, event["event"] == "checkpoint")
 
 
 def _lines(path: Path, about: re.Pattern[bytes]) -> Iterator[bytes]:
-    """The whole lines that have this in them."""
+    """Yield the whole lines that match."""
     try:
         with open_file(path, max_bytes=MAX_LINES_FILE_BYTES) as file:
             rest = b""
@@ -145,7 +145,7 @@ def _lines(path: Path, about: re.Pattern[bytes]) -> Iterator[bytes]:
                 while (found := about.search(data, after, whole)) is not None:
                     after = data.index(b"\n", found.end()) + 1
                     yield data[data.rfind(b"\n", 0, found.start()) + 1 : after - 1]
-                rest = data[whole : whole + MAX_LINE_BYTES + 1]  # cut, it is still too long
+                rest = data[whole : whole + MAX_LINE_BYTES + 1]  # if cut, it is still too long
     except PermissionError:
         raise
     except OSError:

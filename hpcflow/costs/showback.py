@@ -1,4 +1,4 @@
-"""Compute how much of a team's use each user had. Pure."""
+"""Compute each user's share of a team's usage. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpcflow.ledger.rows import BilledRow
 
 @dataclass(frozen=True)
 class Member:
-    """One member, with their share of what the team used, from 0 to 1; None of nothing."""
+    """A member with their share of the team's usage, from 0 to 1; None if the team used nothing."""
 
     user: str
     line: Line
@@ -22,11 +22,11 @@ class Member:
 
 @dataclass(frozen=True)
 class Team:
-    """A team, by whatever makes one: a project, mostly.
+    """A team: usually a project.
 
     Attributes:
-        unit: what the shares are of. Money, only where all that the team used has a price: else who
-            used what has none would seem to have used nothing.
+        unit: of the shares. Money only if all usage of the team has a price: otherwise unpriced
+            usage would count as nothing.
     """
 
     name: str
@@ -36,11 +36,7 @@ class Team:
 
 
 def showback(rows: Iterable[BilledRow], key: str = "project") -> list[Team]:
-    """The teams, the dearest first, each with its members, the dearest first.
-
-    Args:
-        key: what makes a team, of :data:`hpcflow.costs.report.BY`.
-    """
+    """Return the teams by ``key`` of a report, the most expensive first, with their members."""
     by_team: dict[str, list[BilledRow]] = defaultdict(list)
     for row in rows:
         for (name,), some in booked(row, [key]):
@@ -62,7 +58,7 @@ def _team(name: str, rows: Sequence[BilledRow]) -> Team:
 
 
 def _fair_unit(total: Line) -> Unit:
-    """The first unit in which all that everybody used is counted."""
+    """Return the first unit in which all usage is counted."""
     for unit, unpriced in ((USD, total.unpriced_usd), (SU, total.unpriced_su)):
         if total.hours and not unpriced:
             return unit

@@ -1,7 +1,7 @@
 """Compute the cost of storing and fetching checkpoints. Pure, and exact.
 
-Bytes × microseconds are whole numbers, so whatever a time is cut into adds up to the whole of it.
-A GB is 10⁹ bytes, a month 730 hours: see :mod:`hpcflow.sites.store_price`.
+Bytes × microseconds are whole numbers, so the parts of a time add up exactly. A GB is 10⁹ bytes, a
+month 730 hours: see :mod:`hpcflow.sites.store_price`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GB_MONTH: Final = GB_BYTES * MONTH_HOURS * 3600 * 10**6
 _PLACES: Final = Decimal("1e-8")
 _EXACT: Final = Context(prec=60, rounding=ROUND_HALF_EVEN)
 
-#: What the site of a run charges for a place; None where it says nothing of it.
+#: Returns the price of the run's site for a place; None without a price.
 PriceOf = Callable[[StoringRow, str], ScratchPrice | StorePrice | None]
 
 
@@ -33,10 +33,10 @@ class StorageLine:
     """One line about checkpoints.
 
     Attributes:
-        by: as those of :class:`hpcflow.costs.report.Line`; empty for what a checkpoint has none of.
+        by: as in :class:`hpcflow.costs.report.Line`; empty for a key that checkpoints lack.
         place: a store's URL up to its bucket, or ``scratch``.
-        gb_months: that were kept; ``unpriced_gb_months`` of them in a time that has no price.
-        gb: that were fetched; ``unpriced_gb`` of them likewise.
+        gb_months: stored; ``unpriced_gb_months`` of them at a time without a price.
+        gb: fetched; ``unpriced_gb`` of them likewise.
     """
 
     by: tuple[str, ...]
@@ -50,13 +50,13 @@ class StorageLine:
 
     @property
     def cost_usd(self) -> Fraction:
-        """Of keeping and fetching together, as far as there are prices."""
+        """Return the cost of storing and fetching, as far as priced."""
         return self.storage_usd + self.egress_usd
 
 
 @dataclass(frozen=True)
 class StorageReport:
-    """Lines, the dearest first, and their sum."""
+    """Lines, the most expensive first, and their sum."""
 
     keys: tuple[str, ...]
     lines: list[StorageLine] = field(default_factory=list)
@@ -72,12 +72,12 @@ def storage_report(
     until: datetime,
     price_of: PriceOf,
 ) -> StorageReport:
-    """Sum up what was kept between two times, and what was fetched.
+    """Sum up what was stored between two times, and what was fetched.
 
-    What a site has no such price for is left out: it is not charged.
+    Usage for which the site has no price is not charged, and left out.
 
     Args:
-        until: not after now: what is there is not paid for before it was there.
+        until: not after now, so that no storage is charged in advance.
     """
     lines: dict[tuple[tuple[str, ...], str], StorageLine] = {}
     total = StorageLine(("",) * len(keys), "")
@@ -139,24 +139,24 @@ def _add_fetched(line: StorageLine, size_bytes: int, price: StorePrice, at: date
 
 
 def gb_months(size_bytes: int, begin: datetime, end: datetime) -> Fraction:
-    """Bytes × time, in GB-months: 10⁹ bytes × 730 hours. Nothing where it ends before it begins."""
+    """Return bytes × time in GB-months: 10⁹ bytes × 730 hours; 0 if the end is before the begin."""
     return Fraction(size_bytes * max(0, (end - begin) // _US), _GB_MONTH)
 
 
 def decimal(amount: Fraction) -> Decimal:
-    """To eight places, half to even: as the lines of a bill."""
+    """Return an amount with eight places, rounded half to even, as in a bill."""
     exact = _EXACT.divide(Decimal(amount.numerator), Decimal(amount.denominator))
     return exact.quantize(_PLACES, context=_EXACT)
 
 
 def bucket_of(place: str) -> str:
-    """The part of a store's URL that says whose it is: ``s3://bucket``; a folder as it is."""
+    """Return the store's URL up to its bucket, such as ``s3://bucket``; a folder unchanged."""
     scheme, mark, rest = place.partition("://")
     return f"{scheme}{mark}{rest.partition('/')[0]}" if mark and scheme != "file" else place
 
 
 def _months(begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """The parts of a time that lie in one month of UTC each."""
+    """Yield the parts of a time, one for each month of UTC."""
     while begin < end:
         after = (begin.replace(day=1) + timedelta(days=32)).replace(
             day=1, hour=0, minute=0, second=0, microsecond=0
@@ -174,7 +174,7 @@ _OF_RUN: Final[dict[str, Callable[[StoringRow], str]]] = {
 
 
 def _value(run: StoringRow, key: str, at: datetime) -> str:
-    """A checkpoint has no partition, no account, no GPUs and no end."""
+    """Return the value of a key; empty for partition, account, GPU type and cause."""
     if key == "month":
         return f"{at:%Y-%m}"
     return _OF_RUN[key](run) if key in _OF_RUN else ""

@@ -11,7 +11,7 @@ from hpcflow.costs.report import Line
 
 @dataclass(frozen=True)
 class Unit:
-    """What is compared.
+    """A unit of comparison.
 
     Attributes:
         name: for people.
@@ -23,12 +23,12 @@ class Unit:
     wasted: str
 
     def amount(self, line: Line) -> float | None:
-        """What a line comes to; None where nobody knows."""
+        """Return the amount of a line; None if unknown."""
         found: Decimal | float | None = getattr(line, self.spent)
         return None if found is None else float(found)
 
-    def in_vain(self, line: Line) -> float:
-        """How much of it was wasted."""
+    def wasted_amount(self, line: Line) -> float:
+        """Return the wasted amount of a line."""
         return float(getattr(line, self.wasted))
 
 
@@ -39,7 +39,7 @@ HOURS: Final = Unit("hours", "hours", "wasted_hours")
 
 
 def unit_of(total: Line) -> Unit:
-    """The unit that says the most of what ``total`` is the sum of."""
+    """Return the unit that covers the most of the sum ``total``."""
     if total.cost_usd is not None:
         return USD
     if total.cost_su is not None:

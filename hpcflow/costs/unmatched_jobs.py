@@ -1,4 +1,4 @@
-"""Find jobs of hpcflow in accounting that are no attempt of any run, and so have no bill. Pure."""
+"""Find jobs of hpcflow in accounting that are not an attempt of any run, so have no bill. Pure."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hpcflow.model.state import AttemptState
 from hpcflow.reconcile.resized import lives_of, rest_of
 from hpcflow.schedulers.base import JobInfo
 
-#: How the names of all jobs begin that are hpcflow's own: daemon, mirror, rounds.
+#: Prefix of the names of hpcflow's own jobs: daemon, mirror, rounds.
 _OWN: Final = "hpcflow-"
-#: The jobs that sbatch/train.sbatch is.
+#: The jobs of sbatch/train.sbatch.
 _BY_HAND: Final = "hpcflow-by-hand"
 _Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class UnmatchedJob:
-    """A record of accounting that is no attempt's.
+    """A record of accounting that belongs to no attempt.
 
     Attributes:
-        job: as accounting has it; each component of a heterogeneous job is one.
-        run_id: of whose attempts it bears the name; None where its name says none.
+        job: as in accounting; each component of a heterogeneous job is one.
+        run_id: the run in its name; None without one.
         why: what is wrong with it.
-        is_helper: whether it is a job of hpcflow's own, such as the daemon: nothing is wrong.
+        is_helper: whether it is hpcflow's own job, such as the daemon: nothing is wrong.
     """
 
     job: JobInfo
@@ -39,7 +39,7 @@ class UnmatchedJob:
 
 
 def is_of_hpcflow(job_name: str) -> bool:
-    """Whether a job of this name was submitted by hpcflow, or by a script of its."""
+    """Return whether hpcflow or one of its scripts submitted a job of this name."""
     return job_name.startswith(_OWN) or _is_of_run(job_name)
 
 
@@ -52,11 +52,11 @@ def _is_of_run(job_name: str) -> bool:
 
 
 def unmatched_jobs(told: Iterable[JobInfo], jobs: Iterable[JobRow]) -> list[UnmatchedJob]:
-    """What of ``told`` has ended, did run, and is no attempt's, oldest first.
+    """Return the jobs in ``told`` that ran, ended, and are not an attempt, oldest first.
 
-    Ids are given again one day, and owners rename their jobs, so a job is known by its id and
-    either the time of its submission or its name. Of a job that Slurm has restarted each life has
-    a record, and is an attempt: what there are more records of than attempts, nobody has counted.
+    Slurm reuses ids, and owners rename jobs, so a job is identified by its id and either its
+    submission time or its name. Each restart by Slurm has a record and is an attempt; records
+    beyond the number of attempts are unmatched.
     """
     attempts: dict[_Key, list[datetime | None]] = defaultdict(list)
     submitted: set[tuple[str, datetime]] = set()
@@ -82,12 +82,12 @@ def unmatched_jobs(told: Iterable[JobInfo], jobs: Iterable[JobRow]) -> list[Unma
         for job in _surplus(lives, attempts.get(key, [])):
             own = [each for each in parts[key] if each.submitted_at == job.submitted_at]
             resized = _parts(job, some) if key in attempts else [job]
-            found += [_stray(each, key in attempts, runs) for each in (*resized, *own)]
+            found += [_unmatched_job(each, key in attempts, runs) for each in (*resized, *own)]
     return sorted(found, key=lambda each: (str(each.job.submitted_at or ""), each.job.job_id))
 
 
 def _surplus(records: Sequence[JobInfo], attempts: Sequence[datetime | None]) -> list[JobInfo]:
-    """The records that no attempt is left for; those are nobody's that none was submitted with."""
+    """Return the records beyond the attempts: those whose submission time no attempt has."""
     known = {at.replace(microsecond=0) for at in attempts if at is not None}
     strange = [job for job in records if job.submitted_at not in known]
     count = max(0, len(records) - len(attempts))
@@ -95,19 +95,19 @@ def _surplus(records: Sequence[JobInfo], attempts: Sequence[datetime | None]) ->
 
 
 def _parts(life: JobInfo, records: Sequence[JobInfo]) -> list[JobInfo]:
-    """The records of one life of a job: several if it was resized."""
+    """Return the records of a job between two restarts: several if it was resized."""
     first = next(each for each in records if each.submitted_at == life.submitted_at)
     return [first, *rest_of(first, records)]
 
 
-def _stray(job: JobInfo, is_known: bool, runs: set[str]) -> UnmatchedJob:
+def _unmatched_job(job: JobInfo, is_known: bool, runs: set[str]) -> UnmatchedJob:
     name = job.job_name.strip()
     named = parse_job_name(name)
     run_id = named[0] if named is not None else None
     if not is_known and not _is_of_run(name):
         return UnmatchedJob(job, None, "a job of hpcflow itself", is_helper=True)
     if is_known:
-        return UnmatchedJob(job, run_id, "a life of its job that is no attempt")
+        return UnmatchedJob(job, run_id, "a restart of its job that is not an attempt")
     if run_id in runs:
         return UnmatchedJob(job, run_id, "its run has no such attempt")
-    return UnmatchedJob(job, run_id, "no run of this ledger knows it")
+    return UnmatchedJob(job, run_id, "no run in this ledger has this job")

@@ -14,7 +14,7 @@ from hpcflow.ledger.rows import BilledRow, Known
 from hpcflow.ledger.waste import waste_of
 from hpcflow.model.state import Cause
 
-#: Ends that the program, or what it was given, brings about: the same would happen again.
+#: Ends caused by the program or its resources: a repetition would end the same way.
 _OWN_FAULT: Final = frozenset(
     each.value for each in (Cause.FAILED, Cause.LAUNCH_FAILED, Cause.OUT_OF_MEMORY, Cause.STALLED)
 )
@@ -22,13 +22,13 @@ _OWN_FAULT: Final = frozenset(
 
 @dataclass(frozen=True)
 class WastedRun:
-    """What one run wasted.
+    """The waste of one run.
 
     Attributes:
-        wasted_hours: of its jobs, of however many nodes; ``wasted_gpu_hours`` of their GPUs.
-        wasted_usd, wasted_su: None where nothing of it has such a price.
+        wasted_hours: of its jobs, whatever their nodes; ``wasted_gpu_hours`` of their GPUs.
+        wasted_usd, wasted_su: None if nothing of it has such a price.
         share: of all hours of its jobs, from 0 to 1.
-        startup_hours: of ``wasted_hours``, until its program trained.
+        startup_hours: of ``wasted_hours``, before its program trained.
         lost_hours: after the last checkpoints of attempts that did not complete.
         unsaved_hours: in attempts that left no checkpoint.
         why: the largest of the three, in words.
@@ -54,11 +54,12 @@ class WastedRun:
 def most_wasted(
     rows: Iterable[BilledRow], top: int, find: Callable[[Sequence[str]], Mapping[str, Known]]
 ) -> list[WastedRun]:
-    """The ``top`` runs that wasted the most, the worst first: in money, where all that was wasted
-    has a price; else in GPU hours, else in hours.
+    """Return the ``top`` runs that wasted the most, the worst first.
+
+    The order is by money if all waste has a price, else by GPU hours, then by hours.
 
     Args:
-        find: what the ledger holds of some runs.
+        find: returns the ledger's rows of some runs.
     """
     by_run: dict[str, list[BilledRow]] = defaultdict(list)
     for row in rows:
@@ -119,7 +120,7 @@ def _explained(rows: Sequence[BilledRow], line: Line, known: Known | None) -> Wa
 
 
 def _advice(part: str, causes: Counter[str], run_id: str) -> tuple[str, str]:
-    """What is wrong, and what to do: by the largest part of what was wasted."""
+    """Return what is wrong and what to do, by the largest part of the waste."""
     run = shell_word(run_id)
     ends = ", ".join(f"{count} × {cause}" for cause, count in causes.most_common())
     if part == "unsaved" and _OWN_FAULT & causes.keys():
@@ -140,9 +141,9 @@ def _advice(part: str, causes: Counter[str], run_id: str) -> tuple[str, str]:
             f"what was lost: hpcflow history {run}",
         )
     if not part:
-        return ("the ledger does not know any more", f"look at it: hpcflow history {run}")
+        return ("the cause is not in the ledger", f"look at it: hpcflow history {run}")
     return (
-        "it took long until it trained",
+        "its start took long",
         "see what it does before its first train step: imports, data, compiling; "
         f"hpcflow history {run}",
     )

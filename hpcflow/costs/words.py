@@ -9,39 +9,38 @@ from hpcflow.costs.checkpoint_costs import CheckpointCosts
 from hpcflow.costs.report import Line
 from hpcflow.model.units import counted
 
-#: The numbers of a report, for people who see nothing but a page. docs/costs.md says the same, and
-#: more.
+#: The numbers of a report, for readers of a page alone. docs/costs.md has more about them.
 MEANINGS: Final = (
     (
         "GPU hours",
-        "GPUs that were allocated × hours that jobs ran, by Slurm's accounting: of all attempts, "
-        "also those that were preempted, failed or were cancelled.",
+        "Allocated GPUs × hours of jobs, by Slurm's accounting, of all attempts: also of "
+        "preempted, failed and cancelled ones.",
     ),
-    ("USD, SU", "What was allocated × time × the price in the site file that held at that time."),
-    ("?", "Not known: the partition has no price. It is counted in hours, and never as 0."),
-    ("~", "Some of it is an estimate, or its bill is still to come."),
+    ("USD, SU", "Allocation × time × the price in the site file at that time."),
+    ("?", "Unknown: the partition has no price. The usage is counted in hours, never as 0."),
+    ("~", "Part of it is an estimate, or has no bill yet."),
     (
         "Wasted",
-        "Until programs trained; what was done after the last checkpoint of an attempt that did "
-        "not complete, and has to be done again; all of one that left no checkpoint.",
+        "Time before programs trained; work after the last checkpoint of an attempt that did not "
+        "complete, which must be repeated; all of an attempt that left no checkpoint.",
     ),
     (
         "Saved",
-        "By being preemptible: what the same would have cost in the first partition of the site "
-        "with the same GPUs where nobody is preempted, less the bill.",
+        "By preemptible partitions: the cost of the same usage in the first partition of the site "
+        "with the same GPUs and without preemption, minus the bill.",
     ),
     (
         "GB-months",
-        "Checkpoints that were kept: bytes × time, in 10⁹ bytes × 730 hours, by what was written "
-        "down when they came and went.",
+        "Stored checkpoints: bytes × time, in 10⁹ bytes × 730 hours, by the records of their "
+        "creation and removal.",
     ),
     ("GB fetched", "10⁹ bytes of checkpoints and small files that were fetched from a store."),
-    ("Month", "That of the end of an attempt, in UTC."),
+    ("Month", "The month of the end of an attempt, in UTC."),
 )
 
 
 def notes(total: Line) -> list[str]:
-    """What is not certain about a sum."""
+    """Return what is uncertain about a sum."""
     return [
         f"{count} of {counted(total.attempts, 'attempt')} {said}"
         for count, said in (
@@ -58,10 +57,10 @@ def notes(total: Line) -> list[str]:
 
 
 def notes_of_keeping(found: CheckpointCosts) -> list[str]:
-    """What nobody knows of checkpoints that were kept and fetched."""
+    """Return what is unknown about stored and fetched checkpoints."""
     facts, total = found.facts, found.report.total
     unpriced = [
-        f"{float(amount):,.2f} {what} are of a time that has no price in its site's file"
+        f"{float(amount):,.2f} {what} are from a time without a price in the site file"
         for amount, what in (
             (total.unpriced_gb_months, "GB-months"),
             (total.unpriced_gb, "GB fetched"),
@@ -90,16 +89,16 @@ def notes_of_keeping(found: CheckpointCosts) -> list[str]:
 
 
 def usd(line: Line, *, digits: str = ",.2f") -> str:
-    """The bill of a line: ``~12.50``; ``?`` where there is no price."""
+    """Return the bill of a line: ``~12.50``; ``?`` without a price."""
     about = "~" if line.unsure else ""
     return "?" if line.cost_usd is None else f"{about}{line.cost_usd:{digits}}"
 
 
 def su(line: Line) -> str:
-    """The same in service units; nothing where there are none."""
+    """Return the service units of a line; empty without any."""
     return "" if line.cost_su is None else f"{line.cost_su:,.2f}"
 
 
 def percent(part: Decimal | float, whole: Decimal | float | None) -> str:
-    """``12.5 %``; nothing of nothing."""
+    """Return ``12.5 %``; empty if ``whole`` is 0 or None."""
     return f"{float(part) / float(whole):.1%}".replace("%", " %") if whole else ""

@@ -1,7 +1,7 @@
-"""The history of a run: what its journal says, as one immutable value. Pure.
+"""The history of a run: its journal as one immutable value. Pure.
 
-Beside this package, :mod:`hpcflow.ledger.fold` interprets journal records for the ledger, and
-:mod:`hpcflow.costs` filters those about checkpoints from long journals.
+:mod:`hpcflow.ledger.fold` interprets journal records for the ledger, and :mod:`hpcflow.costs`
+filters those about checkpoints from long journals.
 """
 
 from hpcflow.history.attempt import AttemptHistory

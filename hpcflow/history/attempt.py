@@ -1,4 +1,4 @@
-"""What the journal says about one attempt. Pure."""
+"""The journal records about one attempt. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class AttemptHistory:
     Attributes:
         records: oldest first, without those of a standby of the same number.
         own_bills: its bills that are not from a store.
-        is_own: whether the id of its job is from Slurm's answer to this user. After a restore, all
-            else may follow from what was in the store: a claim, a restart, a standby.
+        is_own: whether the id of its job is from Slurm's answer to this user. After a restore, it
+            may follow from the store: from a claim, a restart or a standby.
     """
 
     records: tuple[JournalRecord, ...] = ()
@@ -38,22 +38,21 @@ class AttemptHistory:
 
     @property
     def submissions(self) -> list[Submitted]:
-        """The records of its jobs; as a rule one."""
+        """The records of its jobs; usually one."""
         return [each for each in self.records if isinstance(each, Submitted)]
 
     @property
     def observed(self) -> list[Observed]:
-        """What Slurm has shown about it."""
+        """The scheduler's observations of it."""
         return [each for each in self.records if isinstance(each, Observed)]
 
     @property
     def is_ended(self) -> bool:
-        """Whether its end is recorded."""
         return any(isinstance(each, Ended) for each in self.records)
 
     @property
     def is_billed_for_good(self) -> bool:
-        """Whether accounting has said what it took."""
+        """Whether its bill is from accounting."""
         return any(each.source == "accounting" for each in self.own_bills)
 
     @property

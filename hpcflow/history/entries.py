@@ -1,4 +1,4 @@
-"""What was decided and requested in the course of a run. Pure."""
+"""The decisions and requests in the course of a run. Pure."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Entry:
     """A decision, a request or an answer in the journal.
 
     Attributes:
-        attempt: in or after which attempt that was; 0 before the first job.
+        attempt: the current or last attempt at that time; 0 before the first job.
         kind: of the journal's record: decided, stall, overspent, held, released, resumed, changed,
-            cancel_requested, begin_lifted, restored; extended, where what was changed lets a
-            completed run train on; or refused and withdrawn of what never became a job.
-        action, rule: of a decision, or of what was done about a stall or a budget.
-        why: the facts that it went by; of what the scheduler would not do, its reason.
-        not_before: when what was decided is due.
+            cancel_requested, begin_lifted, restored; extended, if the change continues a completed
+            run; refused or withdrawn, for an attempt that never became a job.
+        action, rule: of a decision, or of the response to a stall or a budget.
+        why: the facts behind it; for a refusal, the scheduler's reason.
+        not_before: when the decision is due.
         by: the user who made the request.
     """
 
@@ -54,7 +54,7 @@ class Entry:
 
 
 def entries(records: Iterable[JournalRecord]) -> Iterator[Entry]:
-    """Yield what was decided and requested, in the order of the journal."""
+    """Yield the decisions and requests in the order of the journal."""
     last = 0
     for record in records:
         at, kind = record.at, record.record
@@ -84,10 +84,10 @@ def _kind(record: Changed) -> str:
 
 
 def _restored(record: Restored) -> str:
-    """What was fetched, and from where."""
+    """Return what was fetched, and from where."""
     steps = ", ".join(str(step) for step in record.checkpoints)
     what = f"train step {steps}" if len(record.checkpoints) == 1 else f"train steps {steps}"
     where = f"from {record.url}"
     if record.site_before is not None and record.site_before != record.site:
-        where += f", until then on {record.site_before}"
+        where += f", moved from {record.site_before}"
     return f"{what if steps else 'no checkpoint'} {where}"

@@ -20,19 +20,18 @@ from hpcflow.model.state import Cause
 
 @dataclass(frozen=True)
 class LastAttempt:
-    """What the journal says about the newest attempt.
+    """The state of the newest attempt, from the journal.
 
     Attributes:
         number: 0 before the first attempt.
         intent: the record of the intent to submit it.
-        job_id: its job; None if hpcflow does not know one.
-        is_void: it has no job, and never will. The number of a refused attempt is used again. The
+        job_id: None if unknown.
+        is_void: it has no job, and never will. The number of a refused attempt is reused. The
             number of a withdrawn one is sealed, because its job may still appear.
         cause: why it ended; None before its end.
         restarts: how often Slurm had restarted its job when the job became this attempt.
-        standby: the newest job that was submitted to start after this attempt. It takes a number
-            of its own.
-        is_extended: the run trains on, although this attempt completed it.
+        standby: the newest job that was submitted to start after this attempt, with its own number.
+        is_extended: the training continues, although this attempt completed the run.
     """
 
     number: int = 0
@@ -52,12 +51,12 @@ class LastAttempt:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was intended, and it is not known whether its job exists."""
+        """Whether it was intended, and the existence of its job is unknown."""
         return self.intent is not None and self.job_id is None and not self.is_void
 
     @property
     def is_live(self) -> bool:
-        """Whether it has a job, and no end of it is recorded."""
+        """Whether it has a job without a recorded end."""
         return self.job_id is not None and self.cause is None and not self.is_void
 
     @property
@@ -67,12 +66,11 @@ class LastAttempt:
 
     @property
     def has_standby(self) -> bool:
-        """Whether a standby is pending, may be, or has started and that is not recorded yet."""
+        """Whether a standby is or may be pending, or has started without a record yet."""
         return self.standby is not None and not self.standby.is_void
 
     @property
     def next_number(self) -> int:
-        """The number of the next attempt."""
         number = max(1, self.number if self.is_unsent else self.number + 1)
         return max(number, self.standby.next_number) if self.standby else number
 
@@ -87,11 +85,11 @@ def last_attempt(records: Iterable[JournalRecord]) -> LastAttempt:
             job_id = standby.job_id if standby is not None else None
             standby = _follow(standby or LastAttempt(), record.says, {})
             if isinstance(record.says, Withdrawn):
-                standby = replace(standby, job_id=job_id)  # the queue may show it for a while
+                standby = replace(standby, job_id=job_id)  # the queue may still show it
             continue
         last = _follow(last, record, lives)
         if standby is not None and last.number >= standby.number:
-            standby = None  # it is this attempt, or its number was free again
+            standby = None  # it is this attempt, or its number was reused
     return replace(last, standby=standby)
 
 
@@ -121,7 +119,7 @@ def _restarts(submitted: Submitted, lives: dict[str, tuple[int, int]]) -> int:
     may issue ids again.
 
     Args:
-        lives: job id -> the last attempt that it was, and its restarts by then; is added to.
+        lives: job id -> its last attempt, and its restarts by then; updated.
     """
     number, restarts = lives.get(submitted.job_id, (submitted.attempt, 0))
     is_new = submitted.how in ("sbatch", "inside", "standby")

@@ -30,7 +30,7 @@ from hpcflow.model.journal import (
 )
 from hpcflow.model.state import Cause
 
-#: Why a restore holds a run of which the store knows more than the home.
+#: Why a restore holds a run whose journal in the store is longer than in the home.
 OLDER_HOME: Final = (
     "the store has more of its journal than this home, which may have come back from a backup"
 )
@@ -40,7 +40,7 @@ _Record = TypeVar("_Record", bound=JournalRecord)
 
 @dataclass(frozen=True)
 class RunHistory:
-    """What the journal of a run says.
+    """The journal of a run.
 
     Attributes:
         records: all records, oldest first.
@@ -50,7 +50,7 @@ class RunHistory:
 
     @classmethod
     def of(cls, records: Iterable[JournalRecord]) -> RunHistory:
-        """Return the history that these records tell, oldest first."""
+        """Return the history of these records, oldest first."""
         return cls(tuple(records))
 
     def plus(self, *records: JournalRecord) -> RunHistory:
@@ -61,11 +61,10 @@ class RunHistory:
 
     @cached_property
     def last(self) -> LastAttempt:
-        """The newest attempt."""
         return last_attempt(self.records)
 
     def attempt(self, number: int) -> AttemptHistory:
-        """Return what is recorded of an attempt: nothing, if it does not exist."""
+        """Return the records of an attempt; empty if it does not exist."""
         own = self.own_attempts
         return AttemptHistory(
             tuple(self._by_attempt.get(number, ())),
@@ -83,12 +82,10 @@ class RunHistory:
 
     @property
     def has_job(self) -> bool:
-        """Whether any attempt became a job."""
         return bool(self.submitted_attempts)
 
     @cached_property
     def submitted_attempts(self) -> frozenset[int]:
-        """The attempts that became jobs."""
         return frozenset(each.attempt for each in self._all(Submitted))
 
     @property
@@ -97,13 +94,12 @@ class RunHistory:
         return max(self.submitted_attempts, default=0)
 
     def is_over_after(self, number: int) -> bool:
-        """Return whether this attempt is the last that became a job, and has ended; for 0, whether
-        none became a job."""
+        """Return whether this attempt was the last job and ended; for 0, whether there was none."""
         return self.last_job == number and (number == 0 or self.attempt(number).is_ended)
 
     @property
     def attempts_without_end(self) -> frozenset[int]:
-        """The attempts that became jobs, and of which no end is recorded."""
+        """The attempts that became jobs, without a recorded end."""
         return self.submitted_attempts - {each.attempt for each in self._all(Ended)}
 
     @property
@@ -124,18 +120,17 @@ class RunHistory:
 
     @property
     def numbers(self) -> set[int]:
-        """The numbers of all attempts and standbys that any record is about."""
+        """The numbers of all recorded attempts and standbys."""
         return {number for each in self._unwrapped if (number := _number(each)) is not None}
 
     @property
     def startable_attempts(self) -> list[int]:
-        """The attempts of which a job may still start: the last one, and its standby."""
+        """The attempts whose job may still start: the last one, and its standby."""
         numbers = [self.last.number, self.last.standby.number if self.last.standby else 0]
         return [number for number in numbers if number > 0]
 
     def attempts_on_other_clusters(self, cluster: str | None) -> list[tuple[Intended, bool]]:
-        """Return the intents without an end that were not for this cluster, by their attempts; and
-        whether each has become a job."""
+        """Return the open intents for other clusters, by attempt; and whether each became a job."""
         opened: dict[int, tuple[Intended, bool]] = {}
         for record in self.records:
             if isinstance(record, Intended):
@@ -156,8 +151,10 @@ class RunHistory:
         return {each.attempt: each for each in self._unwrapped if isinstance(each, Sending)}
 
     def submitted_inside(self, job_id: str) -> int | None:
-        """Return the last attempt that this job made by itself, from inside an allocation, since
-        the last restore: the script of an older one may be from a store."""
+        """Return the last attempt that this job made from inside an allocation.
+
+        Attempts before the last restore do not count: their script may be from a store.
+        """
         for record in reversed(self.records):
             if isinstance(record, Restored):
                 return None
@@ -192,7 +189,6 @@ class RunHistory:
 
     @property
     def is_held(self) -> bool:
-        """Whether the last request holds the run."""
         return self.hold is not None
 
     @property
@@ -202,7 +198,7 @@ class RunHistory:
 
     @property
     def is_older_home_accepted(self) -> bool:
-        """Whether the user has let a run continue that was held for :data:`OLDER_HOME`."""
+        """Whether the user continued a run that was held for :data:`OLDER_HOME`."""
         for record in reversed(self.records):
             if isinstance(record, Held) and record.why == OLDER_HOME:
                 return False
@@ -212,7 +208,7 @@ class RunHistory:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the user has changed what the run asks for."""
+        """Whether the user has changed the spec of the run."""
         return self._last(Changed) is not None
 
     @property
@@ -235,7 +231,6 @@ class RunHistory:
 
     @property
     def decided(self) -> Decided | None:
-        """The daemon's last decision."""
         return self._last(Decided)
 
     @property
@@ -249,7 +244,7 @@ class RunHistory:
         return self._all(CheckpointRemoved)
 
     def attempts_since(self, is_meant: Callable[[Changed], bool]) -> dict[int, AttemptHistory]:
-        """Return the attempts that were intended since the last change that ``is_meant``."""
+        """Return the attempts intended since the last change for which ``is_meant`` is true."""
         since = max(
             (
                 n
@@ -261,7 +256,7 @@ class RunHistory:
         later = RunHistory(self.records[since:])
         return {number: later.attempt(number) for number in later.intended_attempts}
 
-    # What is this user's own: other users may write in a store
+    # Records of this user alone: other users may write in a store
 
     @cached_property
     def _own(self) -> RunHistory:
@@ -274,7 +269,7 @@ class RunHistory:
 
     @cached_property
     def own_attempts(self) -> frozenset[int] | None:
-        """The attempts of which :attr:`AttemptHistory.is_own` is true; None if of all."""
+        """The attempts with :attr:`AttemptHistory.is_own`; None for all."""
         if self._own is self:
             return None
         sent = [each for each in self._own._unwrapped if isinstance(each, Submitted)]
@@ -283,7 +278,7 @@ class RunHistory:
 
     @cached_property
     def own_bills(self) -> list[Accounted]:
-        """The bills that follow from what Slurm told this user."""
+        """The bills that follow from Slurm's answers to this user."""
         own = self.own_attempts
         return [
             each
@@ -308,7 +303,7 @@ class RunHistory:
 
     @property
     def _unwrapped(self) -> Iterable[JournalRecord]:
-        """The records, with what is recorded of standbys as of attempts."""
+        """The records, with those about standbys as if about attempts."""
         return (each.says if isinstance(each, Standby) else each for each in self.records)
 
     def _all(self, kind: type[_Record]) -> list[_Record]:

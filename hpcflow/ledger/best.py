@@ -9,7 +9,7 @@ from hpcflow.ledger.rows import BestBy, CheckpointRow
 
 
 def find_best(rows: Iterable[CheckpointRow], by: BestBy | None) -> CheckpointRow | None:
-    """The best of these that were not removed; the earliest of equals, as in the job's rule."""
+    """Return the best checkpoint not removed; of equals the earliest, as in the job's rule."""
     if by is None:
         return None
     sign = -1 if by.is_more_better else 1
@@ -22,6 +22,6 @@ def find_best(rows: Iterable[CheckpointRow], by: BestBy | None) -> CheckpointRow
 
 
 def with_best(rows: Iterable[CheckpointRow], best: CheckpointRow | None) -> list[CheckpointRow]:
-    """``rows``, of which the best alone is said to be it."""
+    """Return ``rows`` with ``is_best`` set for the best alone."""
     path = None if best is None else best.path
     return [replace(row, is_best=row.path == path) for row in rows]

@@ -1,7 +1,7 @@
 """Insert many rows into a table at once.
 
-SQLite takes them one by one. A server takes all of them in one statement, as one JSON text: row by
-row costs it much more, and the sender even more.
+SQLite takes them one by one. Postgres takes all of them in one statement, as one JSON text, which
+costs server and client much less.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hpcflow.ledger.codec import columns, encode, kind_of
 from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import BY_PERSON, ROWS
 
-#: In Postgres the owner of a row is a part of its key, too.
+#: In Postgres the owner of a row is also a part of its key.
 _KEYS: Final = {
     "run": ("run_id",),
     "attempt": ("run_id", "attempt"),
@@ -29,8 +29,8 @@ _OUTDATES: Final = (
     f"AND (excluded.removed = '{BY_PERSON}' OR checkpoint.removed IS NULL "
     f"OR checkpoint.removed <> '{BY_PERSON}'))"
 )
-#: Kind of a column -> what Postgres makes of its value in JSON. JSON comes as a text in it, and so
-#: stays as it was written.
+#: Kind of a column -> the Postgres type of its value in the JSON text. A JSON column is passed as
+#: text, so it stays as written.
 _TYPES: Final = {
     "str": "text",
     "int": "bigint",
@@ -43,16 +43,15 @@ _TYPES: Final = {
 
 
 def insert(connection: Connection, table: str, row: Any) -> bool:
-    """Insert one row; False, and nothing is done, where there is one with its key."""
+    """Insert one row; return False if a row with its key exists."""
     sql = f"{_insert(table)} {_marks(table)} ON CONFLICT DO NOTHING"
     return connection.execute(sql, encode(row)).rowcount == 1
 
 
 def upsert(connection: Connection, table: str, rows: Sequence[Any]) -> None:
-    """Insert rows, and replace those that have the key of one. No two rows have the same.
+    """Insert rows, and replace rows with the same key; the keys of ``rows`` are distinct.
 
-    Of what is said of checkpoints at one path, :func:`hpcflow.ledger.fold.outdates` knows what
-    stays, whichever comes first.
+    Of two checkpoint rows for one path, :func:`hpcflow.ledger.fold.outdates` decides which stays.
     """
     if not rows:
         return
@@ -61,7 +60,7 @@ def upsert(connection: Connection, table: str, rows: Sequence[Any]) -> None:
         connection.execute_many(sql, [encode(row) for row in rows])
         return
     names = columns(ROWS[table])
-    # "WHERE true" tells the parser that "ON" belongs to no join.
+    # "WHERE true" tells the parser that "ON" does not belong to a join.
     sql = (
         f"{_insert(table)} SELECT {', '.join(_value(table, name) for name in names)} "  # noqa: S608 - our names
         f"FROM {_given(table, names)} WHERE true {_on_conflict(table, (*_KEYS[table], 'owner'))}"
@@ -70,7 +69,7 @@ def upsert(connection: Connection, table: str, rows: Sequence[Any]) -> None:
 
 
 def update(connection: Connection, table: str, names: tuple[str, ...], rows: Sequence[Any]) -> None:
-    """Write these columns of rows that exist; keys stay as they are."""
+    """Write these columns of existing rows; keys do not change."""
     if not rows:
         return
     key = _KEYS[table]
@@ -111,7 +110,7 @@ def _on_conflict(table: str, key: tuple[str, ...]) -> str:
 
 @cache
 def _given(table: str, names: tuple[str, ...]) -> str:
-    """The rows that a JSON text holds, for Postgres."""
+    """Return SQL for the rows in a JSON text, for Postgres."""
     typed = ", ".join(f"{name} {_TYPES[kind_of(ROWS[table], name)]}" for name in names)
     return f"json_to_recordset(?) AS given({typed})"
 

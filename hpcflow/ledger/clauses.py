@@ -8,12 +8,12 @@ from typing import Final
 from hpcflow.ledger.connection import Connection
 from hpcflow.model.state import AttemptState
 
-#: The states of attempts that are neither ended nor withdrawn. By name, for an index finds what is
-#: asked for, and not what is not.
+#: The states of attempts that are neither ended nor withdrawn, listed because an index finds only
+#: listed values.
 LIVE: Final = tuple(
     each.value for each in AttemptState if each not in (AttemptState.ENDED, AttemptState.WITHDRAWN)
 )
-#: Parameters of one statement. SQLite before 3.32 takes 999.
+#: Parameters of one statement. SQLite before 3.32 accepts 999.
 _MOST_MARKS: Final = 900
 
 
@@ -24,8 +24,10 @@ def same_run(connection: Connection, table: str) -> str:
 
 
 def without_spoofed(connection: Connection, table: str, *, everyone: bool) -> str:
-    """Return SQL that begins with AND and leaves out rows of other roles about runs of this role:
-    other roles can write rows with the same ids. Empty if no rows of other roles are read."""
+    """Return SQL that excludes other roles' rows about runs of this role, which may be spoofed.
+
+    It begins with AND; it is empty if no rows of other roles are read.
+    """
     if not everyone or connection.is_sqlite:
         return ""
     mine = "SELECT run_id FROM run AS mine WHERE mine.owner = current_user"
@@ -33,9 +35,9 @@ def without_spoofed(connection: Connection, table: str, *, everyone: bool) -> st
 
 
 def among(connection: Connection, ids: Iterable[str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield SQL for "is one of ``ids``" and its sorted parameters, as many as a statement takes.
+    """Yield SQL for "is one of ``ids``" and its sorted parameters, as many as a statement accepts.
 
-    Postgres takes them as one array: so driver and server parse and plan one text, once.
+    Postgres gets them as one array, so driver and server parse and plan the statement once.
     """
     in_order = sorted(set(ids))
     for begin in range(0, len(in_order), _MOST_MARKS):

@@ -1,8 +1,8 @@
 """Connect to SQLite or Postgres: statements, transactions, and errors for people.
 
-The statements are written once, with ``?`` for parameters, in the SQL that both databases share.
-Parameters are text, numbers, booleans and None; ``codec.py`` knows what they mean. Postgres also
-takes a list of texts. Importing this imports no database driver.
+Statements are written once, with ``?`` for parameters, in the SQL that both databases share.
+Parameters are text, numbers, booleans and None (``codec.py``); Postgres also takes a list of texts.
+Importing this imports no database driver.
 """
 
 from __future__ import annotations
@@ -24,26 +24,25 @@ if TYPE_CHECKING:
     import sqlite3
 
 CONNECT_TIMEOUT_S = 3
-#: How long a statement waits for others who hold what it needs; each of ours takes milliseconds.
+#: How long a statement waits for locks; hpcflow's own statements take milliseconds.
 BUSY_TIMEOUT_S = 10.0
-#: A rebuild writes 200 runs at a time, in seconds; Postgres ends what takes longer than this.
+#: A rebuild writes 200 runs at a time, in seconds; Postgres cancels a longer statement.
 STATEMENT_TIMEOUT_S = 60.0
-#: A process that is stopped in the midst of writing, or whose machine is gone, keeps its rows from
-#: everybody else: no longer than this. Between two statements of ours there are milliseconds.
+#: A process that stops in a transaction, or whose machine is lost, holds its locks at most this
+#: long. hpcflow leaves milliseconds between two statements.
 IDLE_TIMEOUT_S = 30.0
-#: For a server that does not even acknowledge what it is sent: its machine, or the way, is gone.
+#: For a server that does not acknowledge: its machine or the network is down.
 ACKNOWLEDGE_TIMEOUT_S = 20.0
-#: What libpq is told beside the URL, so that no server can make a command wait for ever.
+#: Options of libpq, so that no server can block a command for ever.
 POSTGRES_OPTIONS: Final[dict[str, Any]] = {
     "connect_timeout": CONNECT_TIMEOUT_S,
     "tcp_user_timeout": round(ACKNOWLEDGE_TIMEOUT_S * 1000),
-    # Without these it takes hours to notice that the server's machine is gone.
+    # Without these it takes hours to notice that the server's machine is down.
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
-#: For a server whose machine answers, and whose process or disk hangs. Any other ends the statement
-#: by its own limit before.
+#: For a server whose process or disk hangs. Any other server ends the statement before that.
 ANSWER_TIMEOUT_S = STATEMENT_TIMEOUT_S + 15.0
 
 
@@ -56,7 +55,7 @@ RELATIONS: Final = (
 
 
 class Cursor(Protocol):
-    """What this package needs of a DB-API cursor."""
+    """The part of a DB-API cursor that this package uses."""
 
     rowcount: int
 
@@ -65,18 +64,14 @@ class Cursor(Protocol):
 
 
 class Connection:
-    """One open database; not to be shared between threads."""
+    """One open database; not to be shared between threads. Methods raise LedgerError on failure."""
 
     def __init__(self, url: DatabaseUrl) -> None:
-        """Open the database.
-
-        Raises:
-            LedgerError: it cannot be opened, or does not answer within seconds.
-        """
+        """Open the database, or raise LedgerError within seconds."""
         self.url = url
         self.is_sqlite = url.kind == "sqlite"
         self.is_broken = False
-        #: Run id -> why rows of it were left out of what was read.
+        #: Run id -> why rows of it were left out of a result.
         self.left_out: dict[str, str] = {}
         self._reads_any_time = False
         self._raw: Any
@@ -86,42 +81,28 @@ class Connection:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it broke, or leads to a file that is not the ledger any more."""
+        """Return whether it broke, or its file is no longer the ledger."""
         return self.is_broken or (self.is_sqlite and _file_id(self.url) != self._file)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> Cursor:
-        """Run one statement.
-
-        Raises:
-            LedgerError: the database failed.
-        """
         with self._errors():
             cursor: Cursor = self._raw.execute(self._native(sql), tuple(parameters))
             return cursor
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> int:
-        """Run one statement for every row; how many rows it changed in all.
-
-        Raises:
-            LedgerError: the database failed.
-        """
+        """Run one statement for every row; return the number of changed rows."""
         with self._errors():
             cursor = self._raw.cursor()
             cursor.executemany(self._native(sql), list(rows))
             return int(cursor.rowcount)
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Any]:
-        """All rows that a statement gives.
-
-        Raises:
-            LedgerError: the database failed.
-        """
         found: list[Any]
         with self._errors():
             try:
                 found = self._raw.execute(self._native(sql), tuple(parameters)).fetchall()
             except Exception as error:
-                if self.is_sqlite or self._reads_any_time or _STRANGE_TIME not in str(error):
+                if self.is_sqlite or self._reads_any_time or _UNREADABLE_TIME not in str(error):
                     raise
                 self._reads_any_time = True
                 _read_any_time(self._raw)
@@ -130,17 +111,14 @@ class Connection:
 
     @contextmanager
     def transaction(self, *, write: bool, everyone: bool = False) -> Iterator[None]:
-        """All statements in the block, or none; what is read in it belongs together.
+        """Run the block in a transaction; its reads see one state.
 
         Args:
             everyone: also read the rows that other Postgres roles have written.
-
-        Raises:
-            LedgerError: the database failed.
         """
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         if write:
-            # At once, so that SQLite need not turn a reader into a writer, which can fail.
+            # At once, because turning a reader into a writer can fail in SQLite.
             begin = "BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN"
         elif self.is_sqlite:
             begin = "BEGIN"
@@ -155,7 +133,6 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """Give the connection back."""
         self._raw.close()
 
     @property
@@ -174,7 +151,7 @@ class Connection:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Whatever the driver or the file system raises, as a LedgerError without a password."""
+        """Raise errors of the driver or the file system as a LedgerError without a password."""
         try:
             yield
         except _failures(self.is_sqlite) as error:
@@ -199,11 +176,11 @@ def _open_sqlite(url: DatabaseUrl) -> sqlite3.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would make it 0644
     raw = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
     try:
-        # The write-ahead log lives in memory that only the processes of one machine share. It is
-        # an index: what a power failure takes from it is read again from the files.
+        # The write-ahead log needs memory that only processes of one machine share. Writes that a
+        # power failure loses are read again from the files.
         _set_journal_mode(raw, "DELETE" if is_shared(path) else "WAL")
         raw.execute("PRAGMA synchronous = NORMAL")
-        # 32 MB, where 4 would mean some fsyncs in the midst of every round over many runs.
+        # 32 MB; the default of 4 MB would cause fsyncs within every round over many runs.
         raw.execute("PRAGMA wal_autocheckpoint = 8000")
         raw.execute("PRAGMA foreign_keys = ON")
     except sqlite3.Error:
@@ -213,14 +190,14 @@ def _open_sqlite(url: DatabaseUrl) -> sqlite3.Connection:
 
 
 def _set_journal_mode(raw: sqlite3.Connection, mode: str) -> None:
-    """SQLite does not wait, as it does otherwise, when two processes change the mode at once."""
+    """Set the mode, with retries: SQLite does not wait if two processes change it at once."""
     import sqlite3
 
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
             raw.execute(f"PRAGMA journal_mode = {mode}")
-        except sqlite3.OperationalError as error:  # noqa: PERF203 - trying again is the point
+        except sqlite3.OperationalError as error:  # noqa: PERF203 - a retry loop
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
@@ -246,23 +223,24 @@ def connect_postgres(
     dsn: str,
     tables: Sequence[str],
 ) -> Any:
-    """The driver's connection, with autocommit, to a database in which nothing of another role is
-    executed as this user.
+    """Return the driver's connection, with autocommit, after a check for code of other roles.
+
+    Nothing of another role may be executed as this user.
 
     Args:
-        dsn: what libpq connects to, with the schemas that are used.
+        dsn: for libpq, with the schemas that are used.
         tables: the names of the tables and views that are used.
 
     Raises:
-        LedgerError: another role has put such a thing there, or the driver is not installed.
-        Exception: whatever the driver raises.
+        LedgerError: another role has put code there, or the driver is not installed.
+        Exception: from the driver.
     """
     try:
-        driver = _impatient()
+        driver = _connection_with_timeout()
     except ImportError:
         missing = LedgerError(
-            "this installation of hpcflow cannot speak to Postgres",
-            next_action="install its driver: " + install_extra("postgres"),
+            "this installation of hpcflow has no Postgres driver",
+            next_action="install it: " + install_extra("postgres"),
         )
         missing.retryable = False
         raise missing from None
@@ -275,7 +253,7 @@ def connect_postgres(
     return raw
 
 
-def _impatient() -> Any:
+def _connection_with_timeout() -> Any:
     """Return the driver's class with :data:`ANSWER_TIMEOUT_S` as the limit of a statement."""
     import psycopg
 
@@ -287,25 +265,25 @@ def _impatient() -> Any:
                 wanted = steps.send(ready)
             except StopIteration as done:
                 return done.value
-            ready = yield wanted  # the driver goes on every 0.1 s, even if nothing came
+            ready = yield wanted  # the driver resumes every 0.1 s, even without data
             if not ready and time.monotonic() > end:
                 raise psycopg.OperationalError("the server does not answer")
 
-    class Impatient(psycopg.Connection[Any]):
+    class ConnectionWithTimeout(psycopg.Connection[Any]):
         def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
             return super().wait(limited(gen), *args, **options)
 
-    return Impatient
+    return ConnectionWithTimeout
 
 
-#: What the driver says of a year that Postgres has and Python has not, and of infinity.
-_STRANGE_TIME: Final = "timestamp too"
+#: The driver's message for infinity, or for a year that Python does not support.
+_UNREADABLE_TIME: Final = "timestamp too"
 
 
 def _read_any_time(raw: Any) -> None:
-    """Let times that Python has not come as texts: one of them would keep all rows from being read.
+    """Load times that Python does not support as text, so that they do not block all rows.
 
-    Only once there is one, for this takes longer than what the driver has.
+    Called only once there is one, because this loader is slower than the driver's.
     """
     from psycopg import DataError
     from psycopg.types.datetime import TimestamptzLoader
@@ -321,12 +299,12 @@ def _read_any_time(raw: Any) -> None:
 
 
 def _prepare(raw: Any) -> None:
-    """Set what holds for the whole session."""
+    """Set the options of the session."""
     raw.execute(
-        "SET timezone TO 'UTC'; "  # early times cannot be read in zones west of it
+        "SET timezone TO 'UTC'; "  # early times cannot be read in zones west of UTC
         "SET hpcflow.everyone TO ''; "  # the role or the database may set it
-        # Rows are asked for by their keys, and are in memory: with the usual guess of what a seek
-        # takes the planner would rather read a whole table for each batch.
+        # Rows are queried by key, and are in memory: with the default cost of a seek the planner
+        # would read a whole table for each batch.
         "SET random_page_cost TO 1.1; "
         f"SET lock_timeout TO {round(BUSY_TIMEOUT_S * 1000)}; "
         f"SET statement_timeout TO {round(STATEMENT_TIMEOUT_S * 1000)}; "
@@ -335,11 +313,11 @@ def _prepare(raw: Any) -> None:
 
 
 def _failures(is_sqlite: bool) -> tuple[type[Exception], ...]:
-    """What using a database raises, beside bugs."""
+    """Return the exceptions of a database, except bugs."""
     if is_sqlite:
         import sqlite3
 
-        # The others come of a damaged file: a name that is no text, a size that is no number.
+        # The others come from a damaged file: invalid text, or an impossible size.
         return OSError, sqlite3.Error, UnicodeError, OverflowError, MemoryError
     try:
         import psycopg
@@ -348,9 +326,9 @@ def _failures(is_sqlite: bool) -> tuple[type[Exception], ...]:
     return OSError, psycopg.Error
 
 
-#: What SQLite says of a file that holds what no SQLite and no hpcflow wrote. Of anything else it is
-#: not the file's fault: it may be the only one that knows runs whose directory was purged.
-_OF_DAMAGE = (
+#: SQLite's messages for a damaged file. Other errors are not the file's fault, and a file may be
+#: the only record of runs whose directory was purged.
+_DAMAGE_WORDS = (
     "malformed",
     "not a database",
     "corrupt",
@@ -363,22 +341,22 @@ _OF_DAMAGE = (
 
 
 def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
-    """What a driver or the file system raised, for people and without a password."""
+    """Return an error of the driver or the file system for people, without a password."""
     text = str(error).strip().split("\n")[0] or type(error).__name__
     if _is_of_value(error):
-        return LedgerValueError(f"the ledger {url} does not store a value: {text}")
-    if type(error).__name__ == "ProgrammingError" and "token" in text:  # quotes parts of the URL
+        return LedgerValueError(f"the ledger {url} cannot store a value: {text}")
+    if type(error).__name__ == "ProgrammingError" and "token" in text:  # its message quotes the URL
         text, hint = "not a well-formed URL", "write special characters as %40 (@), %2F (/), …"
     elif "due to lock timeout" in text or "due to statement timeout" in text:
         hint = "another session holds a lock; try again later. The files have everything"
-    elif re.match(r"(relation|column) .* does not exist", text):  # somebody has taken it away
+    elif re.match(r"(relation|column) .* does not exist", text):
         return damaged(url, text)
     elif url.kind == "postgresql":
         hint = "is the server up? The files have everything; the ledger catches up later"
     elif "locked" in text or "locking protocol" in text:
-        hint = "another command is writing; send this one again"
+        hint = "another command is writing; try again"
     elif isinstance(error, (UnicodeError, OverflowError)) or any(
-        word in text for word in _OF_DAMAGE
+        word in text for word in _DAMAGE_WORDS
     ):
         return damaged(url, text)
     else:
@@ -388,11 +366,11 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
 
 
 def _is_of_value(error: Exception) -> bool:
-    """Whether the database refuses a value that it was given."""
-    # Postgres: of its classes, data exceptions (22) and limits of the program (54).
+    """Return whether the database refused a value."""
+    # Postgres: classes 22 (data exceptions) and 54 (program limits).
     state = getattr(error, "sqlstate", None) or ""
     is_refused = type(error).__module__.startswith("psycopg") and state[:2] in ("22", "54")
-    # The drivers themselves: a lone surrogate, a NUL, a number of more than 64 bits.
+    # Drivers: a lone surrogate, a NUL, a number of more than 64 bits.
     by_driver = isinstance(error, UnicodeEncodeError) or any(
         words in str(error) for words in ("cannot contain NUL", "int too large to convert")
     )
@@ -400,14 +378,14 @@ def _is_of_value(error: Exception) -> bool:
 
 
 def damaged(url: DatabaseUrl, why: str) -> LedgerError:
-    """The error for a database that holds what hpcflow never wrote: it must be rebuilt."""
+    """Return the error for a database that must be rebuilt: hpcflow never wrote its content."""
     error = LedgerError(f"the ledger {url} is damaged: {why}", next_action=how_to_rebuild(url))
     error.retryable = False
     return error
 
 
 def how_to_rebuild(url: DatabaseUrl) -> str:
-    """What to type when what the database holds is worth nothing."""
+    """Return the command that rebuilds the database."""
     if url.kind == "sqlite":
         path = shell_word(url.path)
         return f"delete it and rebuild it from the files: rm {path} && hpcflow ledger rebuild"

@@ -1,4 +1,4 @@
-"""Queries for cost reports: bills, their jobs, and checkpoints. Reads only."""
+"""Queries for cost reports: bills, their jobs, and checkpoints. Read-only."""
 
 from __future__ import annotations
 
@@ -24,13 +24,9 @@ def bills(
     *,
     everyone: bool,
 ) -> list[BilledRow]:
-    """All attempts that were jobs and ended between two times, with what they belong to.
-
-    Args:
-        filters: column of a run -> the value that it must have.
-    """
+    """Return ended attempts that were jobs, with bills; filters: column of a run -> value."""
     chosen = partial(selected, connection.url.kind, everyone=everyone)
-    # In no order: that of a key would mean to look for each row by itself.
+    # Unordered: ordering by key would make the database look up each row.
     of_attempts = (
         f"SELECT {chosen(AttemptRow, _BILLED)} FROM attempt "  # noqa: S608 - our names
         "WHERE state = ? AND job_id IS NOT NULL AND ended_at >= ? AND ended_at < ?"
@@ -64,7 +60,7 @@ def bills(
         return BilledRow(run_id, number, *where, *bill)
 
     made = decode_sound(AttemptRow, _BILLED, rows, billed, connection.left_out)
-    del rows, found  # a hundred thousand may take as much memory as all else
+    del rows, found  # a hundred thousand can take most of the memory
     kept = [row for row in made if row is not None]
     kept.sort(key=_RUN_AND_ATTEMPT)
     return kept
@@ -84,7 +80,6 @@ _STORING: Final = (
 
 
 def jobs(connection: Connection, user: str) -> list[JobRow]:
-    """All attempts of a user that are, or were, jobs."""
     own = "SELECT run_id FROM run WHERE user_name = ?"
     of_attempts = (
         f"SELECT {selected(connection.url.kind, AttemptRow, _JOB)} FROM attempt "  # noqa: S608 - our names
@@ -105,7 +100,7 @@ def jobs(connection: Connection, user: str) -> list[JobRow]:
 
 
 def sites(connection: Connection, filters: Mapping[str, str], *, everyone: bool) -> list[str]:
-    """The sites of all runs that fit; filters as those of :func:`bills`."""
+    """Return the sites of all matching runs; filters as in :func:`bills`."""
     site = selected(connection.url.kind, RunRow, ("site",), everyone=everyone)
     sql = f"SELECT DISTINCT {site} FROM run WHERE 1 = 1{_fits(filters)} ORDER BY 1"  # noqa: S608 - our names
     with connection.transaction(write=False, everyone=everyone):
@@ -116,11 +111,7 @@ def sites(connection: Connection, filters: Mapping[str, str], *, everyone: bool)
 def storing(
     connection: Connection, sites: Sequence[str], filters: Mapping[str, str], *, everyone: bool
 ) -> list[StoringRow]:
-    """The runs of these sites, and where their checkpoints are kept.
-
-    Args:
-        filters: as those of :func:`bills`.
-    """
+    """Return the runs of these sites and their checkpoint storage; filters as in :func:`bills`."""
     marks = ", ".join("?" * len(sites))
     what = selected(connection.url.kind, RunRow, _STORING, everyone=everyone)
     where = (
@@ -135,8 +126,7 @@ def storing(
 def left_stores(
     connection: Connection, sites: Sequence[str], since: datetime, *, everyone: bool
 ) -> set[str]:
-    """Ids of the runs of these sites that were over by then, and all that a store ever had of them
-    was removed by then."""
+    """Return the ids of runs of these sites that were over, and removed from the store, by then."""
     had = f"EXISTS (SELECT 1 FROM mirrored WHERE {same_run(connection, 'mirrored')}"  # noqa: S608 - our names
     sql = f" AND {had}) AND NOT {had} AND (mirrored.state <> ? OR mirrored.at >= ?))"
     values = ["removed", to_text(since)]
@@ -146,10 +136,9 @@ def left_stores(
 def left_scratch(
     connection: Connection, sites: Sequence[str], since: datetime, *, everyone: bool
 ) -> set[str]:
-    """Ids of the runs of these sites that were over by then, and all that they ever saved was
-    removed by then.
+    """Return the ids of runs of these sites that were over, and removed from scratch, by then.
 
-    None that a store had anything of: what comes back from there, no row of it says.
+    Runs that a store ever had a checkpoint of are excluded: no row records a restore from it.
     """
     sql = (
         f" AND NOT EXISTS (SELECT 1 FROM checkpoint WHERE {same_run(connection, 'checkpoint')}"  # noqa: S608 - our names
@@ -168,8 +157,7 @@ def _over(
     *,
     everyone: bool,
 ) -> set[str]:
-    """Return the ids of runs that ended before ``since`` and match ``further``, SQL with its
-    values."""
+    """Return the ids of runs that ended before ``since`` and match the SQL ``further``."""
     states = [state.value for state in RunState if state.is_final]
     run_id = selected(connection.url.kind, RunRow, ("run_id",), "run", everyone=everyone)
     sql = (

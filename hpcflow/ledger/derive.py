@@ -1,7 +1,7 @@
 """Derive the rows of a run from its fold. Pure; all rules of precedence are here.
 
-Where the journal, which has the scheduler's word, and the job's own events both say something, the
-scheduler wins; the events fill in what it has not said, or not said yet. See docs/ledger.md.
+The journal holds the scheduler's data. If it and the job's own events differ, the scheduler wins;
+the events fill in what the scheduler has not reported yet. See docs/ledger.md.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ _LIVE: Final = {
 }
 
 
-#: A record reaches slurmdbd some seconds after the end; if not, it is asked for again after half a
-#: minute, and each time four times later: for a week in all.
+#: A record reaches slurmdbd seconds after the end. If not, hpcflow queries again after half a
+#: minute, then after four times as long each time: for a week in all.
 LAGS = timedelta(seconds=5)
 _FIRST_WAIT: Final = timedelta(seconds=30)
 
-#: Of an amount, before its point and behind it: an exponent can stand for more than fit in memory,
-#: and sums are shown to eight places of 28 digits.
+#: Digits of an amount before and after its point: a larger exponent may not fit in memory, and sums
+#: are shown to eight places of 28 digits.
 _MOST_DIGITS: Final = 18
 #: Ten thousand GPUs for ten thousand years have fewer hours.
 _MOST_TIME: Final = 1e12
 
-#: The columns of a run that progress events change. Of its attempt they change the report alone.
+#: The columns of a run that progress events change. Of its attempt they change only the report.
 OF_PROGRESS: Final = ("train_step", "total_train_steps", "epoch", "metrics")
 
 
 def run_row(run: Run) -> RunRow:
-    """The part of a run's row that ``run.json`` says."""
+    """Return the row of a run with the columns from ``run.json``."""
     spec = run.spec
     container = spec.environment.container
     resources = spec.resources.model_dump(mode="json")
@@ -86,7 +86,6 @@ def run_row(run: Run) -> RunRow:
 
 
 def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow:
-    """The row of one attempt."""
     journal, report = attempt.journal, attempt.report
     intended, submitted = journal.get("intended", {}), journal.get("submitted", {})
     observed, ended = journal.get("observed", {}), journal.get("ended", {})
@@ -110,7 +109,7 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
         ended_at=_moment(
             _first("ended_at", ended, observed) or report.get("exited_at") or ended.get("at")
         ),
-        exit_code=_small(_first("exit_code", ended, observed, report)),
+        exit_code=_int32(_first("exit_code", ended, observed, report)),
         resume_from=_text(resume_from),
         journal=journal,
         report=report,
@@ -129,8 +128,7 @@ def derive_attempt(run_id: str, number: int, attempt: AttemptFold) -> AttemptRow
 
 
 def bill_parts(bill: dict[str, Any]) -> list[PartRow]:
-    """Return what an attempt took by partition and account, from its record ``accounted``; empty
-    where that names one of each."""
+    """Return the usage by partition and account in a record ``accounted``, if it has several."""
     return [
         PartRow(
             partition=_text(part.get("partition")),
@@ -146,8 +144,11 @@ def bill_parts(bill: dict[str, Any]) -> list[PartRow]:
 
 
 def bill_due_at(journal: dict[str, Any]) -> datetime | None:
-    """When accounting is to be asked what an attempt took; None where it never was a job, has not
-    ended, or has its bill. Accounting lags behind, and may be away for hours."""
+    """Return when to query accounting for an attempt's bill; None if no query is needed.
+
+    None is needed before the end, after a final bill, or if the attempt was never a job. Accounting
+    lags behind, and can be down for hours.
+    """
     bill, ended = journal.get("accounted"), journal.get("ended", {})
     if bill is None:
         has_job = "submitted" in journal or "observed" in journal
@@ -159,15 +160,13 @@ def bill_due_at(journal: dict[str, Any]) -> datetime | None:
 
 
 def _gpu_type(bill: dict[str, Any]) -> str | None:
-    """The types that a bill has lines of; None without a bill."""
     if not bill:
         return None
     return clean(gpu_type_of(line["kind"] for line in bill.get("charges", [])))
 
 
 def gpu_type_of(kinds: Iterable[str]) -> str:
-    """Return the types of GPUs that lines of a bill are of, with commas; ``?`` for one that Slurm
-    does not tell."""
+    """Return the GPU types in lines of a bill, with commas; ``?`` for an unknown one."""
     said = (kind.partition(":") for kind in kinds)
     return ",".join(sorted({name or "?" for kind, _, name in said if kind == "gpu"}))
 
@@ -178,7 +177,7 @@ def _wasted_s(bill: dict[str, Any], cause: str | None, report: dict[str, Any]) -
 
 
 def _stall(journal: dict[str, Any]) -> dict[str, Any]:
-    """What was said about its lack of progress, while it runs or where it ended for that."""
+    """Return the stall record of a running attempt, or of one that ended for it."""
     stall: dict[str, Any] = journal.get("stall", {})
     if "ended" in journal:
         is_so = journal["ended"]["cause"] == Cause.STALLED.value
@@ -190,7 +189,7 @@ def _stall(journal: dict[str, Any]) -> dict[str, Any]:
 
 
 def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
-    """Fill in what follows from journal and events.
+    """Fill in the columns from journal and events.
 
     Args:
         row: from :func:`run_row`, or an older state of the same row.
@@ -217,9 +216,9 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
 
 
 def derive_progress(row: RunRow, attempts: list[AttemptRow]) -> None:
-    """The part of :func:`derive_run` that progress has a say in: :data:`OF_PROGRESS`."""
+    """Fill in the columns that depend on progress: :data:`OF_PROGRESS`."""
     latest = next((a.report for a in reversed(attempts) if _has_progress(a.report)), {})
-    # A program whose checkpoints are adopted says nothing of its train steps but by these.
+    # A program whose checkpoints are adopted reports its train steps only with these.
     saved = next((a.report["saved"] for a in reversed(attempts) if "saved" in a.report), None)
     row.train_step = latest.get("train_step", saved)
     row.total_train_steps = latest.get("total_train_steps")
@@ -231,10 +230,10 @@ def derive_progress(row: RunRow, attempts: list[AttemptRow]) -> None:
 def _attempt_state(journal: dict[str, Any], report: dict[str, Any]) -> AttemptState:
     if "ended" in journal:
         return AttemptState.ENDED
-    if "exited_at" in report:  # the job is over, but the scheduler has not said so yet
+    if "exited_at" in report:  # the job exited; the scheduler has not reported it yet
         return AttemptState.COMPLETING
     said = AttemptState(journal["observed"]["state"]) if "observed" in journal else None
-    if said is AttemptState.ENDED:  # seen, but not judged yet
+    if said is AttemptState.ENDED:  # reported, but not classified yet
         return AttemptState.COMPLETING
     if "started_at" in report:
         waits = said in (None, AttemptState.QUEUED, AttemptState.UNKNOWN, AttemptState.INTENDED)
@@ -252,7 +251,7 @@ def _run_state(
     last = attempts[-1] if attempts else None
     if last is not None and (live := _LIVE.get(AttemptState(last.state))):
         return live
-    # Nothing is under way: what the last end means, unless a request says otherwise.
+    # No attempt is active: the last end decides, unless a request overrides it.
     after = RunState.WAITING if executed else RunState.CREATED
     if last is not None and last.cause is not None:
         is_extended = journal.get("extends") == last.attempt
@@ -268,7 +267,7 @@ def _run_state(
 def _decided_state(
     journal: dict[str, Any], executed: list[AttemptRow], after: RunState
 ) -> RunState:
-    """What a run is by the daemon's decision, where that has a say."""
+    """Return the state by the daemon's decision, if it applies."""
     decided = _decision(journal, executed)
     if decided is None or after in (RunState.COMPLETED, RunState.CANCELLED):
         return after
@@ -276,8 +275,10 @@ def _decided_state(
 
 
 def _decision(journal: dict[str, Any], executed: list[AttemptRow]) -> dict[str, Any] | None:
-    """Return the daemon's decision since the last attempt ended; for a lost journal, the decision
-    that follows from it. None if there is none."""
+    """Return the daemon's decision since the last attempt ended; None if there is none.
+
+    A lost journal implies the decision to stop.
+    """
     if journal.get("is_lost"):
         return {"action": "stop", "rule": lost_journal.RULE}
     decided: dict[str, Any] | None = journal.get("decided")
@@ -286,7 +287,6 @@ def _decision(journal: dict[str, Any], executed: list[AttemptRow]) -> dict[str, 
 
 
 def _next(journal: dict[str, Any], state: RunState, executed: list[AttemptRow]) -> NextAction:
-    """What comes next of a run."""
     if _is_standby_due(journal, state, executed):
         return NextAction(next_action.SETTLE_STANDBY)
     if "cancel_requested_at" in journal and state in _LIVE.values():
@@ -308,7 +308,7 @@ def _next(journal: dict[str, Any], state: RunState, executed: list[AttemptRow]) 
 
 
 def _is_standby_due(journal: dict[str, Any], state: RunState, executed: list[AttemptRow]) -> bool:
-    """Whether something is to be done about a standby: what it waits for is over, or unwanted."""
+    """Return whether a standby needs action: the attempt before it is over, or it is unwanted."""
     standby = journal.get("standby", {})
     if not standby or "void_at" in standby:
         return False
@@ -319,7 +319,7 @@ def _is_standby_due(journal: dict[str, Any], state: RunState, executed: list[Att
 
 
 def _next_of_live(journal: dict[str, Any], last: AttemptRow) -> NextAction:
-    """What comes next of a run that is under way: only of a standby is anything known."""
+    """Return the next action of an active run, which can only concern a standby."""
     standby = journal.get("standby", {})
     if "job_id" in standby and "void_at" not in standby:
         return NextAction(next_action.AWAIT_STANDBY, why=_text(f"job {standby['job_id']}"))
@@ -346,7 +346,7 @@ def _completed_at(
 
 
 def _save_error(attempts: list[AttemptRow]) -> str | None:
-    """Why there is no newer checkpoint, if the last save that anybody heard of has failed."""
+    """Return the error of the last reported save; None if it succeeded."""
     for attempt in reversed(attempts):
         if "save_error" in attempt.report:
             return str(attempt.report["save_error"])
@@ -356,9 +356,11 @@ def _save_error(attempts: list[AttemptRow]) -> str | None:
 
 
 def _derive_cost(row: RunRow, attempts: list[AttemptRow]) -> None:
-    """What the attempts took so far. Of one without a bill the hours are an estimate, from its
-    start to its end, times the GPUs that were asked for; and its cost is not known yet. Of what
-    never ran no price need be known."""
+    """Sum up the attempts so far.
+
+    Without a bill, the hours are an estimate, run time times the requested GPUs, and the cost is
+    unknown. An attempt that never ran needs no price.
+    """
     hours = [each for attempt in attempts if (each := _gpu_hours(row.gpus, attempt)) is not None]
     row.gpu_hours = round(math.fsum(hours), 6) if hours else None
     billed = [attempt for attempt in attempts if attempt.billed_by is not None]
@@ -379,13 +381,13 @@ def _gpu_hours(gpus: int, attempt: AttemptRow) -> float | None:
 
 
 def _total(amounts: list[str | None]) -> str | None:
-    """None where there is none, or one is not known: that is not the same as 0."""
+    """Return the sum; None if there is no amount, or one is unknown, which is not 0."""
     known = [Decimal(amount) for amount in amounts if amount is not None]
     return f"{sum(known, Decimal(0)):f}" if known and len(known) == len(amounts) else None
 
 
 def _number(text: str | None) -> float | None:
-    """Return seconds or hours; None if there cannot be so many."""
+    """Return seconds or hours; None for an impossible number."""
     number = float(text) if text is not None else None
     return number if number is not None and 0 <= number <= _MOST_TIME else None
 
@@ -395,7 +397,7 @@ def _has_progress(report: dict[str, Any]) -> bool:
 
 
 def money(text: str | None) -> str | None:
-    """A decimal number in plain digits; None when it is not one, or has more than anybody reads."""
+    """Return a decimal number in plain digits; None if it is not one, or has too many digits."""
     try:
         amount = Decimal(text) if text else None
     except InvalidOperation:
@@ -407,7 +409,7 @@ def money(text: str | None) -> str | None:
 
 
 def _first(name: str, *said: dict[str, Any]) -> Any:
-    """The first of several words on ``name``, in order of precedence."""
+    """Return the first value of ``name`` that is not None, in order of precedence."""
     return next((words[name] for words in said if words.get(name) is not None), None)
 
 
@@ -419,5 +421,5 @@ def _moment(text: str | None) -> datetime | None:
     return from_text(text) if text else None
 
 
-def _small(value: object) -> int | None:
+def _int32(value: object) -> int | None:
     return value if isinstance(value, int) and abs(value) < 2**31 else None

@@ -1,4 +1,4 @@
-"""Query the recent ends of attempts by node: the evidence for and against nodes. Reads only."""
+"""Query the recent ends of attempts by node: the evidence for and against nodes. Read-only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import JSON, TIME, AttemptRow, RunRow
 from hpcflow.model.state import Cause, RunState
 
-#: More than a large site has in days; a caller waits for a quarter of a second at most.
+#: More than a large site has in days; the query takes a quarter of a second at most.
 MOST_ENDS: Final = 2000
 #: An end with more nodes says too little about each of them.
 MOST_NODES: Final = 1000
-#: At most so many nodes are kept, those of the newest ends. Rows of other roles could name any
-#: number.
+#: Most nodes in all, those of the newest ends. Rows of other roles could name any number.
 MOST_NODES_IN_ALL: Final = 20_000
 
 
@@ -29,13 +28,13 @@ class End:
     """The end of one attempt.
 
     Attributes:
-        site: as the run names it; node names of different sites have nothing in common.
-        nodes: all that the attempt had; none if it had more than :data:`MOST_NODES`, or if it and
-            all newer ends had more than :data:`MOST_NODES_IN_ALL`.
-        reached: the last train step that is known; None for none.
+        site: as the run names it; node names of different sites are unrelated.
+        nodes: all nodes of the attempt; empty if there were more than :data:`MOST_NODES`, or more
+            than :data:`MOST_NODES_IN_ALL` with all newer ends.
+        reached: the last known train step.
         has_saved: whether it made a checkpoint.
         counted_from: number of the run's first attempt after the last `resume` or `release`.
-        user: whose run it is, as it says itself.
+        user: the run's user, as the run states.
     """
 
     site: str
@@ -68,17 +67,17 @@ class _EndRow:
 
 
 _COLUMNS: Final = columns(_EndRow)
-#: What is the run's, and how it is called there.
+#: Columns of the run -> their names there.
 _OF_RUN: Final = {"site": "site", "user_name": "user_name", "journal": "journal"}
 
 
 def ends(
     connection: Connection, causes: Iterable[Cause], *, since: datetime, until: datetime
 ) -> list[End]:
-    """The newest ends of these causes between two times, whosever runs they are.
+    """Return the newest ends of these causes between two times, of all users' runs.
 
-    A run whose attempt ended after ``since`` has a journal record from after that; so the index of
-    the runs by state and last record finds the few that matter among all that there ever were.
+    A run whose attempt ended after ``since`` has a later journal record, so the index of runs by
+    state and last record finds the few relevant runs.
     """
     states = [state.value for state in RunState]
     wanted = [Cause(cause).value for cause in causes]
@@ -140,5 +139,5 @@ def _end(
 
 
 def _number(value: object) -> int | None:
-    """``value``, unless somebody else's rows hold what is never written here."""
+    """Return ``value`` if it is an integer; other roles' rows may hold anything."""
     return value if type(value) is int else None

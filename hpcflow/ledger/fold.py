@@ -1,12 +1,11 @@
 """Fold journal records and events into the accumulators of a run. Pure: no file, clock or database.
 
-Each file has an accumulator of its own, and only its own lines, in their order, change it: the
-journal the run's ``journal`` and every attempt's ``journal``; an event file its attempt's
-``report``. What a run *is* follows from all of them together in :mod:`hpcflow.ledger.derive`. So it
-does not matter in which order the files are read, or in which portions: a ledger that followed a
-run line by line and one rebuilt in a second are the same.
+Only the lines of one file change an accumulator, in order: the journal changes the ``journal`` of
+the run and of every attempt; an event file changes its attempt's ``report``.
+:mod:`hpcflow.ledger.derive` combines them. So the order and the portions in which files are read do
+not matter: a ledger that followed a run line by line equals one that was rebuilt at once.
 
-Accumulators hold JSON values only, for they are stored in the rows.
+Accumulators hold only JSON values, because they are stored in the rows.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from hpcflow.model.measured import kept_of
 from hpcflow.model.state import Cause
 from hpcflow.runtime.reading import parse_object
 
-#: More names than anybody looks at; a job that makes up names without end is cut off here.
+#: More names than a person reads; this limits a job that reports ever new names.
 MAX_METRICS: Final = 500
-#: Of one run, as rows of checkpoints and as rows of the mirror.
+#: Per run: rows of checkpoints, and rows of the mirror.
 MAX_CHECKPOINTS: Final = 100_000
 _MAX_TEXT: Final = 10_000
-#: Characters of a checkpoint path. It is part of a key, and Postgres limits those to 2,700 bytes.
+#: Characters of a checkpoint path, a part of a key, which Postgres limits to 2,700 bytes.
 _MAX_PATH: Final = 600
 _MAX_WHY: Final = 1000
 _MAX_INT: Final = 2**63 - 1
-#: What of ``mirror.jsonl`` says whether the store has a checkpoint; the rest is on the way there.
+#: The records of ``mirror.jsonl`` that say whether the store has a checkpoint.
 _IN_STORE: Final = frozenset({"mirrored", "failed", "removed"})
 _Row = TypeVar("_Row", CheckpointRow, MirroredRow)
 
 
 @dataclass(slots=True)
 class AttemptFold:
-    """What the two sides said about one attempt."""
+    """The accumulated journal and report of one attempt."""
 
     journal: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
@@ -47,11 +46,11 @@ class AttemptFold:
 
 @dataclass(slots=True)
 class RunFold:
-    """What journal and events said about a run, apart from run.json.
+    """The accumulated journal and events of a run, without run.json.
 
     Attributes:
-        changed_attempts: those about which something was said, apart from progress.
-        progressed_attempts: those that have reported progress.
+        changed_attempts: attempts with new records or events, except progress.
+        progressed_attempts: attempts with new progress.
     """
 
     run_id: str
@@ -64,20 +63,20 @@ class RunFold:
 
 
 def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
-    """Add whole lines of the journal, in order; returns how many say nothing."""
+    """Add whole lines of the journal, in order; return the number of skipped lines."""
     skipped = 0
     for line in lines:
         said = _parse_record(line)
         if said is None:
             skipped += 1
             continue
-        if said["record"] != "accounted":  # no news of the run: that comes whenever slurmdbd likes
+        if said["record"] != "accounted":  # its time depends on slurmdbd, not on the run
             fold.journal["at"] = max(said["at"], fold.journal.get("at", ""))
         number = said.get("attempt")
         if number is None:
             try:
-                if (folder := _OF_RUN.get(said["record"])) is not None:
-                    folder(fold, said)
+                if (fold_one := _RUN_FOLDS.get(said["record"])) is not None:
+                    fold_one(fold, said)
             except ValueError:
                 skipped += 1
         else:
@@ -87,7 +86,7 @@ def fold_journal(fold: RunFold, lines: Iterable[bytes]) -> int:
 
 
 def _parse_record(line: bytes) -> dict[str, Any] | None:
-    from hpcflow.model.journal import parse_record_or_none  # pydantic: only where a journal grew
+    from hpcflow.model.journal import parse_record_or_none  # pydantic: only if a journal grew
 
     try:
         record = parse_record_or_none(line)
@@ -107,18 +106,18 @@ def _fold_cancel_request(fold: RunFold, said: dict[str, Any]) -> None:
 def _fold_resumed(fold: RunFold, said: dict[str, Any]) -> None:
     _forget_cancel(fold.journal)
     fold.journal["resumed_at"] = said["at"]
-    _count_anew(fold)
+    _reset_counts(fold)
 
 
 def _fold_released(fold: RunFold, said: dict[str, Any]) -> None:
-    # An attempt that still runs has not been judged yet.
+    # An attempt that still runs has not been classified yet.
     if _is_last_over(fold) and "cancel_requested_at" not in fold.journal:
         fold.journal["resumed_at"] = said["at"]
-    _count_anew(fold)
+    _reset_counts(fold)
 
 
-def _count_anew(fold: RunFold) -> None:
-    """Forget holds and decisions; the counts of ``retry`` begin with the next attempt to end."""
+def _reset_counts(fold: RunFold) -> None:
+    """Forget holds and decisions; the counts of ``retry`` restart with the next attempt to end."""
     for what in ("held_at", "decided", "delays"):
         fold.journal.pop(what, None)
     last = _last_number(fold)
@@ -137,10 +136,10 @@ def _is_last_over(fold: RunFold) -> bool:
 def _fold_held(fold: RunFold, said: dict[str, Any]) -> None:
     journal = fold.journal
     journal["held_at"] = said["at"]
-    if said.get("why"):  # of a restore: it ends earlier requests, as in history/run.py
+    if said.get("why"):  # from a restore: it ends earlier requests, as in history/run.py
         _forget_cancel(journal)
         journal.pop("decided", None)
-    if "standby" in journal:  # it was given up first, and may be in the queue still
+    if "standby" in journal:  # it may still be pending
         journal["standby"] = {**journal["standby"], "is_given_up": True}
 
 
@@ -154,14 +153,14 @@ def _fold_restored(fold: RunFold, said: dict[str, Any]) -> None:
     newest = _count(said.get("newest"))  # older journals have none
     known = {} if newest is None else {"newest": newest}
     fold.journal["restored"] = {"at": said["at"], "after": said["after"], **known}
-    if said.get("journal"):  # a store does not decide what the next attempt requests
+    if said.get("journal"):  # a store must not decide the memory request of the next attempt
         for number, attempt in fold.attempts.items():
             if attempt.journal.get("intended", {}).pop("mem_mb", None) is not None:
                 fold.changed_attempts.add(number)
 
 
 def _fold_removed_by_person(fold: RunFold, said: dict[str, Any]) -> None:
-    _put(fold, _removed(fold.run_id, said, said["made_in"], BY_PERSON))
+    _put_checkpoint(fold, _removed_row(fold.run_id, said, said["made_in"], BY_PERSON))
 
 
 def _forget_cancel(journal: dict[str, Any]) -> None:
@@ -170,7 +169,7 @@ def _forget_cancel(journal: dict[str, Any]) -> None:
 
 
 def _fold_standby(fold: RunFold, said: dict[str, Any]) -> None:
-    """What is known of the newest standby that is no attempt; ``delays`` as for attempts."""
+    """Record the state of the newest standby; ``delays`` as for attempts."""
     journal, says = fold.journal, said["says"]
     kind, before = says["record"], journal.get("standby", {})
     if kind == "intended":
@@ -188,7 +187,7 @@ def _fold_standby(fold: RunFold, said: dict[str, Any]) -> None:
 
 
 def _is_void(attempt: AttemptFold) -> bool:
-    """Whether it never became a job. By the journal alone, as everything that changes it."""
+    """Return whether it never became a job, by the journal alone."""
     return "refused" in attempt.journal or "withdrawn" in attempt.journal
 
 
@@ -197,14 +196,14 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
     fold.changed_attempts.add(number)
     kind = said.pop("record")
     if kind == "intended":
-        attempt.journal = {"intended": said}  # a number is used again after a refusal
+        attempt.journal = {"intended": said}  # a number is reused after a refusal
         fold.journal.pop("resumed_at", None)
         fold.journal.pop("decided", None)
         fold.journal.pop("restored", None)
         if fold.journal.get("standby", {}).get("attempt", number + 1) <= number:
             fold.journal.pop("standby")
     elif kind == "observed":
-        # A later observation may know less (accounting has no reason, the queue no end).
+        # A later observation may have less: accounting has no reason, the queue no end.
         attempt.journal["observed"] = {
             **{k: v for k, v in attempt.journal.get("observed", {}).items() if k != "reason"},
             **said,
@@ -212,7 +211,7 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
     else:
         attempt.journal[kind] = said
         if kind == "ended":
-            fold.journal.pop("restored", None)  # it may have made more
+            fold.journal.pop("restored", None)  # the attempt may have made more
             if said["cause"] == Cause.CANCELLED.value and fold.journal.get("is_pruned"):
                 said["cause"] = Cause.PRUNED.value
         if kind == "submitted":  # found after all
@@ -220,11 +219,11 @@ def _fold_attempt(fold: RunFold, number: int, said: dict[str, Any]) -> None:
             attempt.journal.pop("withdrawn", None)
             fold.journal.pop("delays", None)
         elif kind == "withdrawn" or (kind == "refused" and said["retryable"]):
-            # How often in a row, so that each wait can be longer than the one before.
+            # Consecutive delays, so that each wait can be longer.
             fold.journal["delays"] = fold.journal.get("delays", 0) + 1
 
 
-_OF_RUN: Final = {
+_RUN_FOLDS: Final = {
     "cancel_requested": _fold_cancel_request,
     "resumed": _fold_resumed,
     "released": _fold_released,
@@ -238,7 +237,7 @@ _OF_RUN: Final = {
 
 
 def fold_mirror(fold: RunFold, lines: Iterable[bytes]) -> int:
-    """Add whole lines of ``mirror.jsonl``, in order; returns how many say nothing."""
+    """Add whole lines of ``mirror.jsonl``, in order; return the number of skipped lines."""
     skipped = 0
     for line in lines:
         try:
@@ -265,7 +264,7 @@ def fold_mirror(fold: RunFold, lines: Iterable[bytes]) -> int:
 
 
 def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
-    """Add whole lines of attempt ``number``'s events, in order; returns how many say nothing."""
+    """Add whole lines of an attempt's events, in order; return the number of skipped lines."""
     report, skipped = fold.attempts.setdefault(number, AttemptFold()).report, 0
     for line in lines:
         event = parse_event(line)
@@ -276,13 +275,13 @@ def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
         if kind == "progress":
             fold.progressed_attempts.add(number)
             _fold_progress(report, event)
-        elif kind == "usage":  # says nothing of how far the run is: no sign of life, either
+        elif kind == "usage":  # not a sign of progress
             fold.progressed_attempts.add(number)
             skipped += not _fold_usage(report, event)
         else:
             fold.changed_attempts.add(number)
             try:
-                _FOLDERS[kind](fold, number, report, event)
+                _EVENT_FOLDS[kind](fold, number, report, event)
             except ValueError:
                 skipped += 1
                 continue
@@ -293,7 +292,7 @@ def fold_events(fold: RunFold, number: int, lines: Iterable[bytes]) -> int:
 
 
 def _fold_progress(report: dict[str, Any], event: dict[str, Any]) -> None:
-    """The latest values, and when the train step was reached; by far the most frequent event."""
+    """Store the latest values and their time. This is by far the most frequent event."""
     train_step = _count(event.get("train_step"))
     if train_step is not None and train_step != report.get("train_step"):
         report["progress_at"] = clean(event["at"])
@@ -310,11 +309,11 @@ def _fold_progress(report: dict[str, Any], event: dict[str, Any]) -> None:
         for name, value in said.items():
             if name not in metrics and (len(metrics) >= MAX_METRICS or len(name) > 200):
                 continue
-            metrics[name] = finite(value)  # None replaces: an old loss must not hide a NaN
+            metrics[name] = finite(value)  # None replaces it: an old loss must not hide a NaN
 
 
 def _fold_usage(report: dict[str, Any], event: dict[str, Any]) -> bool:
-    """The last one counts, for each is about the whole attempt so far; whether it says anything."""
+    """Store the last usage, which covers the whole attempt; return whether it has values."""
     kept = kept_of(event)
     if kept is None:
         return False
@@ -329,7 +328,7 @@ def _fold_started(_: RunFold, __: int, report: dict[str, Any], event: dict[str, 
     nodes = event.get("nodes")
     report["nodes"] = [clean(str(node)) for node in nodes] if isinstance(nodes, list) else []
     begin(report, event["at"])
-    # Where Slurm restarted the job, its first exit was not the last, and its first notice is over.
+    # If Slurm restarted the job, its first exit and notice no longer count.
     for what in ("exited_at", "exit_code", "notice_at", "sluid"):
         report.pop(what, None)
     if sluid := _text(event.get("sluid")):
@@ -358,22 +357,22 @@ def _fold_checkpoint(
     fold: RunFold, number: int, report: dict[str, Any], event: dict[str, Any]
 ) -> None:
     _, train_step = _checkpoint_of(event)
-    # A program may save to one path for ever; the row below is then its last attempt's only.
+    # A program may always save to one path; the row below is then only its last attempt's.
     report["saved"] = max(train_step, report.get("saved", 0))
     report["saved_at"] = saved_at = _time(event["at"])
     report.pop("save_error", None)
-    _put(fold, _made(fold.run_id, event, number, saved_at))
+    _put_checkpoint(fold, _checkpoint_row(fold.run_id, event, number, saved_at))
 
 
 def _fold_checkpoint_metrics(
     fold: RunFold, number: int, _: dict[str, Any], event: dict[str, Any]
 ) -> None:
-    """All of the row: this file may be read before that of the attempt that made the checkpoint."""
+    """Store the whole row: this file may be read before that of the attempt that made it."""
     made_at = _time(str(event.get("created_at", event["at"])))
-    _put(fold, _made(fold.run_id, event, number, made_at))
+    _put_checkpoint(fold, _checkpoint_row(fold.run_id, event, number, made_at))
 
 
-def _made(run_id: str, said: dict[str, Any], attempt: int, made_at: str) -> CheckpointRow:
+def _checkpoint_row(run_id: str, said: dict[str, Any], attempt: int, made_at: str) -> CheckpointRow:
     path, train_step = _checkpoint_of(said)
     return CheckpointRow(
         run_id=run_id,
@@ -400,28 +399,29 @@ def _fold_checkpoint_failed(
 def _fold_checkpoint_removed(
     fold: RunFold, number: int, _: dict[str, Any], event: dict[str, Any]
 ) -> None:
-    _put(fold, _removed(fold.run_id, event, number, BY_JOB))
+    _put_checkpoint(fold, _removed_row(fold.run_id, event, number, BY_JOB))
 
 
-def _removed(run_id: str, said: dict[str, Any], attempt: int, by: str) -> CheckpointRow:
-    """What stays of a checkpoint that was removed; from this line alone, for that of its making
-    may be read before, after, or never."""
-    row = _made(run_id, said, attempt, _time(said["at"]))
+def _removed_row(run_id: str, said: dict[str, Any], attempt: int, by: str) -> CheckpointRow:
+    """Return the row of a removed checkpoint, from this line alone.
+
+    The line about its creation may be read before, after, or never.
+    """
+    row = _checkpoint_row(run_id, said, attempt, _time(said["at"]))
     return replace(row, epoch=None, metrics={}, removed=by)
 
 
-def _put(fold: RunFold, row: CheckpointRow) -> None:
+def _put_checkpoint(fold: RunFold, row: CheckpointRow) -> None:
     before = fold.checkpoints.get(row.path)
     if before is None or outdates(row, before):
         fold.checkpoints[row.path] = row
 
 
 def outdates(new: CheckpointRow, old: CheckpointRow) -> bool:
-    """Whether ``new``, read after ``old``, is what counts of two words about one path.
+    """Return whether ``new``, read after ``old``, is the valid row of one path.
 
-    What a later attempt says; of one attempt, what it says last, as its lines are read in their
-    order. Only what a person removed is said in another file, and therefore comes last, whenever it
-    is read: an attempt does not make the same checkpoint twice.
+    A later attempt wins; of one attempt, the later line. A removal by a person is in another file,
+    so it always counts as last: an attempt does not make the same checkpoint twice.
     """
     if new.attempt != old.attempt:
         return new.attempt > old.attempt
@@ -430,10 +430,10 @@ def outdates(new: CheckpointRow, old: CheckpointRow) -> bool:
 
 def newest(rows: Iterable[_Row]) -> list[_Row]:
     """Return at most ``MAX_CHECKPOINTS`` of ``rows``: removed ones go first, then the oldest."""
-    return sorted(rows, key=_worth)[-MAX_CHECKPOINTS:]
+    return sorted(rows, key=_retention_key)[-MAX_CHECKPOINTS:]
 
 
-def _worth(row: CheckpointRow | MirroredRow) -> tuple[bool, int, str]:
+def _retention_key(row: CheckpointRow | MirroredRow) -> tuple[bool, int, str]:
     removed = row.state == "removed" if isinstance(row, MirroredRow) else row.removed is not None
     return not removed, row.train_step, row.path
 
@@ -461,7 +461,7 @@ def _fold_exited(_: RunFold, __: int, report: dict[str, Any], event: dict[str, A
     report["exit_code"] = code if type(code) is int and abs(code) < 2**31 else None
 
 
-_FOLDERS: Final = {
+_EVENT_FOLDS: Final = {
     "started": _fold_started,
     "train_started": _fold_train_started,
     "checkpoint": _fold_checkpoint,
@@ -475,7 +475,7 @@ _FOLDERS: Final = {
 
 
 def clean(text: str) -> str:
-    """``text`` as every database stores it: no NUL, nothing that is not Unicode, not endless."""
+    """Return ``text`` as every database stores it: no NUL, valid Unicode, limited length."""
     if text.isascii() and text.isprintable() and len(text) <= _MAX_TEXT:  # as nearly all are
         return text
     return text[:_MAX_TEXT].replace("\0", "�").encode("utf-8", "replace").decode()
@@ -486,7 +486,7 @@ def _text(value: object) -> str | None:
 
 
 def _time(text: str) -> str:
-    """``text`` in the one form that all times have; ValueError when it is not a time."""
+    """Return ``text`` in the one form of all times; ValueError if it is not a time."""
     return to_text(from_text(text))
 
 

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Rows and jobs by the ten thousand hold no cycles. Looking for some in them, again and again
-    as they grow in number, takes a quarter of a round, and much longer if another role has written
-    JSON with many values."""
+    """Disable garbage collection in the block.
+
+    Tens of thousands of rows and jobs contain no cycles. Collections among them take a quarter of a
+    round, and much longer if another role has written JSON with many values.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

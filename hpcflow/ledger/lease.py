@@ -1,9 +1,10 @@
-"""At most one process acts for a ledger: a lease that expires, with a number that only grows.
+"""At most one process acts for a ledger: a lease that expires, with a fence number that only grows.
 
-Login nodes behind one name are different hosts, so neither a pid file nor a lock on a file tells
-who is alive; a process that has not renewed the lease in time is taken for dead. One that only
-seemed dead learns it at its next :func:`renew` or :func:`holds`: the number, the *fence*, is
-another one then. What it was doing meanwhile is harmless, because every submission is exactly once.
+Login nodes behind one name are different hosts, so neither a pid file nor a file lock shows whether
+a process is alive; one that has not renewed its lease in time counts as dead. If it is alive, its
+next :func:`renew` or :func:`holds` reveals the new fence. Its actions meanwhile are harmless,
+because every submission happens exactly once. Every function raises LedgerError if the database
+fails.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.codec import columns, selected
 from hpcflow.ledger.store import Ledger
 
-#: The counter wraps here. A larger one was written by another user, and one more would be no number
-#: that a column can hold.
+#: The counter wraps here. Another user may have written a larger one, which would overflow the
+#: column.
 _MAX_FENCE: Final = 2**53 - 1
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease that somebody holds or held.
+    """A current or former lease.
 
     Attributes:
-        holder: a text that no other process has.
-        fence: counts the holders; a write that another one has followed is too late.
+        holder: a text unique to the process.
+        fence: counts the holders; a write under an older fence is too late.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Lease:
     expires_at: datetime
 
     def is_alive(self, now: datetime) -> bool:
-        """Whether its time has not run out, and was not given by a clock that was ahead."""
+        """Return whether it has not expired, and was not renewed by a clock that was ahead."""
         is_ahead = self.renewed_at - now > self.expires_at - self.renewed_at
         return now < self.expires_at and not is_ahead
 
@@ -49,13 +50,10 @@ class Lease:
 def acquire(
     ledger: Ledger, name: str, *, holder: str, host: str, pid: int, ttl_s: float, now: datetime
 ) -> Lease | None:
-    """Take the lease ``name``, if nobody has it or its time has run out; None if somebody has.
+    """Take the lease ``name`` if it is free or expired; None if another process holds it.
 
-    One that was renewed more than ``ttl_s`` from now was so by a clock that is ahead; its
+    A lease that was renewed more than ``ttl_s`` from now was renewed by a clock that is ahead; its
     process may be long dead.
-
-    Raises:
-        LedgerError: the database failed.
     """
     moment, end = to_text(now), to_text(now + timedelta(seconds=ttl_s))
     far = to_text(now + timedelta(seconds=2 * ttl_s))
@@ -77,11 +75,7 @@ def acquire(
 
 
 def renew(ledger: Ledger, lease: Lease, *, ttl_s: float, now: datetime) -> bool:
-    """Keep the lease for ``ttl_s`` more; False if it is somebody else's now.
-
-    Raises:
-        LedgerError: the database failed.
-    """
+    """Extend the lease by ``ttl_s``; return False if another process holds it now."""
     return _write(
         ledger,
         "UPDATE lease SET renewed_at = ?, expires_at = ? "
@@ -97,21 +91,13 @@ def renew(ledger: Ledger, lease: Lease, *, ttl_s: float, now: datetime) -> bool:
 
 
 def holds(ledger: Ledger, lease: Lease) -> bool:
-    """Whether the lease is still the one that was acquired.
-
-    Raises:
-        LedgerError: the database failed.
-    """
+    """Return whether the lease is still the one that was acquired."""
     found = look(ledger, lease.name)
     return found is not None and (found.holder, found.fence) == (lease.holder, lease.fence)
 
 
 def release(ledger: Ledger, lease: Lease, *, now: datetime) -> None:
-    """Give the lease back, if it is still held; the fence stays for the next one.
-
-    Raises:
-        LedgerError: the database failed.
-    """
+    """Release the lease, if it is still held; its fence is kept."""
     _write(
         ledger,
         "UPDATE lease SET expires_at = ? WHERE name = ? AND holder = ? AND fence = ?",
@@ -120,11 +106,7 @@ def release(ledger: Ledger, lease: Lease, *, now: datetime) -> None:
 
 
 def look(ledger: Ledger, name: str) -> Lease | None:
-    """Who has or had the lease last; None if nobody ever had.
-
-    Raises:
-        LedgerError: the database failed.
-    """
+    """Return the last lease of this name; None if there never was one."""
     connection = ledger.connection()
     what = selected(connection.url.kind, Lease, columns(Lease))
     rows = connection.rows(f"SELECT {what} FROM lease WHERE name = ?", [name])  # noqa: S608 - our names
@@ -134,12 +116,12 @@ def look(ledger: Ledger, name: str) -> Lease | None:
     try:
         acquired_at, renewed_at, expires_at = map(_moment, times)
     except ValueError as error:
-        raise ledger.damaged(f"in its table lease: {str(error)[:80]}") from None
+        raise ledger.damaged(f"table lease: {str(error)[:80]}") from None
     return Lease(found_name, holder, host, pid, fence, acquired_at, renewed_at, expires_at)
 
 
 def _write(ledger: Ledger, sql: str, values: Sequence[object]) -> bool:
-    """Whether a row was written."""
+    """Return whether a row was written."""
     connection = ledger.connection()
     with connection.transaction(write=True):
         return connection.execute(sql, values).rowcount == 1

@@ -8,29 +8,23 @@ from typing import Final
 from hpcflow.ledger import queries
 from hpcflow.ledger.connection import Connection
 
-#: The number of runs that are named in one report.
+#: Most runs that one report names.
 _MAX_NAMED: Final = 10
-#: The number of runs that are remembered: other roles can write new ones as long as a daemon runs.
+#: Most runs that are remembered: other roles can write new ones all the time.
 _MAX_REPORTED: Final = 1_000
 
 
 class LeftOutRuns:
-    """The runs that were left out so far. Each is reported once, up to a number of runs."""
+    """The runs that were left out so far. Each is reported once, up to a limit."""
 
     def __init__(self, warn: Callable[[str], object] | None) -> None:
-        """Args:
-        warn: receives each warning, one line; None for no warnings.
-        """
+        """Report to ``warn``, one line for each warning; None for no warnings."""
         self._warn = warn
         self._reported: set[str] = set()
         self._is_full = False
 
     def report(self, connection: Connection, left_out: Mapping[str, str]) -> None:
-        """Warn about the runs of ``left_out``, run id -> reason, that were not reported before.
-
-        Raises:
-            LedgerError: the database failed.
-        """
+        """Warn about the runs of ``left_out``, run id -> reason, that were not reported before."""
         new = {run_id: why for run_id, why in left_out.items() if run_id not in self._reported}
         if self._warn is None or not new or self._is_full:
             return
@@ -50,6 +44,6 @@ class LeftOutRuns:
             self._warn(f"{len(new) - len(named)} more runs are left out, for the same reason")
         if self._is_full:
             self._warn(
-                f"{count} runs are left out so far, for damaged rows of theirs in the ledger; "
-                "hpcflow reports no further ones"
+                f"{count} runs are left out so far because of damaged rows in the ledger; hpcflow "
+                "reports no more of them"
             )

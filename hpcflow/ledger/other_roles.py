@@ -8,15 +8,13 @@ from typing import Any, Final
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.url import DatabaseUrl
 
-#: What Postgres would take for its own, or call by itself, and execute with the rights of the user
-#: who sends the statement:
+#: Postgres resolves or calls these by itself, with the rights of the user who sends a statement:
 #: - an operator or a function of a type that fits better than its own;
 #: - a trigger; and its condition, which may hold any statement (``query_to_xml``);
 #: - the triggers of another role's table, by a foreign key that deletes there;
 #: - everything in another role's schema, whose owner can replace the tables in it.
-#: And what row-level security does not prevent: the rights of a table's owner, and the rights to
-#: create triggers and foreign keys and to truncate a table; and all rows of other roles, if this
-#: role bypasses row-level security and so reads them as its own.
+#: Row-level security does not restrict a table's owner, nor the rights to create triggers and
+#: foreign keys and to truncate a table. A role that bypasses it reads all rows as its own.
 #: The right to create any of these would let another role do so while this user is connected.
 #: Only a superuser, the database's owner and this user may have them. Postgres does not record who
 #: created a trigger, so none may have a condition.
@@ -90,23 +88,23 @@ def refuse_other_roles(url: DatabaseUrl, raw: Any, tables: Sequence[str]) -> Non
     """Refuse a database in which another role could act as this user, or change all rows.
 
     Also reduce ``search_path`` to the schemas that were checked: another role could create a
-    schema that is missing. No other role can take the name of a schema that it does not own.
+    missing schema, but cannot take the name of one that it does not own.
 
     Args:
         raw: the driver's connection, with autocommit.
         tables: the names of the tables and views that are used.
 
     Raises:
-        LedgerError: there is such a thing; the error says what to do.
-        Exception: whatever the driver raises.
+        LedgerError: the database is refused; the error says what to do.
+        Exception: from the driver.
     """
     ((schemas,),) = raw.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
     raw.execute("SET search_path TO pg_catalog")
     found = raw.execute(_FOUND, {"schemas": schemas, "tables": list(tables)}).fetchone()
     if found is not None:
         raise _refusal(url, *found)
-    # Postgres searches pg_catalog first if it is not named, and creates tables in the first schema
-    # that is named.
+    # Postgres searches pg_catalog first if it is not named, and creates tables in the first named
+    # schema.
     names = [name for name in schemas if name not in ("pg_catalog", "pg_temp")]
     path = ['"{}"'.format(name.replace('"', '""')) for name in names]
     if path:

@@ -1,6 +1,7 @@
-"""Queries of the ledger: runs, one run, what is under way. Reads only.
+"""Queries of the ledger: ids, live attempts, due actions and bills. Read-only.
 
-In a shared ledger a query reads the rows of this role, unless ``everyone`` is set.
+In a shared ledger a query reads the rows of this role, unless ``everyone`` is set. The methods of
+:class:`~hpcflow.ledger.store.Ledger` document them.
 """
 
 from __future__ import annotations
@@ -26,35 +27,33 @@ from hpcflow.model.next_action import HELD, RESUBMIT, STOP
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.views import AttemptView, LiveRun
 
-#: How long after the last journal record lines of a run may still come to light: a job that is
-#: being cleared away, and file systems that show another machine's writes late.
+#: Time after the last journal record in which more lines may appear: the job is still completing,
+#: and file systems show another machine's writes late.
 SETTLING = timedelta(minutes=10)
 
-#: A time that lies further ahead may have been written by a clock that was wrong: what waits for it
-#: is looked at again.
+#: A later time may come from a wrong clock; it does not delay an action.
 _TOO_FAR: Final = timedelta(days=1)
-#: The same of a bill, which is asked for again for a week.
+#: The same for a bill, which is requested for a week.
 _BILLS_WAIT: Final = timedelta(days=30)
-#: A look asks for so many bills of one run; the next look goes on.
-_BILLS_OF_RUN: Final = 50
+#: Bills of one run per query; the next query continues.
+_MAX_BILLS_PER_RUN: Final = 50
 
-#: Why an attempt counts as ended whose run directory is gone.
+#: The rule by which an attempt whose run directory is gone counts as ended.
 PURGED_RULE: Final = "its run directory is gone"
 
 
 _ATTEMPT_KNOWN: Final = ("run_id", "attempt", "rule")
 _OFFSET: Final = ("run_id", "path", "offset_bytes")
 _LIVE_RUN: Final = columns_of(LiveRun)
-#: A user who sees so many need not see more.
-_MOST_TOLD: Final = 10
-#: Attempt by attempt, for there are far more runs than live ones.
+#: Enough for a warning.
+_MAX_REPORTED: Final = 10
+#: Evaluated per attempt, because there are far more runs than live attempts.
 _OF_USER: Final = (
     "EXISTS (SELECT 1 FROM run WHERE run.run_id = attempt.run_id AND run.user_name = ?)"
 )
 
 
 def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, AttemptView]]:
-    """A user's attempts that are neither ended nor withdrawn, with their runs."""
     is_live = f"state IN ({marks(LIVE)})"
     with connection.transaction(write=False):
         where = f"{is_live} AND {_OF_USER} ORDER BY run_id, attempt"
@@ -69,7 +68,6 @@ def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, Atte
 
 
 def running(connection: Connection, user: str) -> list[RunningRow]:
-    """A user's attempts that run, with what their jobs have reported."""
     of_run_names, names = (
         ("run_id", "site", "run_dir"),
         ("run_id", "attempt", "raw_state", "report"),
@@ -80,14 +78,13 @@ def running(connection: Connection, user: str) -> list[RunningRow]:
         attempts = select(connection, "attempt", names, where, [*states, user])
         found = _runs_with(connection, of_run_names, does_run, states, user)
     by_id = _by_id(connection, of_run_names, found)
-    rows = decode_sound(AttemptRow, names, attempts, _as_it_is, connection.left_out)
+    rows = decode_sound(AttemptRow, names, attempts, _as_tuple, connection.left_out)
     return [RunningRow(*by_id[said[0]], *said[1:]) for said in rows if said[0] in by_id]
 
 
 def owners(
     connection: Connection, run_ids: Iterable[str], *, everyone: bool = False
 ) -> dict[str, str]:
-    """Run id -> user, of those of these runs that the ledger has."""
     found: dict[str, str] = {}
     names = ("run_id", "user_name")
     for is_one, ids in among(connection, run_ids):
@@ -99,7 +96,6 @@ def owners(
 
 
 def run_ids(connection: Connection, user: str | None) -> set[str]:
-    """The ids of all runs, or of those of one user."""
     if user is None:
         return set(_ids(connection, "1 = 1", []))
     return set(_ids(connection, "user_name = ?", [user]))
@@ -108,38 +104,37 @@ def run_ids(connection: Connection, user: str | None) -> set[str]:
 def trial_runs(connection: Connection, sweep_id: str, name: str, user: str) -> list[str]:
     """Return the ids of a user's runs that are trials of a sweep; they begin with its name."""
     where, values = "parent_sweep = ? AND user_name = ?", [sweep_id, user]
-    if connection.is_sqlite:  # by the key: this is asked in every round of each sweep
+    if connection.is_sqlite:  # by the key: each sweep asks this in every round
         where += " AND run_id >= ? AND run_id < ?"
         values += [f"{name}-t", f"{name}-u"]
     return _ids(connection, f"{where} ORDER BY run_id", values)
 
 
 def unsent(connection: Connection, user: str | None) -> list[tuple[str, str]]:
-    """Id and run directory of every run, or of every one of this user, that never had a job."""
     names = ("run_id", "run_dir")
     where, values = ("", []) if user is None else (" AND user_name = ?", [user])
     found = select(connection, "run", names, f"job_id IS NULL{where}", values)
-    return decode_sound(RunRow, names, found, _as_it_is, connection.left_out)
+    return decode_sound(RunRow, names, found, _as_tuple, connection.left_out)
 
 
 def unsettled(connection: Connection, now: datetime) -> set[str]:
-    """Ids of the runs whose files may still grow: not at rest, or only for a short while.
+    """Return the ids of the runs whose files may still grow: not at rest, or only briefly.
 
-    Those whose directory is gone are among them: it may come back with its scratch.
+    Runs whose directory is gone are included: the directory may come back with its scratch.
     """
     moving = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
     where = f"state IN ({marks(moving)}) OR journal_at > ?"
     fresh = to_text(now - SETTLING)
-    # What was just created has no journal yet: its first record may be on its way.
+    # The first record of a new run may not be visible yet.
     where += " OR (journal_at IS NULL AND created_at > ?)"
     where += " OR run_id IN (SELECT run_id FROM attempt WHERE rule = ?)"
     return set(_ids(connection, where, [*moving, fresh, fresh, PURGED_RULE]))
 
 
 def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]:
-    """How far the files of these runs were read; those that the ledger does not know are missing.
+    """Return how far the files of these runs were read; unknown runs are missing.
 
-    Runs whose directory was gone are missing, too: it may be back, and then all of it is news.
+    Runs whose directory was gone are missing too: if it comes back, all its files are new.
     """
     found: dict[str, HowFar] = {}
     for is_one, ids in among(connection, run_ids):
@@ -159,7 +154,7 @@ def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]
 
 
 def bytes_read(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
-    """``run.bytes_read`` of these runs, which nobody else changes until this transaction ends."""
+    """Return ``run.bytes_read`` of these runs, and lock it until the transaction ends."""
     lock = "" if connection.is_sqlite else " FOR NO KEY UPDATE"  # SQLite has one writer at a time
     found: dict[str, int] = {}
     for is_one, ids in among(connection, run_ids):
@@ -169,7 +164,7 @@ def bytes_read(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]
 
 
 def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, int]]:
-    """Run directory and number of attempts of this user that run, or are being cleared away."""
+    """Return run directory and number of the user's running and completing attempts."""
     states = (AttemptState.RUNNING.value, AttemptState.COMPLETING.value)
     sql = (
         f"SELECT {selected(connection.url.kind, RunRow, ('run_dir',), 'run')}, attempt.attempt "  # noqa: S608 - our names, and marks
@@ -180,36 +175,35 @@ def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, in
 
 
 #: Neither held nor stopped.
-_GOES_ON: Final = "(next_action IS NULL OR next_action NOT IN (?, ?))"
-#: The order in which runs have their turn: who was turned away, and put off, comes behind those
-#: that have waited since before.
+_NOT_STOPPED: Final = "(next_action IS NULL OR next_action NOT IN (?, ?))"
+#: The order of runs: a deferred run follows those that have waited since before.
 _OLDEST_WAIT: Final = "COALESCE(next_at, journal_at, created_at), run_id"
 
 
 def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
-    """Ids of a user's runs that are neither under way nor over, and whose time has come.
+    """Return the ids of a user's runs that are neither active nor over, and whose time has come.
 
-    Who has waited longest comes first. What is to be sent now is due whatever its time says, which
-    is that of its turn: the clock may have been put back since.
+    The longest wait comes first. A run that is to be resubmitted is always due: its time only
+    orders it, and the clock may have been put back since.
     """
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
     where = (
         f"user_name = ? AND state IN ({marks(states)}) "  # noqa: S608 - our names, and marks
         "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
         "AND (next_at IS NULL OR next_at <= ? OR next_at > ? OR next_action = ?) "
-        f"AND ({_GOES_ON} OR (next_action = ? AND next_rule = ?)) "
+        f"AND ({_NOT_STOPPED} OR (next_action = ? AND next_rule = ?)) "
         f"ORDER BY {_OLDEST_WAIT}"
     )
-    lost = (STOP, lost_journal.RULE)  # the journal may be back
+    lost = (STOP, lost_journal.RULE)
     moments = (to_text(now), to_text(now + _TOO_FAR))
     values = [user, *states, PURGED_RULE, *moments, RESUBMIT, HELD, STOP, *lost]
     return _ids(connection, where, values)
 
 
 def alive_due(connection: Connection, action: str, user: str) -> list[str]:
-    """Ids of a user's runs whose next action is this one, and of which a job is alive, or may be.
+    """Return the ids of a user's runs with this next action of which a job may be alive.
 
-    Few are: so it is found by their state.
+    They are found by their state, which few runs have.
     """
     states = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
     where = f"user_name = ? AND state IN ({marks(states)}) AND next_action = ? ORDER BY run_id"
@@ -217,24 +211,23 @@ def alive_due(connection: Connection, action: str, user: str) -> list[str]:
 
 
 def purged(connection: Connection, since: datetime, user: str) -> list[str]:
-    """Ids of a user's runs that were to go on when their directory was found to be gone.
+    """Return the ids of a user's runs that would continue but whose directory is gone.
 
     Args:
-        since: only those of which anything was journaled later.
+        since: only runs with a later journal record.
     """
     states = (RunState.WAITING.value, RunState.FAILED.value)
     where = (
         f"user_name = ? AND state IN ({marks(states)}) "  # noqa: S608 - our names, and marks
         "AND journal_at > ? AND run_id IN (SELECT run_id FROM attempt WHERE rule = ?) "
-        f"AND {_GOES_ON} "
-        f"ORDER BY {_OLDEST_WAIT}"  # one after the other, for there is room for a few only
+        f"AND {_NOT_STOPPED} "
+        f"ORDER BY {_OLDEST_WAIT}"  # in turn, because there is room for a few only
     )
     values = [user, *states, to_text(since), PURGED_RULE, HELD, STOP]
     return _ids(connection, where, values)
 
 
 def resting_at(connection: Connection, user: str, since: datetime) -> list[str]:
-    """Sites of a user's runs that came to rest since then, but for those that are completed."""
     states = (RunState.WAITING.value, RunState.FAILED.value, RunState.CANCELLED.value)
     sql = (
         f"SELECT DISTINCT {selected(connection.url.kind, RunRow, ('site',))} FROM run "  # noqa: S608 - our names, and marks
@@ -245,7 +238,6 @@ def resting_at(connection: Connection, user: str, since: datetime) -> list[str]:
 
 
 def of_others(connection: Connection, user: str) -> dict[str, str]:
-    """Run id -> user, of the runs that are not this user's and may still go on."""
     names = ("run_id", "user_name")
     over = (RunState.COMPLETED.value, RunState.CANCELLED.value)
     states = [each.value for each in RunState if each.value not in over]
@@ -254,7 +246,6 @@ def of_others(connection: Connection, user: str) -> dict[str, str]:
 
 
 def due(connection: Connection, now: datetime, action: str, user: str) -> list[str]:
-    """Ids of a user's runs whose next action is this one, and whose time has come."""
     where = (
         "user_name = ? AND next_action = ? AND (next_at IS NULL OR next_at <= ?) "
         f"ORDER BY {_OLDEST_WAIT}"
@@ -263,17 +254,17 @@ def due(connection: Connection, now: datetime, action: str, user: str) -> list[s
 
 
 def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> list[DueBill]:
-    """A user's attempts that have ended, and of which accounting is to be asked now.
+    """Return a user's ended attempts for which accounting must be queried now.
 
-    The newest first: there may be old ones of which nobody can write a bill any more. Of one run
-    only some: the journal of a run from a store can name any number, and holds up no other run.
+    The newest come first, because old ones may never get a bill. The number per run is limited: the
+    journal of a run from a store can name any number, and must not delay other runs.
     """
     names, of_run_names = columns(AttemptRow), ("run_id", "site", "run_dir", "partition")
     is_due = "bill_due_at IS NOT NULL AND (bill_due_at <= ? OR bill_due_at > ?)"
     values = [to_text(now), to_text(now + _BILLS_WAIT)]
     # Bills due in the future come last: a clock that was ahead set their times.
     order = "bill_due_at > ?, bill_due_at DESC"
-    # `|| ''` keeps SQLite from the index on run_id, by which it would read all attempts.
+    # `|| ''` keeps SQLite from the index on run_id, with which it would read all attempts.
     newest = (
         "SELECT run_id, attempt, row_number() OVER (PARTITION BY run_id || '' "  # noqa: S608 - marks
         f"ORDER BY {order}) AS place FROM attempt WHERE {is_due} AND {_OF_USER}"
@@ -281,7 +272,7 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     some = f"SELECT run_id, attempt FROM ({newest}) AS placed WHERE place <= ?"  # noqa: S608 - marks
     where = f"(run_id, attempt) IN ({some}) ORDER BY {order} LIMIT ?"
     ahead = to_text(now)
-    wanted = [ahead, *values, user, _BILLS_OF_RUN, ahead, limit]
+    wanted = [ahead, *values, user, _MAX_BILLS_PER_RUN, ahead, limit]
     with connection.transaction(write=False):
         rows = select(connection, "attempt", names, where, wanted)
         found = _runs_with(connection, of_run_names, is_due, values, user) if rows else []
@@ -295,36 +286,34 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
 
 
 def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:
-    """Ids of a user's runs of which an attempt waits in the queue for this reason."""
     of_attempt = "SELECT run_id FROM attempt WHERE state = ? AND reason = ?"
     where = f"run_id IN ({of_attempt}) AND user_name = ? ORDER BY run_id"
     return _ids(connection, where, [AttemptState.QUEUED.value, reason, user])
 
 
 def pending_for_nodes(connection: Connection, user: str) -> list[str]:
-    """Ids of some of a user's runs of which an attempt waits for nodes, and not for any."""
     of_attempt = (
         "SELECT run_id FROM attempt WHERE state = ? "
         "AND ((reason LIKE ? AND reason NOT LIKE ?) OR reason LIKE ?) "
         "AND CAST(journal AS TEXT) LIKE ?"
     )
     where = f"run_id IN ({of_attempt}) AND user_name = ? ORDER BY run_id LIMIT ?"
-    # Slurm has two words for it, which come with blanks or with underscores. Nodes that are
-    # reserved, for a maintenance or for another job, are there.
+    # Slurm has two reasons for it, with blanks or with underscores. Nodes that are reserved for a
+    # maintenance or for another job exist, so they do not count.
     reasons = ("ReqNodeNotAvail%", "ReqNodeNotAvail%eserved_for%", "Nodes_required%")
-    values = [AttemptState.QUEUED.value, *reasons, '%"excluded"%', user, _MOST_TOLD]
+    values = [AttemptState.QUEUED.value, *reasons, '%"excluded"%', user, _MAX_REPORTED]
     return _ids(connection, where, values)
 
 
 def _by_id(
     connection: Connection, names: tuple[str, ...], found: list[Any]
 ) -> dict[str, tuple[Any, ...]]:
-    """Run id, which comes first -> the columns of that run."""
-    runs = decode_sound(RunRow, names, found, _as_it_is, connection.left_out)
+    """Return run id -> the columns of that run, of which the run id is the first."""
+    runs = decode_sound(RunRow, names, found, _as_tuple, connection.left_out)
     return {run[0]: run for run in runs}
 
 
-def _as_it_is(*values: Any) -> tuple[Any, ...]:
+def _as_tuple(*values: Any) -> tuple[Any, ...]:
     return values
 
 
@@ -335,12 +324,10 @@ def _runs_with(
     values: Sequence[object],
     user: str,
 ) -> list[Any]:
-    """A user's runs that have such an attempt."""
     inner = f"SELECT run_id FROM attempt WHERE {of_attempt}"  # noqa: S608 - our names, and marks
     where = f"user_name = ? AND run_id IN ({inner})"
     return select(connection, "run", names, where, [user, *values])
 
 
 def _ids(connection: Connection, where: str, values: Sequence[object]) -> list[str]:
-    """The ids of the runs for which this holds."""
     return [run_id for (run_id,) in select(connection, "run", ("run_id",), where, values)]

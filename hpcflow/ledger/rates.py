@@ -1,4 +1,4 @@
-"""Query how long attempts run in a partition, and how often they end unplanned. Reads only."""
+"""Query how long attempts run in a partition, and how often they end unplanned. Read-only."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from hpcflow.ledger.connection import Connection
 from hpcflow.ledger.rows import TIME
 from hpcflow.model.state import Cause, RunState
 
-#: The newest that many attempts tell enough.
 _MOST: Final = 2000
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What was observed of a partition: hours of attempts together, and their ends of some kind."""
+    """Run time of attempts in a partition, summed, and the number of their ends of some kind."""
 
     running_s: float = 0.0
     ends: int = 0
@@ -45,15 +44,11 @@ def observed(
     since: datetime,
     now: datetime,
 ) -> Observed:
-    """Attempts of all users in a partition since then, as far as they ran since then.
-
-    Args:
-        site: as the runs name it.
-    """
+    """Return run time and ends of all users' attempts in a partition since then."""
     states = [state.value for state in RunState]
     marks = ", ".join("?" * len(states))
     what = selected(connection.url.kind, _Attempt, _COLUMNS, "attempt", everyone=True)
-    # The index of the runs by state and last record finds those of which there is anything new.
+    # The index of runs by state and last record finds the runs with news.
     sql = (
         f"SELECT {what} FROM run JOIN attempt ON {same_run(connection, 'attempt')} "  # noqa: S608 - our names, and marks
         f"WHERE run.state IN ({marks}) AND run.journal_at >= ? AND run.site = ? "
@@ -67,6 +62,6 @@ def observed(
     for attempt in decode_sound(_Attempt, _COLUMNS, rows, _Attempt, connection.left_out):
         begin, end = max(attempt.started_at, since), min(attempt.ended_at or now, now)
         running_s += max(0.0, (end - begin).total_seconds())
-        if end >= since and attempt.cause in causes:  # a Cause is its word
+        if end >= since and attempt.cause in causes:  # a Cause equals its word
             ends += 1
     return Observed(running_s, ends)

@@ -1,12 +1,11 @@
 """The distribution of the time between an attempt's signs of progress. Pure.
 
-All times here are those of the job's own clock, and only differences between them are used: what
-the login side calls "now" is another machine's. How long a job has been silent is therefore found
-out elsewhere (:mod:`hpcflow.requeue.stall_watch`).
+All times are from the job's own clock, and only their differences are used, because the login
+node's clock may differ. :mod:`hpcflow.requeue.stall_watch` measures how long a job has been silent.
 
-Kept in an attempt's ``report`` as JSON values, under ``rhythm``; a histogram in steps of 41 % gives
-the median of millions of gaps in a few numbers, and the same whatever the portions in which the
-file was read.
+Stored in an attempt's ``report`` as JSON values, under ``rhythm``. A histogram in steps of 41 %
+holds the median of millions of gaps in a few numbers, whatever the portions in which the file was
+read.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ from typing import Any, Final
 
 from hpcflow.clock import from_text
 
-#: The events that only a program that goes on can write. ``started`` and ``exited`` are the job
-#: script's. A program that never writes the one called progress, but a checkpoint every few hours,
-#: has promised nobody to write anything.
+#: Events that only a running program writes; the job script writes ``started`` and ``exited``. A
+#: program that never writes ``progress`` is not expected to write anything regularly.
 SIGNS: Final = frozenset({"train_started", "progress", "checkpoint", "notice", "finished"})
 
-#: Upper ends of the histogram's classes in seconds, from half a second to some years.
+#: Upper bounds of the histogram's classes in seconds, from half a second to some years.
 _EDGES: Final = tuple(0.5 * 2 ** (half / 2) for half in range(60))
 
 
@@ -35,13 +33,13 @@ _NAMES: Final = (*map(str, range(len(_EDGES))), str(len(_EDGES) - 1))
 
 @dataclass(frozen=True)
 class Rhythm:
-    """What is known of the rhythm of one attempt, or of several.
+    """The rhythm of one attempt, or of several.
 
     Attributes:
-        signs: how many signs of progress there were.
-        gaps: class of the histogram -> gaps between two signs in it.
+        signs: number of signs of progress.
+        gaps: class of the histogram -> number of gaps between two signs.
         longest_s: the longest gap.
-        starts: how many jobs came as far as their first progress event.
+        starts: number of jobs that reached their first progress event.
         start_up_s: the longest time from the start of a job to that event.
     """
 
@@ -52,7 +50,6 @@ class Rhythm:
     start_up_s: float = 0.0
 
     def __add__(self, other: Rhythm) -> Rhythm:
-        """The rhythm of both together."""
         gaps = Counter(self.gaps)
         gaps.update(other.gaps)
         return Rhythm(
@@ -65,7 +62,7 @@ class Rhythm:
 
     @property
     def median_s(self) -> float:
-        """The median gap, rounded up to its class; 0 where there is none."""
+        """Return the median gap, rounded up to its class; 0 without gaps."""
         half, seen = sum(self.gaps.values()) / 2, 0
         for index in sorted(self.gaps):
             seen += self.gaps[index]
@@ -75,7 +72,7 @@ class Rhythm:
 
 
 def add_sign(report: dict[str, Any], kind: str, at: str) -> None:
-    """Count a sign of progress that the job wrote at ``at``; a time that is none tells no gap."""
+    """Count a sign of progress at ``at`` by the job's clock; an invalid time adds no gap."""
     kept = report.get("rhythm")
     if kept is None:
         kept = report["rhythm"] = {}
@@ -93,7 +90,7 @@ def add_sign(report: dict[str, Any], kind: str, at: str) -> None:
     kept["last"] = moment
     if before is None:
         return
-    if (gap_s := round(moment - before, 3)) >= 0:  # a clock that was set back tells nothing
+    if (gap_s := round(moment - before, 3)) >= 0:  # ignore a clock that was set back
         name = _NAMES[bisect_left(_EDGES, gap_s)]
         gaps = kept.setdefault("gaps", {})
         gaps[name] = gaps.get(name, 0) + 1
@@ -102,7 +99,7 @@ def add_sign(report: dict[str, Any], kind: str, at: str) -> None:
 
 
 def begin(report: dict[str, Any], at: str) -> None:
-    """The job starts, for the first time or again: what it waited for in between is no gap."""
+    """Record a start or restart of the job: the time before it is not a gap."""
     kept = report.setdefault("rhythm", {})
     for what in ("last", "from", "has_begun"):
         kept.pop(what, None)
@@ -111,17 +108,15 @@ def begin(report: dict[str, Any], at: str) -> None:
 
 
 def has_begun(report: Mapping[str, Any]) -> bool:
-    """Whether there was a progress event since the job last started."""
+    """Return whether there was a progress event since the job last started."""
     return "has_begun" in report.get("rhythm", {})
 
 
 def signs_of(report: Mapping[str, Any]) -> int:
-    """How many signs of progress there were."""
     return int(report.get("rhythm", {}).get("signs", 0))
 
 
 def rhythm_of(reports: Iterable[Mapping[str, Any]]) -> Rhythm:
-    """The rhythm of all these attempts together."""
     rhythm = Rhythm()
     for report in reports:
         kept = report.get("rhythm", {})

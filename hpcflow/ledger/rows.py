@@ -1,7 +1,7 @@
 """The rows of the ledger as plain values. ``tables.py`` describes the same columns to a database.
 
-A field's ``metadata`` says what it is in a database, where that is not its own type: ``TIME``
-(aware UTC), ``JSON`` (a list or an object), ``MONEY`` (a decimal number, as text) or ``BOOL``.
+The ``metadata`` of a field names its kind in a database if it is not its own type: ``TIME`` (aware
+UTC), ``JSON`` (a list or an object), ``MONEY`` (a decimal number, as text) or ``BOOL``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hpcflow.model.state import AttemptState
 
-#: Who removed a checkpoint: its job, by the rule in the config; a person, with a command.
+#: Who removed a checkpoint: its job, by the config's rule; or a person, with a command.
 BY_JOB: Final = "job"
 BY_PERSON: Final = "person"
 
@@ -25,7 +25,7 @@ BOOL: Final = {"kind": "bool"}
 
 @dataclass(slots=True)
 class RunRow:
-    """A run: from run.json above the line, derived from journal and events below it."""
+    """A run. Columns above the line are from run.json; those below, from journal and events."""
 
     run_id: str
     name: str
@@ -76,8 +76,10 @@ class RunRow:
 
 
 def bare_run_row(run_id: str, run_dir: str, *, user_name: str, created_at: datetime) -> RunRow:
-    """Return the row of a run whose ``run.json`` was gone before it was read, from its link, its
-    folder and its id. Its site is not known, and stands for that of this machine."""
+    """Return the row of a run whose ``run.json`` was never read, from its link, folder and id.
+
+    An empty site means the site of this machine.
+    """
     return RunRow(
         run_id=run_id,
         name=run_id.rsplit("-", 2)[0],
@@ -105,7 +107,7 @@ def bare_run_row(run_id: str, run_dir: str, *, user_name: str, created_at: datet
 
 @dataclass(slots=True)
 class PartRow:
-    """What an attempt took in one partition, charged to one account; names as in AttemptRow."""
+    """The usage and cost of an attempt in one partition and account; names as in AttemptRow."""
 
     partition: str | None
     account: str | None
@@ -118,16 +120,16 @@ class PartRow:
 
 @dataclass(slots=True)
 class AttemptRow:
-    """An attempt. ``journal`` and ``report`` are what the two sides said; the rest follows.
+    """An attempt. ``journal`` and ``report`` hold the sources; other columns are derived.
 
-    ``account``: that its bill names; before, that which its job asks for.
+    ``account``: from its bill; before that, the requested one.
     ``billed_by``: ``accounting`` or, as an estimate, ``events``; None before there is a bill.
-    ``gpu_type``: that its bill names, which need not be the run's first; several with commas, ``?``
-    for one that Slurm does not tell, empty without GPUs; None before there is a bill.
-    ``wasted_s``: of ``elapsed_s``, until it trained, and after its last checkpoint.
-    ``on_demand_usd``: what it would have cost where nobody is preempted, of one that could be.
-    ``bill_due_at``: when accounting is to be asked.
-    ``parts``: what it took by partition and account, of a job in more than one; else None.
+    ``gpu_type``: from its bill, possibly not the run's first; several with commas, ``?`` if Slurm
+    does not tell the type, empty without GPUs; None before there is a bill.
+    ``wasted_s``: of ``elapsed_s``, the time before training, and after the last checkpoint.
+    ``on_demand_usd``: for a preemptible attempt, its cost without preemption.
+    ``bill_due_at``: when to query accounting.
+    ``parts``: usage by partition and account for a job in more than one; else None.
     """
 
     run_id: str
@@ -164,11 +166,11 @@ class AttemptRow:
 
 @dataclass(slots=True)
 class CheckpointRow:
-    """A complete checkpoint. One path holds one checkpoint: the last that was written there.
+    """A complete checkpoint. A path holds one checkpoint: the last that was written there.
 
-    One that was removed on purpose keeps its row, so that no line about its making, read late,
-    brings it back. ``removed`` says by whom; ``attempt`` is then the one that removed it, or that
-    had made what a person removed.
+    A checkpoint that was removed on purpose keeps its row, so that a late line about its creation
+    does not restore it. ``removed`` names who removed it; ``attempt`` is then the attempt that
+    removed it, or the maker if a person removed it.
     """
 
     run_id: str
@@ -185,13 +187,13 @@ class CheckpointRow:
 
 @dataclass(slots=True)
 class MirroredRow:
-    """What was last said of a checkpoint and an object store.
+    """The last reported state of a checkpoint in an object store.
 
-    ``mirrored``: it is there; ``failed``: it is not, or not as it was; ``removed``: it was there,
-    and went by the rule for keeping.
+    ``mirrored``: present; ``failed``: absent or altered; ``removed``: deleted by the retention
+    rule.
 
-    A table of its own, for another file says it than the one that says that there is a checkpoint,
-    and they are read in any order.
+    A table of its own, because it comes from another file than the checkpoint, and the two are read
+    in any order.
     """
 
     run_id: str
@@ -205,7 +207,7 @@ class MirroredRow:
 
 @dataclass(slots=True)
 class MirrorLagRow:
-    """How far the mirror of a run is behind: a view, of which nothing is written.
+    """The lag of a run's mirror: a read-only view.
 
     ``newest`` and ``mirrored`` are train steps; ``behind_since`` is when the first checkpoint was
     made that is newer than all in the store.
@@ -220,7 +222,7 @@ class MirrorLagRow:
 
 @dataclass(slots=True)
 class SourceRow:
-    """How far a file was read: ``path`` is relative to the run directory."""
+    """How far a file was read; ``path`` is relative to the run directory."""
 
     run_id: str
     path: str
@@ -231,7 +233,7 @@ class SourceRow:
 
 @dataclass(slots=True)
 class Known:
-    """What the ledger holds of a run, as far as folding goes on from it."""
+    """The stored rows of a run that folding continues from."""
 
     run: RunRow
     attempts: list[AttemptRow] = field(default_factory=list)
@@ -240,11 +242,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class DueBill:
-    """An attempt that has ended, and of which accounting is to be asked.
+    """An ended attempt for which accounting must be queried.
 
     Attributes:
         partition: of its run.
-        tries: how often it was asked in vain.
+        tries: number of queries without a result.
     """
 
     attempt: AttemptRow
@@ -256,7 +258,7 @@ class DueBill:
 
 @dataclass(slots=True)  # frozen, a hundred thousand of them take twice as long to make
 class BilledRow:
-    """An attempt that has ended, with its bill, if it has one yet, and what it belongs to."""
+    """An ended attempt with its bill, if any, and the columns to group it by."""
 
     run_id: str
     attempt: int
@@ -281,7 +283,7 @@ class BilledRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """An attempt as the job that it was."""
+    """An attempt that is or was a job."""
 
     run_id: str
     attempt: int
@@ -293,7 +295,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class StoringRow:
-    """A run, as far as it says who keeps its checkpoints where."""
+    """A run with the owners and places of its checkpoints."""
 
     run_id: str
     project: str
@@ -306,7 +308,7 @@ class StoringRow:
 
 @dataclass(frozen=True, slots=True)
 class SpendingRow:
-    """An attempt, what it took as far as that is known, and what it belongs to."""
+    """An attempt, its known usage, and the columns to group it by."""
 
     run_id: str
     attempt: int
@@ -332,18 +334,18 @@ class SpendingRow:
 
     @property
     def is_over(self) -> bool:
-        """Whether it ended, or never was a job."""
+        """Return whether it ended, or never was a job."""
         return self.state in (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 
     @property
     def is_billed_for_good(self) -> bool:
-        """Whether no better bill is to be expected."""
+        """Return whether its bill is final."""
         return self.billed_by is not None and self.bill_due_at is None
 
 
 @dataclass(frozen=True, slots=True)
 class RunningRow:
-    """An attempt that runs, as far as its progress goes."""
+    """A running attempt with its progress."""
 
     run_id: str
     site: str
@@ -355,8 +357,10 @@ class RunningRow:
 
 @dataclass(slots=True)
 class HowFar:
-    """How far the files of a run were read: by their path in its directory; those of which
-    nothing was read yet are missing. ``attempts`` are those that are known."""
+    """How far the files of a run were read, by path relative to its directory.
+
+    Unread files are missing. ``attempts`` are the known ones.
+    """
 
     offsets: dict[str, int] = field(default_factory=dict)
     attempts: list[int] = field(default_factory=list)
@@ -364,7 +368,7 @@ class HowFar:
 
 @dataclass(frozen=True, slots=True)
 class BestBy:
-    """The metric that tells which checkpoint is the best: ``checkpoint.keep_best`` of a config."""
+    """The metric that determines the best checkpoint: ``checkpoint.keep_best`` of a config."""
 
     metric: str
     is_more_better: bool
@@ -372,14 +376,15 @@ class BestBy:
 
 @dataclass(slots=True)
 class Change:
-    """New rows of one run, and what they were computed from.
+    """New rows of one run, and the state that they were computed from.
 
     Attributes:
-        bytes_before: ``run.bytes_read`` of the row that this goes on from; None if there was none.
-        from_zero: everything was read again: what else the ledger has of the run is deleted.
-        is_progress: nothing but progress was read: the rows are as they were, apart from what
-            follows from it. That is how nearly all changes are, and a third of the work.
-        best_by: how to tell which checkpoint is the best, where one was added or removed.
+        bytes_before: ``run.bytes_read`` of the row that this change continues from; None without
+            one.
+        from_zero: all files were read again; all other rows of the run are deleted.
+        is_progress: only progress was read, and few columns differ. Nearly all changes are such,
+            and they take a third of the work.
+        best_by: how to find the best checkpoint, if one was added or removed.
     """
 
     run: RunRow
@@ -393,7 +398,7 @@ class Change:
     mirrored: list[MirroredRow] = field(default_factory=list)
 
 
-#: Table name -> the rows in it, in the order in which they can be inserted.
+#: Table name -> its row type, in the order of insertion.
 ROWS: Final = {
     "run": RunRow,
     "attempt": AttemptRow,

@@ -1,6 +1,6 @@
-"""Queries of the ledger: runs as they are shown. Reads only.
+"""Queries of the ledger: runs as they are shown. Read-only.
 
-In a shared ledger a query reads the rows of this role, unless it is asked for those of everyone.
+In a shared ledger a query reads the rows of this role, unless ``everyone`` is set.
 """
 
 from __future__ import annotations
@@ -31,22 +31,21 @@ from hpcflow.model.views import AttemptView, CheckpointView, MirrorLag, RunDetai
 View = TypeVar("View")
 
 
-#: What a view calls otherwise than its table: `user` alone is a function in SQL.
+#: Field of a view -> column of another name: `user` is a function in SQL.
 _COLUMNS: Final = {"user": "user_name", "number_of_attempts": "attempts"}
 
 
 def columns_of(view: type) -> tuple[str, ...]:
-    """The columns that a view is made of, in its order."""
     return tuple(_COLUMNS.get(name, name) for name in columns(view))
 
 
 _RUN: Final = columns_of(RunView)
 ATTEMPT: Final = columns(AttemptView)
-#: Without what another table says.
+#: Without the column of another table.
 _CHECKPOINT: Final = columns(CheckpointView)[:-1]
 _LAG: Final = columns(MirrorLag)
 _TABLES: Final[dict[str, type]] = {**ROWS, "mirror_lag": MirrorLagRow}
-#: Rows of another role that belong to one run.
+#: Limit of another role's rows of one run.
 _MOST: Final = " LIMIT 1000"
 
 
@@ -64,11 +63,11 @@ def runs(
     since: datetime | None,
     everyone: bool,
 ) -> list[RunView]:
-    """Runs, newest first.
+    """Return the matching runs, newest first.
 
     Args:
-        sweep: the id of a sweep, or the name of some.
-        has_sweep: whether they are trials of a sweep; None for both.
+        sweep: the id of a sweep, or the name of several.
+        has_sweep: only trials of sweeps, or none of them; None for both.
         since: created then or later.
     """
     where = [f"1 = 1{without_spoofed(connection, 'run', everyone=everyone)}"]
@@ -86,12 +85,12 @@ def runs(
         if value is not None:
             where.append(condition)
             values.append(value)
-    if sweep is not None:  # its id is its name, a day and eight characters
+    if sweep is not None:  # an id is the name, a date and eight characters
         where.append("(parent_sweep = ? OR parent_sweep LIKE ? ESCAPE '!')")
         values += [sweep, f"{_literal(sweep)}-{'_' * 8}-{'_' * 8}"]
     if has_sweep is not None:
         where.append(f"parent_sweep IS {'NOT ' if has_sweep else ''}NULL")
-    if tag is not None:  # tags are names, so one in quotes is found in the JSON as it stands
+    if tag is not None:  # tags are names, so a quoted one is found in the JSON text
         find = "instr(tags, ?)" if connection.is_sqlite else "strpos(CAST(tags AS TEXT), ?)"
         where.append(f"{find} > 0")
         values.append(f'"{tag}"')
@@ -108,15 +107,17 @@ def runs(
 
 
 def _literal(text: str) -> str:
-    """Return ``text`` as the part of a LIKE pattern that stands for itself."""
+    """Return ``text`` escaped for a LIKE pattern."""
     for char in "!%_":
         text = text.replace(char, f"!{char}")
     return text
 
 
 def shared_run(connection: Connection, text: str) -> RunDetail | None:
-    """Return the run of anybody that ``text`` means: an id, a name (of several runs the newest), or
-    the beginning of one id only. To look at, not to act upon."""
+    """Return any user's run: by id, by name (the newest), or by unique prefix of an id.
+
+    For display only: commands must not act on it.
+    """
     owner = "NULL" if connection.is_sqlite else "owner"
     names = without_spoofed(connection, "run", everyone=True)
     sql = (
@@ -133,9 +134,9 @@ def shared_run(connection: Connection, text: str) -> RunDetail | None:
 
 
 def run(connection: Connection, run_id: str, *, role: str | None = None) -> RunDetail:
-    """Return one run with all that belongs to it.
+    """Return one run with all its details.
 
-    Commands act on what it says, so it reads no row of another role, unless a ``role`` is given.
+    Commands act on the result, so it contains no row of another role, unless a ``role`` is given.
     """
     names = (*_RUN, "resources", "command", "image", "params")
     of_run, most = ("run_id = ?", "") if role is None else ("run_id = ? AND owner = ?", _MOST)
@@ -198,7 +199,7 @@ def attempt_view(*values: Any) -> AttemptView:
 def _with_words(
     make: Callable[..., View], names: tuple[str, ...], state: type[Enum]
 ) -> Callable[[Sequence[Any]], View]:
-    """Makes views whose state and cause are enumerations again."""
+    """Return a function that makes views with state and cause as enumerations."""
     at, why = names.index("state"), names.index("cause")
     states = {each.value: each for each in state}
 

@@ -1,4 +1,4 @@
-"""Queries for budgets: what the attempts of a scope, or of some runs, cost. Reads only."""
+"""Queries for budgets: the cost of attempts of a scope, or of some runs. Read-only."""
 
 from __future__ import annotations
 
@@ -33,17 +33,12 @@ _RUN: Final = (
 def of_runs_with(
     connection: Connection, filters: Mapping[str, str], *, everyone: bool
 ) -> list[SpendingRow]:
-    """All attempts of the runs with these values.
-
-    Args:
-        filters: column of a run -> its value.
-    """
+    """Return all attempts of the runs with these values of columns."""
     where = " AND ".join(f"{name} = ?" for name in filters) or "1 = 1"
     return _found(connection, where, list(filters.values()), everyone=everyone)
 
 
 def of_runs(connection: Connection, run_ids: Sequence[str]) -> list[SpendingRow]:
-    """All attempts of these runs."""
     return [
         row
         for is_one, ids in among(connection, run_ids)
@@ -52,27 +47,25 @@ def of_runs(connection: Connection, run_ids: Sequence[str]) -> list[SpendingRow]
 
 
 def sites_unsettled(connection: Connection, user: str) -> list[str]:
-    """The sites of the runs of which :func:`unsettled` tells."""
+    """Return the sites of the runs of :func:`unsettled`."""
     site = selected(connection.url.kind, RunRow, ("site",))
     sql = f"SELECT DISTINCT {site} FROM run WHERE {_UNSETTLED} ORDER BY 1"  # noqa: S608 - our words
     return [site for (site,) in connection.rows(sql, [user, *_FINAL, *LIVE])]
 
 
 def projects(connection: Connection, user: str) -> list[str]:
-    """The projects of a user's runs."""
     project = selected(connection.url.kind, RunRow, ("project",))
     sql = f"SELECT DISTINCT {project} FROM run WHERE user_name = ? ORDER BY 1"  # noqa: S608 - our words
     return [project for (project,) in connection.rows(sql, [user])]
 
 
 def unsettled(connection: Connection, user: str) -> list[SpendingRow]:
-    """All attempts of a user's runs that may go on, or of which one is under way or has a bill to
-    come."""
+    """Return all attempts of a user's runs that may continue, are active, or lack a bill."""
     return _found(connection, _UNSETTLED, [user, *_FINAL, *LIVE])
 
 
 def under_way(connection: Connection, user: str) -> list[SpendingRow]:
-    """All attempts of a user's runs of which one has begun and not ended."""
+    """Return all attempts of a user's runs with a started attempt that has not ended."""
     return _found(connection, _UNDER_WAY, [user, *LIVE])
 
 

@@ -1,4 +1,4 @@
-"""The ledger as an object: its only writer, and its queries."""
+"""The ledger's only writer, and its queries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Row = TypeVar("Row")
 
 
 def open_ledger(url: str, warn: Callable[[str], object] | None = None) -> Ledger:
-    """Open a ledger; an empty or missing database is created.
+    """Open a ledger; create an empty or missing database.
 
     Args:
         url: ``sqlite:////absolute/path``, ``postgresql://user@host/name``, or a path.
@@ -51,7 +51,8 @@ def open_ledger(url: str, warn: Callable[[str], object] | None = None) -> Ledger
     Raises:
         InputError: not such a URL.
         LedgerVersionError: its tables are older or newer than this hpcflow.
-        LedgerError: it does not answer; nothing is lost, for the files have everything.
+        LedgerError: the database does not answer; nothing is lost, because the files have
+            everything.
     """
     ledger = Ledger(parse_url(url), warn)
     ledger.connection()
@@ -61,22 +62,22 @@ def open_ledger(url: str, warn: Callable[[str], object] | None = None) -> Ledger
 class Ledger:
     """One open ledger; not to be shared between threads. Every method may raise LedgerError.
 
-    A connection that broke is opened again by the next call, and so is one to a file that was
-    deleted or replaced since: what is written there, nobody would ever read.
+    The next call reopens a broken connection, and a database file that was deleted or replaced,
+    because a write to a deleted file would be lost.
 
     In a shared database a role can change only its own rows, and methods read only these. With
     ``everyone``, they also read rows of other roles; :meth:`ends` and :meth:`observed` always do.
-    A row that is damaged is left out where many are read.
+    Queries of many rows leave damaged rows out.
     """
 
     def __init__(self, url: DatabaseUrl, warn: Callable[[str], object] | None = None) -> None:
-        """The ledger at ``url``, which is opened when it is first asked.
+        """Prepare the ledger at ``url``; the first query opens it.
 
         Args:
-            warn: is told once, in one line, of each run of which rows are left out.
+            warn: is called once, with one line, for each run whose rows are left out.
         """
         self.url = url
-        #: Ids of runs that hold a value that it does not store. They are not tried again.
+        #: Ids of runs with a value that the database cannot store. They are not tried again.
         self.misfits: set[str] = set()
         self._left_out = LeftOutRuns(warn)
         self._connection: Connection | None = None
@@ -93,13 +94,12 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def connection(self) -> Connection:
-        """The open connection, to a database whose tables are this version's."""
+        """Return the open connection, to a database with the tables of this version."""
         if self._connection is not None and self._connection.is_lost:
             self.close()
         if self._connection is None:
@@ -126,8 +126,7 @@ class Ledger:
         since: datetime | None = None,
         everyone: bool = False,
     ) -> list[RunView]:
-        """The runs that fit, newest first; of a ``sweep``, by its id or name; trials of any sweep
-        alone, or none of them, by ``has_sweep``."""
+        """Return the matching runs, newest first; see :func:`hpcflow.ledger.run_queries.runs`."""
         with self._reading() as connection:
             return run_queries.runs(
                 connection,
@@ -144,39 +143,35 @@ class Ledger:
             )
 
     def shared_run(self, text: str) -> RunDetail | None:
-        """The run of anybody that an id, a name or a beginning means; None if there is none."""
+        """Return any user's run with this id, name or unique prefix; None if there is none."""
         with self._reading() as connection:
             return run_queries.shared_run(connection, text)
 
     def run(self, run_id: str) -> RunDetail:
-        """One run, with all that belongs to it.
-
-        Raises:
-            NotFoundError: the ledger does not know it.
-        """
+        """Return one run with all its details, or raise NotFoundError."""
         with self._reading() as connection:
             return run_queries.run(connection, run_id)
 
     def live_attempts(self, *, user: str) -> list[tuple[LiveRun, AttemptView]]:
-        """The user's attempts that are neither ended nor withdrawn, with their runs."""
+        """Return the user's attempts that are neither ended nor withdrawn, with their runs."""
         with self._reading() as connection:
             return queries.live_attempts(connection, user)
 
     def running(self, *, user: str) -> list[RunningRow]:
-        """The user's attempts that run, with what their jobs have reported."""
+        """Return the user's running attempts, with the reports of their jobs."""
         with self._reading() as connection:
             return queries.running(connection, user)
 
     def owners(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Run id -> user, of those of these runs that it has."""
+        """Return run id -> user; unknown runs are missing."""
         return queries.owners(self.connection(), run_ids)
 
     def bytes_read(self, run_ids: Sequence[str]) -> dict[str, int]:
-        """How many bytes of these runs were read; those that it does not have are missing."""
+        """Return run id -> number of bytes read; unknown runs are missing."""
         return queries.bytes_read(self.connection(), run_ids) if run_ids else {}
 
     def run_ids(self, *, user: str | None = None) -> set[str]:
-        """The ids of all runs, or of those of one user."""
+        """Return the ids of all runs, or of one user's."""
         return queries.run_ids(self.connection(), user)
 
     def trial_runs(self, sweep_id: str, name: str, *, user: str) -> list[str]:
@@ -185,48 +180,48 @@ class Ledger:
             return queries.trial_runs(connection, sweep_id, name, user)
 
     def unsent(self, user: str | None = None) -> list[tuple[str, str]]:
-        """Id and run directory of every run, or of every one of this user, that never had a job."""
+        """Return id and run directory of all runs, or of one user's, that never had a job."""
         with self._reading() as connection:
             return queries.unsent(connection, user)
 
     def unsettled(self, now: datetime) -> set[str]:
-        """Ids of the runs whose files may still grow."""
+        """Return the ids of the runs whose files may still grow."""
         return queries.unsettled(self.connection(), now)
 
     def how_far(self, run_ids: Sequence[str]) -> dict[str, HowFar]:
-        """How far the files of these runs were read; unknown ones are missing."""
+        """Return how far the files of these runs were read; unknown runs are missing."""
         return queries.how_far(self.connection(), run_ids)
 
     def at_work(self, *, user: str, limit: int) -> list[tuple[str, int]]:
-        """Run directory and number of the user's attempts that run; no more than ``limit``."""
+        """Return run directory and number of at most ``limit`` running attempts of the user."""
         return queries.at_work(self.connection(), user, limit)
 
     def undecided(self, now: datetime, *, user: str) -> list[str]:
-        """Ids of the user's runs about which something is to be decided, in turn."""
+        """Return the ids of the user's runs that need a decision, longest wait first."""
         return queries.undecided(self.connection(), now, user)
 
     def alive_due(self, action: str, *, user: str) -> list[str]:
-        """Ids of the user's runs whose next action is ``action``, while a job may be alive."""
+        """Return the ids of the user's runs with this next action of which a job may be alive."""
         return queries.alive_due(self.connection(), action, user)
 
     def purged(self, *, user: str, since: datetime) -> list[str]:
-        """Ids of the user's runs that were to go on when their directory was found to be gone."""
+        """Return the ids of the user's runs that would continue but whose directory is gone."""
         return queries.purged(self.connection(), since, user)
 
     def resting_at(self, *, user: str, since: datetime) -> list[str]:
-        """Sites of the user's runs that came to rest since then, apart from completed ones."""
+        """Return the sites of the user's runs that came to rest uncompleted since then."""
         return queries.resting_at(self.connection(), user, since)
 
     def of_others(self, *, user: str) -> dict[str, str]:
-        """Run id -> user, of the runs that are not this user's and may still go on."""
+        """Return run id -> user for other users' runs that are not completed or cancelled."""
         return queries.of_others(self.connection(), user)
 
     def due(self, action: str, now: datetime, *, user: str) -> list[str]:
-        """Ids of the user's runs whose next action is ``action``, in turn."""
+        """Return the ids of the user's runs whose next action is ``action``, longest wait first."""
         return queries.due(self.connection(), now, action, user)
 
     def due_bills(self, now: datetime, *, user: str, limit: int) -> list[DueBill]:
-        """The user's attempts of which accounting is to be asked what they took, in turn."""
+        """Return the user's attempts for whose usage accounting must be queried now."""
         with self._reading() as connection:
             return queries.due_bills(connection, now, user, limit)
 
@@ -238,11 +233,7 @@ class Ledger:
         filters: Mapping[str, str],
         everyone: bool = False,
     ) -> list[BilledRow]:
-        """All attempts that were jobs and ended between two times, with their bills.
-
-        Args:
-            filters: column of a run -> the value that it must have.
-        """
+        """Return ended attempts that were jobs, with bills; filters: column of a run -> value."""
         with self._reading() as connection:
             return cost_report.bills(connection, since, until, filters, everyone=everyone)
 
@@ -254,27 +245,23 @@ class Ledger:
         filters: Mapping[str, str] | None = None,
         everyone: bool = False,
     ) -> list[UsedRow]:
-        """What attempts had and used that have begun: of one run, or since a time.
-
-        Args:
-            filters: column of a run -> the value that it must have.
-        """
+        """Return allocation and usage of started attempts; filters as for bills."""
         with self._reading() as connection:
             return used(connection, run_id=run_id, since=since, filters=filters, everyone=everyone)
 
     def jobs(self, *, user: str) -> list[JobRow]:
-        """All attempts of a user that are, or were, jobs."""
+        """Return all attempts of a user that are, or were, jobs."""
         with self._reading() as connection:
             return cost_report.jobs(connection, user)
 
     def sites(self, *, filters: Mapping[str, str], everyone: bool = False) -> list[str]:
-        """The sites of all runs that fit, by what the runs call them; filters as for bills."""
+        """Return the site names of all matching runs; filters as for bills."""
         return cost_report.sites(self.connection(), filters, everyone=everyone)
 
     def storing(
         self, sites: Sequence[str], *, filters: Mapping[str, str], everyone: bool = False
     ) -> list[StoringRow]:
-        """The runs of these sites, and where their checkpoints are kept; filters as for bills."""
+        """Return the runs of these sites and their checkpoint storage; filters as for bills."""
         if not sites:
             return []
         with self._reading() as connection:
@@ -283,8 +270,10 @@ class Ledger:
     def left(
         self, sites: Sequence[str], since: datetime, *, everyone: bool = False
     ) -> tuple[set[str], set[str]]:
-        """Ids of the runs of these sites that neither had a checkpoint since, nor can have
-        fetched one: in a store; on scratch."""
+        """Return the ids of runs of these sites without a checkpoint since: in a store; on scratch.
+
+        Runs that may have fetched a checkpoint since are excluded.
+        """
         if not sites:
             return set(), set()
         with self._reading() as connection:
@@ -300,32 +289,31 @@ class Ledger:
         run_ids: Sequence[str] | None = None,
         everyone: bool = False,
     ) -> list[SpendingRow]:
-        """All attempts of the runs with these values of columns, or with these ids."""
+        """Return all attempts of the runs with these values of columns, or with these ids."""
         with self._reading() as connection:
             if run_ids is not None:
                 return spending.of_runs(connection, run_ids)
             return spending.of_runs_with(connection, filters or {}, everyone=everyone)
 
     def sites_unsettled(self, *, user: str) -> list[str]:
-        """The sites of those of a user's runs of which more may come, or a bill."""
+        """Return the sites of a user's runs that can still cost more or get a bill."""
         return spending.sites_unsettled(self.connection(), user)
 
     def projects(self, *, user: str) -> list[str]:
-        """The projects of a user's runs."""
         return spending.projects(self.connection(), user)
 
     def spending_unsettled(self, *, user: str) -> list[SpendingRow]:
-        """Those of a user's runs of which more may come, or a bill."""
+        """Return the attempts of a user's runs that can still cost more or get a bill."""
         with self._reading() as connection:
             return spending.unsettled(connection, user)
 
     def spending_under_way(self, *, user: str) -> list[SpendingRow]:
-        """Those of a user's runs of which an attempt has begun and not ended."""
+        """Return the attempts of a user's runs with a started attempt that has not ended."""
         with self._reading() as connection:
             return spending.under_way(connection, user)
 
     def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:
-        """How attempts of all users have ended between two times, as far as for these causes."""
+        """Return the ends of all users' attempts between two times, for these causes."""
         with self._reading() as connection:
             return ends(connection, causes, since=since, until=until)
 
@@ -338,24 +326,23 @@ class Ledger:
         since: datetime,
         now: datetime,
     ) -> Observed:
-        """How long attempts of all users ran in a partition, and how many ended for such causes."""
+        """Return the run times of all users' attempts in a partition, and their ends."""
         with self._reading() as connection:
             return observed(
                 connection, causes, site=site, partition=partition, since=since, now=now
             )
 
     def waiting_for(self, reason: str, *, user: str) -> list[str]:
-        """Ids of the user's runs of which an attempt waits in the queue for this reason."""
+        """Return the ids of the user's runs with an attempt that is pending for this reason."""
         return queries.waiting_for(self.connection(), reason, user)
 
     def pending_for_nodes(self, *, user: str) -> list[str]:
-        """Ids of some of the user's runs of which an attempt waits for nodes, and not for any."""
+        """Return the ids of some of the user's runs that are pending for unavailable nodes."""
         return queries.pending_for_nodes(self.connection(), user)
 
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
-        """What the ledger holds of these runs, at one moment; unknown ones are missing, and those
-        of which a row is damaged."""
-        if not run_ids:  # an empty list is no SQL everywhere
+        """Return the stored rows of these runs at one moment, without damaged runs."""
+        if not run_ids:  # an empty list is not valid SQL everywhere
             return {}
         with self._reading() as connection, connection.transaction(write=False):
             found = {row.run_id: Known(row) for row in _load(connection, "run", run_ids)}
@@ -368,13 +355,12 @@ class Ledger:
         return found
 
     def checkpoints(self, run_ids: Sequence[str]) -> list[CheckpointRow]:
-        """The checkpoints of these runs."""
         with self._reading() as connection:
             found: list[CheckpointRow] = _load(connection, "checkpoint", run_ids)
             return found
 
     def mirrored(self, run_ids: Sequence[str], *, everyone: bool = False) -> list[MirroredRow]:
-        """What was said of the checkpoints of these runs and their object stores."""
+        """Return the mirror states of the checkpoints of these runs."""
         with (
             self._reading() as connection,
             connection.transaction(write=False, everyone=everyone),
@@ -383,20 +369,20 @@ class Ledger:
         return found
 
     def damaged(self, why: str) -> LedgerError:
-        """The error for rows that cannot be what was written: where they are, and what to do."""
+        """Return the error for damaged rows: where they are, and what to do."""
         return damaged(self.url, why)
 
     def apply(self, changes: Sequence[Change]) -> list[str]:
-        """Write changes, each wholly or not at all, together with how far the files were read.
+        """Write changes, each wholly or not at all, together with the offsets of the files.
 
-        A change counts only if nobody has written to its run since the rows that it goes on from
-        were read; so two readers of the same lines never count them twice.
+        A change is skipped if another process wrote to its run after the rows were read, so two
+        readers never count the same lines twice.
 
         Returns:
-            Ids of the runs where somebody else was faster; nothing of theirs was written.
+            Ids of the skipped runs.
 
         Raises:
-            LedgerValueError: a value is none that the database stores; nothing was written.
+            LedgerValueError: the database cannot store a value; nothing was written.
         """
         try:
             return write(self.connection(), changes)
@@ -404,7 +390,7 @@ class Ledger:
             raise value_error(changes, error) from None
 
     def forget_unsent(self, run_ids: Sequence[str]) -> None:
-        """Delete these runs, with all that belongs to them, unless a job of them is known."""
+        """Delete these runs with all their rows, except runs with a known job."""
         connection = self.connection()
         with connection.transaction(write=True):
             sql = "DELETE FROM run WHERE run_id = ? AND job_id IS NULL"
@@ -429,11 +415,7 @@ class Ledger:
 def _load(
     connection: Connection, table: str, run_ids: Sequence[str], *, everyone: bool = False
 ) -> list[Any]:
-    """The rows of these runs, in the order of their keys.
-
-    Raises:
-        DamagedError: an index and its table say different things.
-    """
+    """Return the rows of these runs by key; DamagedError if an index and its table disagree."""
     row_type = ROWS[table]
     names = columns(row_type)
     key = {"run": "run_id", "attempt": "run_id, attempt"}.get(table, "run_id, path")
@@ -446,5 +428,5 @@ def _load(
         rows += decode_sound(row_type, names, found, row_type, connection.left_out)
     strange = {row.run_id for row in rows}.difference(run_ids)
     if strange:
-        raise DamagedError(f"asked for other runs, it gives {min(strange)[:80]!r}")
+        raise DamagedError(f"a query for other runs returned {min(strange)[:80]!r}")
     return rows

@@ -1,8 +1,8 @@
 """The tables of the ledger, for alembic, which compares them with a database, and for ORM queries.
 
-The same columns, as plain values, are in ``rows.py``; a test keeps the two together. Nothing else
-in hpcflow imports this, for sqlmodel takes a third of a second. Every value in here can be made
-again from run.json, journal and events; a new column comes with a migration.
+``rows.py`` has the same columns as plain values; a test compares the two. Nothing else in hpcflow
+imports this, because sqlmodel takes a third of a second. Every value can be derived again from
+run.json, journal and events; a new column needs a migration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _run_id(**options: Any) -> Any:
 
 
 class Run(SQLModel, table=True):
-    """One run. Cost and GPU hours are estimates until accounting has spoken."""
+    """One run. Cost and GPU hours are estimates until accounting has final values."""
 
     __tablename__ = "run"
     __table_args__ = (
@@ -78,8 +78,6 @@ class Run(SQLModel, table=True):
 
 
 class Attempt(SQLModel, table=True):
-    """One attempt: one Slurm job."""
-
     __tablename__ = "attempt"
     __table_args__ = (
         Index("attempt_by_state", "state"),
@@ -118,7 +116,7 @@ class Attempt(SQLModel, table=True):
 
 
 class Checkpoint(SQLModel, table=True):
-    """One complete checkpoint, or, where ``removed`` is set, what is left to be said of one."""
+    """One complete checkpoint, or, with ``removed``, a former one."""
 
     __tablename__ = "checkpoint"
 
@@ -135,7 +133,7 @@ class Checkpoint(SQLModel, table=True):
 
 
 class Mirrored(SQLModel, table=True):
-    """What was last said of a checkpoint and an object store."""
+    """The last reported state of a checkpoint in an object store."""
 
     __tablename__ = "mirrored"
 
@@ -149,7 +147,7 @@ class Mirrored(SQLModel, table=True):
 
 
 class Lease(SQLModel, table=True):
-    """Who acts for this ledger. Not made from files: it says something of processes alive now."""
+    """The process that acts for this ledger. Not derived from files."""
 
     __tablename__ = "lease"
 
@@ -164,7 +162,7 @@ class Lease(SQLModel, table=True):
 
 
 class Source(SQLModel, table=True):
-    """How far a file of a run directory was read; written together with what was read."""
+    """How far a file of a run directory was read; written together with its data."""
 
     __tablename__ = "source"
 

@@ -1,7 +1,8 @@
 """The version of a database's tables: look it up in plain SQL; create and migrate with alembic.
 
-An empty database gets its tables when it is opened. One with older tables is never changed on the
-way: somebody has to type ``hpcflow ledger upgrade``, for older programs may still be using it.
+An empty database gets its tables when it is opened. One with older tables is migrated only by
+``hpcflow ledger upgrade``, because older programs may still use it. Every function raises
+LedgerError if the database fails.
 """
 
 from __future__ import annotations
@@ -29,19 +30,15 @@ if TYPE_CHECKING:
 #: The newest file in migrations/versions. Numbers have four digits, so they compare as text.
 HEAD: Final = "0008"
 
-#: Any number, the same in all versions of hpcflow: a process that has this lock may change tables.
+#: The same number in all versions of hpcflow: a process with this lock may change tables.
 ADVISORY_LOCK: Final = 0x68706366
 
-#: Postgres: another object depends on what would be changed, such as a view.
+#: Postgres: another object, such as a view, depends on the changed one.
 _IS_IN_USE: Final = ("2BP01", "0A000")
 
 
 def version(connection: Connection) -> str | None:
-    """The version of the tables; None for a database that has none of ours.
-
-    Raises:
-        LedgerError: the database failed.
-    """
+    """Return the version of the tables; None for a database without hpcflow's tables."""
     exists = "SELECT to_regclass(?) IS NOT NULL"
     if connection.is_sqlite:
         exists = "SELECT count(*) FROM sqlite_master WHERE name = ?"
@@ -53,16 +50,15 @@ def version(connection: Connection) -> str | None:
 
 
 def require_head(connection: Connection) -> None:
-    """Create the tables of an empty database; refuse one whose tables are not this version's.
+    """Create the tables of an empty database; refuse a database of another version.
 
     Raises:
         LedgerVersionError: they are older or newer; the error says what to do.
-        LedgerError: the database failed.
     """
     found = version(connection)
     if found is None:
         upgrade(connection.url)
-        # SQLite remembers what there was before; locked out later, it would miss the tables.
+        # SQLite caches the old schema; if locked out later, it would miss the tables.
         version(connection)
     elif found < HEAD:
         raise LedgerVersionError(
@@ -74,11 +70,10 @@ def require_head(connection: Connection) -> None:
 
 
 def upgrade(url: DatabaseUrl) -> None:
-    """Create the tables, or bring them up to date: wholly or not at all, one process at a time.
+    """Create or migrate the tables, wholly or not at all, one process at a time.
 
     Raises:
         LedgerVersionError: the database is newer than this hpcflow.
-        LedgerError: the database failed.
     """
     import alembic.command
     import alembic.config
@@ -90,20 +85,20 @@ def upgrade(url: DatabaseUrl) -> None:
     config.set_main_option("script_location", "hpcflow.ledger:migrations")
     try:
         with engine.begin() as connection:
-            found = _lock_and_look(connection, url)
+            found = _lock_and_read_version(connection, url)
             if found is not None and found > HEAD:
                 raise _too_new(url, found)
             config.attributes["connection"] = connection
             alembic.command.upgrade(config, "head")
     except SQLAlchemyError as error:
-        raise _could_not_be_made(url, getattr(error, "orig", None) or error) from None
-    except (CommandError, UnicodeError) as error:  # a version that never was, a name that is none
+        raise _creation_error(url, getattr(error, "orig", None) or error) from None
+    except (CommandError, UnicodeError) as error:  # an unknown version, an invalid name
         raise damaged(url, str(error)) from None
     finally:
         engine.dispose()
 
 
-def _could_not_be_made(url: DatabaseUrl, error: BaseException) -> LedgerError:
+def _creation_error(url: DatabaseUrl, error: BaseException) -> LedgerError:
     reason = str(error).split("\n")[0]
     next_action = (
         "the files have everything; try again, or use another database. "
@@ -115,19 +110,19 @@ def _could_not_be_made(url: DatabaseUrl, error: BaseException) -> LedgerError:
             reason = f"{reason}: {' '.join(diagnostics.message_detail.split())[:300]}"
         next_action = "ask the owner of that object to drop it; then: hpcflow ledger upgrade"
     return LedgerError(
-        f"the tables of the ledger {url} could not be made: {reason}", next_action=next_action
+        f"cannot create the tables of the ledger {url}: {reason}", next_action=next_action
     )
 
 
 def make_engine(url: DatabaseUrl) -> Engine:
-    """The database for SQLAlchemy, for migrations and ORM queries; nothing is opened yet."""
+    """Return the SQLAlchemy engine for migrations and ORM queries; it opens nothing yet."""
     from sqlalchemy import create_engine, event
 
     if url.kind == "postgresql":
         return create_engine("postgresql+psycopg://", creator=lambda: _connect_postgres(url))
     engine = create_engine("sqlite://", creator=lambda: Connection(url).raw)
 
-    # Python's driver opens transactions where it likes, and not before DDL.
+    # Python's driver opens transactions implicitly, and not before DDL.
     @event.listens_for(engine, "begin")
     def _begin(connection: AlchemyConnection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -141,8 +136,8 @@ def _connect_postgres(url: DatabaseUrl) -> Any:
     return raw
 
 
-def _lock_and_look(connection: AlchemyConnection, url: DatabaseUrl) -> str | None:
-    """Keep other upgrades out until the transaction ends; the version that there is now."""
+def _lock_and_read_version(connection: AlchemyConnection, url: DatabaseUrl) -> str | None:
+    """Lock out other upgrades until the transaction ends; return the current version."""
     from sqlalchemy import inspect, text
 
     if connection.dialect.name == "postgresql":
@@ -155,14 +150,14 @@ def _lock_and_look(connection: AlchemyConnection, url: DatabaseUrl) -> str | Non
 
 
 def _number(url: DatabaseUrl, found: object) -> str:
-    """``found``, which must be a version."""
+    """Return ``found``, which must be a version."""
     if not isinstance(found, str) or not re.fullmatch("[0-9]{4}", found):
-        raise damaged(url, f"it says that its tables have version {str(found)[:40]!r}")
+        raise damaged(url, f"the version of its tables is {str(found)[:40]!r}")
     return found
 
 
 def _too_new(url: DatabaseUrl, found: str) -> LedgerVersionError:
     return LedgerVersionError(
-        f"the ledger {url} has tables of version {found}, newer than this hpcflow knows",
+        f"the ledger {url} has tables of version {found}, newer than this hpcflow supports",
         next_action=f"update it: {doc_page('installation')}",
     )

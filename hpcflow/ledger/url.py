@@ -12,8 +12,8 @@ from hpcflow.errors import InputError
 _POSTGRES = re.compile(r"(?:postgresql|postgres)(?:\+psycopg)?://")
 _SQLITE = "sqlite:///"
 
-#: What may follow ``postgresql://``. Stricter than libpq, whose messages quote what they could not
-#: read: a password with an unescaped character must not get that far.
+#: The syntax after ``postgresql://``. Stricter than libpq, whose messages quote invalid text: a
+#: password with an unescaped character must not reach it.
 _WELL_FORMED = re.compile(
     r"(?:[^\s:@/?#]*(?::[^\s@/?#]*)?@)?"
     r"(?:\[[^\s@?#\[\]]+\](?![^:/?,])|[^\s@?#\[\]])*"
@@ -25,11 +25,11 @@ _BAD_ESCAPE = re.compile(r"%(?:00|(?![0-9A-Fa-f]{2}))")
 
 @dataclass(frozen=True)
 class DatabaseUrl:
-    """A database.
+    """The URL of a database.
 
     Attributes:
         path: file of a SQLite database.
-        dsn: what libpq connects to; empty for SQLite.
+        dsn: for libpq; empty for SQLite.
     """
 
     kind: Literal["sqlite", "postgresql"]
@@ -37,7 +37,7 @@ class DatabaseUrl:
     dsn: str = ""
 
     def __str__(self) -> str:
-        """For people: without password."""
+        """Return the URL without password, for people."""
         return str(self.path) if self.kind == "sqlite" else redact(self.dsn)
 
     def __repr__(self) -> str:
@@ -45,25 +45,24 @@ class DatabaseUrl:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a file, which its user alone looks at."""
+        """Return whether it is a file, which only its user reads."""
         return self.kind == "sqlite"
 
     @property
     def has_password(self) -> bool:
-        """Whether it has one, after the user or as an option."""
+        """Return whether it has a password, after the user or as an option."""
         place, _, options = self.dsn.partition("?")
         return redact(place) != place or "password" in options.lower()
 
     @property
     def sqlalchemy(self) -> str:
-        """The same for SQLAlchemy."""
         if self.kind == "sqlite":
             return f"{_SQLITE}{self.path}"
         return "postgresql+psycopg" + self.dsn.removeprefix("postgresql")
 
 
 def parse_url(text: str) -> DatabaseUrl:
-    """``sqlite:///PATH`` (four slashes for an absolute path), ``postgresql://…``, or a path alone.
+    """Parse ``sqlite:///PATH`` (four slashes for an absolute path), ``postgresql://…``, or a path.
 
     Raises:
         InputError: neither.
@@ -83,8 +82,7 @@ def parse_url(text: str) -> DatabaseUrl:
     if ":" not in text and "@" not in text:
         return _sqlite(text)
     raise InputError(
-        "not a ledger: neither a path nor a URL that hpcflow knows (not shown: it may hold a "
-        "password)",
+        "not a ledger: neither a path nor a supported URL (not shown: it may hold a password)",
         next_action="write it like sqlite:////home/ada/ledger.sqlite or postgresql://host/hpcflow",
     )
 
@@ -93,14 +91,14 @@ def _sqlite(text: str) -> DatabaseUrl:
     path = Path(text)
     if not path.is_absolute() or "\0" in text:
         raise InputError(
-            f"not a ledger: {text[:200]!r} is no absolute path",
+            f"not a ledger: {text[:200]!r} is not an absolute path",
             next_action="write it like sqlite:////home/ada/ledger.sqlite, with four slashes",
         )
     return DatabaseUrl("sqlite", path)
 
 
 def redact(url: str) -> str:
-    """``url`` with nothing in it that can be a password, also when it is not well formed."""
+    """Return ``url`` without anything that can be a password, even if it is malformed."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url

@@ -1,4 +1,4 @@
-"""Query what attempts requested and used, for rightsizing. Reads only."""
+"""Query what attempts requested and used, for rightsizing. Read-only."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hpcflow.ledger.rows import AttemptRow, RunRow
 
 @dataclass(frozen=True, slots=True)
 class UsedRow:
-    """An attempt that was a job, and what of its run is needed to judge it.
+    """An attempt that was a job, with the columns of its run for rightsizing.
 
     Attributes:
-        resources: what the run asks for now.
-        journal, report: what the two sides said of the attempt, as far as it is needed.
+        resources: the run's current request.
+        journal, report: the needed parts of the attempt's accumulators.
     """
 
     run_id: str
@@ -52,7 +52,7 @@ _OF_ATTEMPT: Final = (
     *("run_id", "attempt", "account", "state", "cause", "started_at", "ended_at"),
     *("elapsed_s", "journal", "report"),
 )
-#: What is needed of the JSON.
+#: The needed keys of the JSON columns.
 _NEEDED: Final = {
     "resources": ("tasks_per_node", "cpus_per_task", "time_limit_min", "mem_mb"),
     "journal": ("accounted",),
@@ -74,12 +74,12 @@ def used(
     filters: Mapping[str, str] | None = None,
     everyone: bool = False,
 ) -> list[UsedRow]:
-    """Attempts that were jobs and have begun, by run and number.
+    """Return attempts that were jobs and have started, by run and number.
 
     Args:
-        run_id: of this run alone.
-        since: only those that run, or have ended since.
-        filters: column of a run -> the value that it must have.
+        run_id: only this run.
+        since: only attempts that run, or have ended since.
+        filters: column of a run -> its required value.
     """
     where, values = "started_at IS NOT NULL AND job_id IS NOT NULL", list[object]()
     of_run, run_values = "1 = 1", list[object]()
@@ -112,11 +112,7 @@ def used(
 
 
 def _needed(names: tuple[str, ...], *said: Any) -> tuple[Any, ...]:
-    """Return the values of a row without what of its JSON is not needed.
-
-    Raises:
-        ValueError: too much is left, in a row that another role has written.
-    """
+    """Return a row with only the needed keys of its JSON; ValueError if they are too many."""
     return tuple(
         _some(value, _NEEDED[name]) if name in _NEEDED else value
         for name, value in zip(names, said, strict=True)

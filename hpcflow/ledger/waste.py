@@ -12,14 +12,14 @@ from hpcflow.model.state import Cause
 
 @dataclass(frozen=True)
 class Waste:
-    """Seconds of an attempt that brought nothing; together never more than it is charged for.
+    """Wasted seconds of an attempt; in sum at most what it is charged for.
 
     Attributes:
         startup_s: until its program trained.
-        lost_s: after its last checkpoint, if it did not complete: that has to be done again.
+        lost_s: after its last checkpoint, if it did not complete: that work must be repeated.
         unsaved_s: all of an attempt that did not complete and left no checkpoint.
 
-    A trial that was pruned has shown what it should, and nothing of it has to be done again.
+    A pruned trial has given its result: nothing of it must be repeated.
     """
 
     startup_s: float = 0.0
@@ -28,17 +28,16 @@ class Waste:
 
     @property
     def total_s(self) -> float:
-        """All of it."""
         return self.startup_s + self.lost_s + self.unsaved_s
 
 
 def waste_of(bill: dict[str, Any], cause: str | None, report: dict[str, Any]) -> Waste | None:
-    """What an attempt has wasted; None where nobody can tell.
+    """Return what an attempt has wasted; None if that is unknown.
 
     Args:
         bill: its record ``accounted``.
         cause: why it ended; None if it has not.
-        report: what its job has said.
+        report: its job's report.
     """
     if bill.get("elapsed_s") is None or cause is None:
         return None
@@ -52,7 +51,7 @@ def waste_of(bill: dict[str, Any], cause: str | None, report: dict[str, Any]) ->
     if kept_to is None:
         return Waste(unsaved_s=elapsed_s)
     until_training_s = (trained_at - begin).total_seconds() if trained_at else 0.0
-    # What was suspended is not charged, and so cannot have been wasted.
+    # Suspended time is not charged, so it is not wasted.
     startup_s = min(elapsed_s, max(0.0, until_training_s))
     lost_s = min(elapsed_s - startup_s, max(0.0, (end - kept_to).total_seconds()))
     return Waste(startup_s=startup_s, lost_s=lost_s)

@@ -45,7 +45,7 @@ def write(connection: Connection, changes: Sequence[Change]) -> list[str]:
 
 
 def value_error(changes: Sequence[Change], error: Exception) -> LedgerValueError:
-    """Return the error that names the run and the column of the value that was not stored."""
+    """Return an error that names the run and the column of the value that was not stored."""
     for change in changes:
         tables = (change.attempts, change.checkpoints, change.mirrored, change.sources)
         for row in chain([change.run], *tables):
@@ -61,9 +61,9 @@ def value_error(changes: Sequence[Change], error: Exception) -> LedgerValueError
 
 
 def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
-    """Lock the runs, and return the changes of those that no process wrote to since they were read.
+    """Lock the runs, and return the changes of those that no process wrote to since the read.
 
-    All writers lock in one order, known runs first, so none deadlock.
+    All writers lock in one order, known runs first, so there is no deadlock.
     """
     is_known = {change.run.run_id: change.bytes_before is not None for change in changes}
     found = queries.bytes_read(connection, [run_id for run_id, known in is_known.items() if known])
@@ -79,7 +79,7 @@ def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
 
 
 def _mark_best(connection: Connection, run_id: str, by: BestBy) -> None:
-    """Mark the best checkpoint of a run, and no other."""
+    """Mark only the best checkpoint of a run."""
     names = columns(CheckpointRow)
     what = selected(connection.url.kind, CheckpointRow, names)
     sql = f"SELECT {what} FROM checkpoint WHERE run_id = ? AND removed IS NULL"  # noqa: S608 - our names
@@ -107,8 +107,8 @@ def _kind(change: Change) -> _Kind:
     return _Kind.PROGRESS if change.is_progress else _Kind.ON
 
 
-#: Kind of change -> the columns of a run that it writes. Those from run.json stay, unless all files
-#: were read again.
+#: Kind of change -> the columns of a run that it writes. Columns from run.json change only if all
+#: files were read again.
 _WRITTEN: Final = {
     _Kind.REBUILT: columns(RunRow),
     _Kind.ON: columns(RunRow)[columns(RunRow).index("state") :],

@@ -1,7 +1,7 @@
-"""Checkpoints of an unmodified program: how a config describes them.
+"""How a config describes the checkpoints of an unmodified program.
 
-The job gets what is said here as JSON (:meth:`Adopt.rule`), and acts on it in
-:mod:`hpcflow.runtime.adoption`.
+The job gets the description as JSON (:meth:`Adopt.rule`); :mod:`hpcflow.runtime.adoption` applies
+it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from hpcflow.model.kinds import Kind, Matching, Path, Seconds, Section, WrongKey
 
 
 class Writer(str, Enum):
-    """Whose way of saving is known."""
+    """A program with known checkpoint files."""
 
     HUGGINGFACE = "huggingface"
     LIGHTNING = "lightning"
     NANOGPT = "nanogpt"
 
 
-_UNKNOWN: Final[dict[str, Any]] = {
+_DEFAULTS: Final[dict[str, Any]] = {
     "folder": ".",
     "marker": None,
     "renamed": False,
@@ -32,10 +32,10 @@ _UNKNOWN: Final[dict[str, Any]] = {
     "put_back": False,
 }
 
-#: What the programs do. transformers' Trainer writes trainer_state.json when the other files of
-#: rank 0 are there; other ranks may be writing their random numbers still. Lightning moves a file
-#: from the node's own /tmp, which on another file system is a copy and no rename. nanoGPT writes
-#: over its one file, and looks for it nowhere else.
+#: How the programs save. transformers' Trainer writes trainer_state.json after the other files of
+#: rank 0; other ranks may still be writing their RNG states. Lightning moves a file from the node's
+#: own /tmp, which is a copy, not a rename, if that is another file system. nanoGPT overwrites its
+#: one file, and reads only that one.
 WRITERS: Final[dict[Writer, dict[str, Any]]] = {
     Writer.HUGGINGFACE: {
         "folder": "trainer_output",
@@ -69,15 +69,17 @@ def _check_below(path: str) -> str:
 def _check_pattern(pattern: str) -> str:
     _check_below(pattern)
     if any(part.startswith(".") for part in pattern.split("/")):
-        raise ValueError("hidden names are never adopted: programs write under them what is half")
+        raise ValueError("hidden names are never adopted: programs use them for incomplete files")
     if "**" in pattern:
-        raise ValueError("`**` is not known; write a `*` for each folder, such as */checkpoints/*")
+        raise ValueError(
+            "`**` is not supported; write a `*` for each folder, such as */checkpoints/*"
+        )
     return pattern
 
 
 def _check_folder(folder: str) -> str:
     if folder.startswith("~"):
-        raise ValueError("`~` is not filled in here; write the whole path")
+        raise ValueError("`~` is not expanded; write the whole path")
     return folder
 
 
@@ -160,33 +162,33 @@ class Adopt(Section):
     )
 
     @model_validator(mode="after")
-    def _is_enough(self) -> Adopt:
+    def _check_keys(self) -> Adopt:
         if self.like is None and self.pattern is None:
             raise ValueError(
-                "which files? give a `pattern`, or say `like: huggingface`, `like: lightning` or "
+                "`pattern` is missing; give it, or `like: huggingface`, `like: lightning` or "
                 "`like: nanogpt`"
             )
         if self.renamed and self.marker is not None:
-            raise WrongKey("renamed or marked: which one makes it complete?", "renamed")
+            raise WrongKey("give either `renamed` or `marker`, not both", "renamed")
         if self.stable_s == 0:
-            raise WrongKey("unchanged for no time at all says nothing; write 10s or more", "stable")
+            raise WrongKey("must be longer than zero; write 10s or more", "stable")
         return self
 
     def get(self, key: str) -> Any:
-        """What holds for a key: what the config says, what the known program does, the default."""
+        """Return the value of a key: the config's, else the known program's, else the default."""
         given = getattr(self, key)
         if given is not None:
             return given
         known = WRITERS[self.like] if self.like is not None else {}
         if key == "marker" and self.renamed:
             return None
-        return known.get(key, _UNKNOWN.get(key))
+        return known.get(key, _DEFAULTS.get(key))
 
     def rule(self, folder: str) -> str:
-        """All of it as the job gets it: JSON, see `hpcflow/runtime/adoption/rule.py`.
+        """Return the rule for the job as JSON, see `hpcflow/runtime/adoption/rule.py`.
 
         Args:
-            folder: where to look, absolute, with nothing left to be filled in.
+            folder: where to search: absolute, with all variables filled in.
         """
         keys = ("pattern", "marker", "stable_s", "renamed", "train_step", "put_back")
         return json.dumps({"folder": folder, **{key: self.get(key) for key in keys}})

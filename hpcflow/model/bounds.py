@@ -1,7 +1,7 @@
-"""Numbers in records that others may have written, or that were damaged.
+"""Numbers in records that other users may have written, or that were damaged.
 
-All are so small that sums, products and powers of them stay numbers. Honest records are far from
-the bounds, so none is refused when it is written.
+The bounds keep sums, products and powers finite. Real records are far from them, so none is refused
+when it is written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 MAX_ATTEMPT: Final = 999_999
 MOST_COUNT: Final = 2**64
 _MOST: Final = 10**18
-#: The same as an exponent that a decimal number may have: 1E-999999 has as many digits.
+#: Largest exponent of a decimal number: 1E-999999 has as many digits.
 _MOST_DIGITS: Final = 40
 
 
@@ -25,13 +25,12 @@ def _plain(value: Decimal) -> Decimal:
 
 
 AttemptNumber = Annotated[int, Field(ge=1, le=MAX_ATTEMPT)]
-#: The number of an attempt, or 0 for none.
+#: 0 for none.
 AttemptOrNone = Annotated[int, Field(ge=0, le=MAX_ATTEMPT)]
-#: How often something was done.
 Times = Annotated[int, Field(ge=0, le=2**31 - 1)]
-#: How many there are of anything: nodes, train steps, bytes.
+#: Of nodes, train steps, bytes.
 Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
-#: As the kernel and Slurm have it.
+#: As in the kernel and in Slurm.
 ExitCode = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Seconds = Annotated[float, Field(ge=-_MOST, le=_MOST, allow_inf_nan=False)]
 #: Hours, or money.

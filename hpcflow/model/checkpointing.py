@@ -1,7 +1,4 @@
-"""When a run saves, and which checkpoints it keeps: a section of a run's YAML.
-
-The whole of it is in :mod:`hpcflow.model.spec`.
-"""
+"""When a run saves, and which checkpoints it keeps: a section of a run's YAML."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class WhenBusy(str, Enum):
 
 
 class Mode(str, Enum):
-    """Which value of a metric is the better one."""
+    """Which value of a metric is better."""
 
     MIN = "min"
     MAX = "max"
@@ -112,7 +109,7 @@ class Checkpoint(Section):
     )
 
     @model_validator(mode="after")
-    def _one_saver(self) -> Checkpoint:
+    def _check_adopt(self) -> Checkpoint:
         if self.adopt is None:
             return self
         default = type(self).model_fields["interval_s"].default
@@ -124,21 +121,20 @@ class Checkpoint(Section):
         for key, is_given in given.items():
             if is_given:
                 raise WrongKey(
-                    "says when hpcflow.runtime saves, but `adopt` says that the program does so by "
-                    "itself; take one of the two away",
+                    "applies to saves by hpcflow.runtime, but with `adopt` the program saves by "
+                    "itself; remove this key or `adopt`",
                     key,
                 )
         if self.keep_best is not None:
             raise WrongKey(
-                "adopted checkpoints carry no metrics to find the best by; take it away, or use "
-                "`keep_every`",
+                "adopted checkpoints have no metrics; remove this key, or use `keep_every`",
                 "keep_best",
             )
         return self
 
     @property
     def keep(self) -> str | None:
-        """The rule as the job gets it: JSON, see `hpcflow/runtime/rule.py`; None to keep all."""
+        """Return the rule for the job as JSON, see `hpcflow/runtime/rule.py`; None to keep all."""
         if self.keep_last is None:
             return None
         rule: dict[str, Any] = {"last": self.keep_last}

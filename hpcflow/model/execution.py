@@ -1,6 +1,6 @@
 """How a run is executed: resources, launcher, container, environment.
 
-Sections of a run's YAML; the whole of it is in :mod:`hpcflow.model.spec`.
+Sections of a run's YAML, which :mod:`hpcflow.model.spec` defines.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from hpcflow.model.sbatch import SbatchOptions
 
 
 class Launcher(str, Enum):
-    """Who starts the processes of an attempt."""
+    """The program that starts the processes of an attempt."""
 
-    TORCHRUN = "torchrun"  # one torchrun a node, which starts the ranks
-    SRUN = "srun"  # one srun task a rank
+    TORCHRUN = "torchrun"  # one torchrun per node, which starts the ranks
+    SRUN = "srun"  # one srun task per rank
     NONE = "none"  # the command itself, once, on the first node
 
 
 class CodeMode(str, Enum):
-    """Which state of the code an attempt executes."""
+    """The state of the code that an attempt executes."""
 
-    SNAPSHOT = "snapshot"  # that of the run's creation
-    LIVE = "live"  # that of the attempt's start
+    SNAPSHOT = "snapshot"  # at the creation of the run
+    LIVE = "live"  # at the start of the attempt
 
 
 class Framework(str, Enum):
-    """Whose environment variables the ranks find each other by."""
+    """The framework that determines the environment variables for the rendezvous of the ranks."""
 
     PYTORCH = "pytorch"
     TENSORFLOW = "tensorflow"
@@ -56,7 +56,7 @@ class Framework(str, Enum):
 
 
 class ContainerRuntime(str, Enum):
-    """Who runs the container."""
+    """The program that runs the container."""
 
     APPTAINER = "apptainer"
     PYXIS = "pyxis"
@@ -121,8 +121,8 @@ class Resources(Section):
     )
     account: Word | None = Field(
         None,
-        description="The Slurm account that is charged; `auto` for the one of yours with the best "
-        "standing. Default: the site's, else Slurm's.",
+        description="The Slurm account that is charged. `auto`: each of your accounts is a "
+        "candidate when hpcflow chooses the partition. Default: the site's, else Slurm's.",
         examples=["vision"],
     )
     qos: Word | None = Field(None, description="The Slurm quality of service.", examples=["normal"])
@@ -131,7 +131,7 @@ class Resources(Section):
             str,
             Matching(
                 r"[A-Za-z0-9_.,&|*()\[\]!:=+-]+",
-                "not a constraint as sbatch takes it, such as gpu&hbm80g",
+                "not a constraint for sbatch; write it like gpu&hbm80g",
             ),
             Kind("node features"),
         ]
@@ -146,7 +146,7 @@ class Resources(Section):
             str,
             Matching(
                 r"[A-Za-z0-9_.,\[\]-]+",
-                "not a list of hosts as Slurm takes it, such as n[1-3],n7",
+                "not a Slurm host list; write it like n[1-3],n7",
                 4096,
             ),
             Kind("host list"),
@@ -160,7 +160,7 @@ class Resources(Section):
             str,
             Matching(
                 rf"{_DEPENDENCY}(?:[,?]{_DEPENDENCY})*",
-                "not a dependency as sbatch takes it, such as afterok:1234",
+                "not a dependency for sbatch; write it like afterok:1234",
                 1000,
             ),
             Kind("dependency"),
@@ -178,7 +178,7 @@ class Resources(Section):
             Matching(
                 r"(?:now|today|tomorrow|midnight|noon|fika|teatime|elevenses)(?:[+T-][A-Za-z0-9:]+)?"
                 r"|[0-9]{1,8}(?:[:/.T-][0-9]{1,4})*(?:[AaPp][Mm])?",
-                "not a time as sbatch takes it, such as now+2hours or 2026-12-24T20:00",
+                "not a time for sbatch; write it like now+2hours or 2026-12-24T20:00",
             ),
             Kind("time"),
         ]
@@ -206,7 +206,7 @@ class Resources(Section):
 
     @property
     def ranks_per_node(self) -> int:
-        """Tasks on every node once the defaults are filled in."""
+        """Return the number of tasks on every node, with defaults applied."""
         return self.tasks_per_node or max(1, self.gpus_per_node)
 
 
@@ -299,5 +299,5 @@ class Environment(Section):
     @model_validator(mode="after")
     def _one_python(self) -> Environment:
         if self.venv and self.conda:
-            raise WrongKey("venv and conda exclude each other: which Python is meant?", "conda")
+            raise WrongKey("give either `venv` or `conda`, not both", "conda")
         return self

@@ -1,8 +1,7 @@
 """The lines of ``journal.jsonl``: what the login side intended, submitted, saw and decided.
 
 A record is one JSON object on one line with ``at`` (UTC) and ``record`` (its kind). The ledger is
-a projection of these lines, of ``run.json`` and of the events, and of nothing else; so whatever the
-ledger shows has a line here or there.
+derived only from these lines, ``run.json`` and the events.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from hpcflow.model.events import MAX_LINE_BYTES, may_be_record
 from hpcflow.model.moment import Moment
 from hpcflow.model.state import AttemptState, Cause
 
-#: Tried in this order on a record that is too long.
+#: Limits of texts and lists, tried in this order on a record that is too long.
 _CUT_TO: Final = (10_000, 1_000, 100)
 
 
 class _Record(BaseModel):
-    # Built when it is first used: a command writes two or three of these kinds.
+    # Built on first use: a command writes only two or three of these kinds.
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     at: Moment
 
     def to_line(self) -> str:
-        """The record as one line of JSON, newline included.
+        """Return the record as one line of JSON, newline included.
 
         Readers skip a record that is too long. A text from a store or a command can have any
         length, so texts and lists of such a record are cut.
@@ -68,12 +67,12 @@ class _Record(BaseModel):
 
 def _as_line(said: Any) -> str:
     text = json.dumps(said, ensure_ascii=False)
-    # Commands may print what is no UTF-8, and what cannot be read back would be lost.
+    # A command may print invalid UTF-8; a reader would skip such a line.
     return text.encode("utf-8", "replace").decode() + "\n"
 
 
 def _cut(said: Any, most: int) -> Any:
-    """``said`` with at most so many characters in each text and elements in each list."""
+    """Return ``said`` with at most ``most`` characters in each text and elements in each list."""
     if isinstance(said, dict):
         return {key: _cut(value, most) for key, value in said.items()}
     if isinstance(said, list):
@@ -82,39 +81,29 @@ def _cut(said: Any, most: int) -> Any:
 
 
 class Intended(_Record):
-    """Attempt ``attempt`` will be sent under ``job_name``. Durable before sbatch starts."""
+    """Attempt ``attempt`` will be submitted as ``job_name``. Durable before sbatch starts."""
 
     record: Literal["intended"] = "intended"
     attempt: AttemptNumber
     job_name: str
-    scheduler: str = Field(description="Who it is sent to: slurm or local.")
+    scheduler: str = Field(description="slurm or local.")
     partition: str | None = None
     account: str | None = Field(None, description="The account that the job asks to be charged to.")
     resume_from: str | None = Field(None, description="Checkpoint, relative to the run directory.")
-    cluster: str | None = Field(None, description="Name of the cluster it is sent to, if known.")
-    host: str | None = Field(None, description="The login node that sends it.")
-    mem_mb: Count | None = Field(
-        None, description="Memory on every node, if it asks for an amount."
-    )
+    cluster: str | None = Field(None, description="Name of the cluster, if known.")
+    host: str | None = Field(None, description="The login node that submits it.")
+    mem_mb: Count | None = Field(None, description="Memory on every node, if requested.")
     excluded: list[str] | None = Field(
-        None, description="Nodes that hpcflow keeps it away from, beside those that the run names."
+        None, description="Nodes that hpcflow excludes, in addition to those that the run excludes."
     )
     restarts: Times | None = Field(
         None,
-        description="Slurm restarted the job of the attempt before, under its own id, and this is "
-        "what became of it: how often that job had been restarted by then.",
+        description="Set if this attempt is the previous attempt's job, restarted by Slurm under "
+        "its own id: the number of restarts of that job so far.",
     )
-    mirror: str | None = Field(
-        None,
-        description="URL of the store that the run is mirrored to: found there, should all of its "
-        "directory go.",
-    )
-    standby: bool | None = Field(
-        None, description="While this attempt runs, another job is to wait for its end."
-    )
-    after: AttemptOrNone | None = Field(
-        None, description="Of a standby: the attempt whose end it waits for in the queue."
-    )
+    mirror: str | None = Field(None, description="URL of the mirror, for a lost run directory.")
+    standby: bool | None = Field(None, description="While this attempt runs, a standby is pending.")
+    after: AttemptOrNone | None = Field(None, description="For a standby: the attempt to wait for.")
 
 
 class Submitted(_Record):
@@ -126,13 +115,13 @@ class Submitted(_Record):
     cluster: str | None = None
     how: Literal["sbatch", "found", "claimed", "inside", "restarted", "standby"] = Field(
         "sbatch",
-        description="sbatch said so; found by its name; its claim file said so; sent by hand; "
-        "restarted by Slurm under the id that it had; it had waited as a standby.",
+        description="sbatch returned its id; found by its name; read from its claim file; "
+        "submitted by hand; restarted by Slurm under the same id; promoted from a standby.",
     )
 
 
 class Refused(_Record):
-    """The scheduler said no. The attempt never became a job."""
+    """The scheduler refused the attempt, which never became a job."""
 
     record: Literal["refused"] = "refused"
     attempt: AttemptNumber
@@ -141,7 +130,7 @@ class Refused(_Record):
 
 
 class Withdrawn(_Record):
-    """Looked for everywhere: the job of this attempt never existed and nobody is sending it."""
+    """The job of this attempt never existed, and no process is submitting it."""
 
     record: Literal["withdrawn"] = "withdrawn"
     attempt: AttemptNumber
@@ -149,9 +138,9 @@ class Withdrawn(_Record):
 
 
 class Standby(_Record):
-    """What an attempt's record would say, said of a standby: a job that is no attempt of the run.
+    """A record about a standby: a job that is not yet an attempt of the run.
 
-    It becomes one, with records of its own, when it is what the run goes on with.
+    When the run continues with it, it becomes an attempt with records of its own.
     """
 
     record: Literal["standby"] = "standby"
@@ -162,7 +151,7 @@ class Standby(_Record):
 
 
 class Observed(_Record):
-    """The scheduler showed something new about an attempt. Written only when it is new."""
+    """The scheduler reported a change of an attempt."""
 
     record: Literal["observed"] = "observed"
     attempt: AttemptNumber
@@ -172,21 +161,21 @@ class Observed(_Record):
     reason: str | None = None
     nodes: list[str] | None = None
     submitted_at: Moment | None = None
-    begins_at: Moment | None = Field(None, description="It waits for this time.")
+    begins_at: Moment | None = Field(None, description="Earliest start.")
     started_at: Moment | None = None
     ended_at: Moment | None = None
     preempted_at: Moment | None = None
     exit_code: ExitCode | None = None
     signal: ExitCode | None = None
     last_sign: Moment | None = Field(
-        None, description="Of a missing job: the time of the file that it last wrote."
+        None, description="For a missing job: the newest time of a file that it wrote."
     )
-    host: str | None = Field(None, description="Of a missing job: whose clock ``at`` is.")
+    host: str | None = Field(None, description="For a missing job: the host whose clock is used.")
     source: Literal["queue", "accounting", "events", "local"] = "queue"
 
 
 class Ended(_Record):
-    """Attempt ``attempt`` is over, and why."""
+    """Attempt ``attempt`` ended."""
 
     record: Literal["ended"] = "ended"
     attempt: AttemptNumber
@@ -194,16 +183,12 @@ class Ended(_Record):
     raw_state: str
     exit_code: ExitCode | None = None
     ended_at: Moment | None = None
-    rule: str = Field(description="Which rule said so, for people.")
-    log_digest: str | None = Field(
-        None,
-        description="Of an attempt that failed: the same text as of another one whose log ends "
-        "alike.",
-    )
+    rule: str = Field(description="The rule that decided, for people.")
+    log_digest: str | None = Field(None, description="Digest of the end of a failed attempt's log.")
 
 
 class ChargeLine(BaseModel):
-    """One line of the bill of an attempt: see :class:`hpcflow.sites.bill.Charge`."""
+    """One line of an attempt's bill: see :class:`hpcflow.sites.bill.Charge`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
@@ -220,13 +205,13 @@ class ChargeLine(BaseModel):
 
 
 class BillPart(BaseModel):
-    """What an attempt took in one partition, charged to one account."""
+    """The usage and cost of an attempt in one partition, charged to one account."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     partition: str | None = None
     account: str | None = None
-    gpu_type: str | None = Field(None, description="Types of GPUs, with commas.")
+    gpu_type: str | None = Field(None, description="Types of GPUs, separated by commas.")
     gpu_hours: Amount
     cost_usd: Amount | None = None
     cost_su: Amount | None = None
@@ -234,9 +219,9 @@ class BillPart(BaseModel):
 
 
 class Accounted(_Record):
-    """What attempt ``attempt`` took, and what that costs by the prices of its time.
+    """The usage of attempt ``attempt``, and its cost by the prices of that time.
 
-    The last one counts: what the job itself told is corrected once accounting has spoken.
+    The last record counts: values from accounting replace those that the job reported.
     """
 
     record: Literal["accounted"] = "accounted"
@@ -244,61 +229,59 @@ class Accounted(_Record):
     job_id: str
     source: Literal["accounting", "events"]
     partition: str | None = Field(
-        None, description="Where it ran, by accounting: a key of the site file."
+        None, description="Where it ran, from accounting: a key of the site file."
     )
     started_at: Moment | None = None
     ended_at: Moment | None = None
-    elapsed_s: Amount = Field(description="Without the time that it was suspended.")
+    elapsed_s: Amount = Field(description="Without suspended time.")
     nodes: Count = 0
     cpus: Count = 0
     mem_mb: Count = 0
     gpus: dict[str, Count] = Field(default_factory=dict)
     gpu_hours: Amount
-    cost_usd: Amount | None = Field(None, description="None where the site has no such price.")
+    cost_usd: Amount | None = Field(None, description="None if the site has no such price.")
     cost_su: Amount | None = None
     on_demand_usd: Amount | None = Field(
-        None, description="What it would have cost where nobody is preempted."
+        None, description="Its cost by the price of a partition without preemption."
     )
     charges: list[ChargeLine] = Field(default_factory=list)
     parts: list[BillPart] | None = Field(
-        None,
-        description="The same by partition and account, where the components of the job have more "
-        "than one of them.",
+        None, description="The same per partition and account, if the job has several of them."
     )
     account: str | None = None
     qos: str | None = None
-    tries: Times = Field(1, description="How often accounting was asked, in vain but for the last.")
+    tries: Times = Field(1, description="Number of times that accounting was queried.")
 
 
 class BeginLifted(_Record):
-    """Slurm let a restarted job wait, and the daemon asked it to start the job now. Asked once."""
+    """The daemon asked Slurm to start a restarted job now, not after its delay. Asked once."""
 
     record: Literal["begin_lifted"] = "begin_lifted"
     attempt: AttemptNumber
     job_id: str
-    refused: str | None = Field(None, description="Slurm's words, if it would not.")
+    refused: str | None = Field(None, description="Slurm's message, if it refused.")
 
 
 class CancelRequested(_Record):
-    """Somebody wants the run to stop for good."""
+    """A request to stop the run for good."""
 
     record: Literal["cancel_requested"] = "cancel_requested"
     by: str
-    why: str | None = Field(None, description="Of a trial that its sweep has ended.")
+    why: str | None = Field(None, description="For a trial that its sweep has ended.")
     signal: Literal["pruned"] | None = Field(
-        None, description="What the file `cancel` tells the program: to save nothing more."
+        None, description="The file `cancel` tells the program to save nothing more."
     )
 
 
 class Resumed(_Record):
-    """Somebody wants the run to go on."""
+    """A request to continue the run."""
 
     record: Literal["resumed"] = "resumed"
     by: str
 
 
 class Held(_Record):
-    """Somebody wants the run not to be sent again for now."""
+    """A request to submit no attempt until the run is released."""
 
     record: Literal["held"] = "held"
     by: str
@@ -310,113 +293,104 @@ class Held(_Record):
 
 
 class Released(_Record):
-    """Somebody takes the hold back, or wants a run that was stopped to go on."""
+    """A request to end a hold, or to continue a stopped run."""
 
     record: Literal["released"] = "released"
     by: str
 
 
 class Decided(_Record):
-    """What the requeue daemon means to do after attempt ``after``. Written when it is new.
+    """The requeue daemon's decision after attempt ``after``. Written only if it is new.
 
-    ``cancel``: that attempt is not over, and its job is ended.
+    ``cancel``: that attempt is still running, and its job is cancelled.
     """
 
     record: Literal["decided"] = "decided"
     after: AttemptOrNone = Field(description="The last attempt that was a job; 0 before the first.")
     action: Literal["wait", "restore", "resubmit", "stop", "cancel"]
-    rule: str = Field(description="Which rule said so.")
-    why: str = Field(description="The facts that it went by, for people.")
+    rule: str = Field(description="The rule that decided.")
+    why: str = Field(description="The facts behind it, for people.")
     not_before: Moment | None = None
     mem_mb: Count | None = None
 
 
 class Stall(_Record):
-    """Attempt ``attempt`` shows no progress, or does again. Written before anything is done."""
+    """Attempt ``attempt`` makes no progress, or makes progress again. Written before the action."""
 
     record: Literal["stall"] = "stall"
     attempt: AttemptNumber
     action: Literal["notice", "cancel", "withdraw"] = Field(
-        description="Its program gets the notice; its job is cancelled; the notice is withdrawn."
+        description="The program gets the notice; the job is cancelled; the notice is withdrawn."
     )
-    rule: str = Field(description="Which rule said so.")
-    why: str = Field(description="The facts that it went by, for people.")
-    silent_s: Seconds = Field(description="How long it has been watched without progress.")
-    signs: Count = Field(description="How many signs of progress there had been.")
-    log_bytes: Count | None = Field(None, description="Size of its log, where that is watched.")
-    longest_s: Seconds = Field(
-        description="The longest that it had taken between two signs before."
+    rule: str = Field(description="The rule that decided.")
+    why: str = Field(description="The facts behind it, for people.")
+    silent_s: Seconds = Field(description="Observed time without progress.")
+    signs: Count = Field(description="Number of progress signs so far.")
+    log_bytes: Count | None = Field(
+        None, description="Size of its log, if growth of the log counts as progress."
     )
-    files_at: Moment | None = Field(
-        None, description="Of a cancel: ``at`` by the clock that the times of files come from."
-    )
+    longest_s: Seconds = Field(description="Longest time between two earlier signs.")
+    files_at: Moment | None = Field(None, description="For a cancel: ``at`` by the clock of files.")
 
 
 class Overspent(_Record):
-    """A hard budget is reached, and attempt ``attempt`` is told to save and leave for that. Written
-    before its notice."""
+    """Attempt ``attempt`` must save and exit for a hard budget. Written before its notice."""
 
     record: Literal["overspent"] = "overspent"
     attempt: AttemptNumber
-    budget: str = Field(description="Which one: project:vision.")
-    why: str = Field(description="In words, for people.")
+    budget: str = Field(description="Such as project:vision.")
+    why: str = Field(description="For people.")
 
 
 class CheckpointRemoved(_Record):
-    """A person had a checkpoint removed. Written when nobody sees it any more, maybe twice."""
+    """A person removed a checkpoint. Written once it is no longer visible, possibly twice."""
 
     record: Literal["checkpoint_removed"] = "checkpoint_removed"
     by: str
     train_step: int
-    path: str = Field(description="Where it was, relative to the run directory.")
+    path: str = Field(description="Relative to the run directory.")
     size_bytes: Count
     made_in: AttemptOrNone = Field(description="The attempt that made it.")
 
 
 class Changed(_Record):
-    """A person has changed what the run asks for. ``run.json`` was rewritten before."""
+    """A person changed the spec of the run. ``run.json`` was rewritten before."""
 
     record: Literal["changed"] = "changed"
     by: str
-    overrides: list[str] = Field(description="As for --set, over what was frozen until then.")
+    overrides: list[str] = Field(description="As for --set, applied to the earlier spec.")
     extends: AttemptOrNone | None = Field(
         None,
-        description="The attempt that had completed the run, where it trains on since: what it had "
-        "come to is the last of `results` in `run.json`.",
+        description="The attempt that had completed the run, if this extends the training. Its "
+        "result is the last of `results` in `run.json`.",
     )
 
 
 class Restored(_Record):
-    """What of the run was gone from scratch, or never there, was fetched from its mirror.
+    """Files of the run that were missing on scratch were fetched from its mirror.
 
-    ``checkpoints`` are those that were fetched; none where the mirror had nothing newer. ``newest``
-    says that the mirror was searched for the newest, which is no word on what is lost later on.
-    Where the run went to another cluster, or place, ``site_before`` and ``run_dir_before`` say from
-    where.
+    ``checkpoints`` are those that were fetched; empty if the mirror had nothing newer. A ``newest``
+    means that the mirror was searched for the newest checkpoint; it says nothing about later
+    losses. ``site_before`` and ``run_dir_before`` are set if the run moved to another cluster or
+    place.
     """
 
     record: Literal["restored"] = "restored"
     by: str
     url: str
     journal: bool | None = Field(
-        None,
-        description="Lines of the journal before this one came from the store, where others may "
-        "have written them.",
+        None, description="The earlier lines come from the store, where others may have written."
     )
     after: AttemptOrNone = Field(description="The last attempt that was a job; 0 before the first.")
     checkpoints: list[int] = Field(default_factory=list, description="By their train steps.")
-    skipped: list[int] = Field(
-        default_factory=list, description="Those that are not what was written any more."
-    )
+    skipped: list[int] = Field(default_factory=list, description="Damaged or altered ones.")
     newest: int | None = Field(
         default=None,
-        description="The newest train step that could be had, here or there, 0 without one; None "
-        "where another was asked for, or where nobody wrote it down.",
+        description="The newest available train step, on scratch or in the mirror, 0 without one; "
+        "None if another one was requested, or in old records.",
     )
     size_bytes: Count | None = Field(
-        default=None,
-        description="Bytes that were fetched from the store: of these checkpoints, and of small "
-        "files; None where nobody wrote it down.",
+        default=None, description="Fetched bytes, with small files; None in old records."
     )
     site: str
     site_before: str | None = None
@@ -453,17 +427,12 @@ def _any_record() -> TypeAdapter[JournalRecord]:
 
 
 def parse_record(line: bytes | str) -> JournalRecord:
-    """One line of a journal.
-
-    Raises:
-        pydantic.ValidationError: not a record that this version knows.
-    """
+    """Parse one line of a journal; pydantic.ValidationError for an unknown record."""
     return _any_record().validate_json(line)
 
 
 def parse_record_or_none(line: bytes | str) -> JournalRecord | None:
-    """The same; None when it is torn, damaged, too long, or of a kind that this version does not
-    know."""
+    """Parse one line; return None if it is torn, damaged, too long, or of an unknown kind."""
     try:
         return parse_record(line) if may_be_record(line) else None
     except ValueError:

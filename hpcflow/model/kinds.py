@@ -1,7 +1,7 @@
 """The kinds of values in a run's file and in a site's file.
 
-Each knows what it accepts, what it says when it refuses, how an editor can check it (JSON Schema),
-and what it is called in the reference (:class:`Kind`).
+Each kind defines the accepted values, the error message, the JSON Schema for editors, and the name
+in the reference (:class:`Kind`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from hpcflow.model.units import (
     parse_memory_mb,
 )
 
-#: hpcflow finds the value by itself.
 AUTO: Final = "auto"
 MAX_NODES: Final = 100_000
 MAX_KEPT: Final = 1_000_000
@@ -48,13 +47,13 @@ _RESERVED: Final = re.compile(r"(SLURM|SBATCH|SRUN|PMI|PMIX|HPCFLOW)_", re.ASCII
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a value is called in the reference."""
+    """The name of a kind of value in the reference."""
 
     words: str
 
 
 class WrongKey(ValueError):
-    """Something is wrong with one key below the value that is being looked at."""
+    """An error of one key below the validated value."""
 
     def __init__(self, message: str, *keys: str | int) -> None:
         super().__init__(message)
@@ -62,14 +61,14 @@ class WrongKey(ValueError):
 
 
 class Section(BaseModel):
-    """A mapping of the YAML: unknown keys are errors, nothing changes once it is read."""
+    """A mapping of the YAML: unknown keys are errors; values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """A text that has the form ``pattern`` as a whole; ``told`` says what is expected."""
+    """A text that matches ``pattern`` as a whole; ``told`` is the error message."""
 
     pattern: str
     told: str
@@ -83,8 +82,8 @@ class Matching:
         return {"type": "string", "pattern": pattern, "maxLength": self.max_chars}
 
     def check(self, text: str) -> str:
-        """``text``; ValueError where it has another form."""
-        # Compiled when it is first needed: most commands need few of these patterns.
+        """Return ``text``, or raise ValueError if it does not match."""
+        # Compiled on first use: most commands need few of these patterns.
         if len(text) <= self.max_chars and re.fullmatch(self.pattern, text, re.ASCII):
             return text
         raise ValueError(self.told)
@@ -95,7 +94,7 @@ class _Parsed(int):
 
 
 def parsed(value: int) -> int:
-    """Mark ``value`` as being in the unit of the field already, so that it is not refused."""
+    """Mark ``value`` as already in the unit of its field, so that it is accepted."""
     return _Parsed(value)
 
 
@@ -107,7 +106,7 @@ def _with_unit(
     never: bool = False,
     auto: bool = False,
 ) -> BeforeValidator:
-    """A validator that parses text, lets through what was parsed before, and refuses the rest."""
+    """Return a validator that parses text, passes parsed values, and refuses all others."""
     words = "".join(f", or `{word}`" for word, is_one in ((AUTO, auto), ("never", never)) if is_one)
 
     def convert(value: object) -> object:
@@ -139,36 +138,36 @@ def _parse_interval_s(text: str) -> int:
 
 
 def _text(value: object) -> object:
-    """Numbers are taken as they are written; true and false are not, for how would they look?"""
+    """Return a number as it was written. Booleans are refused: their text form is unclear."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return number_as_text(value)
     return value
 
 
 def without_nul(text: str) -> str:
-    """``text``, if it can be handed to a program."""
+    """Return ``text``, or raise ValueError if it contains a NUL byte."""
     if "\0" in text:
         raise ValueError("a NUL byte cannot be passed to a program")
     return text
 
 
-#: What a shell takes as one word, what it interprets outside of that and in double quotes, what a
-#: backslash keeps it from interpreting there, and names that hpcflow fills in.
+#: One quoted word of a shell; characters that a shell interprets outside quotes, and in double
+#: quotes; escapes in double quotes; and names that hpcflow fills in.
 _QUOTED: Final = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
-_OF_SHELL: Final = re.compile(r"[|&;<>()`\n]|\$[A-Za-z_{(]")
-_OF_SHELL_IN_QUOTES: Final = re.compile(r"`|\$[A-Za-z_{(]")
-_KEPT: Final = re.compile(r"\\([$`])|\\.", re.DOTALL)
+_SHELL_SYNTAX: Final = re.compile(r"[|&;<>()`\n]|\$[A-Za-z_{(]")
+_SHELL_SYNTAX_IN_QUOTES: Final = re.compile(r"`|\$[A-Za-z_{(]")
+_ESCAPE: Final = re.compile(r"\\([$`])|\\.", re.DOTALL)
 _FILLED_IN: Final = re.compile(r"\{\{\s*([A-Za-z0-9_.]+)\s*\}\}")
 
 
 def _split(value: object) -> object:
-    """Return the words of a text, split like a shell command. Refuse what needs a shell."""
+    """Return the words of a text, split like a shell command; ValueError if it needs a shell."""
     if not isinstance(value, str):
         return value
     text = _FILLED_IN.sub(r"{{\1}}", value.strip())
     in_quotes = " ".join(each for each in _QUOTED.findall(text) if each.startswith('"'))
-    found = _OF_SHELL.search(_QUOTED.sub("", text))
-    if found := found or _OF_SHELL_IN_QUOTES.search(_KEPT.sub("", in_quotes)):
+    found = _SHELL_SYNTAX.search(_QUOTED.sub("", text))
+    if found := found or _SHELL_SYNTAX_IN_QUOTES.search(_ESCAPE.sub("", in_quotes)):
         shown = "a line end" if found[0] == "\n" else repr(found[0])
         raise ValueError(
             f"no shell runs this command, but {shown} needs one: put the line into a script, or "
@@ -185,10 +184,9 @@ def _split(value: object) -> object:
 
 
 def _as_shlex_reads(quoted: re.Match[str]) -> str:
-    """Return what is quoted without the backslashes that a shell removes in double quotes, and
-    :mod:`shlex` does not."""
+    """Return quoted text without the backslashes that a shell removes but :mod:`shlex` keeps."""
     text = quoted[0]
-    return _KEPT.sub(lambda each: each[1] or each[0], text) if text.startswith('"') else text
+    return _ESCAPE.sub(lambda each: each[1] or each[0], text) if text.startswith('"') else text
 
 
 def _check_path(path: str) -> str:
@@ -201,7 +199,7 @@ def _check_variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
         raise ValueError("not the name of an environment variable")
     if _RESERVED.match(name):
-        raise ValueError("this name belongs to Slurm or to hpcflow")
+        raise ValueError("this name is reserved by Slurm or hpcflow")
     return name
 
 
@@ -210,7 +208,7 @@ def _check_params(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_json(value: Any, path: tuple[str | int, ...]) -> Any:
-    """``value`` in plain JSON types, so that run.json gives back exactly what was read."""
+    """Return ``value`` in plain JSON types, so that run.json restores exactly what was read."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -222,7 +220,7 @@ def _as_json(value: Any, path: tuple[str | int, ...]) -> Any:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise WrongKey("JSON has no such number; give it as a text", *path)
+            raise WrongKey("not finite, so JSON cannot hold it; give it as a text", *path)
         return float(value)
     if len(path) > _MAX_PARAM_DEPTH:
         raise WrongKey("nested too deep", path[0])
@@ -241,8 +239,8 @@ def _count_or_all(value: object) -> object:
     raise ValueError(f"expected a whole number from 1 to {MAX_KEPT:,}, or `all`")
 
 
-#: The kinds of store that hpcflow opens. fsspec has more; some of them fetch from other servers,
-#: unpack archives, or execute code from an object.
+#: Supported stores. fsspec has more; some of them fetch from other servers, unpack archives, or
+#: execute code from an object.
 STORE_PROTOCOLS: Final = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 _STORE_URL: Final = re.compile(
     rf"(?:{'|'.join(STORE_PROTOCOLS)})://[^\s/?#*\[\]]+(?:/[^\x00-\x20\x7f?#*\[\]]*)?|/[^\x00-\x1f\x7f]*"
@@ -250,25 +248,25 @@ _STORE_URL: Final = re.compile(
 
 
 def check_store_url(url: str) -> str:
-    """``url`` of a folder in an object store, or of a plain folder, without credentials in it.
+    """Return ``url`` of a folder in an object store, or of a plain folder.
 
     Raises:
-        ValueError: not such a URL; the text does not repeat it.
+        ValueError: no such URL, or credentials in it; the message does not repeat the URL.
     """
-    from hpcflow.model.secret import is_secret  # its rules take long to compile
+    from hpcflow.model.secret import is_secret  # its rules compile slowly
 
     if is_secret(url) or re.search(r"://[^/]*@", url):
         raise ValueError("credentials do not belong in a URL; they come from the standard chain")
     if "::" in url:
-        raise ValueError("not the URL of a store: '::' chains stores, which hpcflow does not open")
+        raise ValueError("not the URL of a store: '::' is not supported")
     kind, is_url, _ = url.partition("://")
     if is_url and not url.startswith("/") and kind not in STORE_PROTOCOLS:
         known = ", ".join(f"{name}://" for name in STORE_PROTOCOLS)
-        raise ValueError(f"no kind of store that hpcflow opens: {known}, or an absolute folder")
+        raise ValueError(f"not a supported store; expected {known}, or an absolute folder")
     if not _STORE_URL.fullmatch(url):
         raise ValueError("not the URL of a store, such as s3://bucket/prefix, nor an absolute path")
     if is_url and not {".", ".."}.isdisjoint(url.split("/")):
-        raise ValueError("'..' means nothing in an object store")
+        raise ValueError("an object store has no '.' or '..'")
     return url
 
 
@@ -279,11 +277,7 @@ _ENDPOINT_URL: Final = Matching(
 
 
 def check_endpoint_url(url: str) -> str:
-    """``url`` of a server that speaks S3.
-
-    Raises:
-        ValueError: not such a URL; the text does not repeat it.
-    """
+    """Return ``url`` of an S3 endpoint, or raise ValueError without the URL in it."""
     return _ENDPOINT_URL.check(url)
 
 
@@ -323,7 +317,7 @@ Word = Annotated[str, _WORD, Kind("word")]
 
 
 def is_word(text: str) -> bool:
-    """Whether a config could hold ``text`` as a Word."""
+    """Return whether a config accepts ``text`` as a Word."""
     try:
         _WORD.check(text)
     except ValueError:

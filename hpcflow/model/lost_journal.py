@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-#: The rule by which such a run stops.
 RULE: Final = "lost_journal"
 WHY: Final = "its journal.jsonl is missing, so the state of its jobs is unknown"
-#: What the user can do.
 ADVICE: Final = (
     "if it was mirrored: hpcflow restore {run}; else start it again: hpcflow resume {run}"
 )

@@ -1,7 +1,7 @@
-"""What an attempt was measured to use, beside what it requested: the event ``usage``.
+"""The measured usage of an attempt, beside its request: the event ``usage``.
 
-Written by :mod:`hpcflow.runtime.sampling`, which says how each number comes about. Each event is
-about the whole attempt so far; the last one counts. What could not be seen is None.
+:mod:`hpcflow.runtime.sampling` writes it and documents each number. Each event covers the whole
+attempt so far; the last one counts. Unknown values are None.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST_NAMES: Final = 16
 _MOST_CHARS: Final = 200
 #: A host name has at most 64 characters.
 _NAME_CHARS: Final = 80
-#: No attempt has so many seconds, and no cluster so many nodes, cores or GPUs.
+#: Bounds that no attempt reaches, in seconds, nodes, cores or GPUs.
 MOST_S: Final = 10 * 366 * 24 * 3600
 MOST_COUNT: Final = 1_000_000
 MOST_MB: Final = 1 << 30
@@ -29,7 +29,7 @@ _MOST: Final[dict[str, float]] = {
     "_mb": MOST_MB,
     **dict.fromkeys(("busy_mean", "busy_p50", "busy_p95", "busy_least"), 100.0),
 }
-#: What the job has on every node, as the event names it -> as it is named here.
+#: Allocation per node: key in the event -> field here.
 _ASKED: Final = {
     "cpus": "cpus",
     "gpus": "gpus_per_node",
@@ -40,22 +40,22 @@ _ASKED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of one attempt.
+    """The measurements of one attempt.
 
     Attributes:
-        seconds: from the beginning of the program to the last look.
-        nodes: that have said anything.
-        cpus, gpus_per_node, mem_mb, time_limit_min: what the attempt had, per node.
-        cores_mean, cores_p50, cores_p95: CPU cores at work on a node; the mean is over the nodes,
-            the others are of the node with most.
-        mem_peak_mb: the most on any node.
+        seconds: from the beginning of the program to the last sample.
+        nodes: number of nodes that reported.
+        cpus, gpus_per_node, mem_mb, time_limit_min: the allocation per node.
+        cores_mean, cores_p50, cores_p95: busy CPU cores per node; the mean over the nodes, the
+            quantiles of the busiest node.
+        mem_peak_mb: the maximum over the nodes.
         mem_by: how memory was counted: ``cgroup`` or ``processes``.
-        gpus: that were looked at; on all nodes.
-        gpu_busy_mean: percent of the time that anything was executed; the mean over GPUs, as are
-            the quantiles. ``gpu_busy_least``: of the GPU with the least.
-        gpu_mem_peak_mb, gpu_mem_total_mb: the most on any GPU, and the smallest size.
-        gpus_unused: on which nothing was ever executed. ``_names``: node and index of some.
-        gpus_idle: on which nothing is executed since ten minutes or more.
+        gpus: number of sampled GPUs, on all nodes.
+        gpu_busy_mean: percent of the time with a kernel running; the mean over GPUs, as are the
+            quantiles. ``gpu_busy_least``: of the least busy GPU.
+        gpu_mem_peak_mb, gpu_mem_total_mb: the maximum over the GPUs, and the smallest size.
+        gpus_unused: GPUs that never executed anything. ``_names``: node and index of some.
+        gpus_idle: GPUs that have executed nothing for ten minutes or more.
     """
 
     seconds: float
@@ -94,7 +94,7 @@ _LIMITS: Final = {
 
 
 def measured(said: object) -> Measured | None:
-    """What an event says, or what was kept of one; None where it says nothing."""
+    """Return the measurements in an event, or in stored data of one; None if there are none."""
     kept = kept_of(said)
     if kept is None:
         return None
@@ -103,11 +103,11 @@ def measured(said: object) -> Measured | None:
 
 
 def kept_of(said: object) -> dict[str, Any] | None:
-    """What is kept of an event, as JSON values: what can be right, in a bounded size."""
+    """Return the plausible values of an event as JSON values, bounded in size; None without any."""
     if not isinstance(said, Mapping):
         return None
     if not _value("seconds", said.get("seconds")):
-        return None  # nobody knows of which time it speaks
+        return None  # the period is unknown
     asked = said.get("asked")
     if isinstance(asked, Mapping):
         said = {**said, **{_ASKED[name]: asked[name] for name in _ASKED if name in asked}}

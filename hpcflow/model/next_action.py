@@ -10,30 +10,30 @@ WAIT: Final = "wait"
 RESTORE: Final = "restore"
 RESUBMIT: Final = "resubmit"
 STOP: Final = "stop"
-#: A user has to release it first.
+#: A user must release the run first.
 HELD: Final = "held"
-#: It was cancelled, and a job of it is alive, or may be.
+#: The run was cancelled, and one of its jobs is or may be alive.
 CANCEL_JOBS: Final = "cancel_jobs"
-#: A standby is to be submitted; is pending; is to become the next attempt, or to be cancelled.
+#: Submit a standby; wait for it; make it the next attempt, or cancel it.
 SUBMIT_STANDBY: Final = "submit_standby"
 AWAIT_STANDBY: Final = "await_standby"
 SETTLE_STANDBY: Final = "settle_standby"
 
-#: The rule of a wait, or of a notice, because a hard budget has no room.
+#: The rule of a wait or a notice because of a hard budget.
 OVER_BUDGET: Final = "over_budget"
-#: The rule of a notice or a cancel, because an attempt makes no progress.
+#: The rule of a notice or a cancel because an attempt makes no progress.
 STALLED: Final = "stalled"
 
 
 class NextAction(NamedTuple):
-    """What comes next of a run.
+    """The next action of a run.
 
     Attributes:
-        action: one of the words above; or ``notice`` or ``cancel``, while its attempt saves and
-            exits, or is cancelled.
-        rule: which rule said so.
+        action: one of the words above; ``notice`` while its attempt saves and exits, ``cancel``
+            while it is cancelled.
+        rule: the rule that decided.
         why: the facts, for people.
-        not_before: the time of it.
+        not_before: the earliest time of the action.
     """
 
     action: str | None = None

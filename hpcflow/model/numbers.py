@@ -20,7 +20,7 @@ from hpcflow.model.kinds import (
 
 MAX_TRIALS: Final = 100_000
 MAX_PARALLEL: Final = 10_000
-#: More of anything, hours, money or a metric, is a slip, and sums would have no end.
+#: A larger number of hours, money or a metric is an error, and sums would overflow.
 _MAX_NUMBER: Final = 1e300
 Trials = Annotated[int, Field(strict=True, ge=1, le=MAX_TRIALS), Kind("whole number from 1")]
 Parallel = Annotated[int, Field(strict=True, ge=1, le=MAX_PARALLEL), Kind("whole number from 1")]
@@ -32,7 +32,7 @@ Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1), Kind("whole number
 
 
 def _number(value: object) -> object:
-    """Refuse a text with digits in it, true, and infinity."""
+    """Refuse text, booleans, NaN and infinity."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise ValueError("expected a number")
     if math.isnan(value):
@@ -62,12 +62,12 @@ def _percentile(value: float) -> float:
 
 def _quantile(value: float) -> float:
     if not 0 < value <= 0.5:
-        raise ValueError("must be more than 0, and 0.5 at most")
+        raise ValueError("must be more than 0 and at most 0.5")
     return value
 
 
 def not_zero(value: int) -> int:
-    """``value`` of seconds, unless that is no time at all."""
+    """Return ``value``, in seconds, or raise ValueError if it is zero."""
     if value == 0:
         raise ValueError("must be longer than zero")
     return value

@@ -25,7 +25,7 @@ from hpcflow.model.numbers import (
 
 
 class PrunerKind(str, Enum):
-    """Who says that a trial is not worth its end: Optuna's pruners."""
+    """Optuna's pruners."""
 
     NONE = "none"
     MEDIAN = "median"
@@ -37,7 +37,7 @@ class PrunerKind(str, Enum):
 
 
 class Per(str, Enum):
-    """How far a trial is, for trials to be compared at the same point."""
+    """The unit of a trial's progress. Trials are compared at the same point."""
 
     PERCENT = "percent"
     EPOCH = "epoch"
@@ -116,10 +116,10 @@ class Pruner(Section):
     )
 
     @model_validator(mode="after")
-    def _meant(self) -> Pruner:
+    def _check_keys(self) -> Pruner:
         halving = (PrunerKind.ASHA, PrunerKind.HYPERBAND)
         compared = (PrunerKind.MEDIAN, PrunerKind.PERCENTILE)
-        of_some = {
+        kinds_of = {
             "min_resource": halving,
             "max_resource": (PrunerKind.HYPERBAND,),
             "reduction_factor": halving,
@@ -132,44 +132,44 @@ class Pruner(Section):
             "upper": (PrunerKind.THRESHOLD,),
         }
         if self.model_fields_set and "kind" not in self.model_fields_set:
-            raise WrongKey("say which, such as `type: asha` or `type: none`", "type")
-        for key, kinds in of_some.items():
+            raise WrongKey("is missing; write it like `type: asha` or `type: none`", "type")
+        for key, kinds in kinds_of.items():
             if getattr(self, key) is not None and self.kind not in kinds:
-                raise WrongKey(f"means nothing to {self.kind.value}", key)
+                raise WrongKey(f"does not apply to {self.kind.value}", key)
         self._check_needs()
         self._check_points()
         return self
 
     def _check_needs(self) -> None:
         if self.kind is PrunerKind.PATIENCE and self.patience is None:
-            raise WrongKey("say how long: patience: 10", "patience")
+            raise WrongKey("is missing; write it like `patience: 10`", "patience")
         if self.kind is PrunerKind.THRESHOLD and self.lower is None and self.upper is None:
             raise WrongKey("needs `lower`, `upper`, or both", "type")
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
             raise WrongKey(f"must be more than `lower`, {self.lower!r}", "upper")
         if self.kind is PrunerKind.HYPERBAND and self.highest is None:
-            raise WrongKey(f"say how many {self.per.value}s a training has", "max_resource")
+            raise WrongKey(
+                f"is missing; give the number of {self.per.value}s of a training", "max_resource"
+            )
 
     def _check_points(self) -> None:
         if self.per is Per.PERCENT:
             for key in ("every", "min_resource", "warmup"):
                 if (getattr(self, key) or 0) >= 100:
-                    raise WrongKey("a training has 100 percent", key)
+                    raise WrongKey("must be less than 100 percent", key)
             if (self.max_resource or 0) > 100:
-                raise WrongKey("a training has 100 percent", "max_resource")
+                raise WrongKey("must be at most 100 percent", "max_resource")
             if (self.patience or 0) * self.every >= 100:
-                raise WrongKey(
-                    "so many points are a whole training: no trial would end", "patience"
-                )
+                raise WrongKey("must be less than a whole training of 100 percent", "patience")
         if self.highest is not None and self.highest <= self.lowest:
             raise WrongKey(f"must be more than min_resource, {self.lowest}", "max_resource")
 
     @property
     def lowest(self) -> int:
-        """Where the first rung of asha and hyperband is."""
+        """Return the first rung of asha and hyperband."""
         return self.min_resource or (10 if self.per is Per.PERCENT else self.every)
 
     @property
     def highest(self) -> int | None:
-        """Where the last one of hyperband is."""
+        """Return the last rung of hyperband."""
         return self.max_resource or (100 if self.per is Per.PERCENT else None)

@@ -1,7 +1,6 @@
 """How often a run is resubmitted: a section of a run's YAML.
 
-The whole of it is in :mod:`hpcflow.model.spec`; what becomes of it, in
-:mod:`hpcflow.requeue.policy`.
+:mod:`hpcflow.requeue.policy` applies it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run as it is frozen into ``run.json``: the request, its time, and its code."""
+"""A run as it is frozen in ``run.json``: the request, its time, and its code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hpcflow.model.moment import Moment
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.start import StartedFrom
 
-#: Version of the format of run.json, journal and events. A reader refuses what is newer.
+#: Version of the format of run.json, journal and events. Readers refuse newer versions.
 FORMAT = 1
 
 
 class Provenance(BaseModel):
-    """Where a run came from, so that it can be explained and repeated."""
+    """The origin of a run, to explain and to repeat it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
@@ -33,16 +33,16 @@ class Provenance(BaseModel):
 
 
 class CodeSnapshot(BaseModel):
-    """The code that all attempts of a run execute; hpcflow.storage.code_snapshot has the files."""
+    """The code that all attempts of a run execute; its files: hpcflow.storage.code_snapshot."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
     digest: str = Field(pattern="^[0-9a-f]{64}$", description="Of all names, modes and bytes.")
-    root: str = Field(description="The folder that it is a copy of.")
+    root: str = Field(description="The copied folder.")
     folder: str = Field(".", description="The working directory, relative to the root.")
     files: dict[str, str] = Field(
         default_factory=dict,
-        description="A word of the program -> the file that it means, relative to the root.",
+        description="Word of the program -> the file that it names, relative to the root.",
     )
     paths: list[str] = Field(
         default_factory=list,
@@ -51,44 +51,40 @@ class CodeSnapshot(BaseModel):
 
 
 def short_digest(digest: str) -> str:
-    """Return the part of a digest that stands in file names."""
+    """Return the part of a digest that is used in file names."""
     return digest[:20]
 
 
 @lru_cache(maxsize=16)
 def _code_files(run_dir: str, digest: str) -> str:
-    """Return the folder with the files of a run's snapshot; asked often while a run is rendered."""
+    """Return the folder with the files of a run's snapshot. Rendering a run calls this often."""
     return str(code_place(Path(run_dir).parents[1], digest) / "files")
 
 
 def code_place(runs: Path, digest: str) -> Path:
-    """Return where a snapshot lies on scratch.
-
-    Args:
-        runs: the folder with all runs of a user.
-    """
+    """Return the folder of a snapshot below the folder with all runs of a user."""
     return runs / ".code" / short_digest(digest)
 
 
 class Mirror(BaseModel):
-    """Where the copy of a run goes, and how: the site's section ``mirror``, filled in."""
+    """The destination and rules of a run's mirror: the resolved site section ``mirror``."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
-    url: str = Field(description="A folder of a store; the run's own is below it.")
+    url: str = Field(description="A folder of a store; the run's folder is below it.")
     endpoint_url: str | None = None
     encryption: str | None = None
     kms_key: str | None = None
     storage_class: str | None = None
-    bandwidth_bytes_s: int | None = Field(None, ge=1, description="None for as fast as it goes.")
-    keep_last: int | None = Field(None, ge=1, description="Newest that stay there; None for all.")
-    keep_for_s: int | None = Field(None, ge=1, description="How long they stay; None for ever.")
-    partition: str | None = Field(None, description="Where a job sends; None for the daemon.")
-    shared: bool = Field(False, description="For a plain folder: whether its group may read.")
+    bandwidth_bytes_s: int | None = Field(None, ge=1, description="None for no limit.")
+    keep_last: int | None = Field(None, ge=1, description="Newest that are kept; None for all.")
+    keep_for_s: int | None = Field(None, ge=1, description="Retention; None for ever.")
+    partition: str | None = Field(None, description="Where a job uploads; None if the daemon does.")
+    shared: bool = Field(False, description="For a plain folder: whether its group can read.")
 
 
 class Result(BaseModel):
-    """What a run had come to when it was completed, before it was extended: a final checkpoint."""
+    """The result of a completed run before it was extended: a final checkpoint."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
@@ -97,7 +93,7 @@ class Result(BaseModel):
 
 
 class Run(BaseModel):
-    """One run. Written once, before anything is sent; never changed."""
+    """One run. Written once, before any submission; never changed."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
@@ -107,49 +103,43 @@ class Run(BaseModel):
     site: str
     created_at: Moment
     run_dir: str
-    place: str | None = Field(
-        None, description="Random, new with each move; None where it never moved."
-    )
-    place_before: str | None = Field(None, description="The place that it was taken over from.")
+    place: str | None = Field(None, description="Random, new with each move; None without a move.")
+    place_before: str | None = Field(None, description="The place before the last move.")
     working_dir: str
     partition: str = Field(description="The partition that `auto` became.")
     gpu_type: str | None = None
     umask: str | None = Field(
         None,
         pattern="^0[0-7]{3}$",
-        description="The program's, in every attempt; None in runs made before it was kept.",
+        description="For the program in every attempt; None in runs older than this field.",
     )
     spec: RunSpec
     mirror: Mirror | None = None
-    parent_sweep: str | None = Field(None, description="Id of the sweep that it is a trial of.")
-    trial: int | None = Field(None, ge=0, description="Which one, from 0.")
+    parent_sweep: str | None = Field(None, description="Id of the sweep of this trial.")
+    trial: int | None = Field(None, ge=0, description="Number of the trial, from 0.")
     begins_from: str | None = Field(
         None,
         pattern="^start/[0-9]{1,18}$",
-        description="A checkpoint of another run that it goes on from as long as it has none of "
-        "its own, relative to the run directory. The name of its folder is the train step that it "
-        "is of in this run.",
+        description="A checkpoint of another run, relative to the run directory. The run resumes "
+        "from it until it has one of its own. The name of its folder is its train step in this "
+        "run.",
     )
     started_from: StartedFrom | None = Field(
-        None, description="What `start_from` of the spec was: train step 0 of this run."
+        None, description="The resolved `start_from` of the spec: train step 0 of this run."
     )
-    results: list[Result] = Field(
-        default_factory=list, description="The results before each extension; they stay."
-    )
-    repeat: int | None = Field(None, ge=0, description="Which of the runs of that trial, from 0.")
+    results: list[Result] = Field(default_factory=list, description="One for each extension.")
+    repeat: int | None = Field(None, ge=0, description="Number within the trial, from 0.")
     estimated_cost_usd: str | None = Field(None, description="Decimal, as text.")
-    code: CodeSnapshot | None = Field(
-        None, description="None where each attempt reads the code as it is then."
-    )
+    code: CodeSnapshot | None = Field(None, description="None with `code: live`.")
     provenance: Provenance
 
     @property
     def place_id(self) -> str:
-        """Whose the run's folder in a store is: two clusters may have the same paths."""
+        """Return the mark of the run's folder in a store: clusters may have equal paths."""
         return self.place or self.run_dir
 
     def in_code(self, name: str = ".") -> str:
-        """Return the path on scratch of a file or folder of the snapshot; there must be one."""
+        """Return the path on scratch of a file or folder in the snapshot, which must exist."""
         assert self.code is not None
         files = _code_files(self.run_dir, self.code.digest)
         return files if name == "." else f"{files}/{name}"

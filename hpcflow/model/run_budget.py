@@ -15,7 +15,7 @@ _MOST_DIGITS = 40
 
 
 def _amount(value: object) -> object:
-    """A number, or a text of one: quotes keep all digits, and run.json has it so."""
+    """Return a number, or a text of one: quotes keep all digits, and run.json stores text."""
     said = "expected an amount like 50 or 12.50"
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
         raise ValueError(said)
@@ -27,7 +27,7 @@ def _amount(value: object) -> object:
         raise ValueError(said)
     if not 0 < amount <= _MOST:
         raise ValueError("must be more than 0 and at most 10^12")
-    # Some exponents have more digits than there is memory for what they would be written out as.
+    # A decimal with a large exponent has more digits than memory can hold.
     is_tiny = int(amount.as_tuple().exponent) < -_MOST_DIGITS
     if is_tiny or int(amount.normalize().as_tuple().exponent) < -_DIGITS:
         raise ValueError("must have at most 8 decimal places, as bills have")

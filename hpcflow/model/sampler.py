@@ -23,7 +23,7 @@ from hpcflow.model.numbers import (
 
 
 class SamplerKind(str, Enum):
-    """Who chooses the values of the next trial: Optuna's samplers."""
+    """Optuna's samplers, and population based training."""
 
     GRID = "grid"
     RANDOM = "random"
@@ -77,29 +77,29 @@ class Sampler(Section):
     )
 
     @model_validator(mode="after")
-    def _meant(self) -> Sampler:
-        of_some = {
+    def _check_keys(self) -> Sampler:
+        kinds_of = {
             "startup_trials": (SamplerKind.TPE, SamplerKind.GP, SamplerKind.CMAES),
             "population": (SamplerKind.NSGA2, SamplerKind.CMAES, SamplerKind.PBT),
             "interval": (SamplerKind.PBT,),
             "quantile": (SamplerKind.PBT,),
         }
-        for key, kinds in of_some.items():
+        for key, kinds in kinds_of.items():
             if getattr(self, key) is not None and self.kind not in kinds:
-                raise WrongKey(f"means nothing to {self.kind.value}", key)
+                raise WrongKey(f"does not apply to {self.kind.value}", key)
         return self
 
     @property
     def population_or_default(self) -> int:
-        """Of pbt: trainings side by side."""
+        """Return the number of parallel trainings of pbt."""
         return self.population or 8
 
     @property
     def interval_or_default(self) -> int:
-        """Of pbt: how far a training goes between two looks."""
+        """Return how far pbt trains between two comparisons."""
         return self.interval or 20
 
     @property
     def quantile_or_default(self) -> float:
-        """Of pbt: which part gives up, and which is gone on with."""
+        """Return the fraction of the population that pbt ends, and that it copies from."""
         return self.quantile or 0.25

@@ -1,5 +1,4 @@
-"""Options of sbatch that hpcflow has no key of its own for: ``resources.sbatch`` of a config, and
-``sbatch`` of a partition in a site file."""
+"""Options of sbatch without a key: ``resources.sbatch``, and ``sbatch`` of a partition."""
 
 from __future__ import annotations
 
@@ -11,15 +10,15 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from hpcflow.model.kinds import Kind, Matching, WrongKey
 from hpcflow.model.scalars import number_as_text
 
-#: Options that would make another thing of a job than the one that hpcflow watches: several jobs,
-#: no job, one that never starts, one whose log, environment, name or end is elsewhere.
+#: Options that hpcflow cannot supervise: they make several jobs or none, delay the start, or change
+#: the log, environment, name or end of the job.
 DEPENDED_ON: Final = frozenset({
     "array", "wrap", "test-only", "help", "usage", "version", "wait", "hold", "dependency",
     "begin", "chdir", "input", "output", "error", "open-mode", "export", "export-file",
     "get-user-env", "job-name", "requeue", "no-requeue", "signal", "clusters", "uid", "gid",
     "ignore-pbs", "parsable",
 })  # fmt: skip
-#: Option -> the key of a config that says it.
+#: Option -> the key of a config for it.
 _KEYS: Final = {
     "account": "resources.account",
     "array": "sweep",
@@ -69,7 +68,7 @@ def _value(value: object) -> object:
 
 def _check(options: dict[str, str]) -> dict[str, str]:
     for name, value in options.items():
-        # Slurm's programs take every beginning of an option for the option.
+        # Slurm's programs accept every unique prefix of an option.
         own = name if name in _OWN else next((each for each in _OWN if each.startswith(name)), None)
         if own is not None:
             key = _KEYS.get(own)
@@ -89,7 +88,7 @@ _VALUE: Final = Matching(
     "hpcflow passes only letters, digits and _.,:+/&|*()[]%@=!- to sbatch",
     1000,
 )
-#: The empty text stands for an option without a value.
+#: The empty text means an option without a value.
 SbatchOptions = Annotated[
     dict[
         Annotated[str, _NAME],
@@ -106,5 +105,5 @@ SbatchOptions = Annotated[
 
 
 def as_options(options: Mapping[str, Any]) -> list[str]:
-    """The options as they stand after ``#SBATCH``."""
+    """Return the options as they follow ``#SBATCH``."""
     return [f"--{name}={value}" if value else f"--{name}" for name, value in options.items()]

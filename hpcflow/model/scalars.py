@@ -1,7 +1,7 @@
 """Single values of a YAML file: how a plain word is parsed, and how a value is shown.
 
-The words mean what YAML 1.2 says: ``no`` and ``1:30:00`` are text, ``1e-3`` is a number. Two
-readings that differ from version to version stay text as well: ``0755`` and ``1_000``.
+Words follow YAML 1.2: ``no`` and ``1:30:00`` are text, ``1e-3`` is a number. ``0755`` and
+``1_000``, which YAML versions read differently, are text too.
 """
 
 from __future__ import annotations
@@ -22,29 +22,25 @@ _FLOAT: Final = re.compile(
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
     re.ASCII,
 )
-#: Longest number; more digits are an identifier that wants quotes.
+#: A longer number is an identifier that needs quotes.
 MAX_NUMBER_CHARS: Final = 100
 _SHOWN_CHARS: Final = 60
 
 
 class WrittenInt(int):
-    """A whole number which was not written as Python would write it."""
+    """A whole number in another notation than Python's."""
 
     as_written: str
 
 
 class WrittenFloat(float):
-    """A number which was not written as Python would write it, such as ``1e-3`` or ``3.10``."""
+    """A number in another notation than Python's, such as ``1e-3`` or ``3.10``."""
 
     as_written: str
 
 
 def read_plain(text: str) -> Scalar:
-    """What an unquoted word stands for.
-
-    Raises:
-        ValueError: a number with far too many digits.
-    """
+    """Return the value of an unquoted word; ValueError for a number with too many digits."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":
@@ -71,12 +67,12 @@ def _check_length(text: str) -> None:
 
 
 def number_as_text(number: int | float) -> str:
-    """``number`` in the characters in which it stands in the file."""
+    """Return ``number`` as it is written in the file."""
     return getattr(number, "as_written", None) or repr(number)
 
 
 def shown(value: object) -> str:
-    """``value`` for a message: what it is, and its beginning, on one line of printable text."""
+    """Return ``value`` for a message: its type and beginning, on one line of printable text."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):
@@ -93,14 +89,14 @@ def shown(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """``text`` in quotes, its control characters escaped, its middle left out when it is long."""
+    """Return ``text`` in quotes and escaped; only its beginning if it is long."""
     if len(text) <= _SHOWN_CHARS:
         return repr(text)
     return f"{text[: _SHOWN_CHARS - 20]!r}… ({len(text)} characters)"
 
 
 def printable(text: str) -> str:
-    """``text`` itself when a terminal can show it without harm, else in quotes and escaped."""
+    """Return ``text`` if a terminal can show it safely, else in quotes and escaped."""
     if len(text) > 4096:
         return shortened(text)
     return text if text.isprintable() else repr(text)

@@ -1,8 +1,7 @@
 """Detect secrets by their name, their format, or the program that takes them.
 
-Scripts, journals and the ledger are kept for long and shown to many, so what would put a secret
-there is refused (DESIGN: secrets stay out). A name and a form are certain knowledge, as far as
-people really write them; a text that merely looks random is not, and people are warned of it.
+Scripts, journals and the ledger are kept for long and shown to many, so hpcflow refuses secrets in
+them. Names and formats are certain; a text that only looks random is not, so it gets a warning.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from hpcflow.model.secret_forms import Span, entropy, forms_in
 #: The replacement for a secret in messages and records.
 REDACTED: Final = "[redacted]"
 
-# Patterns are compiled, and kept, when they are first used: most commands need few of them.
+# Patterns are compiled on first use: most commands need few of them.
 
 #: Services that issue keys and tokens.
 _SERVICES: Final = (
@@ -33,7 +32,7 @@ _LOGINS: Final = (
     "DB|DATABASE|SQL|MYSQL|MARIADB|PG|POSTGRES|POSTGRESQL|REDIS|MONGO|MONGODB|SMTP|MAIL|EMAIL|IMAP"
     "|FTP|SFTP|SSH|USER|ROOT|ADMIN|SUDO|LDAP|HTTPS?|PROXY|AUTH|LOGIN|KEY|API|ELASTIC|VNC|BASIC"
 )
-#: What a value of this name is, wherever it stands. `pad_token` and `sort_key` are everyday words.
+#: A value with this name is always a secret. `pad_token` and `sort_key` are everyday words.
 _ANYWHERE: Final = (
     r"(?!(?:.*_)?(?:USE|HAS|NO|IS)_)(?:.*_)?(?:"
     r"PASSWORDS?|PASSWD|PASSPHRASE|PASSCODE|\w+_PWD|MYSQLPWD|JWT"
@@ -46,8 +45,8 @@ _ANYWHERE: Final = (
     r")(?:_?[0-9]{1,2}|_PROD|_DEV|_TEST)?"
     r"|TOKEN"
 )
-#: Environment variables hold no vocabulary: here every token and every pass is one, but for
-#: MAX_TOKENS and TOKENIZERS_PARALLELISM, and what says that it is the name of a file.
+#: In the name of an environment variable every TOKEN and PASS means a secret, except MAX_TOKENS,
+#: TOKENIZERS_PARALLELISM, and names of files.
 _VARIABLE: Final = (
     r"(?s)(?!.*_(?:FILE|PATH|DIR|NAME|URL|TYPE|LENGTH|SIZE|TTL)$)(?:"
     r".*(?:TOKEN(?![A-Z])|SECRET|PASSWORD|PASSWD|PASSPHRASE|(?:API|ACCESS|PRIVATE)_?KEY"
@@ -55,7 +54,7 @@ _VARIABLE: Final = (
     r"|(?:.+_)?(?<!SINGLE_)(?<!FIRST_)(?<!MULTI_)(?<!TWO_)(?<!ONE_)(?<!FORWARD_)(?<!BACKWARD_)PASS(?![A-Z])"
     r").*"
 )
-#: Names that may have anything; only a value that looks random beside them is a secret.
+#: Ambiguous names: only a value that looks random is a secret.
 _PERHAPS: Final = r"(?:.*_)?(?:TOKEN|KEY|PASS|AUTH|PAT|CREDENTIALS?|CREDS|COOKIE)"
 
 #: References, templates, and options.
@@ -66,10 +65,10 @@ _REFERENCE: Final = (
 _FILE: Final = (
     r"(?s)/.*|[\w./ -]+\.(?:pem|key|crt|json|ya?ml|txt|toml|ini|cfg|env|pt|safetensors|model|csv)"
 )
-#: AWS's secret keys are of these, and one in 64 begins as a path does.
+#: An AWS secret key; one in 64 begins like a path.
 _AWS_KEY: Final = r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9+/]{40}"
 _SMALL_NUMBER: Final = r"[0-9]{1,3}|[0-9]*\.[0-9]+(?:e-?[0-9]+)?|[0-9.]+e-?[0-9]+"
-#: What people write where a program insists on a value, or where they show how it is written.
+#: Placeholders and values of examples.
 _PLACEHOLDER: Final = (
     r"(?s)true|false|yes|no|on|off|none|null|nil|empty|dummy|unused|optional|required|auto|default|todo"
     r"|undefined|x{3,}|\.{3,}|redacted|change[_-]?(?:me|it|this)|(?:your|my|insert|replace)[_ -].*"
@@ -83,7 +82,7 @@ _LITERAL: Final = (
     r"(?P<quoted>(?:\\.|(?!(?P=quote))[^\n\\]){1,4000}?)(?P=quote)"
 )
 _BARE: Final = r"[^\s\"'`,;(){}\[\]<>|&]"
-#: Something that has a value: ``NAME=``, ``--name VALUE``, ``"name": ``, ``os.environ["NAME"] =``.
+#: A name with a value: ``NAME=``, ``--name VALUE``, ``"name": ``, ``os.environ["NAME"] =``.
 _NAMED: Final = (
     r"(?P<dashes>(?<![\w-])--?)?(?P<name>[A-Za-z_](?:[\w-]|\.(?=\w)){0,100})"
     r"(?P<close>[\"'\])\\]{0,5})"
@@ -96,14 +95,14 @@ _DEFAULT: Final = (
     + _LITERAL
 )
 _MORE: Final = f"{_BARE}*"
-#: An expression, as far as a line of a file of settings can hold one.
+#: An expression in a settings file.
 _ATTRIBUTE: Final = r"[A-Za-z_]+(?:\.[A-Za-z_]+)+"
 #: Before a name and its value, in csh, fish, and a Dockerfile.
 _SETS: Final = r"(?:\bsetenv|\bset -[gxU]+|(?<![\w-])ENV)\s+$"
 _NAME: Final = r"[\w.-]*"
-#: Of a longer name the end counts.
+#: Only the end of a longer name counts.
 _MAX_NAME: Final = 200
-#: What is looked at of a line before and behind a name and its value.
+#: Characters that are examined on a line before and after a name and its value.
 _MAX_MARGIN: Final = 200
 _OF_NAMES: Final = string.ascii_letters + string.digits + "_-."
 _BASE62: Final = r"[A-Za-z0-9+]{20,}={0,2}"
@@ -118,18 +117,18 @@ def names_secret(name: str) -> bool:
 
 
 def is_secret(text: str) -> bool:
-    """Whether ``text`` has the form of a secret, or holds one."""
+    """Return whether ``text`` contains the format of a secret."""
     return any(True for _ in forms_in(text))
 
 
 def holds_secret(name: str, value: object, *, variable: bool = False) -> bool:
     """Return whether an option, a parameter or a variable of this name and value is a secret.
 
-    ``--wandb.api-key``, ``wandb_api_key`` and ``wandbApiKey`` are the same name. A reference, the
-    path of a file and a placeholder are no secrets.
+    ``--wandb.api-key``, ``wandb_api_key`` and ``wandbApiKey`` are the same name. References, paths
+    of files and placeholders are not secrets.
 
     Args:
-        variable: an environment variable, where more names are those of secrets.
+        variable: an environment variable, for which more names mean secrets.
     """
     if variable and isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -152,7 +151,7 @@ def looks_random(text: str) -> bool:
         kinds = ("[a-z]", "[A-Z]", "[0-9]")
         if len(part) < 20 or not all(re.search(kind, part) for kind in kinds):
             continue
-        # What is left of names in CamelCase with a year behind them is little.
+        # A CamelCase name with a year leaves few characters.
         if len(re.sub(_NAME_PARTS, "", part)) >= 0.5 * len(part) and entropy(part) >= 3.5:
             return True
     return False
@@ -162,7 +161,7 @@ def secrets_in(text: str, *, bare: bool = True) -> list[Span]:
     """Return the spans of secrets in ``text``: by format, or as the literal value of a name.
 
     Args:
-        bare: a value without quotes is a literal, as in a shell and not in a program's source.
+        bare: whether values without quotes are literals, as in a shell but not in program source.
     """
     found = list(forms_in(text))
     if _NAME_WORD.search(text):
@@ -181,7 +180,7 @@ def redact(text: str) -> str:
 
 
 def secret_words(words: Sequence[str]) -> Iterator[int]:
-    """Positions in a command line of the words that hold a secret."""
+    """Yield the positions of secrets among the words of a command line."""
     found = set()
     for position, word in enumerate(words):
         name, has_value, value = word.partition("=")
@@ -203,7 +202,7 @@ def _named_in(text: str, *, bare: bool) -> Iterator[Span]:
     """Yield the spans of literal values of secret names in ``text``."""
     position = 0
     while (word := _NAME_WORD.search(text, position)) is not None:
-        # The whole name; a longer one does not count.
+        # Names of more than 100 characters are ignored.
         before = text[max(word.start() - 100, 0) : word.start()]
         start = word.start() - len(before) + len(before.rstrip(_OF_NAMES))
         while start < word.start() and not (text[start].isalpha() or text[start] in "_-"):
@@ -233,8 +232,10 @@ def _named_in(text: str, *, bare: bool) -> Iterator[Span]:
 
 
 def _is_literal(found: re.Match[str]) -> bool:
-    """Return whether a value without quotes is literal: ``NAME=X``, ``--name X``; or ``name: X``
-    and ``name = X`` on a line of their own."""
+    """Return whether a value without quotes is literal.
+
+    ``NAME=X`` and ``--name X`` are; ``name: X`` and ``name = X`` are on a line of their own.
+    """
     operator, text = found["operator"], found.string
     if operator == "=" and not found["close"]:
         return True
@@ -281,12 +282,12 @@ def secret_keys(data: Any) -> Iterator[tuple[str | int, ...]]:
     yield from _secret_keys(data, (), "")
 
 
-#: A thousand configs have the same few keys.
+#: A thousand configs share the same few keys.
 _is_secret_key = lru_cache(maxsize=1024)(is_secret)
 
 #: Keys whose values are command lines.
 _COMMAND_LINES: Final = frozenset({"command", "args", "resume_args"})
-#: Keys of a sweep's parameter, whose values are the parameter's.
+#: Keys of a sweep's parameter that hold its values.
 _OF_PARAMETER: Final = frozenset({"value", "choices", "when", "low", "high"})
 
 

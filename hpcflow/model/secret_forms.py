@@ -1,7 +1,7 @@
 """Detect secrets by format alone: tokens of services, private keys, URLs with a password.
 
-Most rules are those that gitleaks keeps, as data in ``secret_rules.json``: which services give out
-what changes with the years, and they follow it. Ours stand beside them, for what researchers use.
+Most rules come from gitleaks, as data in ``secret_rules.json``, because token formats change over
+the years and gitleaks follows them. hpcflow's own rules cover tools of researchers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEY_ENDS: Final = re.compile(r"-----END[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?
 _LONGEST_KEY: Final = 10_000
 _NEXT_FILE: Final = "\ndiff --git "
 
-#: Keyword, regular expression; a group named ``v`` holds the secret, else the whole is it.
+#: Keyword, regular expression. The group ``v``, or else the whole match, is the secret.
 _OURS: Final = (
     ("hf_", r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}(?![A-Za-z0-9])"),
     ("gh", r"(?<![A-Za-z0-9])gh[opsur]_[A-Za-z0-9]{30,}(?![A-Za-z0-9])"),
@@ -85,7 +85,7 @@ def forms_in(text: str) -> Iterator[Span]:
     """Yield the spans in ``text`` that have the format of a secret."""
     if len(text) >= _SHORTEST:
         lowered = text.lower()
-        # Most texts have none of them: one look for all, then one for each.
+        # Most texts contain no keyword: test for any first.
         if any(map(lowered.__contains__, _keywords())):
             for form in forms():
                 if any(map(lowered.__contains__, form.keywords)):
@@ -95,7 +95,7 @@ def forms_in(text: str) -> Iterator[Span]:
 
 
 def entropy(text: str) -> float:
-    """Return the Shannon entropy, in bits per character."""
+    """Return the Shannon entropy in bits per character."""
     return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
@@ -112,7 +112,6 @@ def _keys_in(text: str) -> Iterator[Span]:
 
 @lru_cache(maxsize=1)
 def forms() -> tuple[Form, ...]:
-    """Return all formats, read once."""
     data = json.loads(Path(__file__).with_name("secret_rules.json").read_text("utf-8"))
     ours = [Form(keyword, (keyword,), regex) for keyword, regex in _OURS]
     theirs = [

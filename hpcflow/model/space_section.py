@@ -15,22 +15,22 @@ from hpcflow.model.scalars import shown
 from hpcflow.model.space import MAX_POINTS, Choice, Parameter, Range, Scalar, Space
 
 MAX_CHOICES: Final = 10_000
-#: More than any sampler makes sense of.
+#: More than any sampler supports.
 MAX_PARAMETERS: Final = 1000
-#: Beyond, a double cannot tell two neighbours apart.
+#: Beyond it, a double cannot tell neighbouring integers apart.
 MAX_INT: Final = 2**53
-#: Beyond, the width of a range has no number.
+#: Beyond it, the width of a range may overflow.
 MAX_FLOAT: Final = 1e300
 MAX_TEXT_CHARS: Final = 500
 MAX_NAME_CHARS: Final = 100
-#: Steps that are less of a number than this are lost in the rounding of a double.
+#: A smaller step, relative to the bounds, is lost in the rounding of a double.
 _LEAST_STEP: Final = 1e-12
-#: What may stand at a parameter.
+#: The keys of a parameter.
 KEYS: Final = ("choices", "low", "high", "step", "log", "value", "when")
 
 
 def all_wrong(problems: Sequence[WrongKey], value: object) -> ValueError:
-    """All of ``problems``, which keys below ``value`` have, as one error for pydantic to list."""
+    """Return all ``problems`` of keys below ``value`` as one error for pydantic to list."""
     if len(problems) == 1:
         return problems[0]
     return ValidationError.from_exception_data(
@@ -43,10 +43,10 @@ def all_wrong(problems: Sequence[WrongKey], value: object) -> ValueError:
 
 
 def read_space(value: object) -> Space:
-    """The space that the YAML's ``space`` says.
+    """Return the space that the YAML section ``space`` describes.
 
     Raises:
-        ValueError: it says none; where keys are at fault, all of them: see :func:`all_wrong`.
+        ValueError: it describes none; all wrong keys at once: see :func:`all_wrong`.
     """
     if isinstance(value, Space):
         return value
@@ -60,7 +60,7 @@ def read_space(value: object) -> Space:
     for name, said in value.items():
         try:
             _read_one(str(name), said, found, constants)
-        except WrongKey as problem:  # noqa: PERF203 - all of them are told
+        except WrongKey as problem:  # noqa: PERF203 - report all
             problems.append(problem)
     if not problems:
         problems = _wrong_conditions(found, constants)
@@ -68,7 +68,7 @@ def read_space(value: object) -> Space:
         raise all_wrong(problems, value)
     if not found:
         raise ValueError("nothing varies: give a parameter `choices`, or `low` and `high`")
-    return Space(tuple(_in_order(found)), constants)
+    return Space(tuple(_in_dependency_order(found)), constants)
 
 
 def _read_one(
@@ -82,7 +82,7 @@ def _read_one(
     if not isinstance(said, dict):
         constants[name] = _scalar(said, name)
     elif "value" in said:
-        _only(said, ("value",), name)
+        _require_only(said, ("value",), name)
         constants[name] = _scalar(said["value"], name, "value")
     else:
         found[name] = _parameter(name, said)
@@ -93,17 +93,17 @@ def _parameter(name: str, said: dict[str, Any]) -> Parameter:
     if unknown:
         raise WrongKey(f"unknown key; there are: {', '.join(KEYS)}", name, str(unknown[0]))
     if "choices" in said:
-        _only(said, ("choices", "when"), name)
+        _require_only(said, ("choices", "when"), name)
         values: Choice | Range = _choice(said["choices"], name)
     else:
         values = _range(said, name)
     return Parameter(name, values, _when(said.get("when"), name))
 
 
-def _only(said: dict[str, Any], keys: tuple[str, ...], name: str) -> None:
+def _require_only(said: dict[str, Any], keys: tuple[str, ...], name: str) -> None:
     for key in said:
         if key not in keys:
-            raise WrongKey(f"means nothing beside `{keys[0]}`", name, str(key))
+            raise WrongKey(f"cannot be combined with `{keys[0]}`", name, str(key))
 
 
 def _choice(value: object, name: str) -> Choice:
@@ -111,22 +111,22 @@ def _choice(value: object, name: str) -> Choice:
         raise WrongKey("expected a list such as [adam, sgd]", name, "choices")
     if len(value) > MAX_CHOICES:
         raise WrongKey(f"more than {MAX_CHOICES:,}", name, "choices")
-    # As Python compares, and with it Optuna: to it 1 and true are the same choice.
+    # As Python, and therefore Optuna, compares: 1 and true are the same choice.
     choices: dict[Scalar, Scalar] = {}
     for index, each in enumerate(value):
         scalar = _scalar(each, name, "choices", index)
         if scalar in choices:
             twin = shown(choices[scalar])
-            kept_apart = "" if shown(scalar) == twin else f"cannot be told from {twin}, which "
+            kept_apart = "" if shown(scalar) == twin else f"equals {twin}, which "
             raise WrongKey(
-                f"{shown(scalar)} {kept_apart}stands there already", name, "choices", index
+                f"{shown(scalar)} {kept_apart}is already a choice", name, "choices", index
             )
         choices[scalar] = scalar
     return Choice(tuple(choices.values()))
 
 
 def _scalar(value: object, name: str, *place: str | int) -> Scalar:
-    """A single value, in plain types: what YAML read keeps how it was written."""
+    """Return a single value in plain types, without the notation that the YAML reader keeps."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -137,12 +137,12 @@ def _scalar(value: object, name: str, *place: str | int) -> Scalar:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise WrongKey("JSON has no such number; give it as a text", name, *place)
+            raise WrongKey("not finite, so JSON cannot hold it; give it as a text", name, *place)
         return float(value)
     hint = (
-        "it varies with `choices: […]`"
+        "write `choices: […]` to vary it"
         if isinstance(value, list) and not place
-        else "the program can make a list or mapping of a name"
+        else "give a name, and let the program make the list or mapping"
     )
     raise WrongKey(f"expected a single value, got {shown(value)}; {hint}", name, *place)
 
@@ -177,15 +177,15 @@ def _range(said: dict[str, Any], name: str) -> Range:
 
 def _check_step(step: float, low: float, high: float, *, is_log: bool, name: str) -> None:
     if is_log:
-        raise WrongKey("a `log` range has no steps; leave one out", name, "step")
-    # As decimals, for from 0.8 to 0.9 is one step of 0.1.
+        raise WrongKey("a `log` range has no steps; remove one of the two", name, "step")
+    # As decimals, because from 0.8 to 0.9 is one step of 0.1.
     width = Decimal(repr(high)) - Decimal(repr(low))
     if step <= 0 or width < Decimal(repr(step)):
-        raise WrongKey("must be more than 0, and no more than from `low` to `high`", name, "step")
+        raise WrongKey("must be more than 0, and at most `high` minus `low`", name, "step")
     if width / Decimal(repr(step)) > MAX_POINTS:
         raise WrongKey(f"makes more than {MAX_POINTS:,} values", name, "step")
     if step < _LEAST_STEP * max(abs(low), abs(high)):
-        raise WrongKey("too small beside `low` and `high`", name, "step")
+        raise WrongKey("too small relative to `low` and `high`", name, "step")
 
 
 def _number(value: object, *place: str) -> int | float:
@@ -233,9 +233,9 @@ def _wrong_conditions(
             said = _complaint(parameter.name, other, values, found, constants)
             if said is not None:
                 wrong.append(WrongKey(said, parameter.name, "when", other))
-    if not wrong and (circle := _circle(found)):
+    if not wrong and (circle := _condition_cycle(found)):
         way = " → ".join([*circle, circle[0]])
-        wrong.append(WrongKey(f"these wait for each other: {way}", circle[0], "when"))
+        wrong.append(WrongKey(f"circular conditions: {way}", circle[0], "when"))
     return wrong
 
 
@@ -246,23 +246,23 @@ def _complaint(
     found: Mapping[str, Parameter],
     constants: Mapping[str, Scalar],
 ) -> str | None:
-    """What is wrong with the condition that ``other`` has one of ``values``."""
+    """Return why the condition that ``other`` has one of ``values`` is wrong; None if it is not."""
     if other in constants:
-        return "it is the same in all trials"
+        return "it is a constant, the same in all trials"
     if other not in found:
         known = ", ".join(each for each in found if each != name)
-        return f"no parameter that varies; there are: {known or 'no others'}"
+        return f"not a parameter that varies; there are: {known or 'no others'}"
     condition = found[other]
     if isinstance(condition.values, Range) and not condition.values.is_int:
-        return "a condition needs `choices` or whole numbers, and this one can be any number"
+        return "a condition needs `choices` or whole numbers, but this one can be any number"
     for value in values:
         if (said := condition.complaint(value)) is not None:
-            return f"never so: of {other}, {said}"
+            return f"never true for {other}: {said}"
     return None
 
 
-def _circle(found: Mapping[str, Parameter]) -> list[str]:
-    """Parameters of which each waits for the next one, and the last for the first."""
+def _condition_cycle(found: Mapping[str, Parameter]) -> list[str]:
+    """Return parameters whose conditions depend on each other in a circle."""
     left = dict(found)
     while ready := [each for each in left.values() if not any(name in left for name in each.when)]:
         for each in ready:
@@ -275,8 +275,8 @@ def _circle(found: Mapping[str, Parameter]) -> list[str]:
     return way[way.index(name) :] if name is not None else []
 
 
-def _in_order(found: dict[str, Parameter]) -> list[Parameter]:
-    """Each after those that its ``when`` names; otherwise as they stand in the file."""
+def _in_dependency_order(found: dict[str, Parameter]) -> list[Parameter]:
+    """Return each parameter after those that its ``when`` names, otherwise in file order."""
     ordered: list[Parameter] = []
     left = dict(found)
     while left:
@@ -311,7 +311,7 @@ def _space_schema() -> dict[str, Any]:
     }
     options = [
         _mapping({"choices": values, "when": when}, "choices"),
-        {**_mapping(span, "low", "high"), "not": _BOTH},
+        {**_mapping(span, "low", "high"), "not": _LOG_WITH_STEP},
         _mapping({"value": single}, "value"),
         single,
     ]
@@ -325,7 +325,7 @@ def _space_schema() -> dict[str, Any]:
 
 
 #: A range that is logarithmic and has steps.
-_BOTH: Final = {
+_LOG_WITH_STEP: Final = {
     "properties": {"log": {"const": True}, "step": {"type": "number"}},
     "required": ["log", "step"],
 }

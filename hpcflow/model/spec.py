@@ -1,11 +1,10 @@
 """The schema of a run's YAML.
 
-This is the one description of it. The reference page in docs/ and the JSON Schema for editors are
-made from the fields, their descriptions and examples; :mod:`hpcflow.config` reads files into it.
-The keys of the YAML are the aliases (``time_limit``); the names in the code carry the unit
-(``time_limit_min``). Sections are in :mod:`~hpcflow.model.execution`,
-:mod:`~hpcflow.model.checkpointing` and :mod:`~hpcflow.model.retry`; what kinds of value there are
-stands in :mod:`hpcflow.model.kinds`.
+The reference page in docs/ and the JSON Schema for editors are made from the fields, their
+descriptions and examples; :mod:`hpcflow.config` reads files into it. The keys of the YAML are the
+aliases (``time_limit``); the names in the code carry the unit (``time_limit_min``). Sections are in
+:mod:`~hpcflow.model.execution`, :mod:`~hpcflow.model.checkpointing` and
+:mod:`~hpcflow.model.retry`; the kinds of values in :mod:`hpcflow.model.kinds`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from hpcflow.model.units import write_duration, write_memory
 
 
 class RunSpec(Section):
-    """One run as its user asked for it."""
+    """One run as its user requested it."""
 
     name: Name = Field(
         description="Name of the run; a run id is made from it.", examples=["digits"]
@@ -134,19 +133,19 @@ class RunSpec(Section):
         for key, commands in (("before", self.before), ("after", self.after)):
             for index, words in enumerate(commands):
                 if not words or not words[0]:
-                    raise WrongKey("a command without a program", key, index)
+                    raise WrongKey("the command names no program", key, index)
         return self
 
     @property
     def program(self) -> list[str]:
-        """The words to run before `args` are added."""
+        """Return the words to run, without `args`."""
         if self.command is not None:
             return list(self.command)
         assert self.script is not None
         return ["python3", "-u", self.script]
 
 
-#: Way to a section -> names of its fields whose YAML carries a unit, for :func:`thaw`.
+#: Path of a section -> its fields whose YAML values carry a unit, for :func:`thaw`.
 _WITH_UNIT: Final = {
     ("resources",): ("mem_mb", "time_limit_min"),
     ("checkpoint",): ("interval_s", "notice_s"),
@@ -156,12 +155,12 @@ _WITH_UNIT: Final = {
 
 
 def frozen(spec: RunSpec) -> dict[str, Any]:
-    """``spec`` as JSON values under the names with units, as run.json keeps it."""
+    """Return ``spec`` as JSON values, under the names with units, for run.json."""
     return spec.model_dump(mode="json")
 
 
 def as_config(spec: RunSpec) -> dict[str, Any]:
-    """``spec`` as the values of a config, under the keys of the YAML; others can go over them."""
+    """Return ``spec`` as the values of a config, under the keys of the YAML, for overrides."""
     data = spec.model_dump(mode="json", by_alias=True)
     for way, names in _WITH_UNIT.items():
         section: Any = spec
@@ -174,7 +173,7 @@ def as_config(spec: RunSpec) -> dict[str, Any]:
 
 
 def as_yaml_config(spec: RunSpec) -> dict[str, Any]:
-    """``spec`` as one would write it: what is not the default, with units, for a YAML file."""
+    """Return ``spec`` for a YAML file: only values that differ from the default, with units."""
     data = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for way, names in _WITH_UNIT.items():
         model, section = _section_of(way), cast(Any, data)
@@ -201,7 +200,7 @@ def _section_of(way: tuple[str, ...]) -> type[Section]:
 
 
 def _with_unit(value: Any, name: str) -> Any:
-    """A number in the unit that ends its name, as text; no time at all is `never`."""
+    """Return an integer as text with the unit that its field name ends in; ``never`` for None."""
     if value is None:
         return "never"
     if type(value) is not int:
@@ -212,18 +211,14 @@ def _with_unit(value: Any, name: str) -> Any:
 
 
 def thaw(data: dict[str, Any]) -> RunSpec:
-    """The inverse of :func:`frozen`.
-
-    Raises:
-        pydantic.ValidationError: the data was not written by :func:`frozen`.
-    """
+    """Return the spec that :func:`frozen` wrote; pydantic.ValidationError for other data."""
     for way, names in _WITH_UNIT.items():
         data = _marked(data, way, names)
     return RunSpec.model_validate(data)
 
 
 def _marked(data: dict[str, Any], way: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Any]:
-    """``data`` with those numbers of one section marked as being in their units already."""
+    """Return ``data`` with the named integers of one section marked as :func:`parsed`."""
     if way:
         inner = data.get(way[0])
         return {**data, way[0]: _marked(inner, way[1:], names)} if isinstance(inner, dict) else data

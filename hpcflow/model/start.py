@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from hpcflow.model.ids import check_name
 from hpcflow.model.kinds import Kind, check_store_url, without_nul
 
-#: Where the checkpoint lies in the directory of the new run, in which it is train step 0.
+#: The checkpoint in the directory of the new run, where it is train step 0.
 START: Final = "start/000000000"
 _WITH_STEP: Final = re.compile(r"(.+)@([0-9]{1,18})", re.ASCII | re.DOTALL)
 #: The longest run id: a name, a day, and the random part.
@@ -20,7 +20,7 @@ _ID_CHARS: Final = 63 + 9 + 9
 
 @dataclass(frozen=True)
 class Wanted:
-    """A value of ``start_from``, taken apart.
+    """A parsed value of ``start_from``.
 
     Attributes:
         place: a run, a path, or a URL.
@@ -48,7 +48,6 @@ def is_path(text: str) -> bool:
 
 
 def wanted(text: str) -> Wanted:
-    """Take a value of ``start_from`` apart."""
     match = _WITH_STEP.fullmatch(text)
     return Wanted(match[1], int(match[2])) if match else Wanted(text)
 
@@ -77,7 +76,7 @@ StartFrom = Annotated[
 
 
 class StartedFrom(BaseModel):
-    """The checkpoint of another run that a run started from, as it was when the run was made."""
+    """The checkpoint of another run that a run started from, as it was at that time."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 

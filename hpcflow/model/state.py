@@ -1,8 +1,8 @@
-"""States and causes: two columns, never one.
+"""States and causes, in separate columns.
 
 A *state* says where something stands, a *cause* why an attempt ended. Slurm's own word, the *raw
-state*, is stored beside them as it came. The table of Slurm's words is here and nowhere else; its
-source is ``slurm.h`` (``enum job_states`` and the ``JOB_*`` flags) of Slurm 20.11 to 25.11.
+state*, is stored unchanged beside them. Slurm's words are listed only here; the source is
+``slurm.h`` (``enum job_states`` and the ``JOB_*`` flags) of Slurm 20.11 to 25.11.
 """
 
 from __future__ import annotations
@@ -12,55 +12,51 @@ from typing import Final
 
 
 class RunState(str, Enum):
-    """Where a run stands."""
-
-    CREATED = "created"  # kept, nothing was sent yet
-    SUBMITTING = "submitting"  # an attempt is intended, whether its job exists is not known yet
-    QUEUED = "queued"  # the attempt waits in the queue
+    CREATED = "created"  # stored; nothing was submitted yet
+    SUBMITTING = "submitting"  # an attempt is intended; whether its job exists is not known yet
+    QUEUED = "queued"  # the attempt is pending
     RUNNING = "running"
-    WAITING = "waiting"  # the last attempt ended without an end of the run; `resume` goes on
+    WAITING = "waiting"  # the last attempt ended, the run did not; `resume` continues it
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing will change any more unless somebody asks for it."""
+        """Return whether the state is final unless a person resumes the run."""
         return self in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED)
 
 
 class AttemptState(str, Enum):
-    """Where an attempt, one Slurm job, stands."""
-
     INTENDED = "intended"  # durable before sbatch
     QUEUED = "queued"
     RUNNING = "running"
     SUSPENDED = "suspended"
-    COMPLETING = "completing"  # its processes are being cleared away; not an end yet
+    COMPLETING = "completing"  # its processes are being cleaned up; not an end yet
     ENDED = "ended"
-    WITHDRAWN = "withdrawn"  # looked for everywhere: its job never existed and never will
-    UNKNOWN = "unknown"  # Slurm used a word that this version does not know: wait and warn
+    WITHDRAWN = "withdrawn"  # searched everywhere: its job never existed and never will
+    UNKNOWN = "unknown"  # Slurm's word is unknown to this version: wait and warn
 
 
 class Cause(str, Enum):
     """Why an attempt ended."""
 
     COMPLETED = "completed"
-    CHECKPOINTED = "checkpointed"  # it saved and left with the exit code for "send me again"
+    CHECKPOINTED = "checkpointed"  # it saved and exited with the exit code for "resubmit me"
     PREEMPTED = "preempted"
     TIMEOUT = "timeout"
     NODE_FAIL = "node_fail"
     OUT_OF_MEMORY = "out_of_memory"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    PRUNED = "pruned"  # cancelled by its sweep, whose pruner gave the trial up
+    PRUNED = "pruned"  # cancelled by its sweep, whose pruner ended the trial
     STALLED = "stalled"
     LAUNCH_FAILED = "launch_failed"
     REQUEUED = "requeued"  # Slurm or an admin restarted its job under the same id: the next attempt
-    VANISHED = "vanished"  # neither the queue nor accounting knows it, and it left no word
+    VANISHED = "vanished"  # unknown to the queue and to accounting; it reported no end
 
 
-#: The exit code of a job that says "checkpointed, send me again": EX_TEMPFAIL of sysexits.h.
+#: The exit code of a job for "checkpointed, resubmit me": EX_TEMPFAIL of sysexits.h.
 RESUBMIT_EXIT_CODE: Final = 75
 #: The exit code of a job that does not trust its run directory and executes nothing: EX_NOPERM.
 UNTRUSTED_EXIT_CODE: Final = 77
@@ -106,11 +102,11 @@ SLURM_STATES: Final[dict[str, AttemptState]] = {
     "REVOKED": _E,
 }
 
-#: Slurm's words for a job that it holds since it ended with an error, to be released by a user: it
-#: was sent with ``--requeue=expedite``, or the site's ``RequeueExitHold`` names its exit code.
+#: Slurm's words for a job that ended with an error and is held until a user releases it: it was
+#: submitted with ``--requeue=expedite``, or the site's ``RequeueExitHold`` lists its exit code.
 HELD_FOR_ITS_EXIT: Final = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT"})
 
-#: The state, not one of Slurm's, of a job that neither the queue nor accounting knows.
+#: hpcflow's own state for a job that neither the queue nor accounting knows.
 MISSING: Final = "MISSING"
 
 _RAW_CAUSES: Final[dict[str, Cause]] = {
@@ -126,7 +122,7 @@ _RAW_CAUSES: Final[dict[str, Cause]] = {
     "RECONFIG_FAIL": Cause.LAUNCH_FAILED,
     "PREEMPTED": Cause.PREEMPTED,
     "OUT_OF_MEMORY": Cause.OUT_OF_MEMORY,
-    # Accounting's words for what a job was before Slurm restarted it.
+    # Accounting's words for the part of a job before Slurm restarted it.
     "REQUEUED": Cause.REQUEUED,
     "REQUEUE_HOLD": Cause.REQUEUED,
     "SPECIAL_EXIT": Cause.REQUEUED,
@@ -134,24 +130,24 @@ _RAW_CAUSES: Final[dict[str, Cause]] = {
 
 
 def normalize_raw_state(raw_state: str) -> str:
-    """The bare word: ``CANCELLED by 1000`` and ``CANCELLED+`` are both ``CANCELLED``."""
+    """Return the bare word: ``CANCELLED`` for ``CANCELLED by 1000`` and ``CANCELLED+``."""
     words = raw_state.strip().upper().split()
     return words[0].rstrip("+") if words else ""
 
 
 def attempt_state(raw_state: str) -> AttemptState:
-    """The state that Slurm's word stands for; a word that nobody knows is UNKNOWN, not an end."""
+    """Return the state for Slurm's word; UNKNOWN, which is not an end, for an unknown word."""
     return SLURM_STATES.get(normalize_raw_state(raw_state), AttemptState.UNKNOWN)
 
 
 def cause_of_end(raw_state: str, exit_code: int | None) -> Cause:
-    """Why an attempt whose raw state is an end has ended.
+    """Return why an attempt in a final raw state ended.
 
     Args:
-        raw_state: Slurm's word; empty when neither queue nor accounting knows the job any more and
+        raw_state: Slurm's word; empty if neither queue nor accounting knows the job any more and
             only the exit code that the job itself reported is left.
-        exit_code: of the batch script, which makes RESUBMIT_EXIT_CODE of all those with which the
-            run's program says "send me again"; None when nobody knows it.
+        exit_code: of the batch script, which maps all exit codes in the run's
+            ``resubmit_exit_codes`` to RESUBMIT_EXIT_CODE; None if unknown.
     """
     word = normalize_raw_state(raw_state)
     if word in HELD_FOR_ITS_EXIT and exit_code:
@@ -166,7 +162,7 @@ def cause_of_end(raw_state: str, exit_code: int | None) -> Cause:
 
 
 def run_state_after(cause: Cause) -> RunState:
-    """Where the run stands once its last attempt has ended for ``cause``, until someone resumes."""
+    """Return a run's state after its last attempt ended, until a person resumes it."""
     if cause is Cause.COMPLETED:
         return RunState.COMPLETED
     if cause in (Cause.CANCELLED, Cause.PRUNED):
@@ -176,5 +172,5 @@ def run_state_after(cause: Cause) -> RunState:
     return RunState.WAITING
 
 
-#: How often accounting is asked for a bill; then the last one stands.
+#: How often accounting is queried for a bill; then the last answer is final.
 BILL_TRIES: Final = 9

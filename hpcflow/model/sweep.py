@@ -1,7 +1,7 @@
 """The schema of a sweep's YAML.
 
-The section ``space`` is in :mod:`hpcflow.model.space_section`; the run that every trial is, in
-:mod:`hpcflow.model.spec`. :mod:`hpcflow.config.sweep` reads files into this.
+The section ``space`` is in :mod:`hpcflow.model.space_section`, the run of each trial in
+:mod:`hpcflow.model.spec`. :mod:`hpcflow.config.sweep` reads files into this schema.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from hpcflow.model.scalars import shown
 from hpcflow.model.space import MAX_POINTS, Choice, Parameter, Scalar, is_one_of
 from hpcflow.model.space_section import SpaceField, all_wrong
 
-#: A trial's run is called after the sweep, with ``-t99999r99`` behind it, and names have an end.
+#: The name of a trial's run is the sweep's with ``-t99999r99`` appended, within the limit of names.
 MAX_NAME_CHARS: Final = 50
 
 
 class Direction(str, Enum):
-    """Which value of a metric is the better one."""
+    """Which value of a metric is better."""
 
     MINIMIZE = "minimize"
     MAXIMIZE = "maximize"
 
 
 class Submit(str, Enum):
-    """How trials are sent."""
+    """How trials are submitted."""
 
     SINGLE = "single"
     ARRAY = "array"
@@ -104,13 +104,13 @@ class Budget(Section):
 
     @property
     def ends(self) -> bool:
-        """Whether a sweep with this budget ends by itself."""
+        """Return whether a sweep with this budget ends by itself."""
         parts = (self.trials, self.gpu_hours, self.cost_usd, self.deadline_s)
         return any(part is not None for part in parts)
 
 
-def _by_its_type(kinds: type[SamplerKind] | type[PrunerKind]) -> BeforeValidator:
-    """``tpe`` for ``{type: tpe}``."""
+def _from_type_name(kinds: type[SamplerKind] | type[PrunerKind]) -> BeforeValidator:
+    """Return a validator that turns ``tpe`` into ``{type: tpe}``."""
     words = [kind.value for kind in kinds]
 
     def full(value: object) -> object:
@@ -122,7 +122,7 @@ def _by_its_type(kinds: type[SamplerKind] | type[PrunerKind]) -> BeforeValidator
 
 
 class SweepSpec(Section):
-    """A sweep as its user asked for it."""
+    """A sweep as its user requested it."""
 
     name: Name = Field(
         json_schema_extra={"maxLength": MAX_NAME_CHARS},
@@ -149,10 +149,10 @@ class SweepSpec(Section):
         description="Several objectives instead of one. The result is a Pareto front, and there is "
         "no best trial.",
     )
-    sampler: Annotated[Sampler, _by_its_type(SamplerKind)] = Field(
+    sampler: Annotated[Sampler, _from_type_name(SamplerKind)] = Field(
         default_factory=lambda: Sampler(), description=Sampler.__doc__
     )
-    pruner: Annotated[Pruner, _by_its_type(PrunerKind)] = Field(
+    pruner: Annotated[Pruner, _from_type_name(PrunerKind)] = Field(
         default_factory=lambda: Pruner(), description=Pruner.__doc__
     )
     parallel: Parallel | None = Field(
@@ -224,13 +224,13 @@ class SweepSpec(Section):
             if metric in metrics[:index]:
                 yield WrongKey("the same metric twice", "objectives", index, "metric")
         if self.pruner.kind is not PrunerKind.NONE:
-            yield WrongKey("no trial is ended early by several objectives", "pruner")
+            yield WrongKey("not allowed with several objectives", "pruner")
         if self.budget.target is not None:
-            yield WrongKey("of which of the objectives?", "budget", "target")
+            yield WrongKey("not allowed with several objectives", "budget", "target")
         if self.sampler.kind is SamplerKind.CMAES:
-            yield WrongKey("cmaes has one objective; take nsga2 or tpe", "sampler")
+            yield WrongKey("cmaes supports one objective; use nsga2 or tpe", "sampler")
         if self.sampler.kind is SamplerKind.PBT:
-            yield WrongKey("pbt has one objective; take nsga2 or tpe", "sampler")
+            yield WrongKey("pbt supports one objective; use nsga2 or tpe", "sampler")
 
     def _wrong_sampler(self) -> Iterator[WrongKey]:
         kind = self.sampler.kind
@@ -239,15 +239,15 @@ class SweepSpec(Section):
         elif kind is SamplerKind.PBT:
             yield from self._wrong_population()
         elif kind in (SamplerKind.CMAES, SamplerKind.QMC) and self.space.is_conditional:
-            yield WrongKey(f"{kind.value} knows no conditions; take tpe", "sampler")
+            yield WrongKey(f"{kind.value} supports no conditions; use tpe", "sampler")
         elif kind is SamplerKind.CMAES:
             choices = [e.name for e in self.space.parameters if isinstance(e.values, Choice)]
             if choices:
                 yield WrongKey(
-                    f"cmaes is for numbers alone, and {choices[0]} has choices; take tpe", "sampler"
+                    f"cmaes supports only numbers, but {choices[0]} has choices; use tpe", "sampler"
                 )
             elif len(self.space.parameters) < 2:
-                yield WrongKey("cmaes needs two parameters that vary; take tpe", "sampler")
+                yield WrongKey("cmaes needs at least two parameters that vary; use tpe", "sampler")
 
     def _wrong_grid(self) -> Iterator[WrongKey]:
         uncountable = self.space.uncountable()
@@ -260,38 +260,35 @@ class SweepSpec(Section):
         number = None if uncountable else self.space.number_of_combinations()
         if not uncountable and (number is None or number > MAX_POINTS):
             yield WrongKey(
-                f"more than {MAX_POINTS:,} combinations; give fewer values, or take another "
-                "sampler",
+                f"more than {MAX_POINTS:,} combinations; give fewer values, or use another sampler",
                 "space",
             )
         if self.start_from:
-            yield WrongKey("a grid has every combination anyway", "start_from")
+            yield WrongKey("not needed: a grid tries every combination", "start_from")
 
     def _wrong_population(self) -> Iterator[WrongKey]:
-        """What cannot go with population based training."""
+        """Yield what cannot be combined with population based training."""
         if self.pruner.kind is not PrunerKind.NONE:
-            yield WrongKey("pbt itself says who gives up; write `type: none`", "pruner")
+            yield WrongKey("pbt itself decides which trials end; write `type: none`", "pruner")
         if self.repeats > 1:
-            yield WrongKey("the members of a population are trained once", "repeats")
+            yield WrongKey("must be 1 with pbt", "repeats")
         if self.start_from:
-            yield WrongKey("a population begins by chance", "start_from")
+            yield WrongKey("not allowed with pbt, which starts from random values", "start_from")
         if self.parallel == 1:
-            yield WrongKey(
-                "a population is trained side by side; leave it out, or say how many", "parallel"
-            )
+            yield WrongKey("pbt trains in parallel; remove this key, or give 2 or more", "parallel")
         if self.submit is Submit.ARRAY:
-            yield WrongKey("members of a population are sent one by one", "submit")
+            yield WrongKey("pbt submits each run on its own; write `single`", "submit")
         interval = self.sampler.interval_or_default
         if self.pruner.per is Per.PERCENT and interval >= 100:
-            yield WrongKey("a training has 100 percent", "sampler", "interval")
+            yield WrongKey("must be less than 100 percent", "sampler", "interval")
         if interval % self.pruner.every:
             yield WrongKey("must be a multiple of pruner.every", "sampler", "interval")
 
     def _wrong_budget(self) -> Iterator[WrongKey]:
         if not self.budget.ends and self.sampler.kind not in (SamplerKind.GRID, SamplerKind.PBT):
             yield WrongKey(
-                "say when it has had enough: `trials`, `gpu_hours`, `cost_usd` or `deadline`; "
-                "write it like `budget: {trials: 60}`",
+                "needs a limit: `trials`, `gpu_hours`, `cost_usd` or `deadline`; write it like "
+                "`budget: {trials: 60}`",
                 "budget",
             )
 
@@ -306,17 +303,16 @@ class SweepSpec(Section):
 
     @property
     def goals(self) -> list[Objective]:
-        """The objectives; mostly one."""
         return self.objectives or ([self.objective] if self.objective else [])
 
     @property
     def parallel_or_default(self) -> int:
-        """How many trials are pending or running in Slurm at once."""
+        """Return how many trials are pending or running in Slurm at once."""
         is_population = self.sampler.kind is SamplerKind.PBT
         return self.parallel or (self.sampler.population_or_default if is_population else 1)
 
     def most_trials(self, budget: Budget) -> int | None:
-        """How many trials there are at most with ``budget``; None where something else ends it."""
+        """Return the most trials with ``budget``; None if something else ends the sweep."""
         counts = [budget.trials]
         if self.sampler.kind is SamplerKind.GRID:
             counts.append(self.space.number_of_combinations())
@@ -326,16 +322,16 @@ class SweepSpec(Section):
 def _wrong_start(
     by_name: dict[str, Parameter], params: dict[str, Any], name: str, value: object
 ) -> str | None:
-    """What is wrong with one value of one of the first trials."""
+    """Return what is wrong with one value in ``start_from``; None if nothing is."""
     parameter = by_name.get(name)
     if parameter is None:
-        return f"no parameter that varies; there are: {', '.join(by_name)}"
+        return f"not a parameter that varies; there are: {', '.join(by_name)}"
     for other, values in parameter.when.items():
         if other in params and not is_one_of(params[other], values):
-            return f"is not there where {other} is {shown(params[other])}"
+            return f"does not exist if {other} is {shown(params[other])}"
     return parameter.complaint(value)
 
 
 def trial_params(spec: SweepSpec, chosen: dict[str, Scalar]) -> dict[str, Scalar]:
-    """All parameters of a trial: the constants of the space, and what was chosen."""
+    """Return all parameters of a trial: the constants of the space, and the chosen values."""
     return {**spec.space.constants, **chosen}

@@ -1,7 +1,7 @@
 """The files of a sweep: ``sweep.json``, frozen at its start, and the lines of its journal.
 
-The journal is the truth about the trials: which values each was given, what it has reported, what
-was decided, how it ended. The Optuna study in a database is made from it, and never read.
+The journal is the truth about the trials: their values, reports, decisions and ends. The Optuna
+study in a database is made from it, and never read.
 """
 
 from __future__ import annotations
@@ -30,21 +30,20 @@ from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.sweep import SweepSpec
 from hpcflow.runtime.reading import parse_json
 
-#: Version of the format of sweep.json and its journal. A reader refuses what is newer.
+#: Version of the format of sweep.json and its journal. Readers refuse newer versions.
 FORMAT = 1
 
-#: How each line of a journal begins; a string in it, maybe without its end.
+#: The beginning of each line of a journal; a string in it, possibly without its end.
 _BEGIN: Final = b'{"record": "'
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z|\\\Z)', re.DOTALL)
-#: Of seconds, hours or money: no trial takes so much, and sums stay exact enough.
+#: Bound of seconds, hours or money: no trial takes as much, and sums stay exact.
 MOST_TAKEN: Final = 10**15
 _MOST_CHARS: Final = 40
-#: The files of an attempt are no longer.
 _MOST_BYTES: Final = 2**63 - 1
 
 
 def _money(text: str) -> str:
-    """Refuse what is no amount: Decimal raises no ValueError, and takes NaN and 1E+999999."""
+    """Return an amount. Decimal raises no ValueError, and accepts NaN and 1E+999999."""
     try:
         value = Decimal(text) if len(text) <= _MOST_CHARS else None
     except ArithmeticError:
@@ -65,7 +64,7 @@ _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Sweep(BaseModel):
-    """One sweep. Written once, before anything is asked or sent; never changed."""
+    """One sweep. Written once, before the first trial; never changed."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
@@ -74,19 +73,16 @@ class Sweep(BaseModel):
     user: str
     site: str
     created_at: Moment
-    sweep_path: str | None = Field(description="The file that it was started from.")
+    sweep_path: str | None = Field(description="The sweep's file.")
     working_dir: str
-    umask: str = Field(pattern="^0[0-7]{3}$", description="Of the programs of all its trials.")
+    umask: str = Field(pattern="^0[0-7]{3}$", description="For the programs of all its trials.")
     said: dict[str, Any] = Field(description="The sweep's YAML, as it was read.")
-    base: RunSpec = Field(description="The run that every trial is, but for name and params.")
-    code: CodeSnapshot | None = Field(
-        None, description="That all trials execute; None where each attempt reads it as it is then."
-    )
+    base: RunSpec = Field(description="The run of each trial, without its name and params.")
+    code: CodeSnapshot | None = Field(None, description="None with `code: live`.")
     provenance: Provenance
 
     @property
     def spec(self) -> SweepSpec:
-        """What was asked for."""
         return _spec(json.dumps(self.said))
 
     @field_validator("base", mode="before")
@@ -115,7 +111,7 @@ class _Record(BaseModel):
     record: str
 
     def to_line(self) -> str:
-        """The record as one line of JSON, newline included."""
+        """Return the record as one line of JSON, newline included."""
         said = {"record": self.record, **self.model_dump(mode="json", exclude_defaults=True)}
         text = json.dumps(said, ensure_ascii=False)
         return text.encode("utf-8", "replace").decode() + "\n"
@@ -126,30 +122,30 @@ class _Record(BaseModel):
 
 
 class Asked(_Record):
-    """Trial ``trial`` exists, with these values and these run ids. Durable before anything of it
-    is made or sent, so that it is never asked for twice."""
+    """Trial ``trial`` exists, with these values and run ids.
+
+    Durable before anything of it is made or submitted, so that the sampler is asked only once.
+    """
 
     record: Literal["asked"] = "asked"
     trial: _Trial
-    params: dict[str, Any] = Field(description="What was chosen; without the constants.")
+    params: dict[str, Any] = Field(description="The chosen values, without the constants.")
     runs: list[str] = Field(min_length=1, description="The ids of its runs: one for each repeat.")
     attrs: dict[str, Any] = Field(
-        default_factory=dict, description="What the sampler wants to know of it later."
+        default_factory=dict, description="Data of the sampler about the trial."
     )
     study_attrs: dict[str, Any] = Field(
-        default_factory=dict, description="The same of the study, as far as it has changed."
+        default_factory=dict, description="Data of the sampler about the study, if changed."
     )
     how: Literal["sampler", "grid", "start_from", "population"] = "sampler"
-    replaces: _Trial | None = Field(
-        None, description="The trial that gave up, whose place it takes."
-    )
+    replaces: _Trial | None = Field(None, description="The ended trial that it replaces.")
     source: _Trial | None = Field(None, description="The trial whose checkpoint it starts from.")
     source_run: str | None = Field(None, description="The run of that trial.")
-    start: _Trial | None = Field(None, description="Which of `start_from` it is, from 0.")
+    start: _Trial | None = Field(None, description="Its index in `start_from`.")
 
 
 class Retried(_Record):
-    """A run of ``trial`` had failed for good and is trained once more, as another one."""
+    """A run of ``trial`` failed finally and is trained again as another run."""
 
     record: Literal["anew"] = "anew"
     trial: _Trial
@@ -158,10 +154,10 @@ class Retried(_Record):
 
 
 class Read(_Record):
-    """What the events of one run have said since it was last read.
+    """New values in the events of one run since the last read.
 
-    ``points`` are pairs: how far the run was, in the unit of the pruner, and the objective there,
-    null where it was no number. ``last`` has the newest value of each objective.
+    ``points`` are pairs: progress of the run in the unit of the pruner, and the objective there,
+    null if it was not a number. ``last`` has the newest value of each objective.
     """
 
     record: Literal["read"] = "read"
@@ -172,26 +168,24 @@ class Read(_Record):
     total: Count | None = Field(None, description="Train steps of the whole training, once known.")
     points: list[tuple[Count, _Finite | None]] = Field(default_factory=list)
     last: dict[str, _Finite | None] = Field(default_factory=dict)
-    others: list[str] = Field(
-        default_factory=list, description="Metrics that it has reported instead."
-    )
-    finished: bool = Field(False, description="The program has said that it is at its end.")
+    others: list[str] = Field(default_factory=list, description="Other metrics that it reported.")
+    finished: bool = Field(False, description="The program reported its end.")
 
 
 class Judged(_Record):
-    """The pruner has looked at ``trial`` up to point ``to``."""
+    """The pruner has judged ``trial`` up to point ``to``."""
 
     record: Literal["judged"] = "judged"
     trial: _Trial
     to: Count
     attrs: dict[str, Any] = Field(
-        default_factory=dict, description="What the pruner wants to know of it later."
+        default_factory=dict, description="Data of the pruner about the trial."
     )
     prune: bool = False
 
 
 class Told(_Record):
-    """How ``trial`` counts from now on; whatever it reports later changes nothing."""
+    """The final outcome of ``trial``; later reports change nothing."""
 
     record: Literal["told"] = "told"
     trial: _Trial
@@ -199,24 +193,24 @@ class Told(_Record):
     values: list[_Finite] = Field(default_factory=list, description="One for each objective.")
     why: str | None = None
     stopped: bool = Field(
-        False, description="Somebody has stopped the sweep with it: it says nothing of its values."
+        False, description="A user stopped the sweep: the outcome says nothing about the values."
     )
 
 
 class Closed(_Record):
-    """No run of ``trial`` is under way any more, and this is what they took."""
+    """No run of ``trial`` is active any more; what its runs used."""
 
     record: Literal["closed"] = "closed"
     trial: _Trial
-    seconds: _Taken = Field(0.0, description="That its attempts ran, all together.")
+    seconds: _Taken = Field(0.0, description="Run time of its attempts, summed.")
     gpu_hours: _Taken = 0.0
     cost_usd: Annotated[str, AfterValidator(_money)] | None = Field(
-        None, description="Decimal; None where the site has no price."
+        None, description="Decimal; None if the site has no price."
     )
 
 
 class Halted(_Record):
-    """Nothing more is asked until somebody has looked."""
+    """The sweep asks for no more trials until a user has looked."""
 
     record: Literal["halted"] = "halted"
     why: str
@@ -224,16 +218,17 @@ class Halted(_Record):
 
 
 class Late(_Record):
-    """By the clock of a round the deadline has passed. Nothing is begun from then on.
+    """The deadline has passed by the clock of a round. No trial is started from then on.
 
-    It counts once a round an hour later finds the same, for a clock may be years ahead for a while.
+    It takes effect once a round an hour later finds the same, because a clock may be ahead for a
+    time.
     """
 
     record: Literal["late"] = "late"
 
 
 class StopRequested(_Record):
-    """Somebody wants no more trials; with ``cancel`` also not those under way."""
+    """A request for no more trials; with ``cancel``, also to cancel active ones."""
 
     record: Literal["stop_requested"] = "stop_requested"
     by: str
@@ -241,16 +236,16 @@ class StopRequested(_Record):
 
 
 class GoOn(_Record):
-    """Somebody wants it to go on after it was stopped or halted, maybe with another budget."""
+    """A request to continue a stopped or halted sweep, possibly with another budget."""
 
     record: Literal["go_on"] = "go_on"
     by: str
     parallel: int | None = Field(None, ge=1, le=2**31 - 1)
-    budget: dict[str, Any] | None = Field(None, description="As it would stand in the YAML.")
+    budget: dict[str, Any] | None = Field(None, description="As in the YAML.")
 
 
 class Over(_Record):
-    """All trials are closed and none will be asked."""
+    """All trials are closed, and no more will be asked."""
 
     record: Literal["over"] = "over"
     why: str
@@ -268,7 +263,7 @@ def _any_record() -> TypeAdapter[SweepRecord]:
 
 
 def parse_sweep_record(line: bytes | str) -> SweepRecord | None:
-    """One line of a sweep's journal; None when it is torn, damaged, or of a newer version."""
+    """Parse one line of a sweep's journal; return None if it is torn, damaged or newer."""
     try:
         return _any_record().validate_json(line)
     except ValueError:
@@ -276,8 +271,10 @@ def parse_sweep_record(line: bytes | str) -> SweepRecord | None:
 
 
 def is_torn_or_newer(line: bytes) -> bool:
-    """Return whether an unknown line may be skipped: a crash or a full disk tore it, so it never
-    had an effect; or a newer version wrote it."""
+    """Return whether a newer version wrote an unknown line, or a crash or a full disk tore it.
+
+    Such a line may be skipped: a torn line never had an effect.
+    """
     try:
         said = parse_json(line)
     except ValueError:

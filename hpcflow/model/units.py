@@ -1,7 +1,6 @@
 """Convert human units, ``4h`` and ``200G``, to integers, and back.
 
-Time limits are whole minutes, because that is what Slurm counts them in; memory is mebibytes,
-because that is what ``--mem`` counts in.
+As in Slurm, time limits are whole minutes, and memory is in mebibytes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SLURM_TIME: Final = re.compile(
 _MEMORY: Final = re.compile(rf"({_NUMBER}) *([KMGTkmgt])(?:i?[Bb])?", re.ASCII)
 _MEMORY_UNITS_MB: Final = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024.0}
 
-#: The same as patterns of a JSON Schema, for editors.
+#: Patterns for a JSON Schema, for editors.
 DURATION_PATTERN: Final = (
     rf"^(?:(?:{_NUMBER} *(?:min|[smhdw]) *)+"
     r"|[0-9]{1,5}-[0-9]{1,5}:[0-5]?[0-9](?::[0-5]?[0-9])?"
@@ -28,22 +27,22 @@ DURATION_PATTERN: Final = (
 )
 MEMORY_PATTERN: Final = rf"^{_MEMORY.pattern}$"
 
-#: Longest text that is looked at; anything longer is nonsense and is not worth a regex's time.
+#: Longer text is never valid and is not matched.
 _MAX_CHARS: Final = 64
-#: Room for the node-time of a large cluster. Beyond it is a slip, and sums would overflow.
+#: Enough for the node-time of a large cluster. A larger value is a mistake, and sums would
+#: overflow.
 _MAX_DURATION_S: Final = 10_000 * 86400
-#: 1 PiB; no node has that.
 _MAX_MEMORY_MB: Final = 1 << 30
 
 
 def parse_duration_s(text: str) -> int:
-    """Seconds in ``90s``, ``30m``, ``4h``, ``1d12h``, or Slurm's ``D-HH:MM:SS``, ``HH:MM:SS``.
+    """Return the seconds in ``90s``, ``30m``, ``1d12h``, or Slurm's ``D-HH:MM:SS``, ``HH:MM:SS``.
 
-    ``D-HH:MM`` is read as Slurm reads it; a bare ``MM:SS`` is refused, since half of all people
-    mean hours and minutes by it. A part of a second counts as a whole one.
+    ``D-HH:MM`` is read as in Slurm. A bare ``MM:SS`` is refused, because many people mean hours and
+    minutes by it. Fractions of a second are rounded up.
 
     Raises:
-        ValueError: not a duration, or more than 10,000 days; the text says what one looks like.
+        ValueError: not a duration, or more than 10,000 days; the message shows an example.
     """
     seconds = _duration_s(text.strip()) if len(text) <= _MAX_CHARS else None
     if seconds is None:
@@ -57,7 +56,7 @@ def parse_duration_s(text: str) -> int:
 def _duration_s(text: str) -> float | None:
     if _DURATION.fullmatch(text):
         parts = _DURATION_PART.findall(text)
-        # To the microsecond: 1.1h is 3960 s, however floats see it.
+        # To the microsecond, so that 1.1h is 3960 s in spite of float errors.
         return round(sum(float(number) * _DURATION_UNITS_S[unit] for number, unit in parts), 6)
     clock = _SLURM_TIME.fullmatch(text)
     if clock and (clock[1] or clock[4]):
@@ -67,11 +66,7 @@ def _duration_s(text: str) -> float | None:
 
 
 def parse_duration_min(text: str) -> int:
-    """Whole minutes in a duration, rounded up, at least one.
-
-    Raises:
-        ValueError: not a duration, or zero.
-    """
+    """Return a duration in whole minutes, rounded up; ValueError for zero or no duration."""
     seconds = parse_duration_s(text)
     if seconds <= 0:
         raise ValueError("must be longer than zero")
@@ -79,7 +74,7 @@ def parse_duration_min(text: str) -> int:
 
 
 def parse_memory_mb(text: str) -> int:
-    """Whole mebibytes in ``500M``, ``200G``, ``1.5T`` (powers of 1024, as in Slurm), rounded up.
+    """Return ``500M``, ``200G``, ``1.5T`` in mebibytes (powers of 1024, as in Slurm), rounded up.
 
     Raises:
         ValueError: not an amount of memory, zero, or more than a pebibyte.
@@ -102,7 +97,7 @@ def _without_unit(text: str, examples: str) -> str:
 
 
 def write_duration(seconds: int) -> str:
-    """The inverse of :func:`parse_duration_s`, in one unit: ``90s``, ``10m``, ``36h``, ``2d``."""
+    """Return the inverse of :func:`parse_duration_s`, in one unit: ``90s``, ``10m``, ``36h``."""
     for unit in ("d", "h", "m"):
         if seconds and seconds % _DURATION_UNITS_S[unit] == 0:
             return f"{seconds // _DURATION_UNITS_S[unit]}{unit}"
@@ -110,7 +105,7 @@ def write_duration(seconds: int) -> str:
 
 
 def write_memory(mb: int) -> str:
-    """The inverse of :func:`parse_memory_mb`, in one unit: ``500M``, ``200G``, ``2T``."""
+    """Return the inverse of :func:`parse_memory_mb`, in one unit: ``500M``, ``200G``, ``2T``."""
     for unit, factor in (("T", 1 << 20), ("G", 1 << 10)):
         if mb and mb % factor == 0:
             return f"{mb // factor}{unit}"
@@ -118,13 +113,13 @@ def write_memory(mb: int) -> str:
 
 
 def format_minutes(minutes: int) -> str:
-    """``D-HH:MM:00``, the form that every Slurm reads in one way only."""
+    """Return ``D-HH:MM:00``, which every Slurm version reads the same way."""
     days, rest = divmod(minutes, 24 * 60)
     return f"{days}-{rest // 60:02d}:{rest % 60:02d}:00"
 
 
 def format_duration(seconds: float) -> str:
-    """``3d 4h``, ``2h 05m``, ``1m 20s``, ``7s``: for people, two units at most."""
+    """Return ``3d 4h``, ``2h 05m``, ``1m 20s``, ``7s``: for people, two units at most."""
     total = max(0, round(seconds))
     days, rest = divmod(total, 86400)
     hours, rest = divmod(rest, 3600)
@@ -139,7 +134,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """``1.5 GiB``: for people."""
+    """Return a size for people, such as ``1.5 GiB``."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -149,5 +144,5 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """``1 run``, ``2 runs``: for people."""
+    """Return ``1 run``, ``2 runs``: for people."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"

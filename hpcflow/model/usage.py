@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Usage:
-    """What was allocated to one job, on all of its nodes together.
+    """The allocation of one job, over all its nodes.
 
     Attributes:
         mem_mb: memory, in MiB.
-        gpus: name of the type in the scheduler -> how many; under an empty name those of which it
-            says no type.
+        gpus: type name in the scheduler -> count; the empty name for GPUs of unknown type.
     """
 
     nodes: int = 0

@@ -1,4 +1,4 @@
-"""The answers of the ledger: runs, attempts and checkpoints as the CLI and the API show them."""
+"""The results of ledger queries: runs, attempts and checkpoints for the CLI and the API."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """What is to be known of a run to ask the scheduler about its job."""
+    """The data that is needed to query the scheduler about a run's job."""
 
     run_id: str
     site: str
@@ -64,12 +64,12 @@ class CheckpointView:
 
 @dataclass(frozen=True, slots=True)
 class MirrorLag:
-    """How far the mirror of a run is behind.
+    """The lag of a run's mirror.
 
     Attributes:
-        newest: train step of the newest checkpoint; None where there is none.
+        newest: train step of the newest checkpoint; None without one.
         mirrored: train step of the newest one in the store at ``url``.
-        behind_since: when the first was made that is newer than that; None where none is.
+        behind_since: when the first newer checkpoint was made; None without one.
     """
 
     url: str
@@ -122,7 +122,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class RunDetail:
-    """One run with all that belongs to it, as `show` shows it; ``mirror`` is None without one."""
+    """One run with all its details, as `show` shows it."""
 
     run: RunView
     resources: dict[str, Any]

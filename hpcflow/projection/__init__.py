@@ -1,9 +1,9 @@
-"""Project files to the ledger: read what is new in run directories, and write the rows.
+"""Project files to the ledger: read new lines in run directories, and write the rows.
 
-This is the only place that knows both. It decides nothing: what lines mean is in
-:mod:`hpcflow.ledger.fold`, what a run is, in :mod:`hpcflow.ledger.derive`. It may be killed
-anywhere, and run twice at once: a line counts when the transaction that says so is committed, and
-then once.
+Only this package knows both. It decides nothing: :mod:`hpcflow.ledger.fold` interprets lines,
+:mod:`hpcflow.ledger.derive` derives the state of a run. It may be killed at any point, and run
+twice at once: a line counts once, when its transaction is committed. Every function raises
+LedgerError if the database fails.
 """
 
 from __future__ import annotations

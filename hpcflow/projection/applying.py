@@ -1,5 +1,4 @@
-"""Write changes of many runs: a run that holds a value that the database does not store is left
-out, and holds up no other."""
+"""Write changes of many runs; leave out a run with a value that the database cannot store."""
 
 from __future__ import annotations
 
@@ -11,14 +10,11 @@ from hpcflow.ledger.store import Ledger
 
 
 def apply(ledger: Ledger, changes: Sequence[Change]) -> tuple[list[str], dict[str, str]]:
-    """Write all changes at once; if one does not fit, write each alone.
+    """Write all changes at once; if one fails, write each alone.
 
     Returns:
-        Ids of the runs where another process was faster, as :meth:`Ledger.apply`; and run id ->
-        why of those that do not fit. These are in ``ledger.misfits`` from then on.
-
-    Raises:
-        LedgerError: the database failed.
+        Ids of the skipped runs, as :meth:`Ledger.apply`; and run id -> why of those that cannot be
+            stored, which are added to ``ledger.misfits``.
     """
     if not changes:
         return [], {}

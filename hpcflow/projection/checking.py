@@ -1,4 +1,4 @@
-"""Check that the ledger says what the files say."""
+"""Check that the ledger agrees with the files."""
 
 from __future__ import annotations
 
@@ -20,15 +20,12 @@ _SHOWN_CHARS = 60
 
 
 def check(ledger: Ledger, run_dirs: Iterable[RunDir]) -> list[str]:
-    """Compare every row of these runs with what the files say, as far as the ledger has read them.
+    """Compare every row of these runs with the files, as far as the ledger has read them.
 
-    Catch up first: a line that was not read yet is no difference.
+    Catch up first: an unread line is not a difference.
 
     Returns:
-        One text for each difference; empty when ledger and files agree.
-
-    Raises:
-        LedgerError: the database failed.
+        One text for each difference; empty if ledger and files agree.
     """
     todo = list(run_dirs)
     differences: list[str] = []
@@ -48,10 +45,11 @@ def check(ledger: Ledger, run_dirs: Iterable[RunDir]) -> list[str]:
 
 
 def unlinked(ledger: Ledger, home: Home, *, user: str) -> list[str]:
-    """One text for each of this user's runs that no link in ``home`` leads to: no rebuild has them.
+    """Return one text for each of this user's runs without a link in ``home``.
+
+    No rebuild finds these runs.
 
     Raises:
-        LedgerError: the database failed.
         StorageError: the home cannot be read.
     """
     strangers = ledger.run_ids(user=user) - set(run_ids(home))
@@ -80,7 +78,7 @@ def _check_run(
         change = RunReader(run_dir, None, limits=limits).read()
     except StorageError as error:
         return [f"{run_id}: only in the ledger: {error.message}"]
-    assert change is not None  # a run that is read from its start is always new
+    assert change is not None  # a run that is read from its start always has a change
     in_ledger = _rows(
         Change(
             *(known.run, known.attempts, newest(saved), known.sources, None),
@@ -100,7 +98,7 @@ def _check_run(
 
 
 def _rows(change: Change) -> dict[str, Any]:
-    """Name for people -> row."""
+    """Return name for people -> row."""
     return {
         "run": change.run,
         **{f"attempt {row.attempt}": row for row in change.attempts},

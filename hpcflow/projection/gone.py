@@ -27,17 +27,14 @@ _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 
 
 def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
-    """Let the attempts of these runs, whose directory is gone, be over.
+    """End the attempts of these runs, whose directory is gone.
 
-    What becomes of their jobs can be journaled nowhere, so they would be under way for ever. A job
-    that reported its exit ended so; the others vanished. Where all had ended, the last one says why
-    nothing follows it.
+    The ends of their jobs cannot be journaled, so the runs would stay active for ever. A job that
+    reported its exit ended so; the others vanished. If all attempts had ended, the last one records
+    why none follows.
 
     Returns:
-        Ids of the runs of which this was not known before: of each once.
-
-    Raises:
-        LedgerError: the database failed.
+        Ids of the runs for which this is new: each once.
     """
     if not run_dirs:
         return []
@@ -49,22 +46,19 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
         with suppress(*FOLD_ERRORS):
             if not _is_of_another_cluster(each, here) and (change := _ended(each)):
                 changes.append(change)
-    return _written(ledger, changes)
+    return _write(ledger, changes)
 
 
 def record_damaged(
     ledger: Ledger, home: Home, run_dirs: Sequence[RunDir], *, user: str
 ) -> list[str]:
-    """Replace damaged rows of runs whose directory is gone: only that there was a run is left.
+    """Replace damaged rows of runs whose directory is gone with a row that only records the run.
 
     Args:
-        user: whose rows may be replaced.
+        user: the user whose rows may be replaced.
 
     Returns:
         Ids of the runs whose rows were replaced.
-
-    Raises:
-        LedgerError: the database failed.
     """
     ids = [run_dir.path.name for run_dir in run_dirs]
     known = ledger.known(ids)
@@ -86,20 +80,17 @@ def record_purged(
     user: str | None,
     before: Mapping[str, int] = MappingProxyType({}),
 ) -> list[str]:
-    """Record runs that the ledger does not know and whose directory is missing.
+    """Record runs that are not in the ledger and whose directory is missing.
 
     They were purged before hpcflow read them. The end of their jobs is unknown; the link proves
     that the run existed.
 
     Args:
-        user: whose home this is; None to enter none.
+        user: the owner of this home; None to record none.
         before: bytes read of each run whose rows are replaced.
 
     Returns:
         Their ids.
-
-    Raises:
-        LedgerError: the database failed.
     """
     if user is None or not run_dirs:
         return []
@@ -109,7 +100,7 @@ def record_purged(
         try:
             made_s = (home.runs / run_id).lstat().st_mtime
         except OSError:
-            continue  # it was thrown away meanwhile
+            continue  # it was deleted meanwhile
         made = of_file(int(made_s))
         row = bare_run_row(run_id, str(run_dir.path), user_name=user, created_at=made)
         ended = {"cause": cause_of_end("", None).value, "rule": PURGED_RULE}
@@ -118,11 +109,11 @@ def record_purged(
         known = before.get(run_id)
         change = Change(row, [attempt], [], [], bytes_before=known, from_zero=known is not None)
         changes.append(change)
-    return _written(ledger, changes)
+    return _write(ledger, changes)
 
 
-def _written(ledger: Ledger, changes: list[Change]) -> list[str]:
-    """Write them; ids of the runs whose rows were written. The next look sees the others again."""
+def _write(ledger: Ledger, changes: list[Change]) -> list[str]:
+    """Write the changes; return the ids of the written runs. The next pass retries the others."""
     late, misfits = apply(ledger, changes)
     return [
         run_id
@@ -132,7 +123,7 @@ def _written(ledger: Ledger, changes: list[Change]) -> list[str]:
 
 
 def purged_warning(run_id: str) -> str:
-    """What people are told of a run that :func:`end_purged` has ended."""
+    """Return the warning about a run that :func:`end_purged` has ended."""
     return (
         f"{run_id}: its run directory is gone; hpcflow submits no job until it is restored; "
         f"if it was mirrored: hpcflow restore {run_id}; to stop the run, and a job of it that "
@@ -141,34 +132,26 @@ def purged_warning(run_id: str) -> str:
 
 
 def counts_as_purged(known: Known) -> bool:
-    """Whether the ledger has the run as one whose directory is gone."""
+    """Return whether the ledger records the run's directory as gone."""
     said = (row.journal.get("ended") for row in known.attempts)
     return any(isinstance(ended, dict) and ended.get("rule") == PURGED_RULE for ended in said)
 
 
 def has_lost_journal(known: Known, run_dir: RunDir) -> bool:
-    """Whether the journal was read once and does not exist any more.
-
-    Raises:
-        StorageError: that cannot be found out.
-    """
+    """Return whether the journal was read once and no longer exists; may raise StorageError."""
     was_read = any(each.path == JOURNAL and each.offset_bytes > 0 for each in known.sources)
     return was_read and size_of(run_dir.journal) is None
 
 
 def forget_unsent(ledger: Ledger, strangers: Set[str], *, user: str | None = None) -> None:
-    """Delete the rows of those of ``strangers`` that were thrown away before any job was sent.
+    """Delete the rows of runs in ``strangers`` that were deleted before any submission.
 
-    A look while a submission is under way that is then refused has read its run; with
-    directory and link, everything that could ever correct the row is gone. A run that another
-    machine has on a scratch of its own is left alone: its folder cannot be seen from here.
+    During a submission that is then refused, a pass can read the run; later nothing could correct
+    the row. A run on another machine's own scratch is kept: its folder is not visible here.
 
     Args:
-        strangers: ids of the runs in the ledger that no link of this home leads to.
-        user: whose rows; None for anybody's.
-
-    Raises:
-        LedgerError: the database failed.
+        strangers: ids of the runs in the ledger without a link in this home.
+        user: whose rows; None for all users'.
     """
     if not strangers:
         return
@@ -183,13 +166,13 @@ def forget_unsent(ledger: Ledger, strangers: Set[str], *, user: str | None = Non
 
 
 def _is_of_another_cluster(known: Known, here: str | None) -> bool:
-    """Clusters that share a home may have the same path for a scratch of their own."""
+    """Return whether the run is from a cluster that shares this home but has its own scratch."""
     clusters = {row.journal.get("intended", {}).get("cluster") for row in known.attempts} - {None}
     return here is not None and bool(clusters) and here not in clusters
 
 
 def _ended(known: Known) -> Change | None:
-    """The rows with an end for every attempt that has none; None when nothing is to come."""
+    """Return the rows with an end for every attempt that has none; None if nothing changes."""
     run_id = known.run.run_id
     changed = [_ended_attempt(row) for row in known.attempts if row.state not in _OVER]
     if not changed and known.run.state == RunState.WAITING.value and not counts_as_purged(known):
@@ -209,7 +192,7 @@ def _without_successor(row: AttemptRow) -> AttemptRow:
 
 
 def _ended_attempt(row: AttemptRow) -> AttemptRow:
-    # Without a time: nobody knows it, and the hours until somebody looked are none of the job's.
+    # Without a time, which is unknown: the hours until a pass noticed must not count for the job.
     ended = {"cause": cause_of_end("", row.exit_code).value, "rule": PURGED_RULE}
     fold = AttemptFold({**row.journal, "ended": ended}, row.report)
     return derive_attempt(row.run_id, row.attempt, fold)

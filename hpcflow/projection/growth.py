@@ -1,6 +1,6 @@
 """Find runs with new data: two stats for each, without reading their rows.
 
-Of ten thousand runs that are under way, most have written nothing since they were last read.
+Of ten thousand active runs, most have written nothing since the last read.
 """
 
 from __future__ import annotations
@@ -20,29 +20,25 @@ from hpcflow.storage.runs import InvalidRunLinkError, invalid_link_message, link
 def grown(
     ledger: Ledger, home: Home, ids: Sequence[str], warn: Callable[[str], object]
 ) -> list[RunDir]:
-    """Where those of ``ids`` are whose files are not exactly as long as what was read of them.
+    """Return the directories of the ``ids`` whose files have another length than was read.
 
-    Also those that the ledger does not know, and those that cannot be looked at: a reader
-    finds out.
+    Unknown runs and unreadable files are included: the reader finds out.
 
     Args:
-        warn: called with one line for each link that leads to no run directory.
-
-    Raises:
-        LedgerError: the database failed.
+        warn: called with one line for each link that does not lead to a run directory.
     """
     known = ledger.how_far(ids)
     found = []
     warnings: dict[str, None] = {}
     for run_id in ids:
-        # Texts, not paths: this is done ten thousand times in a round.
+        # Strings, not paths: this runs ten thousand times in a round.
         try:
             folder = link_of(home, run_id)
         except InvalidRunLinkError as error:
             warnings[invalid_link_message(home, run_id, error)] = None
             continue
         except OSError:
-            continue  # it was thrown away meanwhile
+            continue  # it was deleted meanwhile
         if run_id not in known or not _is_read(folder, known[run_id]):
             found.append(RunDir(Path(folder)))
     for message in warnings:

@@ -1,4 +1,4 @@
-"""Passes over many runs: read what is new, or read everything again."""
+"""Passes over many runs: read new lines, or read everything again."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, is_path_untrusted, is_purged, linked, run_ids
 
 _BATCH_RUNS = 200
-#: Somebody else writing to the same run at the same moment is rare; ten times in a row it is not.
+#: A concurrent write to the same run is rare, but not ten times in a row.
 _TRIES = 10
 
 
 @dataclass
 class Summary:
-    """What a pass over run directories did.
+    """The result of a pass over run directories.
 
     Attributes:
-        runs: runs that were looked at.
+        runs: number of examined runs.
         changed: ids of the runs whose rows changed.
         lines: lines that were read, good and bad.
-        skipped_lines: those of them that say nothing: torn, foreign, of a newer version.
+        skipped_lines: bad lines: torn, foreign, or of a newer version.
         gone: ids of the runs whose directory, or a file of it, is gone; their rows stay.
-        purged: ids of the runs whose directory is found to be gone for the first time.
-        unread: ids of the runs of which nobody knows what their journal says now.
+        purged: ids of the runs whose directory is gone for the first time.
+        unread: ids of the runs whose current journal is unknown.
         problems: runs and files that could not be read, and files that shrank; one text for each.
     """
 
@@ -62,27 +62,27 @@ class Summary:
     problems: list[str] = field(default_factory=list)
 
     def leave_out(self, run_id: str, why: str) -> None:
-        """Note that nothing of this run was written, because of a value in its files."""
+        """Record that nothing of this run was written, because of a value in its files."""
         self.unread.add(run_id)
-        self.problems.append(f"{run_id}: the ledger leaves out what is new of it: {why[:200]}")
+        self.problems.append(f"{run_id}: its new data is not in the ledger: {why[:200]}")
 
 
 def catch_up(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
-    """Bring the ledger up to what the files of these runs say now.
+    """Bring the ledger up to date with the files of these runs.
 
-    A run that cannot be read is a problem of its own and stays as it is.
+    A run that cannot be read becomes a problem in the summary and keeps its rows.
 
     Raises:
-        LedgerError: the database failed. Runs before it are written; nothing is lost.
+        LedgerError: the database failed. Earlier runs are written; nothing is lost.
     """
     return _project(ledger, run_dirs, from_zero=False)
 
 
 def rebuild(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
-    """Read everything of these runs again and replace what the ledger had of them, run by run.
+    """Read all files of these runs again and replace their rows, run by run.
 
-    Runs that are not given, and those that cannot be read any more, keep their rows; so do those
-    whose journal was read once and is gone.
+    Other runs keep their rows, and so do those that cannot be read any more or have lost their
+    journal.
 
     Raises:
         LedgerError: the database failed. Every run is either as before or new.
@@ -93,17 +93,16 @@ def rebuild(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
 def catch_up_home(
     ledger: Ledger, home: Home, *, user: str | None = None, now: datetime | None = None
 ) -> Summary:
-    """Bring the ledger up to date for a whole home, looking only at runs that may have changed.
+    """Bring the ledger up to date for a whole home, reading only runs that may have changed.
 
-    These are the runs that it does not know, those that are under way or came to rest minutes ago,
-    and those that carry a mark (:mod:`hpcflow.storage.dirty_marks`). Runs whose directory is gone
-    are over, and those that were thrown away unsent are forgotten (:mod:`hpcflow.projection.gone`).
+    These are unknown runs, active runs, runs that came to rest minutes ago, and marked runs
+    (:mod:`hpcflow.storage.dirty_marks`). Runs whose directory is gone are ended, and runs that were
+    deleted unsubmitted are forgotten (:mod:`hpcflow.projection.gone`).
 
     Args:
-        user: whose unsent runs may be forgotten, in a ledger that several share.
+        user: the user whose unsubmitted runs may be forgotten, in a shared ledger.
 
     Raises:
-        LedgerError: the database failed.
         StorageError: the home cannot be read.
     """
     now = now or SystemClock().now()
@@ -111,7 +110,7 @@ def catch_up_home(
     marked = dirty_runs(home)
     known = ledger.run_ids(user=user)
     owners = ledger.owners(mine - known) if user is not None else {}
-    if taken := _taken(home, owners, user):
+    if taken := _owned_by_others(home, owners, user):
         rebuild(ledger, taken)
     known.update(owners)
     wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
@@ -129,16 +128,18 @@ def catch_up_home(
         *end_purged(ledger, purged),
     ]
     forget_unsent(ledger, known - mine, user=user)
-    # Of what a purge has taken nothing is ever read again.
+    # A purged run is never read again.
     unread = summary.unread.difference(each.path.name for each in purged)
     read = [each for each in marked if each not in unread and not is_path_untrusted(home, each)]
     forget_old_marks(home, read)
     return summary
 
 
-def _taken(home: Home, owners: Mapping[str, str], user: str | None) -> list[RunDir]:
-    """The runs that are another user's in the ledger and this user's by their own files: somebody
-    has written into a ledger that several share, and nothing would be sent for them."""
+def _owned_by_others(home: Home, owners: Mapping[str, str], user: str | None) -> list[RunDir]:
+    """Return the runs that the ledger records as another user's, against their own files.
+
+    Another user wrote them into a shared ledger, and hpcflow would submit nothing for them.
+    """
     found = []
     for run_dir in linked(home, sorted(owners)):
         with suppress(OSError, ValueError):
@@ -151,7 +152,7 @@ def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> 
     summary = Summary()
     todo = {run_dir.path.name: run_dir for run_dir in run_dirs}
     summary.runs = len(todo)
-    if not from_zero:  # what has been read stays in the files, so it would not fit again
+    if not from_zero:  # the values are still in the files, so the write would fail again
         summary.unread |= todo.keys() & ledger.misfits
         todo = {run_id: todo[run_id] for run_id in todo if run_id not in ledger.misfits}
     for _ in range(_TRIES):
@@ -173,7 +174,7 @@ def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> 
 def _project_batch(
     ledger: Ledger, run_dirs: list[RunDir], from_zero: bool, summary: Summary
 ) -> list[str]:
-    """One transaction of each kind; the ids of the runs where somebody else was faster."""
+    """Project with few transactions; return ids of runs that another process wrote to."""
     ids = [run_dir.path.name for run_dir in run_dirs]
     known = ledger.known(ids)
     # If a row of a run is damaged, its rows are rebuilt.
@@ -187,7 +188,7 @@ def _project_batch(
                 known.get(run_id),
                 from_zero,
                 summary,
-                # Events that cannot be read hold nothing up; but a rebuild rather keeps its rows.
+                # Unreadable events do not block a run, but a rebuild keeps its rows instead.
                 is_lenient=not (from_zero and run_id in known),
                 bytes_before=damaged.get(run_id),
             )
@@ -224,14 +225,14 @@ def _read(
     is_lenient: bool,
     bytes_before: int | None = None,
 ) -> tuple[Change, RunReader] | None:
-    """What is new of one run; None when nothing is."""
+    """Return the change of one run; None if there is none."""
     if known is not None and (
         (counts_as_purged(known) and not is_gone(run_dir))
         or (not known.run.site and run_dir.run_json.exists())
     ):
-        from_zero = True  # what was gone is back, and says what really happened
+        from_zero = True  # the directory is back, with the real ends
     if known is not None and from_zero and has_lost_journal(known, run_dir):
-        # Nothing says any more what became of its jobs, and what they cost.
+        # The ends and costs of its jobs are in no file any more.
         summary.gone.append(run_dir.path.name)
         summary.unread.add(run_dir.path.name)
         return None
@@ -241,7 +242,7 @@ def _read(
     except FileShrankError as error:
         summary.problems.append(f"{run_dir.path.name}: {error}; it was read again from its start")
         return _read(run_dir, known, True, summary, is_lenient=is_lenient)
-    except (RunChangedError, *FOLD_ERRORS):  # they are not what was written here
+    except (RunChangedError, *FOLD_ERRORS):  # the rows are not those that were written
         if known is None or from_zero:
             raise
         return _read(run_dir, known, True, summary, is_lenient=is_lenient)

@@ -1,4 +1,4 @@
-"""Read what is new in the files of one run, as a change of its rows. Writes nothing."""
+"""Read new lines in the files of one run, as a change of its rows. Writes nothing."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ from hpcflow.storage.lines import Position, split_lines
 from hpcflow.storage.runs import require_no_link
 
 _PORTION_BYTES = 4 << 20
-#: What folding and deriving raise when they go on from rows that neither of them made, or read
-#: lines that nobody foresaw.
+#: Errors of folding and deriving from foreign rows or unforeseen lines.
 FOLD_ERRORS = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 
 
 _HERE = RunDir(Path())
-#: The journal's path in its run directory: what a file is called in the ledger.
+#: The journal's path in its run directory: the name of the file in the ledger.
 JOURNAL = _HERE.journal.as_posix()
 
 
-#: The same of what the mirror says.
 MIRROR = _HERE.mirror.as_posix()
 
 
 @lru_cache(maxsize=1000)
 def events_of(attempt: int) -> str:
-    """The same of an attempt's events."""
+    """Return the path of an attempt's events in the run directory."""
     return _HERE.attempt(attempt).events.as_posix()
 
 
@@ -46,19 +44,19 @@ _OF_TRAINING = (b'"event": "progress"', b'"event": "checkpoint"')
 
 
 class FileShrankError(Exception):
-    """A file is shorter than what was read of it: it is another one now."""
+    """A file is shorter than what was read of it: it was replaced."""
 
 
 class RunChangedError(Exception):
-    """What was frozen of the run has been rewritten since it was read."""
+    """``run.json`` was rewritten since it was read."""
 
 
 class RunReader:
-    """Reads one run on from what the ledger knows of it.
+    """Reads one run from where the ledger stopped.
 
     Attributes:
-        lines: new lines so far, good and bad; ``skipped_lines``: the bad ones.
-        gone: files that were read once and do not exist any more.
+        lines: number of new lines so far, good and bad; ``skipped_lines``: the bad ones.
+        gone: files that were read once and no longer exist.
         problems: event files that could not be read; one text for each.
     """
 
@@ -71,13 +69,12 @@ class RunReader:
         is_lenient: bool = False,
         without_training: bool = False,
     ) -> None:
-        """Begin.
+        """Prepare the reader.
 
         Args:
-            known: what the ledger has; None to begin with the first byte.
-            limits: read every file up to this byte only, the others not at all.
-            is_lenient: leave out files that cannot be read, apart from the journal, which says what
-                becomes of the run, and counts without them.
+            known: the rows in the ledger; None to begin with the first byte.
+            limits: path -> read up to this byte; other files are not read.
+            is_lenient: skip unreadable files, except the journal, which decides about the run.
             without_training: skip progress and checkpoint events, which are most of the lines.
         """
         self.lines = 0
@@ -101,12 +98,11 @@ class RunReader:
             self._sources = {row.path: row for row in known.sources}
 
     def read(self) -> Change | None:
-        """Read every file to its end; None when nothing is new.
+        """Read every file to its end; return None if nothing is new.
 
         Raises:
-            FileShrankError, RunChangedError: start this run again.
-            StorageError: a file cannot be read, or there is a link in the place of the run
-                directory.
+            FileShrankError, RunChangedError: read this run again from its start.
+            StorageError: a file cannot be read, or the run directory was replaced by a link.
         """
         self._read_file(JOURNAL, partial(fold_journal, self._fold))
         is_changed = self._fold.journal.get("changed_at") != self._changed_at
@@ -143,7 +139,7 @@ class RunReader:
         end = size_of(path)
         if name == JOURNAL:
             is_missing = end is None and not source.offset_bytes
-            # Where run.json is missing, too, the run directory is gone.
+            # If run.json is missing too, the run directory is gone.
             has_run = is_missing and size_of(str(self._run_dir.run_json)) is not None
             self._note_lost_journal(is_lost=has_run)
         if self._limits is not None:
@@ -169,7 +165,7 @@ class RunReader:
             data = read_from(path, at.offset_bytes, wanted)
             lines, after = split_lines(data, at)
             if after == at:
-                break  # the rest of a line is still to come
+                break  # the rest of a line is not written yet
             at = after
             self.lines += len(lines)
             bad += fold(lines) if lines else 0
@@ -187,7 +183,7 @@ class RunReader:
             )
 
     def _note_lost_journal(self, *, is_lost: bool) -> None:
-        """A run is created with a journal: one of which none was ever read here has lost it."""
+        """Record whether the journal is lost: every run is created with one."""
         if is_lost == self._fold.journal.get("is_lost", False):
             return
         self._is_lost_anew = True
@@ -229,8 +225,8 @@ class RunReader:
         )
 
     def _frozen_row(self) -> RunRow:
-        """What ``run.json`` says; where a purge took that alone, what is known without it."""
-        from hpcflow.storage.rundir import read_run  # pydantic: only for a run that is new
+        """Return the row from ``run.json``; a bare one if a purge took only that file."""
+        from hpcflow.storage.rundir import read_run  # pydantic: only for a new run
 
         run_dir, began = self._run_dir, self._fold.journal.get("at")
         if began is not None and not os.path.lexists(run_dir.run_json):
@@ -241,10 +237,10 @@ class RunReader:
 
 
 def _best_by(run_dir: RunDir) -> BestBy | None:
-    """How to tell which checkpoint is the best; None where the config does not say it.
+    """Return how to find the best checkpoint; None if the config does not say.
 
-    Read without the model, which takes longer than all the rest; and where a purge has taken
-    run.json, the run goes on without a best one.
+    Read without the model, which would take longer than everything else. If a purge took run.json,
+    the run continues without a best checkpoint.
     """
     try:
         said = read_object(run_dir.run_json)["spec"]["checkpoint"]["keep_best"]

@@ -162,8 +162,8 @@ def frozen_trial(
     """Return a trial as Optuna has it; its times are local, without a time zone.
 
     Args:
-        points: its intermediate values. Default: all of a complete trial, and of another those that the
-            pruner has seen.
+        points: its intermediate values. Default: all of a complete trial, and of another those
+            that the pruner has seen.
     """
     state = STATES[trial.state]
     values = None

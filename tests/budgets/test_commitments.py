@@ -42,11 +42,11 @@ def test_a_hard_budget_stops_the_next_submission_and_says_what_to_do(desk: Budge
         desk.launch()
     said = str(caught.value)
     assert caught.value.exit_code == 2
-    assert "of 7.00 USD, 0.00 USD are spent, 6.00 USD committed to jobs that are queued" in said
+    assert "of 7.00 USD, 0.00 USD are spent, 6.00 USD committed to pending and" in said
     assert "1.00 USD left; this attempt may take 3.00 USD in its 30m" in said
     assert "hpcflow budget set project:vision --hard 9.00" in said
     assert "--set resources.time_limit=10m" in said
-    assert "or wait: what queued and running jobs do not use is free when they end" in said
+    assert "or wait: pending and running jobs release what they do not use" in said
     assert list(desk.settings.home.runs.iterdir()) == before, "nothing of it is left"
     assert len(desk.alive()) == 2
 

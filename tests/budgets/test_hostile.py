@@ -220,7 +220,7 @@ def test_a_lock_that_all_users_can_hold_is_told(
     for _ in range(2):
         spend(budgets)
     (said,) = caplog.messages
-    assert f"any user of this machine can hold {lock}" in said
+    assert f"any user of this machine can lock {lock}" in said
     assert "chmod o-rwx" in said
 
 
@@ -412,7 +412,7 @@ def test_many_budgets_do_not_fill_the_memory(
 ) -> None:
     """The limit of a file was no limit of a folder: four files of 60 MB took a GB."""
     monkeypatch.setattr(folder, "MOST_MEMORY", 4 << 20)
-    folder._LOOKED.clear()
+    folder._CACHE.clear()
     budgets = shared(tmp_path)
     scopes = [Scope("user", f"user{number}") for number in range(12)]
     for scope in scopes:
@@ -425,7 +425,7 @@ def test_many_budgets_do_not_fill_the_memory(
         assert tracemalloc.get_traced_memory()[0] < 6 << 20
     finally:
         tracemalloc.stop()
-    assert 1 < len(folder._LOOKED) < 12
+    assert 1 < len(folder._CACHE) < 12
 
 
 def test_a_teammate_who_holds_the_lock_of_a_budget_file_holds_up_nobody(tmp_path: Path) -> None:

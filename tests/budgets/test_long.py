@@ -153,7 +153,7 @@ def test_without_locks_the_order_of_the_lines_decides(
         append(self, scope, lines)
 
     monkeypatch.setattr(BudgetFolder, "append", after_another)
-    with pytest.raises(BudgetError, match=r"3\.00 USD committed to jobs that are queued"):
+    with pytest.raises(BudgetError, match=r"3\.00 USD committed to pending and"):
         commit(folder, [pledge(named(97), "4")], clock)
     budget = folder.read(SCOPE)
     assert [each.run_id for each in budget.committed_to()] == [named(98)]

@@ -236,7 +236,7 @@ def test_what_was_settled_long_ago_is_not_taken_for_new(
     for _ in range(4):
         settle(desk.budgets, billed(desk.launch(), desk))
     assert (old.run_id, 1) not in desk.budget().entries, "it is carried on in a sum"
-    folder._LOOKED.clear()  # as in another process
+    folder._CACHE.clear()  # as in another process
     size = desk.budgets.size(VISION)
     reads: list[bool] = []
     read = BudgetFolder.read
@@ -270,7 +270,7 @@ def test_budgets_that_would_fill_the_memory_are_left_out_and_not_ones_own(
     (warning,) = desk.look()
     assert "project/a.jsonl is left out: the budgets of its folder take more than 1 MiB" in warning
     assert desk.lines()[-1]["record"] == "began"
-    assert desk.budgets.file(Scope("user", "eve")) not in folder._LOOKED, "nothing is ada's there"
+    assert desk.budgets.file(Scope("user", "eve")) not in folder._CACHE, "nothing is ada's there"
 
 
 def test_what_counts_in_one_folder_does_not_count_in_another(desk: BudgetDesk) -> None:

@@ -244,9 +244,9 @@ CONFIGS: Final = [
     Wrong(NODES, "tasks_per_node: 16", "7, resources.tasks_per_node", "16 ranks", Step.SET),
     # When it starts, from what, and where its checkpoints go.
     Wrong(NODES, "dependency: 1234", "7, resources.dependency", "got the number 1234", Step.WRITE),
-    Wrong(NODES, "dependency: afterokay:1234", "7, resources.dependency", "such as afterok:1234",
+    Wrong(NODES, "dependency: afterokay:1234", "7, resources.dependency", "like afterok:1234",
           "dependency: afterok:1234"),
-    Wrong(NODES, "begin: 2h", "7, resources.begin", "such as now+2hours", "begin: now+2hours"),
+    Wrong(NODES, "begin: 2h", "7, resources.begin", "like now+2hours", "begin: now+2hours"),
     Wrong(END, more("start_from: pretrain"), "13, start_from", "no run 'pretrain'", Step.TYPE),
     Wrong(END, more("start_from: ./ckpt"), "13, start_from", "No such file", END),
     Wrong(END, more("mirror: my-bucket/x"), "13, mirror", "such as s3://bucket/prefix",

@@ -71,7 +71,7 @@ def changed(old: str, new: str) -> str:
         ),
         (
             changed("script: train.py", "command: 'true'\nbefore: [./a, '']"),
-            ["config.yaml:3", "before[1]", "without a program"],
+            ["config.yaml:3", "before[1]", "names no program"],
         ),
         ("name: [unclosed\n", ["config.yaml"]),
         ("", ["config.yaml", "empty"]),

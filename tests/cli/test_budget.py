@@ -64,7 +64,7 @@ def test_a_hard_budget_stops_the_next_run_and_its_message_helps(mine: Desk) -> N
     for command in (("run", "--dry-run"), ("run",)):
         error = mine.error(*command, config(mine))
         assert "budget project:vision has no room: of 8.00 USD, 0.00 USD are spent" in error
-        assert "5.00 USD committed to jobs that are queued or run, and 3.00 USD left" in error
+        assert "5.00 USD committed to pending and running jobs, and 3.00 USD left" in error
         assert "this attempt may take 5.00 USD in its 5m" in error
         assert "hpcflow budget set project:vision --hard 10.00" in error
     assert len(mine.json("ls")["runs"]) == 1, "nothing was made"
@@ -97,7 +97,7 @@ def test_a_budget_whose_file_is_damaged_is_not_silently_none(mine: Desk, content
     run = ["run", config(mine, shell="true"), "--wait"]
     for args, code in ((["budget", "ls"], 0), (["budget", "show", "project:vision"], 2), (run, 0)):
         said = mine.error(*args, code=code)
-        assert f"its file {file} is damaged, and nothing is limited by it" in said, args
+        assert f"its file {file} is damaged, so it limits nothing" in said, args
         assert "hpcflow budget set project:vision --hard 500" in said
     mine.say("budget", "set", "project:vision", "--hard", "1")
     assert "damaged" not in mine.error("budget", "ls", code=0)
@@ -209,14 +209,14 @@ def test_what_has_no_price_is_counted_in_hours_and_never_as_nothing(mine: Desk) 
     mine.say("budget", "set", "project:vision", "--hard", "8")
     free = ("--set", "resources.partition=free")
     error = mine.error("run", config(mine), *free)
-    assert "limited in USD, and this attempt cannot be held to it: partition free has no" in error
+    assert "limited in USD, but this attempt cannot be counted: partition free has no" in error
     assert "write `price` into the site file" in error
     mine.say("budget", "set", "project:vision", "--hard", "100", "--unit", "gpu_hours")
     error = mine.error("run", config(mine), *free)
-    assert "cannot be held to it" in error, "it takes no GPU hours, which says nothing of its price"
+    assert "cannot be counted" in error, "it takes no GPU hours, which says nothing of its price"
     mine.say("budget", "set", "project:vision", "--hard", "none", "--soft", "8")
     warned = mine.error("run", config(mine), *free, "--wait", code=0)
-    assert "1 attempt without a price in USD, counted in hours alone" in warned
+    assert "1 attempt without a price in USD, counted only in hours" in warned
     assert usd(mine)["unknown"] == 1
     mine.say("budget", "set", "project:vision", "--hard", "8")
     error = mine.error("run", config(mine), "--set", "resources.time_limit=11m")
@@ -226,9 +226,9 @@ def test_what_has_no_price_is_counted_in_hours_and_never_as_nothing(mine: Desk) 
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("set", "vision", "--hard", "5"), "no budget can be of 'vision'"),
-        (("set", "project:../x", "--hard", "5"), "no budget can be of 'project:../x'"),
-        (("set", "group:x", "--hard", "5"), "name one like project:vision"),
+        (("set", "vision", "--hard", "5"), "not the name of a budget: 'vision'"),
+        (("set", "project:../x", "--hard", "5"), "not the name of a budget: 'project:../x'"),
+        (("set", "group:x", "--hard", "5"), "write it like project:vision"),
         (("set", "project:vision"), "a budget has a limit: this one would have none"),
         (("set", "project:vision", "--hard", "-5"), "expected an amount like 500"),
         (("set", "project:vision", "--hard", "NaN"), "expected an amount like 500"),

@@ -82,7 +82,7 @@ def test_a_page_for_a_browser(billed: Desk, tmp_path: Path) -> None:
     assert "1 of 2 attempts without a price" in text
     said = billed.json("cost", "report", "--by", "run", "--user", "nobody", "--html", str(page))
     assert (said["html"], said["lines"]) == (str(page), [])
-    assert ", user nobody alone, by run." in page.read_text()
+    assert ", user nobody only, by run." in page.read_text()
     assert "there is no folder" in billed.error("cost", "report", "--html", "/none/costs.html")
 
 
@@ -144,7 +144,7 @@ def test_checkpoints_that_are_kept_and_fetched_have_lines_of_their_own(
     assert (last["project"], last["place"], last["attempts"]) == ("tests", str(store), "")
     page = tmp_path / "costs.html"
     desk.say("cost", "report", "--html", str(page))
-    assert "Checkpoints that were kept and fetched" in page.read_text()
+    assert "Stored and fetched checkpoints" in page.read_text()
     assert desk.json("cost", "report", "--until", "2020-01-01")["storage"] == []
 
 

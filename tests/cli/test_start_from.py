@@ -116,7 +116,7 @@ def test_what_is_not_there_is_refused_with_what_is(source: Trained, desk: Desk) 
     assert "/not/there: No such file" in desk.error("run", tuned(desk, "/not/there"))
     assert "is not a directory" in desk.error("run", tuned(desk, "/etc/passwd"))
     assert "not a run, a path or a URL" in desk.error("run", tuned(desk, "'a b'"))
-    assert "no kind of store that hpcflow opens" in desk.error("run", tuned(desk, "http://a/b"))
+    assert "not a supported store" in desk.error("run", tuned(desk, "http://a/b"))
     (source.dir.checkpoints / "000000400/model.pt").write_bytes(b"torn")
     assert "is not a complete checkpoint: model.pt has 4 bytes" in desk.error(
         "run", tuned(desk, source.run_id), code=1

@@ -277,7 +277,7 @@ def test_nothing_of_the_file_is_executed_where_it_is_checked(desk: Desk) -> None
     [
         (["--space", SPACE], "--direction: it is not known which value is better"),
         (MINIMIZE, "--space: no parameter space is given"),
-        (["--space", SPACE, *MINIMIZE], "objective.py, budget: say when it has had enough"),
+        (["--space", SPACE, *MINIMIZE], "objective.py, budget: needs a limit"),
         (["--space", "{lr: ", *MINIMIZE], "--space: not YAML"),
         (["--space", "{lr: 1}", *MINIMIZE, *FEW], "--space, space: nothing varies"),
         (["--space", "{lr: {low: 1}}", *MINIMIZE, *FEW], "--space, space.lr: `high` is missing"),

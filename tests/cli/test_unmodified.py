@@ -79,4 +79,4 @@ def test_a_run_that_is_told_to_do_both_is_told_what_to_take_away(desk: Desk) -> 
     path.write_text(path.read_text().replace("keep_last: 2", "every_train_steps: 5"))
     said = desk.error("run", str(path))
     assert "every_train_steps" in said
-    assert "take one of the two away" in said
+    assert "remove this key or `adopt`" in said

@@ -130,7 +130,7 @@ def test_a_record_that_is_gone_is_found(desk: Watched) -> None:
         desk.look()
         desk.clock.advance(60)
     (found,) = audited(desk).differences
-    assert found.what == "accounting has no such record any more"
+    assert found.what == "accounting no longer has this record"
 
 
 def test_accounting_that_is_silent_is_a_problem_and_no_difference(desk: Watched) -> None:
@@ -161,7 +161,7 @@ def test_jobs_of_hpcflows_that_no_run_knows_are_listed_with_one_question(desk: W
     found = audited(desk)
     assert desk.slurm.calls.count("accounting") == before + 1
     assert [(each.job_id, each.run_id, each.why) for each in found.unknown] == [
-        (job_id, "lost-20260301-abcdefgh", "no run of this ledger knows it"),
+        (job_id, "lost-20260301-abcdefgh", "no run in this ledger has this job"),
         (again, row.job_name.split(":")[0], "its run has no such attempt"),
     ]
     assert (found.unknown[0].hours, found.unknown[0].gpu_hours) == (1, 2)
@@ -237,7 +237,7 @@ def test_five_requeues_under_one_id_are_six_attempts_and_a_seventh_life_is_nobod
     with open_ledger(desk.settings.ledger_url) as ledger:
         found = audited_by(desk, ledger)
     assert [(each.job_id, each.why) for each in found.unknown] == [
-        (launched.job_id, "a life of its job that is no attempt")
+        (launched.job_id, "a restart of its job that is not an attempt")
     ]
     assert found.differences == []
 

@@ -27,7 +27,7 @@ def written(tmp_path: Path) -> Iterator[Path]:
 def test_nothing_is_executed_and_nothing_complains(browser: Browser, written: Path) -> None:
     seen = browser.look(written)
     assert seen.console == []
-    assert "<title>What it cost</title>" in seen.dom
+    assert "<title>Costs</title>" in seen.dom
     assert seen.dom.count("</svg>") == 4
     assert "&lt;script&gt;document.title" in seen.dom
     assert "parsererror" not in seen.dom

@@ -46,7 +46,7 @@ def worst(*some: tuple[BilledRow, Known], top: int = 10) -> list[WastedRun]:
 @pytest.mark.parametrize(
     ("cause", "minutes", "why", "next_action"),
     [
-        ("completed", {"trained_at": 30}, "it took long until it trained", "hpcflow history a-1"),
+        ("completed", {"trained_at": 30}, "its start took long", "hpcflow history a-1"),
         (
             "preempted",
             {"trained_at": 1, "saved_at": 20},
@@ -125,4 +125,4 @@ def test_what_wasted_nothing_is_not_told_of() -> None:
 def test_what_the_ledger_has_lost_meanwhile_is_said() -> None:
     billed, _ = wasting("a-1", "failed")
     (found,) = most_wasted([billed], 1, lambda _: {})
-    assert found.why == "the ledger does not know any more"
+    assert found.why == "the cause is not in the ledger"

@@ -58,7 +58,7 @@ def test_a_hard_budget_of_a_team_stops_settles_saves_and_goes_on(
     refused = other("run", program, *site, *ASKED, check=False)
     assert refused.returncode == 2
     assert "budget project:default has no room: of 0.18 USD, 0.00 USD are spent" in refused.stderr
-    assert "0.11 USD committed to jobs that are queued or run" in refused.stderr
+    assert "0.11 USD committed to pending and running jobs" in refused.stderr
     assert "raise it: hpcflow budget set project:default --hard 0.22" in refused.stderr
     assert "--set resources.time_limit=3m" in refused.stderr
     assert other.json("ls")["runs"] == [], "nothing was made, and nothing sent"

@@ -537,7 +537,7 @@ def test_lines_that_can_be_no_record_are_not_parsed(monkeypatch: pytest.MonkeyPa
     def parse(*_: object) -> object:
         raise AssertionError("parsed")
 
-    monkeypatch.setattr("hpcflow.model.events._raw_decode", parse)
+    monkeypatch.setattr("hpcflow.model.events._fast_parser", parse)
     monkeypatch.setattr("hpcflow.model.journal.parse_record", parse)
     monkeypatch.setattr("hpcflow.ledger.fold.parse_object", parse)
     lines = [b"x", b"{", b"{" * 31, b"x" * 100, b"0" * 5000]

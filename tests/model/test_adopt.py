@@ -57,17 +57,17 @@ def test_what_is_said_goes_before_what_is_known() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({}, "which files"),
-        ({"folder": "out"}, "which files"),
+        ({}, "`pattern` is missing"),
+        ({"folder": "out"}, "`pattern` is missing"),
         ({"pattern": "/out/*"}, "must be below the folder"),
         ({"pattern": "../*"}, "must be below the folder"),
         ({"pattern": "a//b"}, "must be below the folder"),
         ({"pattern": ""}, "at least 1 character|must be below"),
-        ({"pattern": "**/x"}, "is not known"),
+        ({"pattern": "**/x"}, "is not supported"),
         ({"pattern": ".x*"}, "hidden names"),
         ({"pattern": "x", "marker": "../done"}, "must be below the folder"),
-        ({"pattern": "x", "marker": "done", "renamed": True}, "which one makes it complete"),
-        ({"pattern": "x", "stable": "0s"}, "says nothing"),
+        ({"pattern": "x", "marker": "done", "renamed": True}, "give either `renamed` or `marker`"),
+        ({"pattern": "x", "stable": "0s"}, "longer than zero"),
         ({"pattern": "x", "stable": 30}, "without a unit"),
         ({"pattern": "x", "train_step": "size"}, "not `name`, `count`, or FILE:KEY"),
         ({"pattern": "x", "train_step": "/etc/x:y"}, "not `name`, `count`, or FILE:KEY"),
@@ -83,11 +83,11 @@ def test_what_makes_no_sense_is_refused(keys: dict[str, Any], message: str) -> N
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"every_train_steps": 5}, "take one of the two away"),
-        ({"interval": "5m"}, "take one of the two away"),
-        ({"interval": "auto"}, "take one of the two away"),
-        ({"when_busy": "skip"}, "take one of the two away"),
-        ({"keep_best": {"metric": "loss", "mode": "min"}}, "carry no metrics"),
+        ({"every_train_steps": 5}, "remove this key or `adopt`"),
+        ({"interval": "5m"}, "remove this key or `adopt`"),
+        ({"interval": "auto"}, "remove this key or `adopt`"),
+        ({"when_busy": "skip"}, "remove this key or `adopt`"),
+        ({"keep_best": {"metric": "loss", "mode": "min"}}, "have no metrics"),
     ],
 )
 def test_either_the_program_saves_or_hpcflow_does(keys: dict[str, Any], message: str) -> None:

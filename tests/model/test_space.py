@@ -131,11 +131,11 @@ def test_what_is_there_follows_what_it_waits_for() -> None:
     ("params", "said"),
     [
         ({}, "optimizer is missing"),
-        ({"optimizer": "adam", "momentum": 1}, "momentum is not there with these values"),
+        ({"optimizer": "adam", "momentum": 1}, "momentum does not exist with these values"),
         ({"optimizer": "sgd"}, "momentum is missing"),
-        ({"optimizer": "sgd", "momentum": 0, "nesterov": True}, "nesterov is not there"),
+        ({"optimizer": "sgd", "momentum": 0, "nesterov": True}, "nesterov does not exist"),
         ({"optimizer": "sgd", "momentum": 3}, "momentum: the number 3 is not from 0 to 2"),
-        ({"optimizer": "adam", "lr": 1}, "lr is no parameter of the space"),
+        ({"optimizer": "adam", "lr": 1}, "lr is not a parameter of the space"),
     ],
 )
 def test_what_is_no_point_is_told_why(params: dict[str, Any], said: str) -> None:
@@ -188,11 +188,11 @@ def test_everything_that_is_wrong_with_conditions_is_told_at_once() -> None:
         }
     )
     assert said == {
-        "a.when.constant": "it is the same in all trials",
-        "a.when.c": "never so: of c, the number 5 is not one of its choices",
-        "b.when.nobody": "no parameter that varies; there are: a, c, d, e",
-        "d.when.e": "a condition needs `choices` or whole numbers, and this one can be any number",
-        "d.when.c": "never so: of c, true is not one of its choices",
+        "a.when.constant": "it is a constant, the same in all trials",
+        "a.when.c": "never true for c: the number 5 is not one of its choices",
+        "b.when.nobody": "not a parameter that varies; there are: a, c, d, e",
+        "d.when.e": "a condition needs `choices` or whole numbers, but this one can be any number",
+        "d.when.c": "never true for c: true is not one of its choices",
     }
 
 
@@ -203,9 +203,9 @@ def test_conditions_in_a_circle_are_told_as_the_circle() -> None:
         "b": {"choices": [1, 2], "when": {"c": 1}},
         "c": {"choices": [1, 2], "when": {"a": 1}},
     }
-    assert refusals(circle) == {"a.when": "these wait for each other: a → b → c → a"}
+    assert refusals(circle) == {"a.when": "circular conditions: a → b → c → a"}
     itself = {"a": {"choices": [1, 2], "when": {"a": 1}}}
-    assert refusals(itself) == {"a.when": "these wait for each other: a → a"}
+    assert refusals(itself) == {"a.when": "circular conditions: a → a"}
 
 
 @pytest.mark.parametrize(
@@ -222,14 +222,14 @@ def test_a_name_is_one_that_a_program_can_have(name: str) -> None:
         ({}, "x", "`low` is missing, or give `choices`, or a value"),
         ({"low": 1}, "x", "`high` is missing"),
         ({"choise": [1]}, "x.choise", "unknown key; there are: choices, low"),
-        ({"choices": [1], "low": 1}, "x.low", "means nothing beside `choices`"),
-        ({"value": 1, "when": {"y": 1}}, "x.when", "means nothing beside `value`"),
+        ({"choices": [1], "low": 1}, "x.low", "cannot be combined with `choices`"),
+        ({"value": 1, "when": {"y": 1}}, "x.when", "cannot be combined with `value`"),
         ({"value": [1]}, "x.value", "expected a single value, got a list"),
         ({"choices": "adam"}, "x.choices", "expected a list such as [adam, sgd]"),
-        ({"choices": [1, 1]}, "x.choices.1", "the number 1 stands there already"),
-        ({"choices": [1, 1.0]}, "x.choices.1", "the number 1.0 cannot be told from the number 1"),
-        ({"choices": [0, False]}, "x.choices.1", "false cannot be told from the number 0"),
-        ({"choices": [1, math.nan]}, "x.choices.1", "JSON has no such number"),
+        ({"choices": [1, 1]}, "x.choices.1", "the number 1 is already a choice"),
+        ({"choices": [1, 1.0]}, "x.choices.1", "the number 1.0 equals the number 1"),
+        ({"choices": [0, False]}, "x.choices.1", "false equals the number 0"),
+        ({"choices": [1, math.nan]}, "x.choices.1", "not finite, so JSON cannot hold it"),
         ({"choices": [{"a": 1}]}, "x.choices.0", "expected a single value, got a mapping"),
         ({"choices": [MAX_INT + 1]}, "x.choices.0", "too large a number; write it as a text"),
         ({"choices": ["a" * 501]}, "x.choices.0", "at most 500 characters"),
@@ -246,9 +246,9 @@ def test_a_name_is_one_that_a_program_can_have(name: str) -> None:
         ({"low": 1, "high": 2, "log": "yes"}, "x.log", "expected true or false"),
         ({"low": 1, "high": 2, "log": True, "step": 1}, "x.step", "has no steps"),
         ({"low": 0, "high": 1, "step": 0}, "x.step", "must be more than 0"),
-        ({"low": 0, "high": 1, "step": 2}, "x.step", "no more than from `low` to `high`"),
+        ({"low": 0, "high": 1, "step": 2}, "x.step", "at most `high` minus `low`"),
         ({"low": 0.0, "high": 1.0, "step": 1e-9}, "x.step", "makes more than 100,000 values"),
-        ({"low": 1e15, "high": 1e15 + 1, "step": 0.1}, "x.step", "too small beside"),
+        ({"low": 1e15, "high": 1e15 + 1, "step": 0.1}, "x.step", "too small relative to"),
         ({"low": 0, "high": 1, "when": "y"}, "x.when", "expected another parameter and its value"),
         ({"low": 0, "high": 1, "when": {"y": []}}, "x.when.y", "must not be empty"),
         ({"low": 0, "high": 1, "when": {"y": {}}}, "x.when.y", "expected a single value"),

@@ -207,9 +207,9 @@ def test_a_driver_that_is_not_there_is_said_with_what_to_type(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(LedgerError, match="cannot speak to Postgres") as caught:
+    with pytest.raises(LedgerError, match="has no Postgres driver") as caught:
         Connection(parse_url("postgresql://nowhere/ledger"))
-    assert next_step(caught.value) == f" → install its driver: {install_extra('postgres')}"
+    assert next_step(caught.value) == f" → install it: {install_extra('postgres')}"
 
 
 def test_a_daemon_that_is_started_before_its_database_waits_for_it(tmp_path: Path) -> None:

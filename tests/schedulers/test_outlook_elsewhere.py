@@ -13,7 +13,7 @@ from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
 from hpcflow.schedulers.slurm.parse_standing import (
     ASSOCIATION_FIELDS,
     QOS_FIELDS,
-    Told,
+    SlurmOutputs,
     standing,
 )
 from hpcflow.schedulers.slurm.parse_waiting import (
@@ -96,7 +96,7 @@ QOS=other(2)
 
 
 def test_accounts_above_bind_too_and_other_clusters_do_not() -> None:
-    told = Told(books=parse_assoc_mgr(NEW_BOOK))
+    told = SlurmOutputs(books=parse_assoc_mgr(NEW_BOOK))
     found = standing(told, user="ada", uid=7, cluster="big")
     assert [(each.account, each.partition) for each in found.associations] == [
         ("lab", None),
@@ -120,7 +120,7 @@ def test_a_user_of_a_qos_may_be_called_by_name_and_number() -> None:
     set_ = {"name": "normal", "maxjobspu": "2", "maxsubmitpu": "50", "maxtrespu": "gres/gpu=4",
             "maxtresrunminspu": "cpu=100"}  # fmt: skip
     row = "|".join(set_.get(field, "") for field in QOS_FIELDS)
-    told = Told(qos=row, books=parse_assoc_mgr(NEW_BOOK))
+    told = SlurmOutputs(qos=row, books=parse_assoc_mgr(NEW_BOOK))
     (normal,) = standing(told, user="ada", uid=7, cluster="big").qos
     assert limits_of(normal.limits) == {
         ("MaxJobsPerUser", "jobs"): (2, 1),
@@ -133,7 +133,7 @@ def test_a_user_of_a_qos_may_be_called_by_name_and_number() -> None:
 def test_a_qos_that_one_may_not_ask_for_may_be_that_of_a_partition() -> None:
     row = {"cluster": "big", "account": "lab", "qos": "normal"}
     text = "|".join(row.get(field, "") for field in ASSOCIATION_FIELDS)
-    told = Told(associations=text, books=parse_assoc_mgr(NEW_BOOK))
+    told = SlurmOutputs(associations=text, books=parse_assoc_mgr(NEW_BOOK))
     found = standing(told, user="ada", uid=7, cluster="big")
     assert [each.name for each in found.qos] == ["normal"]
     assert [each.name for each in found.other_qos] == ["other"]

@@ -109,7 +109,8 @@ def test_a_wrapper_that_sends_what_should_be_tested_is_found_out(
     scancel = install(slurm, tmp_path, "scancel")
     queued(slurm, tmp_path, ("98", "mine"), ("99", "probe"))
     script = tmp_path / "job.sbatch"
-    with pytest.raises(SchedulerError, match=r"ignores --test-only and submitted job 99, which was cancelled"):
+    said = "ignores --test-only and submitted job 99, which was cancelled"
+    with pytest.raises(SchedulerError, match=said):
         SlurmCommands(clock=SystemClock()).predicted_start(SubmitRequest(script, tmp_path, "probe"))
     assert arguments(sbatch) == ["--test-only", str(script)]
     assert arguments(scancel) == ["99"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
 from hpcflow.schedulers.slurm.parse_cluster import cluster_info, keeps_cpus, parse_settings
-from hpcflow.schedulers.slurm.parse_standing import Told, standing
+from hpcflow.schedulers.slurm.parse_standing import SlurmOutputs, standing
 from hpcflow.sites.detect import detect
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.schema import Site
@@ -47,7 +47,7 @@ class Recorded:
         if book is None or associations is None:
             return None
         user = self.truth["user"]
-        told = Told(associations, None, None, parse_assoc_mgr(book))
+        told = SlurmOutputs(associations, None, None, parse_assoc_mgr(book))
         return standing(told, user=user["name"], uid=user["uid"], cluster=self.info().name)
 
     def text(self) -> str:

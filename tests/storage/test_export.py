@@ -228,7 +228,8 @@ def test_a_checkpoint_may_come_from_anywhere(saved: Path, tmp_path: Path) -> Non
     export(Store(files), tmp_path / "copy")
     assert verify(tmp_path / "copy").train_step == 400
     del files["empty"]
-    with pytest.raises(StorageError, match=r"^s3://bucket/run/checkpoints/000000400 is damaged or incomplete"):
+    place = "s3://bucket/run/checkpoints/000000400"
+    with pytest.raises(StorageError, match=rf"^{place} is damaged or incomplete"):
         export(Store(files), tmp_path / "other")
 
 

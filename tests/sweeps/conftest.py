@@ -13,10 +13,8 @@ from tests.requeue.killing import Killer
 
 @pytest.fixture
 def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
-    """Kills a round before or after anything that it writes or sends; but for the study in a
-    database, which is killed in tests of its own."""
+    """Kills a round before or after anything that it writes or sends."""
     killer = Killer(monkeypatch)
-    monkeypatch.setattr(round_of_a_sweep, "publish", lambda *_, **__: None)
     for name in ("append", "append_all"):
         killer.watch(journal, name)
     for name in ("submit", "cancel"):

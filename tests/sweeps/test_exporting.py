@@ -80,11 +80,15 @@ class Searched:
 
 def test_optuna_shows_what_the_journal_says(tmp_path: Path) -> None:
     searched = Searched()
-    for outcome in ("running", "pruned", "failed", "complete") * 3:
-        number = searched.asks()
+    for number in range(12):
+        searched.asks()
         searched.reports(number, *[(point, 0.5 + point / (100 + number)) for point in (1, 2, 3)])
-        if outcome != "running":
-            searched.tells(number, outcome, *([] if outcome == "failed" else [0.5 + number / 100]))
+        if number % 4 == 1:
+            searched.tells(number, "pruned", 0.5)
+        elif number % 4 == 2:
+            searched.tells(number, "failed")
+        elif number % 4 == 3:
+            searched.tells(number, "complete", 0.5 + number / 100)
     study = searched.export(tmp_path / "study.log")
     recorded = [_recorded(trial) for trial in searched.progress.trials]
     assert [_shown(trial) for trial in study.trials] == recorded

@@ -230,7 +230,7 @@ def test_a_function_that_no_trial_could_call_is_refused(function: Any, said: str
         ({"direction": ["minimize"] * 2}, "not one direction for each metric: 1 and 2"),
         ({"sampler": "bayes"}, "hpcflow.sweep(), sampler: expected one of grid"),
         ({"parallel": 0}, "hpcflow.sweep(), parallel: must be 1 or more"),
-        ({"sampler": "tpe"}, "hpcflow.sweep(), budget: say when it has had enough"),
+        ({"sampler": "tpe"}, "hpcflow.sweep(), budget: needs a limit"),
         ({"resources": {"gpus": 1}}, "hpcflow.sweep(), resources.gpus: unknown key"),
         ({"name": "a b"}, "hpcflow.sweep(), name: not a name"),
         ({"site": "nowhere"}, "nowhere"),

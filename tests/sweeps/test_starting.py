@@ -168,7 +168,7 @@ def test_all_that_is_wrong_is_listed_for_people_and_for_scripts(desk: Starting) 
         ("space=[]", "--set space: expected parameters, such as"),
         ("sampler=gridd", "--set sampler: expected one of grid"),
         ("base=nope.yaml", "--set base: there is no file"),
-        ("start_from=[{x: 1}]", "--set start_from[0].x: no parameter that varies"),
+        ("start_from=[{x: 1}]", "--set start_from[0].x: not a parameter that varies"),
         ("budget", "--set: expected KEY=VALUE"),
     ],
 )
