@@ -24,6 +24,9 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM:
     # thousands of files: on a disk they wait for it most of the time.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
+# Four processes share the cores. A training whose threads spin while they wait stops the others.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("hpcflow", deadline=None)
 settings.load_profile("hpcflow")
