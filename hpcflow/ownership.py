@@ -200,7 +200,7 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     Raises:
         StorageError: there is no place for one.
     """
-    import tempfile  # ten milliseconds, for most commands in vain
+    import tempfile  # takes 10 ms, and few commands need it
 
     try:
         top = Path(tempfile.gettempdir())

@@ -67,8 +67,8 @@ class Styled:
 #: Only these characters can be unsafe. Megabytes of JSON have none of them.
 _MAYBE_UNSAFE: Final = re.compile("[^\n -~]")
 
-#: Of a terminal that does not say how wide it is.
-_USUAL_WIDTH: Final = 80
+#: For a terminal that does not report its width.
+_DEFAULT_WIDTH: Final = 80
 
 #: The parts of a line.
 Line: TypeAlias = Sequence[str | Styled]
@@ -164,19 +164,16 @@ class Passage:
 
 
 def terminal_width() -> int | None:
-    """Return how many characters a line of the terminal has; None where stdout is none.
-
-    What a pipe reads is searched, not looked at: its lines may be of any length.
-    """
+    """Return the width of the terminal in characters; None if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return None
     said = os.environ.get("COLUMNS", "")
     if said.isdecimal() and int(said[:6]) > 0:
         return int(said[:6])
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or _USUAL_WIDTH
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _DEFAULT_WIDTH
     except (OSError, ValueError):
-        return _USUAL_WIDTH
+        return _DEFAULT_WIDTH
 
 
 def make_console(*, err: bool = False, **options: Any) -> Console:
@@ -286,7 +283,7 @@ def _print(text: str, *, nl: bool, err: bool) -> None:
 
 
 def _encodable(text: str, stream: Any) -> str:
-    """``text`` with ``?`` for what the encoding of ``stream`` lacks."""
+    """Return ``text`` with ``?`` for characters that the encoding of ``stream`` lacks."""
     if text.isascii():
         return text
     encoding = getattr(stream, "encoding", None) or "utf-8"

@@ -246,5 +246,5 @@ def test_a_restarted_job_executes_no_script_from_a_store(
         at=SystemClock().now(), by="ada", url="s3://b", journal=is_told, after=1, site="devcluster"
     )
     journal.append(run_dir, restored)
-    with pytest.raises(InputError, match="is not to be found"):
+    with pytest.raises(InputError, match="created before is missing"):
         job.run()
