@@ -1,4 +1,4 @@
-"""Validate a document against a pydantic model; report all that is wrong, in plain words."""
+"""Validate a document against a pydantic model; report all problems in plain words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_LISTED: Final = 10
 _NAMES: Final = frozenset({"name", "project", "tags"})
 _URLS: Final = frozenset({"mirror", "url"})
 
-_SAYINGS: Final = {
+_MESSAGES: Final = {
     "missing": "is missing",
     "int_type": "expected a whole number, got {got}",
     "int_from_float": "expected a whole number, got {got}",
@@ -76,7 +76,7 @@ def validate(
     try:
         found = model.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as problem:
-        # They would be reported twice, and could show the secret.
+        # Errors of pydantic about the secrets are duplicates, and could show them.
         beside = {way[:length] for way in secret for length in range(2, len(way) + 1)}
         whole = set(secret)
         for each in problem.errors(include_url=False):
@@ -85,7 +85,7 @@ def validate(
                 continue
             number += 1
             if len(told) < MAX_LISTED:  # in a large file, finding similar words takes minutes
-                told.append(_tell(each, model, document))
+                told.append(_located_message(each, model, document))
     else:
         if not number:
             return found
@@ -126,7 +126,7 @@ def _one_text(
     if number > MAX_LISTED:
         lines.append(f"and {number - MAX_LISTED} more")
     return error(
-        f"{number} things are wrong:",
+        f"{number} problems:",
         lines=lines,
         where=Where(file=file),
         next_action=next_action,
@@ -146,7 +146,9 @@ def _secret_message(path: KeyPath) -> str:
     )
 
 
-def _tell(detail: ErrorDetails, model: type[BaseModel], document: Document) -> tuple[Where, str]:
+def _located_message(
+    detail: ErrorDetails, model: type[BaseModel], document: Document
+) -> tuple[Where, str]:
     """Return the place of one problem, and the message."""
     path, about_key = _key_path(detail["loc"])
     if detail["type"] == "extra_forbidden":
@@ -154,12 +156,12 @@ def _tell(detail: ErrorDetails, model: type[BaseModel], document: Document) -> t
 
         return document.where(path), unknown_key(model, path)
     if about_key:
-        say = _say(detail, None)
-        return document.where(path), f"the key {shortened(str(path[-1]))}: {say}"
+        message = _message(detail, None)
+        return document.where(path), f"the key {shortened(str(path[-1]))}: {message}"
     path = _path_of(detail)
     got = _shown(path, detail["input"])
     hint = _hint(detail, model, document, path, is_shown=got is not _NOT_SHOWN)
-    return document.where(path), redact(_say(detail, got) + hint)
+    return document.where(path), redact(_message(detail, got) + hint)
 
 
 def _path_of(detail: ErrorDetails) -> KeyPath:
@@ -168,17 +170,17 @@ def _path_of(detail: ErrorDetails) -> KeyPath:
     return path + tuple(getattr(cause, "keys", ()))
 
 
-def _say(detail: ErrorDetails, got: str | None) -> str:
+def _message(detail: ErrorDetails, got: str | None) -> str:
     """Return what is wrong with the value, or with the key if ``got`` is None."""
     context: dict[str, Any] = dict(detail.get("ctx", {}))
     if "error" in context:
-        told = str(context["error"])
+        message = str(context["error"])
         of_parts = isinstance(detail["input"], (list, dict))
-        return told if got is None or of_parts else f"{told}; got {got}"
-    saying = _SAYINGS.get(detail["type"])
-    if saying is None:
+        return message if got is None or of_parts else f"{message}; got {got}"
+    form = _MESSAGES.get(detail["type"])
+    if form is None:
         return f"{detail['msg']}, got {got}"
-    return saying.format(got=got, **context)
+    return form.format(got=got, **context)
 
 
 def _hint(

@@ -84,7 +84,7 @@ def _budget(
                 "SWEEP --start-from` prints below `start_from`; here: --set budget.trials=120",
             )
         document = merge(document, parse_override(override.strip().removeprefix("budget.")))
-    again = "correct what you gave with --set"
+    again = "correct the values of --set"
     validate(Budget, document, SpecError, next_action=again)
     # With all that it must fit to: a budget that ends, a target of one objective.
     whole = Document(None, {**said, "budget": document.data}, Place(None, None))
