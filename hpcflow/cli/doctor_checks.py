@@ -54,7 +54,7 @@ class Check:
     """The result of one check.
 
     Attributes:
-        check: what was looked at.
+        check: its name.
         next_action: what to type; None if nothing is wrong.
     """
 
@@ -65,7 +65,7 @@ class Check:
 
 
 def check_all(site_name: str | None) -> list[Check]:
-    """Make all checks, at the same time."""
+    """Run all checks at the same time."""
     session = Session()
     try:
         site = session.site(site_name, named_in=Where(key="--site"))
@@ -86,7 +86,7 @@ def check_all(site_name: str | None) -> list[Check]:
 
 
 def _timed(checks: dict[str, Callable[[], Iterator[Check]]]) -> list[Check]:
-    """Return the results of all, in this order; of a late check, those that it has."""
+    """Return all results, in this order; of a check that times out, those so far."""
     found: dict[str, list[Check]] = {name: [] for name in checks}
     threads = {}
 
@@ -95,7 +95,7 @@ def _timed(checks: dict[str, Callable[[], Iterator[Check]]]) -> list[Check]:
             found[name].extend(checks[name]())
         except HpcflowError as error:
             found[name].append(_wrong(name, error))
-        except Exception as error:  # the other checks are shown all the same
+        except Exception as error:  # it must not hide the other checks
             found[name].append(
                 Check(name, Level.ERROR, f"{type(error).__name__}: {error}", "report this bug")
             )
@@ -217,7 +217,7 @@ def _job(session: Session, site: Site, site_name: str | None) -> Iterator[Check]
         yield from _mirror(session, plan)
         try:
             yield _scratch(session, plan)
-        except HpcflowError as error:  # submitting it would say the same
+        except HpcflowError as error:  # a submission would raise the same
             yield _wrong("scratch", error)
             return
         said = rehearse(plan, settings=settings, clock=clock)
@@ -256,7 +256,7 @@ def _mirror(session: Session, plan: Plan) -> Iterator[Check]:
         is_there = not store.lacks_root()
         if is_there:
             store.exists("hpcflow-doctor")
-    except HpcflowError as error:  # trainings go on without it
+    except HpcflowError as error:  # training continues without a mirror
         yield _wrong("mirror", error, Level.WARNING)
         return
     if is_there:
