@@ -35,7 +35,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     session = Session()
     run_dir = session.run_dir(run)
     frozen = read_run(run_dir)
-    session.refresh_run(run_dir)  # an end that nobody has seen yet goes to the journal
+    session.refresh_run(run_dir)  # records an end that is not in the journal yet
     if (short := shortage(frozen, session.settings)) is not None:
         warn(short)
     site = session.site(frozen.site)
@@ -50,7 +50,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
         overrides=overrides,
         warn=warn,
     )
-    # Before the ledger is touched: one that hangs must not hide a job that was sent.
+    # Before the ledger is used: if it hangs, the submitted job must already be printed.
     if as_json and not (wait or follow):
         print_json(launched)
     elif not as_json:

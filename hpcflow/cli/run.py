@@ -84,13 +84,13 @@ def command(
             warn(message)
         _show_plan(plan, as_json=as_json)
         return 0
-    if plan.run.started_from is not None:  # to copy it may take minutes
+    if plan.run.started_from is not None:  # copying it may take minutes
         size = format_bytes(plan.run.started_from.size_bytes)
         echo(f"starts from {plan.run.started_from}, {size}", err=True)
     launched = launch(
         plan, settings=session.settings, scheduler=session.connect(plan.site), clock=session.clock
     )
-    # Before the ledger is touched: one that hangs must not hide a job that was sent.
+    # Before the ledger is used: if it hangs, the submitted job must already be printed.
     if as_json and not (wait or follow):
         print_json(launched)
     elif not as_json:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OfFunction:
-    """What was said of a function's sweep."""
+    """The values of the options for a function's sweep."""
 
     space: str | None
     base: Path | None
@@ -27,7 +27,7 @@ class OfFunction:
 
     @property
     def given(self) -> str | None:
-        """The first of these options that was given."""
+        """Return the first of these options that was given."""
         said = {
             "--space": self.space,
             "--base": self.base,
@@ -39,7 +39,7 @@ class OfFunction:
 
 
 def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a sweep whose program is a function."""
+    """Add the options of a sweep whose program is a function."""
     options = (
         click.option(
             "--space",
@@ -64,7 +64,7 @@ def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "directions",
             multiple=True,
             type=click.Choice(["minimize", "maximize"]),
-            help="With a function: which value is better. Once for each metric.",
+            help="With a function: which value is better; one for each metric.",
         ),
         click.option("--name", metavar="NAME", help="With a function: the name of the sweep."),
     )
@@ -76,10 +76,10 @@ def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def loaded_function(
     file: Path, said: OfFunction, overrides: tuple[str, ...]
 ) -> tuple[Path, LoadedSweep] | None:
-    """The sweep of the function that ``file`` names; None where that is a sweep's file.
+    """Return the sweep of the function that ``file`` names; None if it is a sweep's file.
 
     Raises:
-        InputError: something is wrong with what was said.
+        InputError: an option is wrong or missing.
     """
     from hpcflow.config.function_sweep import function_in, load_function_sweep
 
@@ -87,9 +87,9 @@ def loaded_function(
     if function is None:
         if said.given is not None:
             raise InputError(
-                f"{said.given} goes with a Python function, and {file} is a sweep's file",
+                f"{said.given} needs a Python function, and {file} is a sweep's file",
                 where=Where(key=said.given),
-                next_action="write it into the file, or take a function: "
+                next_action="write it into the file, or give a function: "
                 f"hpcflow sweep start objective.py:objective {said.given} ...",
             )
         return None

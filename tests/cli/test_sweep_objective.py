@@ -320,4 +320,4 @@ def test_a_file_of_python_needs_the_name_of_a_function(desk: Desk) -> None:
 
 def test_options_of_a_function_do_not_go_with_a_file(desk: Desk) -> None:
     told = refusal(desk, "sweep.yaml", "--metric", "loss")
-    assert "--metric: --metric goes with a Python function, and sweep.yaml is a sweep's" in told
+    assert "--metric: --metric needs a Python function, and sweep.yaml is a sweep's" in told

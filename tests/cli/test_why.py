@@ -75,7 +75,7 @@ def test_a_run_whose_job_has_just_left_the_queue_is_no_riddle(
 ) -> None:
     send(there)
     monkeypatch.setattr(there.slurm, "waiting", lambda _: [])
-    assert "does not wait any more" in there.say("why", "digits")
+    assert "is no longer pending" in there.say("why", "digits")
     assert there.json("why", "digits")["waits_in"] is None
 
 
