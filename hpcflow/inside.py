@@ -64,7 +64,7 @@ def prepare(
     settings, clock = load_settings(environ), SystemClock()
     the_site = resolve_site(settings, site, named_in=Where(key="--site"))
     if environ.get("SLURM_RESTART_COUNT", "0") != "0":
-        script = _script_of_former_life(settings.home, job_id)
+        script = _script_before_restart(settings.home, job_id)
         account = environ.get("SLURM_JOB_ACCOUNT") or the_site.default_account
         require_safe_path(script, trust_on(the_site, settings, account))
         return script
@@ -118,13 +118,13 @@ def batch_job_id(environ: Mapping[str, str], step: str | None) -> str:
     return job_id
 
 
-def _script_of_former_life(home: Home, job_id: str) -> Path:
+def _script_before_restart(home: Home, job_id: str) -> Path:
     """Return the job script of the run that this job created before Slurm restarted it.
 
     Raises:
         InputError: the run is gone, or the job was restarted before it created one.
     """
-    for run_dir in sorted(list_runs(home), key=_made_at, reverse=True):
+    for run_dir in sorted(list_runs(home), key=_created_at, reverse=True):
         try:
             attempt = Journal(run_dir).history.submitted_inside(job_id)
         except StorageError:  # a damaged run must not hide the one of this job
@@ -137,7 +137,7 @@ def _script_of_former_life(home: Home, job_id: str) -> Path:
     )
 
 
-def _made_at(run_dir: RunDir) -> float:
+def _created_at(run_dir: RunDir) -> float:
     """Return when a run was created: Slurm reuses job ids, and the newest run counts."""
     try:
         return run_dir.run_json.stat().st_mtime
@@ -169,7 +169,7 @@ def granted_resources(
     granted = {key: value for key, value in found.items() if value is not None}
     if allocation.cpus_per_node is not None:
         ranks = _ranks_per_node(load_spec(config, overrides, granted=granted), site)
-        granted["cpus_per_task"] = _cores_of_a_rank(allocation.cpus_per_node, ranks)
+        granted["cpus_per_task"] = _cores_per_rank(allocation.cpus_per_node, ranks)
     return granted
 
 
@@ -188,7 +188,7 @@ def _ranks_per_node(loaded: LoadedSpec, site: Site) -> int:
         raise complaint.as_error(loaded.document) from None
 
 
-def _cores_of_a_rank(cpus_per_node: int, ranks: int) -> int:
+def _cores_per_rank(cpus_per_node: int, ranks: int) -> int:
     if cpus_per_node < ranks:
         raise InputError(
             f"{ranks} ranks on a node need {ranks} CPU cores, and the allocation has a node with "

@@ -87,10 +87,10 @@ def echo(
     Args:
         fg, bold, dim: the style of the parts that are plain text.
     """
-    said = ""
+    line = ""
     for part in parts:
-        said += _styled(part if isinstance(part, Styled) else Styled(part, fg, bold, dim))
-    _print(said, nl=nl, err=err)
+        line += _styled(part if isinstance(part, Styled) else Styled(part, fg, bold, dim))
+    _print(line, nl=nl, err=err)
 
 
 def echo_block(lines: Iterable[Line]) -> None:
@@ -107,8 +107,8 @@ def echo_lines(text: str, *, nl: bool = True, err: bool = False) -> None:
 
 def echo_message(text: str, *below: str, fg: str | None = None, err: bool = False) -> None:
     """Print a message on one line, and each line of ``below`` indented under it."""
-    said = "\n  ".join(map(safe, (text, *below)))
-    _print(_style(said, fg, None, None), nl=True, err=err)
+    message = "\n  ".join(map(safe, (text, *below)))
+    _print(_style(message, fg, None, None), nl=True, err=err)
 
 
 def echo_as_is(text: str) -> None:
@@ -167,9 +167,9 @@ def terminal_width() -> int | None:
     """Return the width of the terminal in characters; None if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return None
-    said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said[:6]) > 0:
-        return int(said[:6])
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns[:6]) > 0:
+        return int(columns[:6])
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or _DEFAULT_WIDTH
     except (OSError, ValueError):

@@ -129,7 +129,7 @@ def set_command(
         warn=warn,
     )
     if before is None and ledger is not None:
-        _warn_of_nothing(ledger, wanted)
+        _warn_if_unused(ledger, wanted)
     now = session.clock.now()
     if as_json:
         print_json(as_values(budget, now))
@@ -259,7 +259,7 @@ def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> N
         warn(problem)
 
 
-def _warn_of_nothing(ledger: Ledger, scope: Scope) -> None:
+def _warn_if_unused(ledger: Ledger, scope: Scope) -> None:
     """Warn if no run counts against a new budget: its name may be mistyped."""
     from hpcflow.budgets.scope import COLUMNS
 

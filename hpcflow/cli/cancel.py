@@ -55,7 +55,7 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
     for each in found.values():
         _end(session, each)
         if not as_json:
-            _say(each)
+            _print_result(each)
     if as_json:
         print_json(CancelledRuns(runs=[_as_json(each) for each in found.values()]))
     for each in found.values():
@@ -95,7 +95,7 @@ def _end(session: Session, each: _Cancelled) -> None:
         each.error = each.error or error
 
 
-def _say(each: _Cancelled) -> None:
+def _print_result(each: _Cancelled) -> None:
     if each.error is not None:
         if each.run_dir is not None:
             echo(f"{each.run_id}: ", nl=False, err=True)

@@ -221,8 +221,8 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
                 continue  # its job has removed it, by its retention rule
             results.append({"train_step": each.train_step, "is_whole": why is None, "why": why})
             if not as_json:
-                said = "whole" if why is None else f"not whole: {why}"
-                echo(f"train step {each.train_step}: {said}")
+                state = "whole" if why is None else f"not whole: {why}"
+                echo(f"train step {each.train_step}: {state}")
     if as_json:
         print_json(VerifiedCheckpoints(run_id=seen.run_id, checkpoints=results))
     return 0 if all(each["is_whole"] for each in results) else 1
@@ -262,7 +262,7 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
             look_at=look_at,
         )
     if as_json:
-        told: PrunedCheckpoints = {
+        output: PrunedCheckpoints = {
             "run_id": run_dir.path.name,
             "is_dry_run": dry_run,
             "freed_bytes": pruned.freed_bytes,
@@ -270,7 +270,7 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
             "leftovers": [_hidden_json(run_dir, each) for each in pruned.leftovers],
             "kept": {str(step): why for step, why in sorted(pruned.kept.items())},
         }
-        print_json(told)
+        print_json(output)
     else:
         _print_pruned(pruned, is_dry=dry_run)
     if not dry_run:
@@ -355,9 +355,9 @@ def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
 
 
 def _found_json(found: Found) -> CheckpointJson:
-    said = _plain(found)
-    path = f"{said.pop('folder').name}/{found.name}"
-    return cast("CheckpointJson", {"path": path, **said})
+    values = _plain(found)
+    path = f"{values.pop('folder').name}/{found.name}"
+    return cast("CheckpointJson", {"path": path, **values})
 
 
 def _hidden_json(run_dir: RunDir, hidden: Hidden) -> IncompleteCheckpoint:
@@ -398,8 +398,8 @@ def _progress(total_bytes: int | None) -> Iterator[Callable[[Found], None]]:
 
         def look_at(found: Found) -> None:
             nonlocal before
-            told = f"reading train step {found.train_step}"
-            bar.update(task, description=told, advance=before, visible=True)
+            text = f"reading train step {found.train_step}"
+            bar.update(task, description=text, advance=before, visible=True)
             before = found.size_bytes
 
         yield look_at

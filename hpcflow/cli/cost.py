@@ -110,7 +110,7 @@ def report_command(
         times = (when.since, when.until, when.now)
         html = write_page(page(Content(some, found, *times, only, worst, checkpoints)), html)
     if as_json:
-        told: CostReport = {
+        output: CostReport = {
             "by": found.keys,
             "lines": [values(found, line) for line in found.lines],
             "total": values(found, found.total),
@@ -118,7 +118,7 @@ def report_command(
             "storage_total": storage_values(storage, storage.total),
             "html": html,
         }
-        print_json(told)
+        print_json(output)
     elif in_csv:
         echo_lines(as_csv(found, storage), nl=False)
     elif html is not None:

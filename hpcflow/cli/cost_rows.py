@@ -35,8 +35,8 @@ def ago_or_day(_ctx: click.Context, param: click.Parameter, value: str | None) -
             return day.astimezone(timezone.utc) if day.tzinfo else day.replace(tzinfo=timezone.utc)
         return timedelta(seconds=parse_duration_s(value))
     except (ValueError, OverflowError):  # its zone moves it outside the years of Python
-        said = f"expected an age such as 30d, or a day such as 2026-07-01; got {value!r}"
-        raise click.BadParameter(said, param=param) from None
+        message = f"expected an age such as 30d, or a day such as 2026-07-01; got {value!r}"
+        raise click.BadParameter(message, param=param) from None
 
 
 since_option = click.option(

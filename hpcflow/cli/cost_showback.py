@@ -94,13 +94,13 @@ def showback_command(
 
 
 def _team(key: str, team: Team) -> TeamCosts:
-    told = {
+    values = {
         key: team.name,
         "share_of": team.unit.name,
         **amounts(team.total),
         "members": [_member(member) for member in team.members],
     }
-    return cast("TeamCosts", told)
+    return cast("TeamCosts", values)
 
 
 def _member(member: Member) -> MemberCosts:

@@ -121,20 +121,21 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     session = Session()
     _require_ledger_here(session)
     told, log = Told(session.clock), _Log(session, as_json=as_json)
-    mirroring = Mirroring(session.settings, session.clock, _or_not(warn), session.site)
-    around = _around(session, waits_for_ledger=not once)
+    mirroring = Mirroring(session.settings, session.clock, _without_os_errors(warn), session.site)
+    around = _round_context(session, waits_for_ledger=not once)
     daemon = Daemon(
         around,
         told,
-        on_report=_or_not(log.say),
-        on_text=_or_not(warn),
+        on_report=_without_os_errors(log.say),
+        on_text=_without_os_errors(warn),
         interval_s=interval_s or INTERVAL_S,
         mirroring=None if once else mirroring,
         also=partial(_sweeps, around, log),
     )
-    with _heard_by(told):
+    with _ends_on_signal(told):
         if not once:
-            _or_not(partial(_log_start, around, session, as_json=as_json))(interval_s or INTERVAL_S)
+            log_start = partial(_log_start, around, session, as_json=as_json)
+            _without_os_errors(log_start)(interval_s or INTERVAL_S)
             daemon.run()
             return 0
         report = daemon.once()
@@ -186,21 +187,21 @@ def status_command(as_json: bool) -> int:
 
 
 @contextmanager
-def _heard_by(told: Told) -> Iterator[None]:
+def _ends_on_signal(told: Told) -> Iterator[None]:
     """Let signals end the daemon between two acts: killed in one, it would keep its lease."""
 
     def end(_number: int, _frame: object) -> None:
         told.is_over = True
 
-    heard = {number: signal.getsignal(number) for number in _ENDING}
-    if heard[signal.SIGHUP] is signal.SIG_IGN:
-        del heard[signal.SIGHUP]  # nohup ignores it
-    for number in heard:
+    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    if handlers[signal.SIGHUP] is signal.SIG_IGN:
+        del handlers[signal.SIGHUP]  # nohup ignores it
+    for number in handlers:
         signal.signal(number, end)
     try:
         yield
     finally:
-        for number, before in heard.items():
+        for number, before in handlers.items():
             signal.signal(number, before)
 
 
@@ -212,7 +213,7 @@ def _require_ledger_here(session: Session) -> None:
         require_ledger_for_jobs(session.settings)
 
 
-def _or_not(say: Callable[[Said], None]) -> Callable[[Said], None]:
+def _without_os_errors(say: Callable[[Said], None]) -> Callable[[Said], None]:
     """Return ``say`` without its OSErrors: a log on a full disk must not end the daemon."""
 
     def safe_say(what: Said) -> None:
@@ -222,7 +223,7 @@ def _or_not(say: Callable[[Said], None]) -> Callable[[Said], None]:
     return safe_say
 
 
-def _around(session: Session, *, waits_for_ledger: bool) -> RoundContext:
+def _round_context(session: Session, *, waits_for_ledger: bool) -> RoundContext:
     """Return the context of the rounds.
 
     Args:
@@ -233,7 +234,7 @@ def _around(session: Session, *, waits_for_ledger: bool) -> RoundContext:
     from hpcflow.requeue.round_context import RoundContext
 
     return RoundContext(
-        Ledger(parse_url(session.settings.ledger_url), _or_not(warn))
+        Ledger(parse_url(session.settings.ledger_url), _without_os_errors(warn))
         if waits_for_ledger
         else session.ledger,
         session.settings,
@@ -316,10 +317,10 @@ class _Log:
 
     def log_sweep(self, report: TickReport) -> None:
         """Print what is new in a round of a sweep."""
-        said = self._of_sweeps.get(report.sweep_id, [])
+        known = self._of_sweeps.get(report.sweep_id, [])
         problems = [*report.problems, *report.warnings]
         for problem in problems:
-            if problem not in said:
+            if problem not in known:
                 warn(f"{report.sweep_id}: {problem}")
         self._of_sweeps[report.sweep_id] = problems
         now = self._session.clock.now()

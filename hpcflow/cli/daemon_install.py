@@ -188,8 +188,8 @@ def take_away(
         if is_named or not removed or not isinstance(error, NobodyKnowsError)
     ]
     if as_json:
-        said = {name: error_json(error) for name, error in errors.items()}
-        print_json(Uninstalled(removed=removed, errors=said))
+        failures = {name: error_json(error) for name, error in errors.items()}
+        print_json(Uninstalled(removed=removed, errors=failures))
     else:
         for what in removed.values():
             echo(f"removed: {what}")

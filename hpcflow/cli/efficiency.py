@@ -120,7 +120,7 @@ def _of_run(session: Session, run: str, *, as_json: bool) -> int:
     pairs, damaged = uses_of(rows, now)
     _warn_of(damaged)
     uses = [use for _, use in pairs]
-    found = advise(uses, **_offer(session, rows), notice_s=_notice_s(run_dir))
+    found = advise(uses, **_site_gpus(session, rows), notice_s=_notice_s(run_dir))
     running = [use for use in uses if use.is_running and use.gpus]
     idle = [use for use in running if use.measured and use.measured.gpus_idle]
     if as_json:
@@ -160,7 +160,7 @@ def idle_text(count: int, names: tuple[str, ...]) -> str:
     return f"{what} allocated, but idle for ten minutes or more: {safe(which)}"
 
 
-def _offer(session: Session, rows: list[UsedRow]) -> dict[str, Any]:
+def _site_gpus(session: Session, rows: list[UsedRow]) -> dict[str, Any]:
     """Return the GPUs of the site for the advice; nothing if its file cannot be read here."""
     if not rows:
         return {}
@@ -269,8 +269,8 @@ def _across(
     _warn_of(damaged)
     lines, total = report(pairs, key)
     if as_json:
-        said = [_line_values(key, line) for line in lines]
-        print_json({"by": key, "lines": said, "total": _line_values(key, total)})
+        values = [_line_values(key, line) for line in lines]
+        print_json({"by": key, "lines": values, "total": _line_values(key, total)})
     elif not lines:
         echo("no attempts ran in this time")
     else:

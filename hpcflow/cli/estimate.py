@@ -52,8 +52,8 @@ def _parameters(_ctx: click.Context, param: click.Parameter, value: str) -> floa
     match = _NUMBER.fullmatch(value.strip()) if len(value) < 40 else None
     number = float(match[1]) * _UNITS[match[2].upper()] if match else math.nan
     if not 1 <= number <= _MOST:
-        said = f"expected a number of parameters, like 7e9, 350M or 7B; got {value!r}"
-        raise click.BadParameter(said, param=param)
+        message = f"expected a number of parameters, like 7e9, 350M or 7B; got {value!r}"
+        raise click.BadParameter(message, param=param)
     return number
 
 
@@ -187,13 +187,13 @@ def _gpu_types(site: str | None) -> dict[str, int]:
 
 
 def _print(parts: dict[str, float | None], types: dict[str, tuple[int, bool]]) -> None:
-    def line(name: str, said: str, **style: Any) -> None:
-        echo(f"  {name:<17} {said:>10}", **style)
+    def line(name: str, text: str, **style: Any) -> None:
+        echo(f"  {name:<17} {text:>10}", **style)
 
     echo("on each GPU")
     for name, size in parts.items():
-        said = "?" if size is None else format_bytes(round(size))
-        line(name, said, bold=name == "total")
+        text = "?" if size is None else format_bytes(round(size))
+        line(name, text, bold=name == "total")
     if parts["activations"] is None:
         echo("without activations: give --batch and --sequence")
     enough = "holds these" if parts["activations"] is None else "is large enough"

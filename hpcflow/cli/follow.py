@@ -75,7 +75,7 @@ def until_still(
         shown = shown_run(session.detail(run_id), unsupervised)
         print_json(FollowedRun(**values_of(shown), attempt=launched.attempt) if launched else shown)
     else:
-        _say(session.detail(run_id), can_go_on=not lost)
+        _print_end(session.detail(run_id), can_continue=not lost)
         session.warn_of_missing_daemon(unsupervised)
     return 0 if run.state is RunState.COMPLETED else 1
 
@@ -98,7 +98,7 @@ def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
             next_ask = session.clock.monotonic() + ask_every_s
             ask_every_s = min(ask_every_s * _ASK_GROWTH, _ASK_AT_MOST_S)
         view.update(detail.run)
-        if is_still(detail.run) and (is_gone(run_dir) or not _goes_on(session, detail.run)):
+        if is_still(detail.run) and (is_gone(run_dir) or not _may_continue(session, detail.run)):
             return detail.run
         last = detail.attempts[-1] if detail.attempts else None
         if last is not None and last.exit_code is not None:
@@ -116,7 +116,7 @@ def _look(session: Session, run_dir: RunDir, *, ask: bool) -> RunDetail:
     return session.detail(run_dir.path.name)
 
 
-def _goes_on(session: Session, run: RunView) -> bool:
+def _may_continue(session: Session, run: RunView) -> bool:
     """Return whether the run may continue: by an active daemon, or a standby that is due."""
     if run.state in (RunState.COMPLETED, RunState.CANCELLED):
         return False
@@ -135,13 +135,13 @@ def is_still(run: RunView) -> bool:
     return run.state.is_final or run.state in (RunState.WAITING, RunState.CREATED)
 
 
-def _say(detail: RunDetail, *, can_go_on: bool) -> None:
+def _print_end(detail: RunDetail, *, can_continue: bool) -> None:
     run = detail.run
     colour = "green" if run.state is RunState.COMPLETED else "red"
     echo(f"{run.run_id}: {state_text(run)}", fg=colour, nl=False)
     echo(f"  {metric_text(run.metrics)}" if run.metrics else "")
     print_failure(detail)
-    if run.state is not RunState.COMPLETED and can_go_on:
+    if run.state is not RunState.COMPLETED and can_continue:
         echo(f"  see its output  hpcflow logs {run.run_id}")
         echo(f"  continue it     hpcflow resume {run.run_id}")
 

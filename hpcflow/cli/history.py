@@ -85,7 +85,7 @@ def command(run: str, as_json: bool) -> int:
         records = []  # scratch was purged; the ledger still has the attempts
     story = history(known.attempts, records)
     if as_json:
-        told: History = {
+        output: History = {
             "run_id": run_id,
             "state": view.state,
             "cause": view.cause,
@@ -96,7 +96,7 @@ def command(run: str, as_json: bool) -> int:
             "attempts": story.chapters,
             "entries": story.entries,
         }
-        print_json(told)
+        print_json(output)
         return 0
     now = session.clock.now()
     echo(run_id, bold=True, nl=False)

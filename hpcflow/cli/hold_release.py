@@ -37,7 +37,7 @@ def append_requests(
     """Append a ``record`` to the journal of each run; an error with one does not affect others."""
     session = Session()
     run_dirs: list[RunDir] = []
-    said: list[RequestedRun] = []
+    results: list[RequestedRun] = []
     codes: set[int] = set()
     for text in dict.fromkeys(runs):
         run_id = text
@@ -47,17 +47,17 @@ def append_requests(
             _write(session, run_dir, record)
         except HpcflowError as error:
             codes.add(error.exit_code)
-            said.append({"run_id": run_id, "request": None, "error": error_json(error)})
+            results.append({"run_id": run_id, "request": None, "error": error_json(error)})
             if not as_json:
                 print_error(error)
         else:
             codes.add(0)
             run_dirs.append(run_dir)
-            said.append({"run_id": run_id, "request": word, "error": None})
+            results.append({"run_id": run_id, "request": word, "error": None})
             if not as_json:
                 echo(f"{run_id}: {word}")
     if as_json:
-        print_json(Requested(runs=said))
+        print_json(Requested(runs=results))
     for run_dir in run_dirs:
         session.catch_up(run_dir)
     return codes.pop() if len(codes) == 1 else 1

@@ -212,14 +212,14 @@ def _print_done(done: Done, *, as_json: bool) -> None:
 
 def _print_report(report: Report, *, as_json: bool) -> None:
     if as_json:
-        said: MirrorPass = {
+        output: MirrorPass = {
             "mirrored": report.mirrored,
             "small_files": report.small_files,
             "removed": [{"run_id": run, "train_step": step} for run, step in report.removed],
             "busy": sorted(report.busy),
             "problems": {what: error_json(why) for what, why in report.problems.items()},
         }
-        print_json(said)
+        print_json(output)
     else:
         for run_id, step in report.removed:
             echo(f"{run_id}  train step {step}: removed from the store, by its retention")

@@ -162,7 +162,7 @@ def error_json(error: HpcflowError) -> ErrorJson:
     from hpcflow.model.secret import redact
 
     place = error.where or Where()
-    told: ErrorJson = {
+    values: ErrorJson = {
         "kind": type(error).__name__,
         "message": redact(error.message),
         "file": place.file,
@@ -171,7 +171,7 @@ def error_json(error: HpcflowError) -> ErrorJson:
         "next_action": redact(error.next_action) if error.next_action else None,
         "retryable": error.retryable,
     }
-    return cast("ErrorJson", {**told, **error.details})
+    return cast("ErrorJson", {**values, **error.details})
 
 
 def print_error(error: HpcflowError) -> None:

@@ -103,7 +103,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
         others = alternatives(loaded.spec, as_it_is, chooser, loaded.document)
     unknown = list(dict.fromkeys(chooser.forecast.unknown))
     if as_json:
-        told: PlanJson = {
+        output: PlanJson = {
             "site": the_site.name,
             "candidates": [_values(each) for each in survey.ranked],
             "refused": [
@@ -113,7 +113,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
             "alternatives": [_other_values(each) for each in others],
             "unknown": unknown,
         }
-        print_json(told)
+        print_json(output)
         return 0 if best else 2
     for message in unknown:
         warn(f"unknown: {message}")

@@ -142,7 +142,7 @@ def command(
     if as_json:
         print_json(_as_json(outcome, is_move=found.place.is_move))
     else:
-        _say(outcome, is_move=found.place.is_move)
+        _print_outcome(outcome, is_move=found.place.is_move)
     return 1 if outcome.skipped and outcome.newest is None else 0
 
 
@@ -238,7 +238,7 @@ def _restore(
     return outcome
 
 
-def _say(outcome: Outcome, *, is_move: bool) -> None:
+def _print_outcome(outcome: Outcome, *, is_move: bool) -> None:
     for step, why in outcome.skipped.items():
         warn(f"the checkpoint of train step {step} was skipped: {why}")
     for name in outcome.left:
@@ -356,7 +356,7 @@ def _progress(*, shown: bool) -> Iterator[Progress]:
         task = bar.add_task("", visible=False)
 
         def doing(what: str, size_bytes: int) -> None:
-            told = f"{what}, {format_bytes(size_bytes)}"
-            bar.reset(task, total=size_bytes, description=told, visible=True)
+            text = f"{what}, {format_bytes(size_bytes)}"
+            bar.reset(task, total=size_bytes, description=text, visible=True)
 
         yield Progress(doing, lambda size_bytes: bar.advance(task, size_bytes))

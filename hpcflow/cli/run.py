@@ -94,7 +94,7 @@ def command(
     if as_json and not (wait or follow):
         print_json(launched)
     elif not as_json:
-        _say(launched)
+        _print_launched(launched)
     with only_warned():
         session.warn_of_budgets(plan.run, plan.site)
     with only_warned():
@@ -109,7 +109,7 @@ def command(
     return until_still(session, launched.run_id, live=follow, as_json=as_json, launched=launched)
 
 
-def _say(launched: Launched) -> None:
+def _print_launched(launched: Launched) -> None:
     echo(launched.run_id, bold=True)
     echo(f"  attempt {launched.attempt}, job {launched.job_id} on {launched.site}")
     echo(f"  run directory  {launched.run_dir}")

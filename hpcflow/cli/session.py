@@ -67,7 +67,7 @@ class Session:
     settings: Settings = field(default_factory=load_settings)
     clock: Clock = field(default_factory=SystemClock)
     _schedulers: dict[str, Scheduler] = field(default_factory=dict)
-    _said: set[str] = field(default_factory=set)
+    _warned: set[str] = field(default_factory=set)
     _is_daemon_missed: bool = False
 
     @cached_property
@@ -251,8 +251,8 @@ class Session:
             clock=self.clock,
         )
         for message in seen:
-            if message not in self._said:
-                self._said.add(message)
+            if message not in self._warned:
+                self._warned.add(message)
                 warn(message)
 
     def continue_without_ledger(self, error: LedgerError) -> None:

@@ -77,9 +77,9 @@ def command(run: str, as_json: bool) -> int:
     unbilled = _unbilled(session, detail)
     unsupervised = session.unsupervised([detail.run])
     if as_json:
-        said = None if unbilled is None else unbilled.to_json()
+        so_far = None if unbilled is None else unbilled.to_json()
         shown = shown_run(detail, unsupervised)
-        print_json(Shown(**values_of(shown), unbilled_so_far=said))
+        print_json(Shown(**values_of(shown), unbilled_so_far=so_far))
         return 0
     _print(detail, unbilled)
     session.warn_of_missing_daemon(unsupervised)

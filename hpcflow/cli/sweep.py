@@ -187,7 +187,7 @@ def tick_command(sweep: str | None, as_json: bool) -> int:
         print_json(SweepRounds(rounds=reports))
     for report in reports:
         if not as_json:
-            _say(session, report)
+            _print_round(session, report)
         _warn(report)
     if only is None:
         remove_own_line(session, reports)
@@ -295,7 +295,7 @@ def resume_command(
     if as_json:
         print_json(ResumedSweep(sweep_id=sweep_dir.sweep_id, round=report))
     else:
-        _say(session, report)
+        _print_round(session, report)
         echo(f"the sweep continues; see: hpcflow sweep status {sweep_dir.sweep_id}")
         if (what := hint(session)) is not None:
             echo(f"no daemon and no cron job drives this sweep; next: {what}")
@@ -308,7 +308,7 @@ def _rounds(session: Session, only: SweepDir | None) -> list[TickReport]:
     from hpcflow.sweeps.round import TickReport
     from hpcflow.sweeps.rounds import look_and_tick
 
-    warnings, reports = look_and_tick(_around(session), only=only)
+    warnings, reports = look_and_tick(_round_context(session), only=only)
     for message in warnings:
         warn(message)
     if only is not None and not reports:
@@ -317,7 +317,7 @@ def _rounds(session: Session, only: SweepDir | None) -> list[TickReport]:
     return reports
 
 
-def _around(session: Session) -> RoundContext:
+def _round_context(session: Session) -> RoundContext:
     from hpcflow.requeue.round_context import RoundContext
 
     return RoundContext(
@@ -329,7 +329,7 @@ def _around(session: Session) -> RoundContext:
     )
 
 
-def _say(session: Session, report: TickReport) -> None:
+def _print_round(session: Session, report: TickReport) -> None:
     for line in report_lines(report, session.clock.now()):
         echo_message(line)
 

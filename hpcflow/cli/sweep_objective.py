@@ -28,14 +28,14 @@ class OfFunction:
     @property
     def given(self) -> str | None:
         """Return the first of these options that was given."""
-        said = {
+        values = {
             "--space": self.space,
             "--base": self.base,
             "--metric": self.metrics,
             "--direction": self.directions,
             "--name": self.name,
         }
-        return next((option for option, value in said.items() if value), None)
+        return next((option for option, value in values.items() if value), None)
 
 
 def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,7 +74,7 @@ def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loaded_function(
-    file: Path, said: OfFunction, overrides: tuple[str, ...]
+    file: Path, options: OfFunction, overrides: tuple[str, ...]
 ) -> tuple[Path, LoadedSweep] | None:
     """Return the sweep of the function that ``file`` names; None if it is a sweep's file.
 
@@ -85,15 +85,15 @@ def loaded_function(
 
     function = function_in(str(file))
     if function is None:
-        if said.given is not None:
+        if options.given is not None:
             raise InputError(
-                f"{said.given} needs a Python function, and {file} is a sweep's file",
-                where=Where(key=said.given),
+                f"{options.given} needs a Python function, and {file} is a sweep's file",
+                where=Where(key=options.given),
                 next_action="write it into the file, or give a function: "
-                f"hpcflow sweep start objective.py:objective {said.given} ...",
+                f"hpcflow sweep start objective.py:objective {options.given} ...",
             )
         return None
-    if said.space is None:
+    if options.space is None:
         raise InputError(
             "no parameter space is given",
             where=Where(key="--space"),
@@ -103,11 +103,11 @@ def loaded_function(
     loaded = load_function_sweep(
         path,
         name,
-        space=said.space,
-        base=said.base,
-        metrics=said.metrics,
-        directions=said.directions,
-        name=said.name,
+        space=options.space,
+        base=options.base,
+        metrics=options.metrics,
+        directions=options.directions,
+        name=options.name,
         overrides=overrides,
     )
     return path, loaded

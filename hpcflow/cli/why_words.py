@@ -101,7 +101,7 @@ def _position(wait: Wait) -> str:
         return "none: it cannot start yet, even without jobs ahead of it"
     place = f"{job.position} of {job.rivals} in {job.partitions[0]}"
     if not wait.sees_others:
-        return f"{place}, counting only your own jobs: this site does not show others"
+        return f"{place}, among your own jobs: this site does not show others"
     is_next = job.position == 1 and wait.reason.limit is None
     return f"{place}: next" if is_next else place
 
@@ -142,13 +142,13 @@ def _limits(wait: Wait) -> Iterator[tuple[str, str]]:
 
 def _partition(partition: PartitionInfo, job: WaitingJob) -> str:
     """Return what the partition does not allow of this job, or that it is down."""
-    said = [] if partition.is_up else [f"partition {partition.name} is not up"]
+    problems = [] if partition.is_up else [f"partition {partition.name} is not up"]
     most = partition.time_limit_max_min
     if most is not None and job.time_limit_min is not None and job.time_limit_min > most:
-        said.append(f"partition {partition.name} allows at most {minutes_words(most)}")
+        problems.append(f"partition {partition.name} allows at most {minutes_words(most)}")
     if (words := nodes_misfit(partition, job)) is not None:
-        said.append(words)
-    return "; ".join(said)
+        problems.append(words)
+    return "; ".join(problems)
 
 
 def _obstacle(obstacle: Obstacle, now: datetime) -> str:

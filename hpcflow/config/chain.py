@@ -21,7 +21,7 @@ PROGRAMS: Final = {
     **dict.fromkeys((".sh", ".bash", ".sbatch", ".slurm"), "command: [bash, {}]"),
 }
 #: Keys about the file, not about the run.
-_NOT_OF_THE_RUN: Final = (_KEY, "$schema")
+_FILE_KEYS: Final = (_KEY, "$schema")
 
 
 def read_chain(path: Path) -> Document:
@@ -42,9 +42,9 @@ def read_chain(path: Path) -> Document:
         following = _extended(document, following)
         if following is not None:
             _check_chain(documents, following, seen)
-    merged = without_nulls(_of_the_run(documents.pop()))
+    merged = without_nulls(_without_file_keys(documents.pop()))
     while documents:
-        merged = merge(merged, _of_the_run(documents.pop()))
+        merged = merge(merged, _without_file_keys(documents.pop()))
     return merged
 
 
@@ -102,8 +102,8 @@ def _check_chain(documents: list[Document], following: Path, seen: set[str]) -> 
         )
 
 
-def _of_the_run(document: Document) -> Document:
-    data = {key: value for key, value in document.data.items() if key not in _NOT_OF_THE_RUN}
+def _without_file_keys(document: Document) -> Document:
+    data = {key: value for key, value in document.data.items() if key not in _FILE_KEYS}
     place = Place(document.place.file, document.place.line, document.place.children)
     assert document.path is not None
     return with_absolute_paths(

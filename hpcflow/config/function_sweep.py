@@ -80,8 +80,8 @@ def load_function_sweep(
     signature = read_signature(path, function)
     require_closed_folder(file.parent)
     base_file = file if base is None else absolute(str(base), Path.cwd())
-    said = {"name": name or name_from(path.stem), "base": str(base_file)}
-    document = _over_space(path, said | goals_of(metrics, directions), _space(space))
+    values = {"name": name or name_from(path.stem), "base": str(base_file)}
+    document = _over_space(path, values | goals_of(metrics, directions), _space(space))
     for override in overrides:
         if not _is_of_base(override):
             document = merge(document, of_the_sweep(parse_override(override), Path.cwd()))
@@ -124,8 +124,8 @@ def load_function(
                 next_action="choose another name",
             )
     run = _base(spec, document, source)
-    said = {"command": command(metrics), "script": None, "args": None, "resume_args": None}
-    for each in (*changes, Document(None, said, Place(None, None))):
+    program = {"command": command(metrics), "script": None, "args": None, "resume_args": None}
+    for each in (*changes, Document(None, program, Place(None, None))):
         run = merge(run, each)
     base = validate(RunSpec, run, SpecError, next_action=_AGAIN)
     check_files(base, run)
@@ -199,6 +199,6 @@ def _space(text: str) -> tuple[Any, Place]:
         raise
 
 
-def _over_space(path: Path, said: dict[str, Any], space: tuple[Any, Place]) -> Document:
+def _over_space(path: Path, values: dict[str, Any], space: tuple[Any, Place]) -> Document:
     file = printable(str(path))
-    return Document(path, said | {"space": space[0]}, Place(file, None, {"space": space[1]}))
+    return Document(path, values | {"space": space[0]}, Place(file, None, {"space": space[1]}))

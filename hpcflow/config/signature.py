@@ -150,12 +150,12 @@ def require_fit(signature: Signature, space: Space, params: Mapping[str, Any]) -
     if takes_one or not signature.is_known:
         return
     for each in rest:
-        said = _missing(each, always, varying.keys())
-        if said is not None:
+        problem = _missing(each, always, varying.keys())
+        if problem is not None:
             raise SpecError(
-                f"{signature.name}() {said[0]}",
+                f"{signature.name}() {problem[0]}",
                 where=Where(file=signature.file, line=each.line),
-                next_action=said[1],
+                next_action=problem[1],
             )
     names = {each.name for each in rest}
     unused = [name for name in varying if name not in names]
@@ -202,9 +202,9 @@ def _parsed(path: Path, file: str) -> ast.Module:
             warnings.simplefilter("ignore")  # the job prints them
             return ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
         raise SpecError(
-            f"not Python: {said}",
+            f"not Python: {message}",
             where=Where(file=file, line=getattr(error, "lineno", None)),
             next_action=f"correct it, then: python3 -m py_compile {shell_word(path)}",
         ) from None

@@ -71,7 +71,7 @@ def validate(
     from pydantic import ValidationError
 
     secret = list(secret_keys(document.data))
-    told = [(document.where(path), _secret_message(path)) for path in secret[:MAX_LISTED]]
+    listed = [(document.where(path), _secret_message(path)) for path in secret[:MAX_LISTED]]
     number = len(secret)
     try:
         found = model.model_validate(document.data, by_alias=True, by_name=False)
@@ -84,16 +84,16 @@ def validate(
             if path in beside or any(path[:end] in whole for end in range(1, len(path) + 1)):
                 continue
             number += 1
-            if len(told) < MAX_LISTED:  # in a large file, finding similar words takes minutes
-                told.append(_located_message(each, model, document))
+            if len(listed) < MAX_LISTED:  # in a large file, finding similar words takes minutes
+                listed.append(_located_message(each, model, document))
     else:
         if not number:
             return found
-    raise as_one_error(told, number, document, error, next_action)
+    raise as_one_error(listed, number, document, error, next_action)
 
 
 def as_one_error(
-    told: list[tuple[Where, str]],
+    listed: list[tuple[Where, str]],
     number: int,
     document: Document,
     error: type[InputError],
@@ -102,27 +102,27 @@ def as_one_error(
     """Return an error of the class ``error`` that reports ``number`` problems.
 
     Args:
-        told: those that are listed, each with its place.
+        listed: the problems to list, each with its place.
         next_action: None for the default.
     """
     file = document.place.file
     next_action = next_action or (f"correct {file} and repeat the command" if file else None)
-    found = _one_text(told, number, file, error, next_action)
-    found.details["problems"] = [{**asdict(where), "message": message} for where, message in told]
+    found = _one_text(listed, number, file, error, next_action)
+    found.details["problems"] = [{**asdict(where), "message": message} for where, message in listed]
     return found
 
 
 def _one_text(
-    told: list[tuple[Where, str]],
+    listed: list[tuple[Where, str]],
     number: int,
     file: str | None,
     error: type[InputError],
     next_action: str | None,
 ) -> InputError:
     if number == 1:
-        where, message = told[0]
+        where, message = listed[0]
         return error(message, where=where, next_action=next_action)
-    lines = [f"{where}: {message}" for where, message in told]
+    lines = [f"{where}: {message}" for where, message in listed]
     if number > MAX_LISTED:
         lines.append(f"and {number - MAX_LISTED} more")
     return error(

@@ -405,7 +405,7 @@ def test_where_others_are_hidden_the_position_is_no_place_in_the_queue() -> None
     hidden = replace(CLUSTER, settings={"PrivateData": "accounts,jobs,usage"})
     first = job("Priority", position=1, rivals=1)
     wait = explain_wait(first, "RUN", standing=STANDING, cluster=hidden, reservations=[], now=NOW)
-    assert "1 of 1 in gpu, counting only your own jobs: this site does not show others" in told(wait)
+    assert "1 of 1 in gpu, among your own jobs: this site does not show others" in told(wait)
     assert "factor 0.750\n" in told(wait)  # the weight is not known there
 
 
