@@ -155,7 +155,7 @@ class Passage:
         sys.stdout.buffer.flush()
 
     def close(self) -> None:
-        """Show the rest: a character that is still incomplete."""
+        """Show the rest, such as an incomplete character."""
         if self._is_terminal:
             self._show(self._decoder.decode(b"", final=True))
 

@@ -84,7 +84,6 @@ class ShownBudget(BudgetJson):
 
 
 def as_values(budget: Budget, now: datetime) -> BudgetJson:
-    """Return a budget as JSON."""
     terms = budget.terms
     return {
         "scope": str(budget.scope),
@@ -109,7 +108,6 @@ def _amount_values(budget: Budget, unit: str, now: datetime) -> BudgetAmount:
 
 
 def shown_budget(budget: Budget, now: datetime) -> ShownBudget:
-    """Return a budget with its details as JSON."""
     return {
         **as_values(budget, now),
         "opened_at": budget.opened_at,
@@ -168,8 +166,6 @@ def print_budgets(budgets: Sequence[Budget], now: datetime) -> None:
 
 
 def print_details(budget: Budget, now: datetime) -> None:
-    """Print the open attempts and the changes of a budget."""
-
     def words(amounts: Amounts) -> str:
         known = [(unit, amounts.of(unit)) for unit in UNITS]
         return ", ".join(shown(value, unit) for unit, value in known if value) or "nothing"

@@ -385,7 +385,6 @@ def _time(text: str | None) -> str:
 
 @contextmanager
 def _progress(total_bytes: int | None) -> Iterator[Callable[[Found], None]]:
-    """Show on a terminal which checkpoint is being read, and the progress."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

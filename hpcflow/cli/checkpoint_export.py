@@ -96,7 +96,6 @@ def _chosen(seen: Survey, train_step: int | None, *, best: bool) -> Found:
 
 @contextmanager
 def _progress(found: Found) -> Iterator[Callable[[int], None]]:
-    """Show on a terminal how much has been copied, and how fast."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

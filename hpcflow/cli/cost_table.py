@@ -69,7 +69,6 @@ class StorageValues(CostBy):
 
 
 def values(found: Report, line: Line) -> CostLine:
-    """Return a line as JSON."""
     by = dict(zip(found.keys, line.by, strict=True))
     return cast("CostLine", {**by, **amounts(line)})
 
@@ -100,7 +99,6 @@ def amounts(line: Line) -> CostAmounts:
 
 
 def storage_values(found: StorageReport, line: StorageLine) -> StorageValues:
-    """Return a line about checkpoints as JSON."""
     from hpcflow.costs.storage import decimal
 
     keys = dict(zip(found.keys, line.by, strict=True))
@@ -149,7 +147,6 @@ def _is_number(text: str) -> bool:
 
 
 def print_storage(kept: StorageReport) -> None:
-    """Print the cost of checkpoints, if any."""
     if not kept.lines:
         return
 
@@ -172,7 +169,6 @@ def print_storage(kept: StorageReport) -> None:
 
 
 def print_report(found: Report) -> None:
-    """Print a report as a table."""
     from hpcflow.costs.words import notes, usd
 
     has_su = found.total.cost_su is not None

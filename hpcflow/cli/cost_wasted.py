@@ -71,7 +71,6 @@ def wasted_command(
 
 
 def _values(found: WastedRun) -> dict[str, object]:
-    """Return a run as JSON, with money as text."""
     return {
         name: f"{value:.8f}" if isinstance(value, Decimal) else value
         for name, value in vars(found).items()

@@ -245,7 +245,6 @@ def _round_context(session: Session, *, waits_for_ledger: bool) -> RoundContext:
 
 
 def _log_start(around: RoundContext, session: Session, interval_s: float, *, as_json: bool) -> None:
-    """Log what the daemon supervises, and how often."""
     from hpcflow.model.state import RunState
     from hpcflow.storage.own_runs import OwnRuns
 

@@ -288,7 +288,6 @@ def _daemon(session: Session, site: Site | None) -> Iterator[Check]:
 
 
 def _ways(session: Session) -> Iterator[Check]:
-    """Report the ways in which the daemon can be installed here."""
     from hpcflow.requeue.install.ways import allowed_ways
 
     try:

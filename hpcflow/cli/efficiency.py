@@ -183,7 +183,6 @@ def _site_gpus(session: Session, rows: list[UsedRow]) -> dict[str, Any]:
 
 
 def _gpu_types(partition: Partition, site: Site) -> set[str]:
-    """Return the types of GPUs that a run may request in a partition."""
     if not partition.gpus_per_node:
         return set()
     every = set(site.gpu_types)
@@ -215,7 +214,6 @@ def _print(run_id: str, uses: list[Use]) -> None:
 
 
 def _cells(use: Use) -> list[str]:
-    """Return used/requested, in the order of the titles."""
     seen = use.measured
     limit = "?" if use.time_limit_min is None else format_duration(use.time_limit_min * 60)
     took = "?" if use.elapsed_s is None else format_duration(use.elapsed_s)

@@ -70,7 +70,7 @@ def print_failure(detail: RunDetail) -> None:
 
 
 def next_text(detail: RunDetail) -> str:
-    """The next action of a run; if the run was stopped, with the reason."""
+    """Return the next action of a run; if the run was stopped, with the reason."""
     run = detail.run
     why = f": {run.next_why}" if run.next_action == STOP and run.next_why else ""
     return next_words(run) + why

@@ -115,7 +115,6 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
 
 @contextmanager
 def _count_runs(*, shown: bool) -> Iterator[Callable[[int, int], object]]:
-    """Show on a terminal how many runs were read."""
     if not shown or not sys.stderr.isatty():
         yield lambda _done, _all: None
         return

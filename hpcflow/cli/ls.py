@@ -195,7 +195,6 @@ def _print(runs: list[RunView], now: datetime) -> None:
 
 
 def _values(run: RunView, now: datetime) -> dict[str, Cell]:
-    """Title -> cell."""
     gpus = f", {counted(run.gpus, 'GPU')}" if run.gpus else ""
     return {
         "RUN": run.run_id,

@@ -254,7 +254,6 @@ def _print_status(found: list[Status]) -> None:
 
 
 def _bar(status: Status) -> str:
-    """Return how much is in the store, as a bar and as a share."""
     if not status.size_bytes:
         return "100 %"
     done = status.size_bytes - status.to_go_bytes

@@ -158,7 +158,6 @@ class ErrorOutput(TypedDict):
 
 
 def error_json(error: HpcflowError) -> ErrorJson:
-    """Return an error as JSON."""
     from hpcflow.model.secret import redact
 
     place = error.where or Where()
@@ -175,7 +174,6 @@ def error_json(error: HpcflowError) -> ErrorJson:
 
 
 def print_error(error: HpcflowError) -> None:
-    """Print an error on stderr."""
     from hpcflow.model.secret import redact
 
     echo("error: ", fg="red", bold=True, nl=False, err=True)

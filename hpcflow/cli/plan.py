@@ -127,7 +127,6 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
 
 
 def _values(ranked: Ranked) -> PlaceJson:
-    """Return a place as JSON, with money as text."""
     each, place = ranked.candidate, ranked.candidate.placement
     return {
         "partition": place.partition,

@@ -343,7 +343,6 @@ def _as_json(outcome: Outcome, *, is_move: bool) -> Restored:
 
 @contextmanager
 def _progress(*, shown: bool) -> Iterator[Progress]:
-    """Show on a terminal what is fetched, and the progress."""
     from hpcflow.restore.fetching import Progress
 
     if not shown or not sys.stderr.isatty():

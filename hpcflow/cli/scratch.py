@@ -196,7 +196,6 @@ def _not_mirrored(run: OnScratch) -> str:
 
 
 def _purged(at: datetime | None, now: datetime) -> Cell:
-    """Return the time of the purge in words."""
     if at is None:
         return ""
     left_s = (at - now).total_seconds()
@@ -207,7 +206,6 @@ def _purged(at: datetime | None, now: datetime) -> Cell:
 
 
 def _progress(run_dirs: Iterable[RunDir]) -> Iterator[RunDir]:
-    """Show on a terminal how many runs have been read."""
     todo = list(run_dirs)
     if not sys.stderr.isatty():
         yield from todo

@@ -180,7 +180,6 @@ class Session:
         return self._schedulers[site_name]
 
     def connect(self, site: Site) -> Scheduler:
-        """Connect to the scheduler of ``site``."""
         from hpcflow.launch.connecting import connect_scheduler
 
         return connect_scheduler(site, self.settings, self.clock)
@@ -239,7 +238,7 @@ class Session:
             return 0
 
     def refresh(self) -> None:
-        """Bring the ledger up to date; warn about schedulers that do not answer."""
+        """Bring the ledger up to date; warn about problems, each once."""
         from hpcflow.reconcile.refresh import refresh
 
         seen = refresh(
@@ -357,7 +356,6 @@ class Session:
             self.catch_up(run_dir)
 
     def detail(self, run_id: str) -> RunDetail:
-        """Return a run from the ledger."""
         return self.ledger.run(run_id)
 
 

@@ -283,7 +283,6 @@ def _ran(attempt: AttemptView) -> str:
 
 
 def _mirror(detail: RunDetail) -> str:
-    """Return the lag of the mirror, if there is one."""
     lag = detail.mirror
     if lag is None or lag.newest is None:
         return ""

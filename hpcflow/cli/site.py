@@ -205,7 +205,6 @@ def _slurm(session: Session) -> SlurmCommands:
 
 
 def _groups() -> frozenset[str]:
-    """Names of this user's Unix groups."""
     found = set()
     for gid in {os.getegid(), *os.getgroups()}:
         with suppress(KeyError):

@@ -67,14 +67,14 @@ def _csv(view: SweepView, trials: Sequence[TrialView]) -> str:
     params, values = [f"params.{name}" for name in names], [f"values.{goal}" for goal in goals]
     writer.writerow(["trial", "state", *params, *values, *rest])
     for trial in trials:
-        values = jsonable(trial)
+        fields = jsonable(trial)
         writer.writerow(
             [
                 trial.trial,
                 trial.state,
                 *(_plain(trial.params.get(name, "")) for name in names),
                 *(trial.values.get(goal, "") for goal in goals),
-                *(values[key] if values[key] is not None else "" for key in rest[:3]),
+                *(fields[key] if fields[key] is not None else "" for key in rest[:3]),
                 " ".join(trial.runs),
                 trial.why or "",
             ]

@@ -39,7 +39,6 @@ class OfFunction:
 
 
 def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a sweep whose program is a function."""
     options = (
         click.option(
             "--space",

@@ -38,7 +38,6 @@ _SHOWN: Final = 20
 
 
 def view_of(session: Session, sweep: str) -> SweepView:
-    """Return the view of the sweep that ``sweep`` names."""
     from hpcflow.storage.sweeps import find_sweep
     from hpcflow.sweeps.view import look, sweep_view
 
@@ -61,7 +60,6 @@ def running_lines(view: SweepView) -> list[str]:
 
 
 def status_lines(view: SweepView, now: datetime) -> list[Line]:
-    """Return lines about the sweep, with a progress bar."""
     ended = view.complete + view.pruned + view.failed
     goals = ", ".join(f"{direction} {name}" for name, direction in view.goals.items())
     lines = [

@@ -101,7 +101,7 @@ def command(run: str, as_json: bool) -> int:
 
 
 def _queued(attempts: Sequence[AttemptView]) -> AttemptView | None:
-    """Return the attempt whose job is pending in Slurm; None if one is running."""
+    """Return the attempt whose job is pending; None if another runs, because it is a standby."""
     from hpcflow.model.state import AttemptState
 
     waiting = [each for each in attempts if each.state is AttemptState.QUEUED and each.job_id]

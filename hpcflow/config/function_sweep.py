@@ -134,7 +134,6 @@ def load_function(
 
 
 def name_from(text: str) -> str:
-    """Return a name for a sweep, made of ``text``."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")
     return name[:MAX_NAME_CHARS] or "function"
 

@@ -149,7 +149,6 @@ def _secret_message(path: KeyPath) -> str:
 def _located_message(
     detail: ErrorDetails, model: type[BaseModel], document: Document
 ) -> tuple[Where, str]:
-    """Return the place of one problem, and the message."""
     path, about_key = _key_path(detail["loc"])
     if detail["type"] == "extra_forbidden":
         from hpcflow.documents.suggest import unknown_key
