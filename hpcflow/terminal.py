@@ -70,7 +70,6 @@ _MAYBE_UNSAFE: Final = re.compile("[^\n -~]")
 #: For a terminal that does not report its width.
 _DEFAULT_WIDTH: Final = 80
 
-#: The parts of a line.
 Line: TypeAlias = Sequence[str | Styled]
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hpcflow.costs.checkpoint_costs import CheckpointCosts
     from hpcflow.ledger.rows import BilledRow
 
-#: Sites in one warning.
 _MOST_NAMED: Final = 5
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
 

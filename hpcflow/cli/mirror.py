@@ -222,7 +222,7 @@ def _print_report(report: Report, *, as_json: bool) -> None:
         print_json(output)
     else:
         for run_id, step in report.removed:
-            echo(f"{run_id}  train step {step}: removed from the store, by its retention")
+            echo(f"{run_id}  train step {step}: removed from the store, by its retention rule")
     for what, error in sorted(report.problems.items()):
         echo(f"{what}: ", nl=False, err=True)
         print_error(error)

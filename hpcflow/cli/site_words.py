@@ -25,13 +25,13 @@ def site_lines(site: Site) -> Iterator[tuple[str, str]]:
     yield "scratch", _scratch(site)
     yield "accounts", ", ".join(site.accounts or ())
     yield "default account", site.default_account or ""
-    yield "runs must name", ", ".join(site.dialect.required)
+    yield "runs must set", ", ".join(site.dialect.required)
     if site.scheduler is SchedulerKind.SLURM:
         yield "dialect", "; ".join(_dialect(site))
     yield "GPU types", "; ".join(_gpu_types(site))
-    yield "pytorch starts by", site.launch.pytorch.value
-    yield "srun gets", " ".join(site.launch.srun_options)
-    yield "modules come from", site.modules.init or ""
+    yield "pytorch launcher", site.launch.pytorch.value
+    yield "srun options", " ".join(site.launch.srun_options)
+    yield "modules init", site.modules.init or ""
     yield "modules", ", ".join(site.modules.load)
     yield from (("fabric", each) for each in _variables(site.fabric.variables))
     yield "master port", str(site.fabric.master_port or "")
@@ -48,7 +48,7 @@ def partition_words(site: Site, name: str) -> str:
         *_preemption(options),
         *_for_slurm(site, name),
         *_price(options),
-        *([] if options.auto else ["not by auto"]),
+        *([] if options.auto else ["not chosen by auto"]),
     ]
     return "; ".join(words)
 

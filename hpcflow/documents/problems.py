@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     M = TypeVar("M", bound=BaseModel)
 
-#: At most this many problems are listed.
 MAX_LISTED: Final = 10
 
 #: Keys that Slurm and `ls` show to other users.
