@@ -50,7 +50,7 @@ class View(Protocol):
         ...
 
 
-def until_still(
+def wait_for_run(
     session: Session,
     run_id: str,
     *,
@@ -98,7 +98,7 @@ def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
             next_ask = session.clock.monotonic() + ask_every_s
             ask_every_s = min(ask_every_s * _ASK_GROWTH, _ASK_AT_MOST_S)
         view.update(detail.run)
-        if is_still(detail.run) and (is_gone(run_dir) or not _may_continue(session, detail.run)):
+        if is_inactive(detail.run) and (is_gone(run_dir) or not _may_continue(session, detail.run)):
             return detail.run
         last = detail.attempts[-1] if detail.attempts else None
         if last is not None and last.exit_code is not None:
@@ -130,7 +130,7 @@ def _may_continue(session: Session, run: RunView) -> bool:
     return is_ours and supervision(session.settings, session.clock.now()).is_alive
 
 
-def is_still(run: RunView) -> bool:
+def is_inactive(run: RunView) -> bool:
     """Return whether no attempt of the run is pending or running."""
     return run.state.is_final or run.state in (RunState.WAITING, RunState.CREATED)
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.follow import is_still
+from hpcflow.cli.follow import is_inactive
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import NotFoundError
@@ -232,4 +232,4 @@ def _is_over(session: Session, run_id: str, number: int) -> bool:
     for view in detail.attempts:
         if view.attempt == number:
             return view.state in (AttemptState.ENDED, AttemptState.WITHDRAWN)
-    return is_still(detail.run)
+    return is_inactive(detail.run)

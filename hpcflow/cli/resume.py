@@ -27,7 +27,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     a completed run further, change its params or args, such as --set params.epochs=10. hpcflow
     never removes the checkpoint that the run was completed with.
     """
-    from hpcflow.cli.follow import until_still
+    from hpcflow.cli.follow import wait_for_run
     from hpcflow.launch.preflight import shortage
     from hpcflow.launch.resume import resume
     from hpcflow.storage.rundir import read_run
@@ -66,4 +66,4 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
         session.catch_up(run_dir)
     if not (wait or follow):
         return 0
-    return until_still(session, launched.run_id, live=follow, as_json=as_json, launched=launched)
+    return wait_for_run(session, launched.run_id, live=follow, as_json=as_json, launched=launched)

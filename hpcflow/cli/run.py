@@ -104,9 +104,9 @@ def command(
             session.catch_up_if_shared(RunDir(launched.run_dir))
         return 0
     session.catch_up(RunDir(launched.run_dir))
-    from hpcflow.cli.follow import until_still
+    from hpcflow.cli.follow import wait_for_run
 
-    return until_still(session, launched.run_id, live=follow, as_json=as_json, launched=launched)
+    return wait_for_run(session, launched.run_id, live=follow, as_json=as_json, launched=launched)
 
 
 def _print_launched(launched: Launched) -> None:
