@@ -122,11 +122,7 @@ def _script(run_dir: RunDir, number: int) -> str:
 
 
 class _Printer:
-    """Print a log as far as it has been written.
-
-    Attributes:
-        is_empty: whether it has printed nothing.
-    """
+    """Print a log as far as it has been written; ``is_empty`` until it has printed something."""
 
     def __init__(self, lines: RankLines | None, tail: int | None) -> None:
         self.is_empty = True

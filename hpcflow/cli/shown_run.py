@@ -79,7 +79,7 @@ def shown_run(
 
     Args:
         unsupervised: the ids of the runs that need a daemon and have none.
-        is_here: whether its run directory may be opened; False for a run from a shared ledger.
+        is_here: False for a run from a shared ledger, whose run directory must not be opened.
     """
     from hpcflow.cli.failure import failure_of
     from hpcflow.storage.checkpoints import is_complete

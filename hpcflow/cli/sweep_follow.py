@@ -20,11 +20,7 @@ _AT_REST: Final = ("over", "stopped")
 
 
 def follow(session: Session, sweep: str, *, live: bool) -> None:
-    """Show a sweep until it is over, stopped, or halted without active trials.
-
-    Args:
-        live: False to wait for the end without output.
-    """
+    """Wait until a sweep is over, stopped, or halted without active trials; show it if ``live``."""
     with _screen(live=live) as show:
         while True:
             view = view_of(session, sweep)

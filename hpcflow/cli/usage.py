@@ -29,11 +29,7 @@ _OF_RUN: Final = {"checkpoint": "ls", "mirror": "status"}
 
 
 def next_step(error: click.ClickException, args: Sequence[str]) -> str | None:
-    """Return a command, or an option of it, for what was probably meant; None if nothing is near.
-
-    Args:
-        args: all words that were typed.
-    """
+    """Return a command, or an option of it, that was probably meant; None if nothing is near."""
     ctx = getattr(error, "ctx", None)
     if ctx is None:
         return None

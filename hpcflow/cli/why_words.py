@@ -30,11 +30,7 @@ _BY_OTHERS: Final = (Kind.TURN, Kind.ROOM, Kind.LIMIT, Kind.DEPENDENCY, Kind.LIC
 
 
 def wait_lines(wait: Wait, *, held: bool, now: datetime) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each line; a further line of the same name has an empty one.
-
-    Args:
-        held: whether the run is also held, so that hpcflow submits no later attempt.
-    """
+    """Yield name and text of each line; a further line of the same name has an empty one."""
     job, reason = wait.job, wait.reason
     yield "waits", f"{reason.words}  [{reason.code}]"
     if not reason.can_start:

@@ -22,11 +22,7 @@ def absolute(path: str, base: Path) -> Path:
 
 
 def relative(path: str, base: Path | None = None) -> str:
-    """Return the next action for a missing file, with the file that was probably meant, if any.
-
-    Args:
-        base: the folder that ``path`` is relative to; None if it is absolute.
-    """
+    """Return the next action for a missing file, with the file that was probably meant, if any."""
     from hpcflow.documents.suggest import nearest_file
 
     near = nearest_file(str(path if base is None else absolute(path, base)))
