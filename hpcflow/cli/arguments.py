@@ -116,8 +116,8 @@ endpoint_option = click.option(
     "--endpoint-url",
     metavar="URL",
     callback=_endpoint_url,
-    help="The S3 server of the store, if it is not Amazon's. Default: that of the site file, for "
-    "a bucket of the site file; else AWS_ENDPOINT_URL or ~/.aws/config.",
+    help="The S3 server of the store, if it is not Amazon's. Default: from the site file, for a "
+    "bucket named there; else from AWS_ENDPOINT_URL or ~/.aws/config.",
 )
 site_option = click.option(
     "--site",

@@ -27,8 +27,8 @@ def audit_command(
 ) -> int:
     """Recompute all of your bills from accounting and current prices; list the differences.
 
-    It also lists jobs of hpcflow that accounting has and no run. The exit code is 1 if it lists
-    anything.
+    It also lists jobs of hpcflow in accounting that belong to no run. The exit code is 1 if it
+    lists anything.
     """
     from hpcflow.costs.audit import audit
 

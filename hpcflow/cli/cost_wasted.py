@@ -48,8 +48,8 @@ def wasted_command(
 ) -> int:
     """List the runs that wasted the most, why, and what to do about it.
 
-    An attempt's cost before its program trained is wasted; and, if it did not complete, its cost
-    after its last checkpoint. Without a checkpoint, all of it is wasted.
+    The cost of an attempt before its program trained is wasted. If it did not complete, the cost
+    after its last checkpoint is, too; without a checkpoint, all of it is wasted.
 
     \b
     hpcflow cost wasted --since 30d

@@ -54,7 +54,7 @@ class Check:
     """The result of one check.
 
     Attributes:
-        check: its name.
+        check: the name of the check.
         next_action: what to type; None if nothing is wrong.
     """
 

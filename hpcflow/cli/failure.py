@@ -42,7 +42,7 @@ def failure_of(detail: RunDetail) -> Failure | None:
 
 
 def _in_own_folder(place: str, run: Run | None) -> str:
-    """Return a place in the code snapshot as one in the folder of its source."""
+    """Return a place in the code snapshot as one in the folder that it was copied from."""
     if run is None or run.code is None or not place.startswith(f"{run.in_code()}/"):
         return place
     return run.code.root + place.removeprefix(run.in_code())

@@ -77,7 +77,7 @@ _SORTS: Final[dict[str, Callable[[RunView], Any]]] = {
     "--since",
     callback=ago_or_day,
     metavar="AGO|DAY",
-    help="Only runs created since: 30d, or 2026-07-01.",
+    help="Only runs created since then: 30d, or 2026-07-01.",
 )
 @click.option(
     "--sort",

@@ -30,7 +30,7 @@ def frozen_run(detail: RunDetail) -> Run | None:
 
 
 class ShownCode(TypedDict):
-    """The snapshot of the code that a run executes, and the folder of its source."""
+    """The snapshot of the code that a run executes, and the folder that it was copied from."""
 
     digest: str
     root: str
