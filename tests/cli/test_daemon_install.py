@@ -359,7 +359,7 @@ def test_what_another_shell_installed_is_named(
     said = desk.say("daemon", "uninstall")
     assert "'north" in said
     assert "hpcflow-daemon-north" in said
-    assert "set SLURM_CONF and HPCFLOW_HOME" in said
+    assert "set its SLURM_CONF and HPCFLOW_HOME" in said
     assert b"north" in machine.table
 
 
