@@ -9,11 +9,11 @@ import time
 from datetime import datetime, timedelta, timezone
 from typing import Final, Protocol
 
-#: A clock that is years ahead for a while must end or delete nothing for good: what only the time
-#: says is found twice, so far apart, before it counts.
+#: A clock may be years ahead for a while. So an irreversible act that depends only on the time
+#: needs two observations this far apart.
 CONFIRMED_AFTER: Final = timedelta(hours=1)
 
-#: No file has a time before or after these: at the years 1 and 9999, Python can compute with none.
+#: Limits of the times in files. Near the years 1 and 9999, Python's arithmetic overflows.
 EARLIEST: Final = datetime(1900, 1, 1, tzinfo=timezone.utc)
 LATEST: Final = datetime(9000, 1, 1, tzinfo=timezone.utc)
 _FIRST_YEAR: Final = EARLIEST.year
@@ -21,14 +21,14 @@ _LAST_YEAR: Final = LATEST.year
 
 
 class Clock(Protocol):
-    """What the rest of hpcflow may know of time."""
+    """The time as hpcflow uses it."""
 
     def now(self) -> datetime:
-        """The time, aware, in UTC, to the millisecond: as precise as every file keeps it."""
+        """Return the time, aware, in UTC, in whole milliseconds as in files."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes backwards."""
+        """Return seconds on a clock that never goes backwards."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -51,7 +51,7 @@ class SystemClock:
 
 
 def to_text(moment: datetime) -> str:
-    """RFC 3339 with milliseconds and ``Z``, as it stands in every file that hpcflow writes."""
+    """Return RFC 3339 with milliseconds and ``Z``, the format of all files that hpcflow writes."""
     if moment.tzinfo is None:
         raise ValueError("a time without a zone")
     utc = moment if moment.tzinfo is timezone.utc else moment.astimezone(timezone.utc)
@@ -59,12 +59,12 @@ def to_text(moment: datetime) -> str:
 
 
 def from_text(text: str) -> datetime:
-    """The inverse of :func:`to_text`; any RFC 3339 time with a zone is read.
+    """Parse any RFC 3339 time with a zone.
 
     Raises:
         ValueError: not such a time, or not between :data:`EARLIEST` and :data:`LATEST`.
     """
-    if text.endswith("Z"):  # as nearly all are, and a tick reads ten thousands of them
+    if text.endswith("Z"):  # the fast path: a tick parses tens of thousands of times
         moment = datetime.fromisoformat(f"{text[:-1]}+00:00")
     else:
         moment = datetime.fromisoformat(text)
@@ -74,9 +74,9 @@ def from_text(text: str) -> datetime:
         try:
             moment = moment.astimezone(timezone.utc)
         except OverflowError:
-            raise ValueError(f"no time that a file has: {text!r}") from None
+            raise ValueError(f"a time out of range: {text!r}") from None
     if not _FIRST_YEAR <= moment.year < _LAST_YEAR:  # faster than to compare times
-        raise ValueError(f"no time that a file has: {text!r}")
+        raise ValueError(f"a time out of range: {text!r}")
     return moment
 
 
@@ -86,7 +86,9 @@ def later(moment: datetime, delay: timedelta) -> datetime:
 
 
 def of_file(seconds: float) -> datetime:
-    """The time of a file, from its ``st_mtime``; a damaged one may be of any year, and is moved
-    to the nearest that :func:`from_text` reads."""
+    """Return the time of a file from its ``st_mtime``, limited to what :func:`from_text` reads.
+
+    A damaged file may have a time in any year.
+    """
     within = min(max(seconds, EARLIEST.timestamp()), LATEST.timestamp() - 1)
     return datetime.fromtimestamp(within, timezone.utc)

@@ -3,29 +3,29 @@
 ::
 
     HpcflowError                    exit 1: it failed
-    ├── InputError                  exit 2: what you gave us was wrong; nothing was created
+    ├── InputError                  exit 2: the input was wrong; nothing was created
     │   ├── SpecError               a run's YAML, an override
     │   ├── SiteError               a site file, or a site that does not exist
     │   ├── NotFoundError           no such run, attempt, checkpoint
-    │   └── ScratchError            no run directory can be made there: full, read-only, not yours
-    ├── BudgetError                 a hard budget has no room; nothing was sent
+    │   └── ScratchError            scratch is full, read-only or another user's
+    ├── BudgetError                 a hard budget has no room; nothing was submitted
     ├── StorageError                the run directory, the journal, scratch
-    ├── MirrorError                 the object store said no, or holds something else
-    │   ├── MirrorUnavailable       it does not answer, or has trouble; asking again helps
+    ├── MirrorError                 the object store refused, or holds unexpected data
+    │   ├── MirrorUnavailable       it does not answer, or fails; a retry may help
     │   ├── MissingObjectError      it has no object of that name
-    │   └── DamagedError            what it holds, or what was to be sent, is not what was written
+    │   └── DamagedError            bytes differ from their checksum, in the store or here
     ├── LedgerError                 the database (never fatal for a training)
     │   ├── LedgerVersionError      the database belongs to an older or a newer hpcflow
     │   └── LedgerValueError        a run holds a value that the database does not store
     └── SchedulerError
-        ├── SchedulerUnavailable    slurmctld or slurmdbd down, no sbatch; asking again helps
-        ├── SubmissionRefused       the scheduler said no; asking again will not help
-        ├── SubmissionDelayed       a limit that passes by itself; asking again later helps
-        ├── SubmissionLost          no job came of it, and nobody said why; asking again may help
-        └── SubmissionInDoubt       the job may exist: look its name up before sending again
+        ├── SchedulerUnavailable    slurmctld or slurmdbd down, no sbatch; a retry may help
+        ├── SubmissionRefused       the scheduler refused; a retry will not help
+        ├── SubmissionDelayed       a limit is full for now; a later retry may help
+        ├── SubmissionLost          no job exists, for an unknown reason; a retry may help
+        └── SubmissionInDoubt       the job may exist: look its name up before submitting again
 
 An error says what is wrong, where (file, line, key), and ends with the next thing to type.
-``retryable`` says whether the same call may succeed later without anybody changing anything.
+``retryable`` tells whether the same call may succeed later.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from hpcflow.runtime.safe_text import safe
 
 @dataclass(frozen=True)
 class Where:
-    """The place that an error is about; every part may be missing."""
+    """The file, line and key that an error is about; each may be missing."""
 
     file: str | None = None
     line: int | None = None
@@ -70,12 +70,12 @@ class HpcflowError(Exception):
         self.summary, self.lines = message, tuple(lines)
         self.where = where
         self.next_action = next_action
-        #: More that a script wants to know: `problems`, `run_id`, `run_dir`.
+        #: More values for scripts: `problems`, `run_id`, `run_dir`.
         self.details: dict[str, object] = {}
 
     @property
     def message(self) -> str:
-        """The summary, and the list below it."""
+        """Return the summary, and the list below it."""
         return listed(self.summary, self.lines) if self.lines else self.summary
 
     def __str__(self) -> str:
@@ -99,9 +99,9 @@ def listed(message: str, lines: Iterable[str]) -> str:
 
 
 def words_for(error: Exception) -> str | None:
-    """What went wrong with one of many runs, in a line; None where somebody else is sending it.
+    """Return a line about an error of one run among many; None if another process works on it.
 
-    Whatever is no error of ours is a bug, or files that nobody foresaw.
+    ``error`` may also come from a bug, or from an unforeseen file.
     """
     if not isinstance(error, HpcflowError):
         return f"{type(error).__name__}: {error}"
@@ -117,19 +117,21 @@ def in_one_line(error: Exception) -> str:
 
 
 def next_step(error: HpcflowError) -> str:
-    """What to type, to be put behind a line of a log; nothing where asking again helps, because
-    the writer of the log does that by itself."""
+    """Return the next action, to append to a line of a log.
+
+    It is empty if a retry may help: the writer of the log retries by itself.
+    """
     return f" → {error.next_action}" if error.next_action and not error.retryable else ""
 
 
 class InputError(HpcflowError):
-    """What the user gave us is wrong. Nothing was created."""
+    """The user's input is wrong. Nothing was created."""
 
     exit_code = 2
 
 
 class UsageError(InputError):
-    """A command, its options or its arguments."""
+    """A command, its options or its arguments are wrong."""
 
 
 class SpecError(InputError):
@@ -141,22 +143,22 @@ class SiteError(InputError):
 
 
 class NotFoundError(InputError):
-    """Nothing has the name that was asked for."""
+    """No run, attempt or checkpoint has the given name."""
 
 
 class ScratchError(InputError):
-    """No run directory can be made where it should lie. Nothing was created."""
+    """No run directory can be created on this scratch. Nothing was created."""
 
 
 class BudgetError(HpcflowError):
-    """A hard budget has no room for an attempt. Nothing was sent.
+    """A hard budget has no room for an attempt. Nothing was submitted.
 
-    It is what was asked for that was too much, hence the exit code; but a person who raises the
-    budget, or a job that ends, makes room, and so it is no :class:`InputError`.
+    The request was too large, hence the exit code. But a higher budget, or a job that ends, makes
+    room, so this is no :class:`InputError`.
 
     Attributes:
-        fits: of several attempts that were to be sent together, how many there is room for.
-        short: which budget that is, in a few words.
+        fits: how many of several attempts have room.
+        short: the budget, in a few words.
     """
 
     exit_code = 2
@@ -179,11 +181,11 @@ class StorageError(HpcflowError):
 
 
 class MirrorError(HpcflowError):
-    """The object store refuses, or holds something else than it should."""
+    """The object store refused, or holds unexpected data."""
 
 
 class MirrorUnavailable(MirrorError):
-    """The object store does not answer, or has trouble of its own: nothing is known."""
+    """The object store does not answer or fails; the result is unknown."""
 
     retryable = True
 
@@ -197,13 +199,13 @@ class DamagedError(MirrorError):
 
 
 class LedgerError(HpcflowError):
-    """The database cannot be used. The files stay the truth; it catches up later."""
+    """The database cannot be used. The files are authoritative; it catches up later."""
 
     retryable = True
 
 
 class LedgerVersionError(LedgerError):
-    """The database has the tables of an older or a newer hpcflow, or is none of ours."""
+    """The database has the tables of an older or newer hpcflow, or of another program."""
 
     retryable = False
 
@@ -215,20 +217,17 @@ class LedgerValueError(LedgerError):
 
 
 class SchedulerError(HpcflowError):
-    """The scheduler, or our talk with it, failed."""
+    """The scheduler, or the communication with it, failed."""
 
 
 class SchedulerUnavailable(SchedulerError):
-    """The scheduler does not answer: nothing is known, nothing was done."""
+    """The scheduler does not answer. Nothing was done."""
 
     retryable = True
 
 
 class SubmissionRefused(SchedulerError):
-    """The scheduler will not take this job, today or tomorrow. ``key`` names the spec key at fault.
-
-    It is the user's input that was wrong, hence the exit code.
-    """
+    """The scheduler refuses this job for good: the user's input is wrong, hence the exit code."""
 
     exit_code = 2
 
@@ -240,13 +239,13 @@ class SubmissionDelayed(SchedulerError):
 
 
 class SubmissionLost(SchedulerError):
-    """The submission failed without a reason, and its job was looked up since: there is none."""
+    """The submission failed for an unknown reason, and a lookup found no job."""
 
     retryable = True
 
 
 class SubmissionInDoubt(SchedulerError):
-    """The job may or may not exist. Never send again before its name was looked up."""
+    """The job may or may not exist. Look its name up before submitting again."""
 
     retryable = True
 

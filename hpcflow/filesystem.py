@@ -7,7 +7,7 @@ from typing import Final
 
 LUSTRE: Final = "lustre"
 
-#: Seen by several machines at once. What FUSE serves may be, so it counts.
+#: Several machines may mount these. FUSE may serve a shared file system, so it counts.
 SHARED: Final = frozenset(
     {"nfs", "nfs4", LUSTRE, "gpfs", "beegfs", "ceph", "cifs", "smb3", "smbfs", "afs", "9p"}
     | {"wekafs", "panfs", "pvfs2", "orangefs", "ocfs2", "gfs2", "glusterfs", "fuse"}
@@ -19,17 +19,17 @@ _SUPPORTED: Final = Path("/proc/filesystems")
 
 
 def is_shared(path: Path, mountinfo: Path = _MOUNTS) -> bool:
-    """Whether other machines may see the file system that ``path``, or its folder, lies on.
+    """Return whether other machines may see the file system of ``path``.
 
-    SQLite's write-ahead log needs memory that all who use it share. When the kernel does not tell,
-    the answer is True: it is the safe one.
+    SQLite's write-ahead log needs memory that all processes share, so True is the safe answer if
+    the kernel does not tell.
     """
     kind = kind_of(path, mountinfo)
     return not kind or kind.partition(".")[0] in SHARED
 
 
 def is_supported(kind: str, filesystems: Path = _SUPPORTED) -> bool:
-    """Whether the kernel can mount this kind, such as ``lustre``; faster than :func:`kind_of`."""
+    """Return whether the kernel can mount ``kind``; faster than :func:`kind_of`."""
     try:
         return kind.encode() in filesystems.read_bytes().split()
     except OSError:
@@ -37,17 +37,16 @@ def is_supported(kind: str, filesystems: Path = _SUPPORTED) -> bool:
 
 
 def kind_of(path: Path, mountinfo: Path = _MOUNTS) -> str:
-    """What the kernel calls the file system of ``path``, such as ``lustre`` or ``fuse.sshfs``.
+    """Return the kernel's name of the file system of ``path``, such as ``lustre``, ``fuse.sshfs``.
 
-    ``path`` need not exist: then it is that of the folder it would be made in. Empty when the
-    kernel does not tell.
+    If ``path`` does not exist, it is that of its folder. It is empty if the kernel does not tell.
     """
     try:
-        # Any user can mount something under a name that holds a line end of Python's splitlines();
-        # the kernel escapes line feeds alone.
+        # Any user can put a line end of Python's splitlines() into the name of a mount point; the
+        # kernel escapes only line feeds.
         lines = mountinfo.read_bytes().decode("utf-8", "surrogateescape").split("\n")
         target = str(path.resolve())
-    except (OSError, RuntimeError):  # RuntimeError: links that lead in a circle
+    except (OSError, RuntimeError):  # RuntimeError: a loop of links
         return ""
     best, kind = "", ""
     for line in lines:

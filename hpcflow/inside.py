@@ -1,10 +1,9 @@
 """Start a run inside an allocation that its user submitted by hand.
 
-``sbatch --nodes=2 sbatch/train.sbatch config.yaml`` calls this in the job: it makes the same run
-directory and journal as ``hpcflow run`` does, with the resources that the allocation has, and
-becomes the job script. What Slurm has granted is not held against the limits of the site file. The
-ledger is not opened here, on a compute node; the run appears in it as soon as somebody looks from
-the login side, because the run is linked in HPCFLOW_HOME.
+``sbatch --nodes=2 sbatch/train.sbatch config.yaml`` calls this in the job. It creates the same run
+directory and journal as ``hpcflow run``, with the resources of the allocation, and becomes the job
+script. The limits of the site file do not apply to what Slurm has granted. The ledger is not opened
+on a compute node: the run is linked in HPCFLOW_HOME, so the next command on a login node adds it.
 """
 
 from __future__ import annotations
@@ -49,23 +48,23 @@ def prepare(
     *,
     step: str | None = None,
 ) -> Path:
-    """Make the run for the allocation that ``environ`` describes; returns its job script.
+    """Create the run for the allocation that ``environ`` describes; return its job script.
 
-    Where Slurm has restarted the job, that of the run which it made before: the script itself goes
-    on as the next attempt.
+    If Slurm restarted the job, return the script of the run that it created before, which starts
+    the next attempt.
 
     Args:
-        step: the job step that we are in, from :func:`enclosing_step`; None if nobody knows.
+        step: the enclosing job step, from :func:`enclosing_step`; None if unknown.
 
     Raises:
-        InputError: this is no batch job of Slurm, or the config does not fit the allocation; or
-            others could replace a folder that leads to the run directory.
+        InputError: this is not a batch job of Slurm, the config does not fit the allocation, or
+            another user could replace a directory on the path to the run directory.
     """
     job_id = batch_job_id(environ, step)
     settings, clock = load_settings(environ), SystemClock()
     the_site = resolve_site(settings, site, named_in=Where(key="--site"))
     if environ.get("SLURM_RESTART_COUNT", "0") != "0":
-        script = _script_of_former_life(settings.home, job_id)
+        script = _script_before_restart(settings.home, job_id)
         account = environ.get("SLURM_JOB_ACCOUNT") or the_site.default_account
         require_safe_path(script, trust_on(the_site, settings, account))
         return script
@@ -101,10 +100,10 @@ def prepare(
 
 
 def batch_job_id(environ: Mapping[str, str], step: str | None) -> str:
-    """The id of the batch job that we are in.
+    """Return the id of the batch job that this process runs in.
 
     Raises:
-        InputError: this is something else, whose end Slurm would not tell as a run's.
+        InputError: it runs in none, or in a task of a job array.
     """
     job_id = environ.get("SLURM_JOB_ID")
     submit = "submit it: sbatch sbatch/train.sbatch config.yaml, or: hpcflow run"
@@ -119,27 +118,27 @@ def batch_job_id(environ: Mapping[str, str], step: str | None) -> str:
     return job_id
 
 
-def _script_of_former_life(home: Home, job_id: str) -> Path:
-    """The job script of the run that this very job has made before Slurm restarted it.
+def _script_before_restart(home: Home, job_id: str) -> Path:
+    """Return the job script of the run that this job created before Slurm restarted it.
 
     Raises:
-        InputError: there is none; it was restarted before it came so far, or the run is gone.
+        InputError: the run is gone, or the job was restarted before it created one.
     """
-    for run_dir in sorted(list_runs(home), key=_made_at, reverse=True):
+    for run_dir in sorted(list_runs(home), key=_created_at, reverse=True):
         try:
             attempt = Journal(run_dir).history.submitted_inside(job_id)
-        except StorageError:  # another run's: it hides none
+        except StorageError:  # a damaged run must not hide the one of this job
             continue
         if attempt is not None:
             return run_dir.attempt(attempt).script
     raise InputError(
-        f"Slurm restarted job {job_id}, and the run that it made before is not to be found",
+        f"Slurm restarted job {job_id}, and the run that it created before is missing",
         next_action="look for it: hpcflow ls; or submit it again",
     )
 
 
-def _made_at(run_dir: RunDir) -> float:
-    """When a run was made; job ids are used again, and the newest is meant."""
+def _created_at(run_dir: RunDir) -> float:
+    """Return when a run was created: Slurm reuses job ids, and the newest run counts."""
     try:
         return run_dir.run_json.stat().st_mtime
     except OSError:
@@ -149,15 +148,15 @@ def _made_at(run_dir: RunDir) -> float:
 def granted_resources(
     config: Path, overrides: list[str], site: Site, allocation: Allocation
 ) -> dict[str, Any]:
-    """What the allocation has, in the words of ``resources``.
+    """Return the resources of the allocation, under the keys of ``resources``.
 
     Raises:
         SpecError: the config or an override is wrong.
-        InputError: some node has fewer CPU cores than ranks.
+        InputError: a node has fewer CPU cores than ranks.
     """
     gpus = allocation.gpus_per_node
     if gpus is None and site.dialect.gpus is not GpuDialect.IMPLIED:
-        gpus = 0  # where GPUs go with the nodes, Slurm does not count them, and the config does
+        gpus = 0  # Slurm does not count implied GPUs, so there the number in the config applies
     limit_min = allocation.time_limit_min
     found = {
         "nodes": allocation.nodes,
@@ -170,12 +169,12 @@ def granted_resources(
     granted = {key: value for key, value in found.items() if value is not None}
     if allocation.cpus_per_node is not None:
         ranks = _ranks_per_node(load_spec(config, overrides, granted=granted), site)
-        granted["cpus_per_task"] = _cores_of_a_rank(allocation.cpus_per_node, ranks)
+        granted["cpus_per_task"] = _cores_per_rank(allocation.cpus_per_node, ranks)
     return granted
 
 
 def _partition(site: Site, allocation: Allocation) -> str:
-    """Return the partition; Slurm's own name for it if what the run asks for tells its nodes."""
+    """Return the site's key of the partition, or Slurm's name if several keys share it."""
     key, name = partition_of_job(site, allocation.partition, allocation.qos), allocation.partition
     if name is None or key not in site.partitions or site.slurm_partition(key) != name:
         return key
@@ -189,7 +188,7 @@ def _ranks_per_node(loaded: LoadedSpec, site: Site) -> int:
         raise complaint.as_error(loaded.document) from None
 
 
-def _cores_of_a_rank(cpus_per_node: int, ranks: int) -> int:
+def _cores_per_rank(cpus_per_node: int, ranks: int) -> int:
     if cpus_per_node < ranks:
         raise InputError(
             f"{ranks} ranks on a node need {ranks} CPU cores, and the allocation has a node with "
@@ -204,7 +203,7 @@ def _cores_of_a_rank(cpus_per_node: int, ranks: int) -> int:
 @click.option("--site", help="The cluster. Default: the one of this machine.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:
-    """Make a run of CONFIG for this allocation, and become its job script."""
+    """Create a run of CONFIG for this allocation, and become its job script."""
     try:
         step = enclosing_step(os.getppid())
         script = prepare(config, list(overrides), site, os.environ, step=step)

@@ -63,7 +63,7 @@ class WeakPoint:
 
     @property
     def remedy(self) -> str:
-        """The command to type next."""
+        """Return the next action."""
         folder = shell_word(self.folder)
         if self.is_own:
             return f"remove the write permission: chmod go-w {folder}"
@@ -91,7 +91,7 @@ def weak_point(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
 
 
 def is_open_to_others(path: Path, trust: Trust = NO_TRUST) -> bool:
-    """Whether another user can create an entry in a directory on ``path``, the last included.
+    """Return whether another user can create an entry in ``path`` or a directory on it.
 
     Sticky directories count: there another user cannot replace what exists, but can create what a
     purge has removed. A path that cannot be read counts as open.
@@ -200,7 +200,7 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     Raises:
         StorageError: there is no place for one.
     """
-    import tempfile  # ten milliseconds, for most commands in vain
+    import tempfile  # takes 10 ms, and few commands need it
 
     try:
         top = Path(tempfile.gettempdir())

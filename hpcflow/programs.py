@@ -43,7 +43,7 @@ class ProgramResult:
 
     @property
     def problem(self) -> str | None:
-        """What it says about its failure; None if its exit code is 0."""
+        """Return the error that it printed, or the exit code; None if it succeeded."""
         if self.exit_code == 0:
             return None
         if self.exit_code is None:
@@ -63,9 +63,6 @@ def run_program(
     """Run a program in a session of its own; after ``timeout_s`` kill it and what it started.
 
     Ctrl-C does not kill it: if sbatch is killed halfway, hpcflow cannot tell if there is a job.
-
-    Args:
-        argv: its path, and its arguments.
 
     Raises:
         OSError: it cannot be started.

@@ -1,7 +1,6 @@
 """The files that are shipped with hpcflow: templates, site files, wrappers, documentation.
 
-They lie at the top of the source tree, where people look for them, and inside the package once it
-is installed; this is the one place that knows both.
+They lie at the top of the source tree, and inside the package once it is installed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from hpcflow.errors import HpcflowError, shell_word
 
 
 def resource_dir(name: str) -> Path:
-    """The folder ``templates``, ``site_configs``, ``sbatch`` or ``docs`` of this installation.
+    """Return the folder ``templates``, ``site_configs``, ``sbatch`` or ``docs``.
 
     Raises:
         HpcflowError: the installation lacks it.

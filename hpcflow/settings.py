@@ -28,27 +28,26 @@ from hpcflow.storage.layout import Home
 if TYPE_CHECKING:
     from hpcflow.documents import Document
 
-#: Linux takes no longer path, and run ids and file names are appended to this one.
+#: Linux limits paths to 4096 bytes; run ids and file names are appended to this one.
 _LONGEST_PATH = 3000
-#: What can be the name of a user, and of a folder on scratch.
+#: A valid name of a user, and of the user's folder on scratch.
 _NAME: Final = re.compile(r"\w[\w.@+\\-]*\$?", re.ASCII)
-#: What config.yaml may say.
+#: The keys of config.yaml.
 KEYS = ("site", "ledger")
 
-#: Why a path will not become a folder, however long we wait.
+#: These errors mean that the path can never be a directory.
 _NEVER_A_FOLDER = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything about the caller that is not in a config file or a site file.
+    """The settings of the caller that are not in a config or a site file.
 
     Attributes:
-        home: where hpcflow keeps what is this user's.
-        user: the Unix user, by the process's uid; by what a variable claims only where that has no
-            name at the moment.
+        home: the directory of the user's runs and settings.
+        user: the Unix user of the process's uid; from the environment if the uid has no name now.
         environ: the caller's environment.
-        site: the site that was chosen once and for all; None to recognize it.
+        site: the site that the user chose; None to recognize it.
         site_named_in: where it was chosen, for an error about it.
         ledger_url: an SQLAlchemy URL.
     """
@@ -62,22 +61,22 @@ class Settings:
 
     @property
     def mark(self) -> str:
-        """Tells a daemon of this home from those of others; empty for that of ``~/.hpcflow``.
+        """Return a suffix for names of this home's daemon; empty for ``~/.hpcflow``.
 
-        A home may be reached by several paths: it is one home all the same.
+        All paths to one home give the same suffix.
         """
         home = os.path.realpath(self.home.path)
-        with suppress(InputError):  # who has no home directory has no usual one
-            if home == os.path.realpath(_usual_home(self.environ)):
+        with suppress(InputError):  # the user has no home directory, so there is no default
+            if home == os.path.realpath(_default_home(self.environ)):
                 return ""
         return f"-{hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}"
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings of the calling user.
+    """Return the settings of the calling user.
 
     Raises:
-        InputError: ``config.yaml`` is wrong, or HPCFLOW_HOME is no absolute path.
+        InputError: ``config.yaml`` is wrong, or HPCFLOW_HOME is not an absolute path.
     """
     environ = dict(os.environ if environ is None else environ)
     home = _home(environ)
@@ -95,7 +94,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     ledger_url = (
         environ.get("HPCFLOW_LEDGER") or choices.get("ledger") or f"sqlite:///{home.ledger}"
     )
-    ledger = parse_url(ledger_url)  # checked before anything is sent
+    ledger = parse_url(ledger_url)  # checked before anything is submitted
     if ledger.kind == "sqlite":
         _require_private_ledger(ledger.path)
     user = _user(environ)
@@ -114,7 +113,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
 def _trust_of(
     run_id: str | None, *, home: Home, environ: Mapping[str, str], user: str, site: str | None
 ) -> Trust:
-    from hpcflow.trusted import trust_of  # seldom needed, and it imports all of the sites
+    from hpcflow.trusted import trust_of  # rarely needed; it imports all code of sites
 
     return trust_of(run_id, home=home, environ=environ, user=user, site=site)
 
@@ -122,7 +121,7 @@ def _trust_of(
 def _home(environ: Mapping[str, str]) -> Home:
     text = environ.get("HPCFLOW_HOME")
     if not text:
-        return Home(_usual_home(environ))
+        return Home(_default_home(environ))
     path = Path(text)
     if not path.is_absolute() or len(text) > _LONGEST_PATH:
         raise InputError(
@@ -133,42 +132,42 @@ def _home(environ: Mapping[str, str]) -> Home:
     return Home(path)
 
 
-def _usual_home(environ: Mapping[str, str]) -> Path:
+def _default_home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HOME") or _account_home()) / ".hpcflow"
 
 
 def _require_private(home: Path) -> None:
-    """A user who may write in the home could put templates there, and so shell into our jobs.
+    """Refuse a home that another user can write to: its templates become shell code of jobs.
 
     Raises:
-        InputError: it can be no folder, belongs to another user, or other users can write to it.
+        InputError: another user owns or can write to it, or it cannot be a directory.
     """
     where = Where(key="HPCFLOW_HOME")
     try:
         status = home.stat()
     except OSError as error:
         if error.errno not in _NEVER_A_FOLDER:
-            return  # made when it is first needed, or a message then
+            return  # created, or reported, when it is first used
         raise InputError(
-            f"{shortened(str(home))} can be no folder: {error.strerror}",
+            f"{shortened(str(home))} cannot be a directory: {error.strerror}",
             where=where,
             next_action='name another one: export HPCFLOW_HOME="$HOME/.hpcflow"',
         ) from None
     if not stat.S_ISDIR(status.st_mode):
         raise InputError(
-            f"{home} is not a folder, and hpcflow keeps your runs and settings there",
+            f"{home} is not a directory, and hpcflow keeps your runs and settings there",
             where=where,
-            next_action='move it away, or name a folder: export HPCFLOW_HOME="$HOME/.hpcflow"',
+            next_action='move it away, or name a directory: export HPCFLOW_HOME="$HOME/.hpcflow"',
         )
     if status.st_uid != os.geteuid():
         raise InputError(
             f"{home} belongs to another user, who could change what your jobs run",
             where=where,
-            next_action='name a folder of your own: export HPCFLOW_HOME="$HOME/.hpcflow"',
+            next_action='name your own directory: export HPCFLOW_HOME="$HOME/.hpcflow"',
         )
     if status.st_mode & 0o022:
         raise InputError(
-            f"others may write in {home}, and so change what your jobs run",
+            f"other users can write to {home}, and so change what your jobs run",
             where=where,
             next_action=f"close it: chmod go-w {shell_word(home)}",
         )
@@ -186,7 +185,7 @@ def _require_safe_path(path: Path) -> None:
         return  # reported when the home is used
     if weak is None:
         return
-    away = 'name a folder of your own: export HPCFLOW_HOME="$HOME/.hpcflow"'
+    away = 'name your own directory: export HPCFLOW_HOME="$HOME/.hpcflow"'
     raise InputError(
         f"{weak}, on the path to {path}, and so could change what your jobs run",
         where=Where(key="HPCFLOW_HOME"),
@@ -198,7 +197,7 @@ def _require_unreadable(config: Path) -> None:
     """Refuse a password in a file that other users can read, as libpq does.
 
     Raises:
-        InputError: other users can.
+        InputError: other users can read it.
     """
     is_closed = not config.is_symlink() and not config.parent.stat().st_mode & 0o011
     if not is_closed and config.stat().st_mode & 0o044:
@@ -212,8 +211,8 @@ def _require_unreadable(config: Path) -> None:
 def _require_private_ledger(path: Path) -> None:
     """Refuse an SQLite file in a folder where other users can create files.
 
-    SQLite believes a journal beside it: it writes what the journal holds into the file, and deletes
-    a file that the journal names.
+    SQLite trusts a journal beside it: it copies the journal's content into the file, and deletes a
+    file that the journal names.
 
     Raises:
         InputError: another user can write to the file or to its folder, or replace one of them.
@@ -228,12 +227,12 @@ def _require_private_ledger(path: Path) -> None:
     if weak is None and not (is_open and folder.stat().st_mode & stat.S_ISVTX):
         return
     raise InputError(
-        f"{weak or f'others may write in {folder}'}, and SQLite would read what they put beside "
-        "the ledger",
+        f"{weak or f'other users can write to {folder}'}, and SQLite would read what they put "
+        "beside the ledger",
         where=Where(key="ledger"),
         next_action=weak.remedy
         if weak is not None and weak.is_own
-        else "name a file in a folder of your own, or a Postgres database",
+        else "name a file in your own directory, or a Postgres database",
     )
 
 
@@ -249,10 +248,10 @@ def _account_home() -> str:
 
 
 def _user(environ: Mapping[str, str]) -> str:
-    """The name that runs and leases are kept under, and so must be the same in every call.
+    """Return the name that runs and leases are stored under; it must not change between calls.
 
-    While the name service is away, what the login, cron or systemd once asked it still stands in
-    the environment. Where that has no name either, the uid has none, as in some containers.
+    While the name service is down, use the environment, where login, cron or systemd put the name.
+    If that has none either, as in some containers, use the uid.
     """
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -262,7 +261,7 @@ def _user(environ: Mapping[str, str]) -> str:
 
 
 def _read_choices(path: Path) -> Document | None:
-    """The user's config.yaml, which holds texts under ``site`` and ``ledger``, if there is one."""
+    """Return the user's config.yaml; None if there is none."""
     if not path.exists():
         return None
     from hpcflow.documents import read_document
@@ -273,8 +272,8 @@ def _read_choices(path: Path) -> Document | None:
             raise InputError(
                 f"unknown key {key!r}",
                 where=document.where((key,)),
-                next_action=f"only `site` and `ledger` may stand in {path}",
+                next_action=f"the keys of {path} are `site` and `ledger`",
             )
         if not isinstance(value, str):
-            raise InputError("not a text", where=document.where((key,)), next_action=f"edit {path}")
+            raise InputError("not text", where=document.where((key,)), next_action=f"edit {path}")
     return document

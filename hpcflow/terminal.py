@@ -67,10 +67,9 @@ class Styled:
 #: Only these characters can be unsafe. Megabytes of JSON have none of them.
 _MAYBE_UNSAFE: Final = re.compile("[^\n -~]")
 
-#: Of a terminal that does not say how wide it is.
-_USUAL_WIDTH: Final = 80
+#: For a terminal that does not report its width.
+_DEFAULT_WIDTH: Final = 80
 
-#: The parts of a line.
 Line: TypeAlias = Sequence[str | Styled]
 
 
@@ -87,10 +86,10 @@ def echo(
     Args:
         fg, bold, dim: the style of the parts that are plain text.
     """
-    said = ""
+    line = ""
     for part in parts:
-        said += _styled(part if isinstance(part, Styled) else Styled(part, fg, bold, dim))
-    _print(said, nl=nl, err=err)
+        line += _styled(part if isinstance(part, Styled) else Styled(part, fg, bold, dim))
+    _print(line, nl=nl, err=err)
 
 
 def echo_block(lines: Iterable[Line]) -> None:
@@ -107,8 +106,8 @@ def echo_lines(text: str, *, nl: bool = True, err: bool = False) -> None:
 
 def echo_message(text: str, *below: str, fg: str | None = None, err: bool = False) -> None:
     """Print a message on one line, and each line of ``below`` indented under it."""
-    said = "\n  ".join(map(safe, (text, *below)))
-    _print(_style(said, fg, None, None), nl=True, err=err)
+    message = "\n  ".join(map(safe, (text, *below)))
+    _print(_style(message, fg, None, None), nl=True, err=err)
 
 
 def echo_as_is(text: str) -> None:
@@ -155,7 +154,7 @@ class Passage:
         sys.stdout.buffer.flush()
 
     def close(self) -> None:
-        """Show the rest: a character that is still incomplete."""
+        """Show the rest, such as an incomplete character."""
         if self._is_terminal:
             self._show(self._decoder.decode(b"", final=True))
 
@@ -164,19 +163,16 @@ class Passage:
 
 
 def terminal_width() -> int | None:
-    """Return how many characters a line of the terminal has; None where stdout is none.
-
-    What a pipe reads is searched, not looked at: its lines may be of any length.
-    """
+    """Return the width of the terminal in characters; None if stdout is not a terminal."""
     if not sys.stdout.isatty():
         return None
-    said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said[:6]) > 0:
-        return int(said[:6])
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns[:6]) > 0:
+        return int(columns[:6])
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or _USUAL_WIDTH
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _DEFAULT_WIDTH
     except (OSError, ValueError):
-        return _USUAL_WIDTH
+        return _DEFAULT_WIDTH
 
 
 def make_console(*, err: bool = False, **options: Any) -> Console:
@@ -286,7 +282,7 @@ def _print(text: str, *, nl: bool, err: bool) -> None:
 
 
 def _encodable(text: str, stream: Any) -> str:
-    """``text`` with ``?`` for what the encoding of ``stream`` lacks."""
+    """Return ``text`` with ``?`` for characters that the encoding of ``stream`` lacks."""
     if text.isascii():
         return text
     encoding = getattr(stream, "encoding", None) or "utf-8"

@@ -47,7 +47,7 @@ def trust_of(
 
 
 def _sites(home: Home, named: str | None, *, with_all: bool) -> Iterator[Site]:
-    """Yield this site, and all that are found by name, as far as they have trusted users.
+    """Yield ``named``, and with ``with_all`` all found by name, if they have trusted users.
 
     An invalid file trusts none.
     """
@@ -61,7 +61,7 @@ def _sites(home: Home, named: str | None, *, with_all: bool) -> Iterator[Site]:
     for name, path in wanted.items():
         with suppress(InputError):
             text = read_text(path, InputError)
-            if _KEY in text:  # parsing takes long, and most have none
+            if _KEY in text:  # parsing is slow, and few files have the key
                 yield _parsed(name, tuple(search), text)
 
 

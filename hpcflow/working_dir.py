@@ -12,7 +12,7 @@ from typing import Final
 #: `python -c` looks for modules in the working directory first. `python -P` does not, but only from
 #: 3.11 on; the scripts in sbatch/ do the same.
 LEAVE_IT: Final = "import sys; sys.path[:1] = [p for p in sys.path[:1] if p]; "
-#: What `python -m MODULE WORD…` does but for its first entry of sys.path.
+#: As `python -m MODULE WORD…`, but without its first entry of sys.path.
 START: Final = (
     f"{LEAVE_IT}from runpy import run_module; "
     'sys.argv[:2] = sys.argv[1:2]; run_module(sys.argv[0], run_name="__main__", alter_sys=True)'
@@ -29,7 +29,7 @@ def import_matplotlib() -> None:
     and executes parts of it.
 
     Raises:
-        ValueError: as matplotlib raises, of settings that it does not know.
+        ValueError: matplotlib does not know a setting.
     """
     with _elsewhere():
         import matplotlib  # noqa: F401 - others use it
@@ -37,7 +37,7 @@ def import_matplotlib() -> None:
 
 @contextmanager
 def _elsewhere() -> Iterator[None]:
-    """Be in the folder of this Python's standard library for the length of a ``with`` block."""
+    """Change to the folder of Python's standard library within a ``with`` block."""
     try:
         here: int | None = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:  # it is gone

@@ -238,7 +238,7 @@ def test_a_secret_that_only_its_owner_can_read(write: Write, tmp_path: Path) -> 
     )
     secret.chmod(0o640)
     message = refusal(path)
-    assert message.startswith("exp/run.yaml:5, environment.secrets.WANDB_API_KEY: others can get")
+    assert message.startswith("exp/run.yaml:5, environment.secrets.WANDB_API_KEY: other users have")
     assert message.endswith(f"chmod 600 {tmp_path}/exp/key")
     secret.chmod(0o600)
     secrets = load_spec(path).spec.environment.secrets

@@ -393,7 +393,7 @@ def test_an_unknown_key_gets_the_right_one(text: str, told: str) -> None:
 
 def test_all_problems_are_told_at_once_each_with_its_line() -> None:
     assert problems("name: a b\nargs: x\nresources:\n  nodes: many\n  gpu: 1\n").splitlines() == [
-        "run.yaml: 4 things are wrong:",
+        "run.yaml: 4 problems:",
         "  run.yaml:1, name: not a name: use 1 to 63 letters, digits, '.', '_' and '-', "
         "beginning with a letter or digit, without '..'; got the text 'a b'",
         "  run.yaml:2, args: expected a list, got the text 'x'; write it like `args: [x]`",
@@ -406,7 +406,7 @@ def test_all_problems_are_told_at_once_each_with_its_line() -> None:
 
 def test_nobody_reads_a_thousand_problems() -> None:
     message = problems(BASE + "".join(f"k{n}: 1\n" for n in range(1000)))
-    assert "1000 things are wrong" in message
+    assert "1000 problems" in message
     assert "and 990 more" in message
     assert len(message.splitlines()) == 13
 
@@ -414,7 +414,7 @@ def test_nobody_reads_a_thousand_problems() -> None:
 def test_very_many_problems_take_no_long_time() -> None:
     def tell(count: int) -> None:
         message = problems(BASE + "".join(f"reso{n}: 1\n" for n in range(count)))
-        assert f"{count} things are wrong" in message
+        assert f"{count} problems" in message
 
     require_no_square(tell, 50_000)
 

@@ -227,7 +227,7 @@ def test_a_job_that_slurm_restarted_goes_on_with_the_run_that_it_made(tmp_path: 
     again = Job(tmp_path, "devcluster", SLURM_RESTART_COUNT="1")
     assert again.run().run_id == first.run_id
     stranger = Job(tmp_path, "devcluster", SLURM_RESTART_COUNT="1", SLURM_JOB_ID="125")
-    with pytest.raises(InputError, match="not to be found"):
+    with pytest.raises(InputError, match="created before is missing"):
         stranger.run()
     assert len(list((tmp_path / "home/runs").iterdir())) == 2
 
@@ -246,5 +246,5 @@ def test_a_restarted_job_executes_no_script_from_a_store(
         at=SystemClock().now(), by="ada", url="s3://b", journal=is_told, after=1, site="devcluster"
     )
     journal.append(run_dir, restored)
-    with pytest.raises(InputError, match="is not to be found"):
+    with pytest.raises(InputError, match="created before is missing"):
         job.run()

@@ -24,7 +24,7 @@ def test_a_home_that_does_not_exist_yet_is_no_error(tmp_path: Path) -> None:
 def test_a_home_that_others_may_write_in_is_refused(tmp_path: Path, mode: int) -> None:
     """They could put templates there, and so shell into the jobs."""
     tmp_path.chmod(mode)
-    with pytest.raises(InputError, match="others may write in") as caught:
+    with pytest.raises(InputError, match="other users can write to") as caught:
         load_settings({"HPCFLOW_HOME": str(tmp_path)})
     assert "chmod go-w" in str(caught.value)
 
@@ -47,7 +47,7 @@ def test_somebody_elses_home_is_refused(tmp_path: Path) -> None:
 def test_a_home_that_is_a_file_is_refused_as_such(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.write_text("")
-    with pytest.raises(InputError, match="home is not a folder") as caught:
+    with pytest.raises(InputError, match="home is not a directory") as caught:
         load_settings({"HPCFLOW_HOME": str(home)})
     assert str(caught.value).startswith("HPCFLOW_HOME: ")
 

@@ -18,9 +18,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class JsonOption(click.Option):
-    """``--json``, which names the types of what the command prints.
+    """``--json``, with the types that the command prints.
 
-    The schemas in docs/schema/output are made from them.
+    The schemas in docs/schema/output are generated from them.
     """
 
     def __init__(self, *args: Any, outputs: tuple[type | str, ...], **options: Any) -> None:
@@ -31,11 +31,11 @@ class JsonOption(click.Option):
 def json_option(
     *outputs: type | str, help_text: str = "Print JSON."
 ) -> Callable[[Command], Command]:
-    """Give a command ``--json``.
+    """Add ``--json`` to a command.
 
     Args:
-        outputs: the types of what it prints, a dataclass or a TypedDict each; ``module:name`` for
-            one that is not to be imported yet.
+        outputs: the types that it prints, dataclasses or TypedDicts; ``module:name`` is imported
+            later.
     """
     return click.option(
         "--json", "as_json", is_flag=True, help=help_text, cls=JsonOption, outputs=outputs
@@ -43,12 +43,12 @@ def json_option(
 
 
 def more_in(*pages: str) -> str:
-    """Return the end of a help text: the paths of pages of the documentation, none of them cut."""
+    """Return the end of a help text: paths of pages of the documentation, not wrapped."""
     return "\b\nMore in:\n" + "\n".join(f"  {doc_page(page)}" for page in pages)
 
 
 def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Run ids that begin with what was typed, from the links in HPCFLOW_HOME; no ledger."""
+    """Return run ids that begin with ``incomplete``, from the links in HPCFLOW_HOME; no ledger."""
     from hpcflow.errors import HpcflowError
     from hpcflow.settings import load_settings
     from hpcflow.storage.runs import run_ids
@@ -56,13 +56,13 @@ def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
     try:
         return [name for name in run_ids(load_settings().home) if name.startswith(incomplete)]
     except HpcflowError:
-        return []  # a shell that completes is no place for an error
+        return []  # completion must not print an error
 
 
 def complete_site(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Names of sites, and site files; none of them is opened."""
+    """Return names of sites, and site files. Open none of them."""
     from click.shell_completion import CompletionItem
 
     from hpcflow.errors import HpcflowError
@@ -78,14 +78,17 @@ def complete_site(
 
 
 def plain_text(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """``value``, which a shell may have passed on as bytes that are no text: no run has those."""
+    """Return ``value``; refuse bytes from the shell that are not text."""
     if value is not None and value.encode("utf-8", "replace").decode() != value:
         raise click.BadParameter(f"not UTF-8 text: {value!r}", param=param)
     return value
 
 
 def _endpoint_url(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """``value``, if it is the URL of a server; what is none is not repeated, for its password."""
+    """Return ``value``; refuse it without showing it if it is not the URL of a server.
+
+    It may contain a password.
+    """
     from hpcflow.model.kinds import check_endpoint_url
 
     if value is not None:
@@ -97,13 +100,13 @@ def _endpoint_url(_ctx: click.Context, param: click.Parameter, value: str | None
 
 
 def finite(_ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """``value``, unless it is one of those that are numbers for Python only."""
+    """Return ``value``; refuse NaN and infinity."""
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no number of seconds", param=param)
+        raise click.BadParameter(f"{value} is not a number of seconds", param=param)
     return value
 
 
-#: The reader of the file says whether it can be read and what to type, not click.
+#: Click does not check the path: the errors of the file's reader are better.
 config_argument = click.argument("config", type=click.Path(path_type=Path, readable=False))
 run_argument = click.argument("run", shell_complete=complete_run)
 runs_argument = click.argument(
@@ -113,13 +116,13 @@ endpoint_option = click.option(
     "--endpoint-url",
     metavar="URL",
     callback=_endpoint_url,
-    help="The server of the store, if it speaks S3 and is not Amazon's. Default: the site's, for a "
-    "bucket of the site's; else AWS_ENDPOINT_URL, or what ~/.aws/config says.",
+    help="The S3 server of the store, if it is not Amazon's. Default: from the site file, for a "
+    "bucket named there; else from AWS_ENDPOINT_URL or ~/.aws/config.",
 )
 site_option = click.option(
     "--site",
     shell_complete=complete_site,
-    help="The cluster, or a site file. Default: the one of this machine.",
+    help="Name of the cluster, or a site file. Default: the cluster of this machine.",
 )
 site_argument = click.argument("name", required=False, shell_complete=complete_site)
 set_option = click.option(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Budgets(TypedDict):
-    """Budgets, each as `budget show` has it, without its details."""
+    """Budgets, without the details of `budget show`."""
 
     budgets: list[BudgetJson]
 
@@ -34,11 +34,11 @@ class RemovedBudget(TypedDict):
     removed: bool
 
 
-#: What is typed -> what an amount is called.
+#: Value of --unit -> unit of amounts.
 _UNITS: Final = {"usd": "cost_usd", "su": "cost_su", "gpu_hours": "gpu_hours"}
 
 scope_argument = click.argument("scope", metavar="SCOPE")
-why_option = click.option("--why", help="Why, for the history.")
+why_option = click.option("--why", help="Reason, for the history.")
 
 
 @click.group("budget", short_help="Set spending limits; show what is left.")
@@ -63,13 +63,14 @@ def command() -> None:
 @click.option(
     "--per",
     type=click.Choice(("month", "ever")),
-    help="Count what ended in this month (UTC), or all. Default: unchanged; `ever` for a new one.",
+    help="Count attempts that ended in this month (UTC), or all. Default: unchanged; `ever` for a "
+    "new budget.",
 )
 @click.option(
     "--on-exceeded",
     type=click.Choice(("finish", "save_and_stop")),
     help="What happens to running jobs when a hard limit is reached. Default: unchanged; "
-    "`finish` for a new one.",
+    "`finish` for a new budget.",
 )
 @why_option
 @site_option
@@ -106,13 +107,13 @@ def set_command(
     def terms_from(found: Terms | None) -> Terms:
         return changed_terms(found, _UNITS[unit], hard, soft, per, on_exceeded)
 
-    terms = terms_from(before)  # what is wrong with them is said at once
+    terms = terms_from(before)  # first, because it may raise an InputError
     ledger: Ledger | None = None
     try:
         session.refresh()
         ledger = session.ledger
     except LedgerError as error:
-        if before is None:  # nobody knows what was spent before
+        if before is None:  # only the ledger knows what was spent before
             raise
         warn(f"{error.message}; the budget is set anyway")
     change = Change(session.clock.now(), session.settings.user, terms, why=why)
@@ -128,7 +129,7 @@ def set_command(
         warn=warn,
     )
     if before is None and ledger is not None:
-        _warn_of_nothing(ledger, wanted)
+        _warn_if_unused(ledger, wanted)
     now = session.clock.now()
     if as_json:
         print_json(as_values(budget, now))
@@ -161,14 +162,14 @@ def ls_command(site: str | None, as_json: bool) -> int:
         if (damage := folder.damage(found)) is not None:
             warn(damage)
         if found.terms is not None and (scope.kind != "run" or found.committed_to()):
-            budgets.append(found.summed(now))  # all at once may be more than there is memory for
+            budgets.append(found.summed(now))  # all budgets in full may not fit in memory
     if as_json:
         print_json(Budgets(budgets=[as_values(budget, now) for budget in budgets]))
     elif budgets:
         print_budgets(budgets, now)
         warn_about(budgets, now)
     else:
-        echo("no budget is set; set one: hpcflow budget set project:NAME --hard 500 --soft 400")
+        echo("no budgets; set one: hpcflow budget set project:NAME --hard 500 --soft 400")
     return 0
 
 
@@ -198,7 +199,7 @@ def show_command(scope: str, site: str | None, as_json: bool) -> int:
     if budget.terms is not None:
         print_budgets([budget], now)
     else:
-        echo(f"{budget.scope} was removed, and limits nothing any more")
+        echo(f"{budget.scope} was removed; it limits nothing now")
     print_details(budget, now)
     warn_about([budget], now)
     return 0
@@ -210,7 +211,7 @@ def show_command(scope: str, site: str | None, as_json: bool) -> int:
 @site_option
 @json_option(RemovedBudget)
 def remove_command(scope: str, why: str | None, site: str | None, as_json: bool) -> int:
-    """Remove a budget: it limits nothing any more. Its history stays."""
+    """Remove a budget. Its history stays."""
     from hpcflow.budgets.records import Change
     from hpcflow.budgets.scope import parse_scope
 
@@ -237,7 +238,7 @@ def _folder(session: Session, site: str | None) -> BudgetFolder:
 
 
 def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> None:
-    """Bring them up to date; a ledger that is down keeps nobody from looking."""
+    """Bring the budgets up to date; warn if the ledger is down."""
     from hpcflow.errors import LedgerError
     from hpcflow.reconcile.budgets import reconcile_budgets
 
@@ -253,18 +254,18 @@ def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> N
             scope=scope,
         )
     except LedgerError as error:
-        problems = [f"{error.message}; this is what the budgets say by themselves"]
+        problems = [f"{error.message}; shown without the ledger, amounts may be out of date"]
     for problem in problems:
         warn(problem)
 
 
-def _warn_of_nothing(ledger: Ledger, scope: Scope) -> None:
-    """Say so where no run counts against a new budget: its name may be mistyped."""
+def _warn_if_unused(ledger: Ledger, scope: Scope) -> None:
+    """Warn if no run counts against a new budget: its name may be mistyped."""
     from hpcflow.budgets.scope import COLUMNS
 
     if not ledger.sites(filters={COLUMNS[scope.kind]: scope.name}, everyone=True):
         warn(
-            f"no run that is known here counts against {scope} yet; if that is not its name: "
+            f"no known run counts against {scope} yet; if the name is wrong: "
             f"hpcflow budget remove {shell_word(scope)}"
         )
 
@@ -279,5 +280,5 @@ def _require_set(folder: BudgetFolder, scope: Scope, *, is_history_enough: bool 
         raise NotFoundError(
             f"there is no budget of {scope}",
             next_action=f"set one: hpcflow budget set {shell_word(scope)} --hard 500; "
-            "those that are set: hpcflow budget ls",
+            "list all: hpcflow budget ls",
         )

@@ -31,7 +31,7 @@ _COLUMNS: Final = (
 
 
 class BudgetAmount(TypedDict):
-    """What a budget has of one unit, as decimal texts; `unknown` attempts are not in it."""
+    """Amounts of a budget in one unit, as decimal texts; they omit the `unknown` attempts."""
 
     hard: str | None
     soft: str | None
@@ -52,7 +52,7 @@ class BudgetJson(TypedDict):
 
 
 class CommittedAttempt(TypedDict):
-    """An attempt that is not over, and what it may take at most; the keys are units."""
+    """An attempt that is not over, and its maximum amounts; the keys are units."""
 
     run_id: str
     attempt: int
@@ -74,7 +74,7 @@ class BudgetChange(TypedDict):
 
 
 class ShownBudget(BudgetJson):
-    """A budget, what it began with, what takes it, and who changed it."""
+    """A budget, its opening amounts, the attempts that take from it, and its changes."""
 
     opened_at: datetime | None
     opening: dict[str, str]
@@ -84,7 +84,6 @@ class ShownBudget(BudgetJson):
 
 
 def as_values(budget: Budget, now: datetime) -> BudgetJson:
-    """A budget as scripts get it."""
     terms = budget.terms
     return {
         "scope": str(budget.scope),
@@ -109,7 +108,6 @@ def _amount_values(budget: Budget, unit: str, now: datetime) -> BudgetAmount:
 
 
 def shown_budget(budget: Budget, now: datetime) -> ShownBudget:
-    """A budget with its details as scripts get it."""
     return {
         **as_values(budget, now),
         "opened_at": budget.opened_at,
@@ -145,7 +143,7 @@ def _text(value: Decimal | None) -> str | None:
 
 
 def print_budgets(budgets: Sequence[Budget], now: datetime) -> None:
-    """As a table: a line for each unit that is limited."""
+    """Print a table with a line for each unit that is limited."""
     rows: list[list[Styled]] = []
     for budget in budgets:
         for unit, words in UNITS.items():
@@ -168,12 +166,9 @@ def print_budgets(budgets: Sequence[Budget], now: datetime) -> None:
 
 
 def print_details(budget: Budget, now: datetime) -> None:
-    """What takes it, and who changed it."""
-
     def words(amounts: Amounts) -> str:
         known = [(unit, amounts.of(unit)) for unit in UNITS]
-        said = [shown(value, unit) for unit, value in known if value]
-        return ", ".join(said) or "nothing"
+        return ", ".join(shown(value, unit) for unit, value in known if value) or "nothing"
 
     if budget.opened_at is not None and any(map(budget.opening.amounts.of, UNITS)):
         before = words(budget.opening.amounts)
@@ -192,7 +187,7 @@ def print_details(budget: Budget, now: datetime) -> None:
     echo()
     echo("changes:")
     for change in budget.changes:
-        echo(f"  {change.at:%Y-%m-%d %H:%M:%S}  {change.by}  {_said(change)}")
+        echo(f"  {change.at:%Y-%m-%d %H:%M:%S}  {change.by}  {_change_text(change)}")
     if budget.skipped:
         warn(
             f"{counted(budget.skipped, 'line')} of its file cannot be read: torn, damaged, or of a "
@@ -200,8 +195,7 @@ def print_details(budget: Budget, now: datetime) -> None:
         )
 
 
-def _said(change: Change) -> str:
-    """What somebody changed, in a line."""
+def _change_text(change: Change) -> str:
     why = f" ({change.why})" if change.why else ""
     if change.terms is None:
         return f"removed{why}"
@@ -219,7 +213,7 @@ def _said(change: Change) -> str:
 
 
 def warn_about(budgets: Sequence[Budget], now: datetime) -> None:
-    """Soft limits that are passed, and what cannot be counted."""
+    """Warn about exceeded soft limits, and about amounts that are unknown."""
     for budget in budgets:
         for text in warnings_of(budget, now):
             warn(text)

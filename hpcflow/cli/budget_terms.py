@@ -23,7 +23,7 @@ def changed_terms(
     per: str | None,
     on_exceeded: str | None,
 ) -> Terms:
-    """The terms that were there, with what is named.
+    """Return the terms ``before`` with the given values.
 
     Raises:
         InputError: no limit is left, or the soft one is more than the hard one.
@@ -35,7 +35,7 @@ def changed_terms(
     if found is not None and warned is not None and warned > found:
         raise InputError(
             f"the soft limit, {warned}, is more than the hard one, {found}",
-            next_action="warn earlier: --soft with less than --hard",
+            next_action="give --soft a lower amount than --hard",
         )
     limits = {**terms.limits}
     limits.pop(unit, None)
@@ -43,8 +43,8 @@ def changed_terms(
         limits[unit] = Limit(found, warned)
     if not limits:
         raise InputError(
-            "a budget has a limit: this one would have none",
-            next_action="name one: --hard 500 or --soft 400; to have none: hpcflow budget remove",
+            "a budget needs a limit, and this one would have none",
+            next_action="give one: --hard 500 or --soft 400; or remove it: hpcflow budget remove",
         )
     terms = replace(terms, limits=limits)
     if per is not None:
@@ -54,12 +54,12 @@ def changed_terms(
     return terms
 
 
-def _limit(before: Decimal | None, said: str | None, option: str) -> Decimal | None:
-    if said is None:
+def _limit(before: Decimal | None, value: str | None, option: str) -> Decimal | None:
+    if value is None:
         return before
-    if said == _NONE:
+    if value == _NONE:
         return None
     try:
-        return amount_from(said)
+        return amount_from(value)
     except ValueError as error:
-        raise click.UsageError(f"{option}: {error}, or `none`; got {said[:100]!r}") from None
+        raise click.UsageError(f"{option}: {error}, or `none`; got {value[:100]!r}") from None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Cancelled:
-    """What became of one of the runs; ``run_id`` is what was typed where there is no such run."""
+    """The result for one run; ``run_id`` is the typed text if there is no such run."""
 
     run_id: str
     run_dir: RunDir | None = None
@@ -28,7 +28,7 @@ class _Cancelled:
 
 
 class CancelledRun(TypedDict):
-    """What became of one of the runs; `job_id` is the job that is being cancelled."""
+    """The result for one run; `job_id` is the job that is being cancelled."""
 
     run_id: str
     job_id: str | None
@@ -36,7 +36,7 @@ class CancelledRun(TypedDict):
 
 
 class CancelledRuns(TypedDict):
-    """What became of each run."""
+    """The result for each run."""
 
     runs: list[CancelledRun]
 
@@ -50,12 +50,12 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
     An error with one run does not affect the others.
     """
     session = Session()
-    # All requests first: they outlive a scheduler that cannot be reached.
+    # All requests first: they stay recorded if the scheduler does not answer.
     found = {each.run_id: each for each in [_request(session, text) for text in runs]}
     for each in found.values():
         _end(session, each)
         if not as_json:
-            _say(each)
+            _print_result(each)
     if as_json:
         print_json(CancelledRuns(runs=[_as_json(each) for each in found.values()]))
     for each in found.values():
@@ -78,7 +78,7 @@ def _request(session: Session, text: str) -> _Cancelled:
 
 
 def _end(session: Session, each: _Cancelled) -> None:
-    """End the jobs of the run; also where the request could not be written."""
+    """End the jobs of the run, even if the request could not be written."""
     from hpcflow.launch.cancel import end_jobs
 
     if each.run_dir is None:
@@ -95,7 +95,7 @@ def _end(session: Session, each: _Cancelled) -> None:
         each.error = each.error or error
 
 
-def _say(each: _Cancelled) -> None:
+def _print_result(each: _Cancelled) -> None:
     if each.error is not None:
         if each.run_dir is not None:
             echo(f"{each.run_id}: ", nl=False, err=True)
@@ -113,6 +113,6 @@ def _as_json(each: _Cancelled) -> CancelledRun:
 
 
 def _exit_code(found: list[_Cancelled]) -> int:
-    """That of the errors, where nothing but errors of one kind came of it; 1 for anything mixed."""
+    """Return the exit code that all runs share; 1 if they differ."""
     codes = {each.error.exit_code if each.error else 0 for each in found}
     return codes.pop() if len(codes) == 1 else 1

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CheckpointJson(TypedDict):
-    """A checkpoint; `path` is below the run directory, and what is not known is null."""
+    """A checkpoint; `path` is below the run directory, and unknown values are null."""
 
     path: str
     train_step: int
@@ -47,7 +47,7 @@ class KeptCheckpoint(CheckpointJson):
 
 
 class IncompleteCheckpoint(TypedDict):
-    """Files of a checkpoint that has no name yet, or no more."""
+    """Files of a checkpoint that does not have its name yet, or no longer."""
 
     path: str
     train_step: int
@@ -67,13 +67,13 @@ class Checkpoints(TypedDict):
 
 
 class CheckpointFiles(KeptCheckpoint):
-    """A checkpoint, and what its manifest says of its files."""
+    """A checkpoint, and the files in its manifest."""
 
     files: dict[str, Any]
 
 
 class VerifiedCheckpoint(TypedDict):
-    """Whether a checkpoint is whole; `why` not."""
+    """Whether a checkpoint is whole; `why` if it is not."""
 
     train_step: int
     is_whole: bool
@@ -81,7 +81,7 @@ class VerifiedCheckpoint(TypedDict):
 
 
 class VerifiedCheckpoints(TypedDict):
-    """The checkpoints that were read."""
+    """The checkpoints that were verified."""
 
     run_id: str
     checkpoints: list[VerifiedCheckpoint]
@@ -98,7 +98,7 @@ class PrunedCheckpoints(TypedDict):
     kept: dict[str, list[str]]
 
 
-#: The most rows of a table, and the lines of JSON written at once.
+#: The maximum of rows in a table, and of JSON lines written at once.
 _SHOWN = 1000
 
 
@@ -126,7 +126,7 @@ def ls_command(run: str, as_json: bool) -> int:
 
     session = Session()
     run_dir = session.run_dir(run, newest=True)
-    with suppress(LedgerError):  # whether an attempt that has ended is known to have; no more
+    with suppress(LedgerError):  # then only the end of an attempt may be unknown
         session.refresh()
     seen = survey(run_dir)
     kept = seen.kept(seen.rule)
@@ -164,7 +164,7 @@ def show_command(run: str, train_step: int, as_json: bool) -> int:
     try:
         manifest = read_manifest(found.path)
     except CheckpointError:
-        manifest = {}  # `found` says what is wrong with it
+        manifest = {}  # `found` tells what is wrong with it
     entries = manifest.get("files")
     files: dict[str, Any] = entries if isinstance(entries, dict) else {}
     kept = seen.kept(seen.rule)[train_step]
@@ -209,7 +209,7 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
     if not todo:
         raise NotFoundError(
             f"run {seen.run_id} has no checkpoints",
-            next_action=f"see what it has done: hpcflow show {seen.run_id}",
+            next_action=f"see the run: hpcflow show {seen.run_id}",
         )
     results: list[VerifiedCheckpoint] = []
     with _progress(_sum(todo)) as look_at:
@@ -218,11 +218,11 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
             try:
                 why = why_not_whole(each)
             except NotFoundError:
-                continue  # its job has removed it, by the rule
+                continue  # its job has removed it, by its retention rule
             results.append({"train_step": each.train_step, "is_whole": why is None, "why": why})
             if not as_json:
-                said = "whole" if why is None else f"not whole: {why}"
-                echo(f"train step {each.train_step}: {said}")
+                state = "whole" if why is None else f"not whole: {why}"
+                echo(f"train step {each.train_step}: {state}")
     if as_json:
         print_json(VerifiedCheckpoints(run_id=seen.run_id, checkpoints=results))
     return 0 if all(each["is_whole"] for each in results) else 1
@@ -235,11 +235,11 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
     "--keep-last",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Keep the newest N, whatever the config says.",
+    help="Keep the newest N instead of `checkpoint.keep_last` of the config.",
 )
 @json_option(PrunedCheckpoints)
 def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool) -> int:
-    """Remove the checkpoints of RUN that its config does not keep, and what killed saves left.
+    """Remove the checkpoints of RUN that its config does not keep, and files of killed saves.
 
     The rule is that of the job: `checkpoint.keep_last`, `keep_best` and `keep_every`. hpcflow
     verifies the newest complete checkpoint first, and keeps it. It also keeps the final model, the
@@ -251,7 +251,7 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
     session = Session()
     run_dir = session.run_dir(run)
     if not is_gone(run_dir):
-        session.refresh_run(run_dir)  # an attempt that has ended holds nothing any more
+        session.refresh_run(run_dir)  # an attempt that has ended needs no checkpoint
     with _progress(None) as look_at:
         pruned = prune(
             run_dir,
@@ -262,7 +262,7 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
             look_at=look_at,
         )
     if as_json:
-        told: PrunedCheckpoints = {
+        output: PrunedCheckpoints = {
             "run_id": run_dir.path.name,
             "is_dry_run": dry_run,
             "freed_bytes": pruned.freed_bytes,
@@ -270,7 +270,7 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
             "leftovers": [_hidden_json(run_dir, each) for each in pruned.leftovers],
             "kept": {str(step): why for step, why in sorted(pruned.kept.items())},
         }
-        print_json(told)
+        print_json(output)
     else:
         _print_pruned(pruned, is_dry=dry_run)
     if not dry_run:
@@ -310,7 +310,7 @@ def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
     total = _sum(seen.found) + _sum(seen.hidden)
     echo(f"{counted(len(seen.found), 'checkpoint')}, {format_bytes(total)}")
     if len(seen.found) > _SHOWN or len(seen.hidden) > _SHOWN:
-        echo(f"shown: the newest {_SHOWN} and the incomplete ones; list all: --json")
+        echo(f"only the newest {_SHOWN} and incomplete ones are shown; list all: --json")
 
 
 def _shown(found: list[Found]) -> list[Found]:
@@ -349,15 +349,15 @@ def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
         echo(f"{'would free' if is_dry else 'freed'} {format_bytes(pruned.freed_bytes)}")
     elif pruned.rule is None:
         echo("nothing to remove: the config of the run says keep_last: all")
-        echo("  → keep fewer anyway: --keep-last N", err=True)
+        echo("  → keep fewer: --keep-last N", err=True)
     else:
         echo("nothing to remove")
 
 
 def _found_json(found: Found) -> CheckpointJson:
-    said = _plain(found)
-    path = f"{said.pop('folder').name}/{found.name}"
-    return cast("CheckpointJson", {"path": path, **said})
+    values = _plain(found)
+    path = f"{values.pop('folder').name}/{found.name}"
+    return cast("CheckpointJson", {"path": path, **values})
 
 
 def _hidden_json(run_dir: RunDir, hidden: Hidden) -> IncompleteCheckpoint:
@@ -374,7 +374,7 @@ def _sum(found: list[Found] | list[Hidden]) -> int:
 
 
 def _time(text: str | None) -> str:
-    """A time as a manifest has it, which anybody could have written."""
+    """Return a time in a manifest, which may be invalid, as text."""
     from hpcflow.clock import from_text
 
     try:
@@ -385,7 +385,6 @@ def _time(text: str | None) -> str:
 
 @contextmanager
 def _progress(total_bytes: int | None) -> Iterator[Callable[[Found], None]]:
-    """Shows on a terminal which checkpoint is being read, and how much has been."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -398,8 +397,8 @@ def _progress(total_bytes: int | None) -> Iterator[Callable[[Found], None]]:
 
         def look_at(found: Found) -> None:
             nonlocal before
-            told = f"reading train step {found.train_step}"
-            bar.update(task, description=told, advance=before, visible=True)
+            text = f"reading train step {found.train_step}"
+            bar.update(task, description=text, advance=before, visible=True)
             before = found.size_bytes
 
         yield look_at

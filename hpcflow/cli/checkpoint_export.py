@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ExportedCheckpoint(TypedDict):
-    """A copy of a checkpoint; `files` is how many it has."""
+    """A copy of a checkpoint; `files` is the number of its files."""
 
     run_id: str
     train_step: int
@@ -35,16 +35,16 @@ class ExportedCheckpoint(TypedDict):
 @run_argument
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option(
-    "--train-step", type=click.IntRange(min=0), metavar="N", help="Of this train step. "
-    "Default: the newest complete one.",
+    "--train-step", type=click.IntRange(min=0), metavar="N", help="The checkpoint of this train "
+    "step. Default: the newest complete one.",
 )  # fmt: skip
-@click.option("--best", is_flag=True, help="The best, by `checkpoint.keep_best` of the config.")
+@click.option("--best", is_flag=True, help="The best one, by `checkpoint.keep_best` of the config.")
 @json_option(ExportedCheckpoint)
 def command(run: str, target: Path, train_step: int | None, best: bool, as_json: bool) -> int:
     """Copy a checkpoint of RUN to TARGET, a folder that does not exist yet.
 
-    It compares every file with its checksum. TARGET appears when the copy is complete, and is a
-    checkpoint, too, with its manifest.
+    It compares every file with its checksum. TARGET appears when the copy is complete. It is also
+    a checkpoint, with its manifest.
     """
     from hpcflow.errors import InputError
     from hpcflow.launch.checkpoints import survey
@@ -52,7 +52,7 @@ def command(run: str, target: Path, train_step: int | None, best: bool, as_json:
 
     if best and train_step is not None:
         raise InputError(
-            "--best and --train-step are two different checkpoints",
+            "--best and --train-step exclude each other",
             next_action="give one of them",
         )
     seen = survey(Session().run_dir(run, newest=True))
@@ -89,14 +89,13 @@ def _chosen(seen: Survey, train_step: int | None, *, best: bool) -> Found:
     if not whole:
         raise NotFoundError(
             f"run {seen.run_id} has no complete checkpoint",
-            next_action=f"see what it has: hpcflow checkpoint ls {seen.run_id}",
+            next_action=f"list its checkpoints: hpcflow checkpoint ls {seen.run_id}",
         )
     return whole[-1]
 
 
 @contextmanager
 def _progress(found: Found) -> Iterator[Callable[[int], None]]:
-    """Shows on a terminal how much has been copied, and how fast."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -14,11 +14,11 @@ from typing import Final, TypeAlias
 
 from hpcflow.terminal import Line, Styled, echo_block, safe, terminal_width
 
-#: The limit of a cell. All cells of a column are as wide as the longest, and in a shared ledger
-#: another user may have written a name of 100,000 characters beside 10,000 runs.
+#: The limit of a cell. All cells of a column are as wide as its widest, and in a shared ledger
+#: another user may have a name of 100,000 characters beside 10,000 runs.
 _MAX_CHARS: Final = 2000
 _GAP: Final = "  "
-#: A wrapped text is at least so wide, or it is not shown in a table.
+#: The least width of a wrapped text in a table.
 _TEXT_CHARS: Final = 24
 #: The space between a number and its unit.
 _UNIT: Final = re.compile(r"(?<=[0-9?]) (?=[A-Za-z%µ])")
@@ -31,7 +31,7 @@ class Column:
     """A column of a table.
 
     Attributes:
-        rank: columns of the highest rank are left out first; those of rank 0 never.
+        rank: columns of the highest rank are left out first; those of rank 0 are never left out.
         is_number: aligned to the right.
         is_text: words, which may be wrapped.
     """
@@ -70,8 +70,8 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> No
     ]
     if room is not None and hidden:
         names = ", ".join(hidden)
-        said = f"hidden because the terminal is narrow: {names}; to show all, append: | less -S"
-        echo_block([Styled(line, dim=True)] for line in _wrapped(said, room))
+        note = f"hidden because the terminal is narrow: {names}; to show all, append: | less -S"
+        echo_block([Styled(line, dim=True)] for line in _wrapped(note, room))
 
 
 def painted(
@@ -109,8 +109,11 @@ def _width(text: str) -> int:
 
 
 def _parts(text: str) -> tuple[list[str], str]:
-    """Return what stays together of a text, and what is between: pairs of a list of pairs such as
-    ``loss 0.1  accuracy 0.9``, else words. A number and its unit are one word, joined by NUL."""
+    """Return the parts of a text that stay on one line, and the separator between them.
+
+    Parts are the pairs of a list such as ``loss 0.1  accuracy 0.9``, else words. A number and its
+    unit are one word, joined by NUL.
+    """
     between = "  " if "  " in text else " "
     return _UNIT.sub("\0", text).split(between), between
 

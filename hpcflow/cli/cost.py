@@ -30,12 +30,12 @@ from hpcflow.terminal import echo, echo_lines
 _BY: Final = (
     "project", "user", "run", "sweep", "partition", "account", "gpu_type", "month", "cause",
 )  # fmt: skip
-#: Runs on a page whose waste is explained.
+#: The number of runs on a page whose waste is explained.
 _WORST: Final = 10
 
 
 class CostReport(TypedDict):
-    """What was spent, by `by`; `html` is the page that was written."""
+    """Costs, by the keys in `by`; `html` is the page that was written."""
 
     by: Sequence[str]
     lines: list[CostLine]
@@ -47,7 +47,7 @@ class CostReport(TypedDict):
 
 @click.group("cost", short_help="Show what runs cost, and what was wasted.")
 def command() -> None:
-    """Show what runs cost, by Slurm's accounting of every attempt."""
+    """Show what runs cost, from Slurm's accounting of every attempt."""
 
 
 @command.command("report")
@@ -58,7 +58,7 @@ def command() -> None:
     multiple=True,
     default=("project",),
     show_default=True,
-    help="One line for each of these. Repeat it for each combination.",
+    help="Print a line for each of these; if repeated, for each combination.",
 )
 @since_option
 @until_option
@@ -69,7 +69,7 @@ def command() -> None:
     "--html",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a page with plots, which only you can read; FILE is overwritten.",
+    help="Write a page with plots that only you can read; overwrite FILE.",
 )
 @json_option(CostReport)
 def report_command(
@@ -82,7 +82,7 @@ def report_command(
     html: Path | None,
     as_json: bool,
 ) -> int:
-    """Sum up what attempts cost; running ones count with their time so far.
+    """Sum up the costs of attempts. Running attempts count with their time so far.
 
     \b
     hpcflow cost report --by user --since 30d
@@ -110,7 +110,7 @@ def report_command(
         times = (when.since, when.until, when.now)
         html = write_page(page(Content(some, found, *times, only, worst, checkpoints)), html)
     if as_json:
-        told: CostReport = {
+        output: CostReport = {
             "by": found.keys,
             "lines": [values(found, line) for line in found.lines],
             "total": values(found, found.total),
@@ -118,13 +118,13 @@ def report_command(
             "storage_total": storage_values(storage, storage.total),
             "html": html,
         }
-        print_json(told)
+        print_json(output)
     elif in_csv:
         echo_lines(as_csv(found, storage), nl=False)
     elif html is not None:
         echo(str(html))
     elif not found.lines and not storage.lines:
-        echo("nothing has ended in this time, and nothing runs")
+        echo("no attempts ended in this time, and none are running")
     else:
         from hpcflow.costs.words import notes_of_keeping
 

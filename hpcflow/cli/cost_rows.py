@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from hpcflow.costs.checkpoint_costs import CheckpointCosts
     from hpcflow.ledger.rows import BilledRow
 
-#: Sites in one warning.
 _MOST_NAMED: Final = 5
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
 
 def ago_or_day(_ctx: click.Context, param: click.Parameter, value: str | None) -> object:
-    """``30d`` for so long ago, or a day in UTC: ``2026-07-01``."""
+    """Parse ``30d``, a time ago, or ``2026-07-01``, a day in UTC."""
     if value is None:
         return None
     day: datetime | None = None
@@ -34,25 +33,25 @@ def ago_or_day(_ctx: click.Context, param: click.Parameter, value: str | None) -
         if day is not None:
             return day.astimezone(timezone.utc) if day.tzinfo else day.replace(tzinfo=timezone.utc)
         return timedelta(seconds=parse_duration_s(value))
-    except (ValueError, OverflowError):  # its zone puts it before the first year, or after the last
-        said = f"expected an age such as 30d, or a day such as 2026-07-01; got {value!r}"
-        raise click.BadParameter(said, param=param) from None
+    except (ValueError, OverflowError):  # its zone moves it outside the years of Python
+        message = f"expected an age such as 30d, or a day such as 2026-07-01; got {value!r}"
+        raise click.BadParameter(message, param=param) from None
 
 
 since_option = click.option(
     "--since",
     callback=ago_or_day,
     metavar="AGO|DAY",
-    help="Only what ended since then: 30d, or 2026-07-01.",
+    help="Only attempts that ended since then: 30d, or 2026-07-01.",
 )
 until_option = click.option(
-    "--until", callback=ago_or_day, metavar="AGO|DAY", help="Only what ended before then."
+    "--until", callback=ago_or_day, metavar="AGO|DAY", help="Only attempts that ended before then."
 )
 
 
 @dataclass(frozen=True)
 class Window:
-    """From when to when; ``since`` is None where nobody said."""
+    """A period; ``since`` is None if it was not given."""
 
     since: datetime | None
     until: datetime
@@ -62,7 +61,7 @@ class Window:
 def window(
     session: Session, since: datetime | timedelta | None, until: datetime | timedelta | None
 ) -> Window:
-    """What ``--since`` and ``--until`` mean now."""
+    """Return the period of ``--since`` and ``--until``."""
     now = session.clock.now()
     begin = now - since if isinstance(since, timedelta) else since
     begin = None if begin is None else max(begin, _LONG_AGO)
@@ -73,7 +72,7 @@ def window(
 def kept(
     session: Session, when: Window, keys: Sequence[str], **filters: str | None
 ) -> CheckpointCosts:
-    """What checkpoints cost in this time, where a site prices that."""
+    """Return what checkpoints cost in this period, on sites that price them."""
     from hpcflow.costs.checkpoint_costs import checkpoint_costs
 
     wanted = {name: value for name, value in filters.items() if value is not None}
@@ -88,18 +87,18 @@ def kept(
         home=session.settings.home,
     )
     if found.problems:
-        # Another role can name any number of sites, so those of this user come first.
+        # Other roles can name any number of sites, so the user's own come first.
         names = sorted(found.problems, key=lambda name: name not in session.own_sites)
         shown = ", ".join(site_text(name)[:80] for name in names[:_MOST_NAMED])
         if (more := len(names) - _MOST_NAMED) > 0:
             shown += f" and {more} more"
         why = found.problems[names[0]][:200]
-        warn(f"whether checkpoints cost anything on {shown} is not known: {why}")
+        warn(f"the cost of checkpoints on {shown} is unknown: {why}")
     return found
 
 
 def rows(session: Session, when: Window, **filters: str | None) -> list[BilledRow]:
-    """The attempts that ended in this time, with their bills."""
+    """Return the attempts that ended in this period, with their bills."""
     wanted = {name: value for name, value in filters.items() if value is not None}
     return session.ledger.bills(
         since=when.since or _LONG_AGO,
@@ -115,7 +114,7 @@ def is_of_everyone(session: Session, filters: Mapping[str, str]) -> bool:
 
 
 def running(session: Session, *, project: str | None, user: str | None) -> list[BilledRow]:
-    """The caller's own attempts that run now."""
+    """Return the caller's own running attempts."""
     from hpcflow.costs.running import running_rows
     from hpcflow.storage.runs import is_path_untrusted
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MemberCosts(CostAmounts):
-    """What a member of a team used; `share` is of the whole of the team."""
+    """What a member of a team used; `share` is of the team's total."""
 
     user: str
     share: float | None
@@ -53,7 +53,7 @@ _TEAMS: Final = ("project", "sweep", "partition", "account", "gpu_type", "month"
     type=click.Choice(_TEAMS),
     default="project",
     show_default=True,
-    help="A team is all runs with the same value of this.",
+    help="A team is all runs with the same value of this field.",
 )
 @since_option
 @until_option
@@ -71,7 +71,7 @@ def showback_command(
     """Show what each member of a team used, and the share of the team's total.
 
     Shares are of the cost; if anything has no price, of the GPU hours. The report covers the runs
-    in the ledger: a team that shares one sees the runs of all its members.
+    in the ledger: with a shared ledger, the runs of all members.
 
     \b
     hpcflow cost showback --since 2026-07-01
@@ -87,20 +87,20 @@ def showback_command(
     elif in_csv:
         echo_lines(_csv(key, found), nl=False)
     elif not found:
-        echo("nothing has ended in this time")
+        echo("no attempts ended in this time")
     else:
         _print(key, found)
     return 0
 
 
 def _team(key: str, team: Team) -> TeamCosts:
-    told = {
+    values = {
         key: team.name,
         "share_of": team.unit.name,
         **amounts(team.total),
         "members": [_member(member) for member in team.members],
     }
-    return cast("TeamCosts", told)
+    return cast("TeamCosts", values)
 
 
 def _member(member: Member) -> MemberCosts:
@@ -143,4 +143,4 @@ def _print(key: str, found: Sequence[Team]) -> None:
     print_table([Column(key.upper()), Column("USER"), *numbers_of], rows)
     in_hours = sorted({team.unit.name for team in found} - {"USD"})
     if in_hours:
-        echo(f"shares are of the {' or '.join(in_hours)} where not all has a price in USD")
+        echo(f"if something has no price in USD, shares are of the {' or '.join(in_hours)}")

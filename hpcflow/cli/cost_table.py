@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CostBy(TypedDict, total=False):
-    """What a line is about: the keys that were asked for."""
+    """The keys of a line that were asked for."""
 
     project: str
     user: str
@@ -32,7 +32,7 @@ class CostBy(TypedDict, total=False):
 
 
 class CostAmounts(TypedDict):
-    """What some attempts took; money is text, and null if it is not known."""
+    """What some attempts used; money is text, and null if unknown."""
 
     runs: int
     attempts: int
@@ -52,11 +52,11 @@ class CostAmounts(TypedDict):
 
 
 class CostLine(CostBy, CostAmounts):
-    """A line of a report: what it is about, and what that took."""
+    """A line of a report: its keys, and what those attempts used."""
 
 
 class StorageValues(CostBy):
-    """What it cost to keep checkpoints in a place, and to fetch them; decimal texts."""
+    """The cost of storing checkpoints in a place, and of fetching them; decimal texts."""
 
     place: str
     gb_months: str
@@ -69,13 +69,12 @@ class StorageValues(CostBy):
 
 
 def values(found: Report, line: Line) -> CostLine:
-    """A line as scripts get it."""
     by = dict(zip(found.keys, line.by, strict=True))
     return cast("CostLine", {**by, **amounts(line)})
 
 
 def amounts(line: Line) -> CostAmounts:
-    """The numbers of a line: money as text, with all of its digits."""
+    """Return the numbers of a line: money as text, with all digits."""
 
     def money(amount: Decimal | None) -> str | None:
         return None if amount is None else f"{amount:.8f}"
@@ -100,7 +99,6 @@ def amounts(line: Line) -> CostAmounts:
 
 
 def storage_values(found: StorageReport, line: StorageLine) -> StorageValues:
-    """A line about checkpoints as scripts get it."""
     from hpcflow.costs.storage import decimal
 
     keys = dict(zip(found.keys, line.by, strict=True))
@@ -115,9 +113,9 @@ def storage_values(found: StorageReport, line: StorageLine) -> StorageValues:
 
 
 def as_csv(found: Report, kept: StorageReport) -> str:
-    """A report for a spreadsheet, with all digits; the sum is left to it.
+    """Return a report for a spreadsheet: all digits, no total.
 
-    Checkpoints that have a price have lines of their own, which say where they were.
+    Checkpoints that have a price have their own lines, which name their place.
     """
     text = io.StringIO()
     rows: list[Mapping[str, object]] = [values(found, line) for line in found.lines]
@@ -133,8 +131,10 @@ def as_csv(found: Report, kept: StorageReport) -> str:
 
 
 def plain(value: object) -> object:
-    """What a spreadsheet would take for a formula is a text for it, too; in any width. Nor is there
-    anything in it that a terminal would obey."""
+    """Make a text safe for spreadsheets and terminals.
+
+    It contains no control characters. A formula becomes text, also with full-width characters.
+    """
     if not isinstance(value, str):
         return value
     text = safe(value)
@@ -147,7 +147,6 @@ def _is_number(text: str) -> bool:
 
 
 def print_storage(kept: StorageReport) -> None:
-    """What checkpoints cost, for a terminal; nothing where there is nothing."""
     if not kept.lines:
         return
 
@@ -170,7 +169,6 @@ def print_storage(kept: StorageReport) -> None:
 
 
 def print_report(found: Report) -> None:
-    """A report for a terminal."""
     from hpcflow.costs.words import notes, usd
 
     has_su = found.total.cost_su is not None

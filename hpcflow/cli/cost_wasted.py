@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Wasted(TypedDict):
-    """The runs that wasted the most, the worst first; money is text."""
+    """The runs that wasted the most, in descending order; money is text."""
 
     runs: list[WastedRun]
 
@@ -48,8 +48,8 @@ def wasted_command(
 ) -> int:
     """List the runs that wasted the most, why, and what to do about it.
 
-    Wasted is what an attempt cost before its program trained; and, if it did not complete, what it
-    cost after its last checkpoint. Without a checkpoint, all of it is wasted.
+    The cost of an attempt before its program trained is wasted. If it did not complete, the cost
+    after its last checkpoint is, too; without a checkpoint, all of it is wasted.
 
     \b
     hpcflow cost wasted --since 30d
@@ -64,14 +64,13 @@ def wasted_command(
     if as_json:
         print_json({"runs": [_values(each) for each in found]})
     elif not found:
-        echo("nothing was wasted by what has ended in this time")
+        echo("the attempts that ended in this time wasted nothing")
     else:
         _print(found)
     return 0
 
 
 def _values(found: WastedRun) -> dict[str, object]:
-    """A run as scripts get it: money as text."""
     return {
         name: f"{value:.8f}" if isinstance(value, Decimal) else value
         for name, value in vars(found).items()

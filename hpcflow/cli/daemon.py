@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Supervised(TypedDict):
-    """What a daemon looks after; `runs_under_way` is null while the ledger does not answer."""
+    """What a daemon supervises; `runs_under_way` is null while the ledger does not answer."""
 
     user: str
     home: Path
@@ -43,7 +43,7 @@ class Supervised(TypedDict):
 
 
 class DaemonStart(TypedDict):
-    """The first document of a daemon; there is none with `--once`."""
+    """The first document of a daemon; `--once` prints none."""
 
     at: datetime
     supervises: Supervised
@@ -106,14 +106,14 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     if ctx.invoked_subcommand is not None:
         if once or interval_s is not None or as_json:
             raise InputError(
-                f"options before `{ctx.invoked_subcommand}` mean nothing",
+                f"options before `{ctx.invoked_subcommand}` have no effect",
                 next_action=f"hpcflow daemon {ctx.invoked_subcommand} --help",
             )
         return 0
     if once and interval_s is not None:
         raise InputError(
-            "--once makes one round: there is no --interval between two",
-            next_action="name only one of them; the crontab says how often cron runs",
+            "--once and --interval exclude each other: --once makes one round",
+            next_action="give only one of them; with cron, set the interval in the crontab",
         )
     from hpcflow.requeue.daemon import INTERVAL_S, Daemon, ExitRequest
     from hpcflow.requeue.mirroring import Mirroring
@@ -121,31 +121,32 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
     session = Session()
     _require_ledger_here(session)
     told, log = ExitRequest(session.clock), _Log(session, as_json=as_json)
-    mirroring = Mirroring(session.settings, session.clock, _or_not(warn), session.site)
-    around = _around(session, waits_for_ledger=not once)
+    mirroring = Mirroring(session.settings, session.clock, _without_os_errors(warn), session.site)
+    around = _round_context(session, waits_for_ledger=not once)
     daemon = Daemon(
         around,
         told,
-        on_report=_or_not(log.say),
-        on_text=_or_not(warn),
+        on_report=_without_os_errors(log.say),
+        on_text=_without_os_errors(warn),
         interval_s=interval_s or INTERVAL_S,
         mirroring=None if once else mirroring,
         also=partial(_sweeps, around, log),
     )
-    with _heard_by(told):
+    with _ends_on_signal(told):
         if not once:
-            _or_not(partial(_log_start, around, session, as_json=as_json))(interval_s or INTERVAL_S)
+            log_start = partial(_log_start, around, session, as_json=as_json)
+            _without_os_errors(log_start)(interval_s or INTERVAL_S)
             daemon.run()
             return 0
         report = daemon.once()
     if report is None:
-        return 0  # somebody else is at it; cron need not write a mail for that
+        return 0  # another daemon has the lease; without output, cron sends no mail
     log.say(report)
     return 1 if report.problems else 0
 
 
 _INSTALL: Final = "install one: hpcflow daemon install"
-_SOON: Final = "the one that is installed makes its first round within a few minutes"
+_SOON: Final = "the installed one makes its first round within a few minutes"
 
 command.add_command(install_command)
 command.add_command(uninstall_command)
@@ -186,54 +187,54 @@ def status_command(as_json: bool) -> int:
 
 
 @contextmanager
-def _heard_by(told: ExitRequest) -> Iterator[None]:
-    """Signals end it between two acts: a death in one would leave the lease taken."""
+def _ends_on_signal(told: ExitRequest) -> Iterator[None]:
+    """Let signals end the daemon between two acts: killed in one, it would keep its lease."""
 
     def end(_number: int, _frame: object) -> None:
         told.is_over = True
 
-    heard = {number: signal.getsignal(number) for number in _ENDING}
-    if heard[signal.SIGHUP] is signal.SIG_IGN:
-        del heard[signal.SIGHUP]  # as nohup has it
-    for number in heard:
+    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    if handlers[signal.SIGHUP] is signal.SIG_IGN:
+        del handlers[signal.SIGHUP]  # nohup ignores it
+    for number in handlers:
         signal.signal(number, end)
     try:
         yield
     finally:
-        for number, before in heard.items():
+        for number, before in handlers.items():
             signal.signal(number, before)
 
 
 def _require_ledger_here(session: Session) -> None:
-    """Refuse on a compute node what must not be opened there: a round of scrontab is a job."""
+    """Refuse a ledger that a compute node must not open: a round of scrontab is a job."""
     from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 
     if session.settings.environ.get("SLURMD_NODENAME"):
         require_ledger_for_jobs(session.settings)
 
 
-def _or_not(say: Callable[[Said], None]) -> Callable[[Said], None]:
-    """``say``; a log that is on a full disk is no reason to end."""
+def _without_os_errors(say: Callable[[Said], None]) -> Callable[[Said], None]:
+    """Return ``say`` without its OSErrors: a log on a full disk must not end the daemon."""
 
-    def said(what: Said) -> None:
+    def safe_say(what: Said) -> None:
         with suppress(OSError):
             say(what)
 
-    return said
+    return safe_say
 
 
-def _around(session: Session, *, waits_for_ledger: bool) -> RoundContext:
-    """What the rounds work with.
+def _round_context(session: Session, *, waits_for_ledger: bool) -> RoundContext:
+    """Return the context of the rounds.
 
     Args:
-        waits_for_ledger: whether one that does not answer is no error now, but in each round.
+        waits_for_ledger: whether a ledger that does not answer is an error of each round, not now.
     """
     from hpcflow.ledger.store import Ledger
     from hpcflow.ledger.url import parse_url
     from hpcflow.requeue.round_context import RoundContext
 
     return RoundContext(
-        Ledger(parse_url(session.settings.ledger_url), _or_not(warn))
+        Ledger(parse_url(session.settings.ledger_url), _without_os_errors(warn))
         if waits_for_ledger
         else session.ledger,
         session.settings,
@@ -244,14 +245,13 @@ def _around(session: Session, *, waits_for_ledger: bool) -> RoundContext:
 
 
 def _log_start(around: RoundContext, session: Session, interval_s: float, *, as_json: bool) -> None:
-    """Say what the daemon supervises, and how often."""
     from hpcflow.model.state import RunState
     from hpcflow.storage.own_runs import OwnRuns
 
     settings, own = session.settings, OwnRuns(session.settings.home)
     under_way = [state for state in RunState if not state.is_final]
     count, sites = None, set[str]()
-    with suppress(HpcflowError):  # the first round says so
+    with suppress(HpcflowError):  # the first round reports it
         sites.add(session.site(None).name)
     with suppress(HpcflowError):
         runs = [
@@ -279,7 +279,7 @@ def _log_start(around: RoundContext, session: Session, interval_s: float, *, as_
 
 
 def _sweeps(around: RoundContext, log: _Log) -> None:
-    """A round of every sweep."""
+    """Make a round of every sweep."""
     from hpcflow.storage.sweeps import sweep_ids
 
     if not sweep_ids(around.settings.home):
@@ -291,7 +291,7 @@ def _sweeps(around: RoundContext, log: _Log) -> None:
 
 
 class _Log:
-    """What each round did, in a log: nothing where nothing happened, and no trouble twice."""
+    """Log the rounds in which something happened, and each problem once."""
 
     def __init__(self, session: Session, *, as_json: bool) -> None:
         self._session, self._as_json = session, as_json
@@ -315,10 +315,10 @@ class _Log:
             print_json(DaemonRound(at=now, round=report), indent=None)
 
     def log_sweep(self, report: TickReport) -> None:
-        """The same of a round of a sweep."""
-        said = self._of_sweeps.get(report.sweep_id, [])
+        """Print what is new in a round of a sweep."""
+        known = self._of_sweeps.get(report.sweep_id, [])
         for problem in report.problems:
-            if problem not in said:
+            if problem not in known:
                 warn(f"{report.sweep_id}: {problem}")
         self._of_sweeps[report.sweep_id] = report.problems
         now = self._session.clock.now()
@@ -334,7 +334,7 @@ class _Log:
         for run_id, job_id in report.lifted.items():
             echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  start now"
-                f"  (restarted: Slurm restarted its job and let it wait), job {job_id}"
+                f"  (restarted: Slurm restarted its job with a later begin time), job {job_id}"
             )
         for run_id, decision in report.decisions.items():
             then = f", job {report.sent[run_id]}" if run_id in report.sent else ""
@@ -348,7 +348,7 @@ class _Log:
         for run_id, job_id in report.standbys.items():
             echo(
                 f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  standby"
-                f"  (wanted: it waits for the end of the attempt that runs), job {job_id}"
+                f"  (wanted: it waits for the end of the running attempt), job {job_id}"
             )
         for run_id, decision in report.restores.items():
             if run_id not in report.decisions:

@@ -1,6 +1,6 @@
 """``hpcflow daemon install`` and ``uninstall``.
 
-What asks, writes and takes away is here for ``sweep_install.py``, too.
+``sweep_install.py`` also uses its functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Installed(TypedDict):
-    """What was written, and what to know from now on."""
+    """What was written, and a note for the user."""
 
     way: str
     written: str
@@ -66,25 +66,26 @@ def install_command(
 ) -> int:
     """Keep the daemon running while you are logged out: show what will be written, ask, write it.
 
-    Without an option, it takes the first that this machine allows of --systemd (if lingering is
-    enabled for you), --cron, --scrontab and --slurm. sbatch gets each OPTION, for the jobs of
-    --scrontab and --slurm, such as `-- --partition=serial --account=physics`.
+    Without an option, it uses the first that this machine allows of --systemd (if lingering is
+    enabled for you), --cron, --scrontab and --slurm. It passes each OPTION to sbatch, for the jobs
+    of --scrontab and --slurm, such as `-- --partition=serial --account=physics`.
     """
     ways = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(ways) > 1:
         raise InputError(
-            "several ways are given", next_action="give one, such as: hpcflow daemon install --cron"
+            "more than one way is given",
+            next_action="give one, such as: hpcflow daemon install --cron",
         )
     way = way_named(ways[0] if ways else None, load_settings(), sbatch_options)
     return show_and_write(way, yes=yes, as_json=as_json, look="hpcflow daemon status")
 
 
 def way_named(name: str | None, settings: Settings, sbatch_options: Sequence[str]) -> Way:
-    """The way of that name, ready to be installed; without a name, the first that this machine
-    allows.
+    """Return the way of that name; without a name, the first that this machine allows.
 
     Raises:
-        InputError: none is allowed, the daemon would not start, or it takes no options of sbatch.
+        InputError: none is allowed, the daemon would not start, or the way submits no job and so
+            takes no options of sbatch.
     """
     from hpcflow.requeue.install.ways import allowed_ways, way_to_install
 
@@ -98,13 +99,13 @@ def way_named(name: str | None, settings: Settings, sbatch_options: Sequence[str
 
 
 def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:
-    """Show what would be written, ask, and write it; the exit code.
+    """Show what would be written, ask, and write it; return the exit code.
 
     Args:
-        look: what to type afterwards.
+        look: the command to type afterwards.
 
     Raises:
-        InputError: it would not work here, or there is nobody to ask.
+        InputError: it would not work here, or stdin is not a terminal to ask on.
         HpcflowError: it was not written.
     """
     plan = way.plan()
@@ -113,7 +114,7 @@ def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:
     if not yes:
         if as_json or not sys.stdin.isatty():
             raise InputError(
-                "nothing was written: stdin is no terminal, so the command cannot ask",
+                "nothing was written: stdin is not a terminal, so the command cannot ask",
                 next_action="add --yes",
             )
         if not ask("Write it?"):
@@ -156,11 +157,11 @@ def take_away(
     as_json: bool,
     on_nothing: Callable[[], None],
 ) -> int:
-    """Take away what is there of these ways, and say so; the exit code.
+    """Remove what is installed of these ways, and print it; return the exit code.
 
     Args:
-        is_named: whether somebody asked for just these, and not for whatever there is.
-        on_nothing: called when nothing was there.
+        is_named: whether the user named these ways.
+        on_nothing: called if nothing was installed.
     """
     from hpcflow.requeue.install.slurm_job import DaemonJobsUnknownError
     from hpcflow.requeue.install.table_program import NotAllowedError
@@ -173,22 +174,22 @@ def take_away(
         except NotAllowedError as error:  # noqa: PERF203 - the others go
             if is_named:
                 errors[name] = error
-            else:  # as on every machine of a site that does not offer it
+            else:  # normal on a site that does not offer it
                 warn(error.message)
         except HpcflowError as error:
             errors[name] = error
         else:
             if what is not None:
                 removed[name] = what
-    # What was meant may be what is removed; if nothing is, it may be what nobody can see now.
+    # If nothing was removed, the installed way may be one that cannot be checked now.
     failed = [
         error
         for error in errors.values()
         if is_named or not removed or not isinstance(error, DaemonJobsUnknownError)
     ]
     if as_json:
-        said = {name: error_json(error) for name, error in errors.items()}
-        print_json(Uninstalled(removed=removed, errors=said))
+        failures = {name: error_json(error) for name, error in errors.items()}
+        print_json(Uninstalled(removed=removed, errors=failures))
     else:
         for what in removed.values():
             echo(f"removed: {what}")
@@ -203,12 +204,12 @@ def take_away(
 
 
 def warn_about_others(others: list[str], home: Path) -> None:
-    """That nothing of this cluster and home is installed, but maybe of others."""
+    """Say that nothing is installed for this cluster and home; list what is for others."""
     if not others:
         echo("nothing is installed")
         return
     echo_lines(
         f"nothing is installed for this cluster with HPCFLOW_HOME={home}, but elsewhere:\n  "
         + "\n  ".join(map(safe, others))
-        + "\nto take one away, set SLURM_CONF and HPCFLOW_HOME as they stand in it, then try again"
+        + "\nto remove one, set its SLURM_CONF and HPCFLOW_HOME, then repeat the command"
     )

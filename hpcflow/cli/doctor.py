@@ -52,7 +52,6 @@ def command(site: str | None, as_json: bool) -> int:
 
 
 def print_checks(found: Iterable[Check]) -> None:
-    """Print the results as a table."""
     rows: list[list[Cell]] = [
         [
             each.check,

@@ -54,7 +54,7 @@ class Check:
     """The result of one check.
 
     Attributes:
-        check: what was looked at.
+        check: the name of the check.
         next_action: what to type; None if nothing is wrong.
     """
 
@@ -65,13 +65,13 @@ class Check:
 
 
 def check_all(site_name: str | None) -> list[Check]:
-    """Make all checks, at the same time."""
+    """Run all checks at the same time."""
     session = Session()
     try:
         site = session.site(site_name, named_in=Where(key="--site"))
     except HpcflowError as error:
         found = _timed({"ledger": _ledger, "daemon": lambda: _daemon(session, None)})
-        return [_python(), _wrong("site", error), *found]
+        return [_python(), _failed("site", error), *found]
     file = Check("site", Level.OK, f"{site.name}, {site.file}")
     rest = {
         "Slurm": lambda: _slurm(session, site),
@@ -86,7 +86,7 @@ def check_all(site_name: str | None) -> list[Check]:
 
 
 def _timed(checks: dict[str, Callable[[], Iterator[Check]]]) -> list[Check]:
-    """Return the results of all, in this order; of a late check, those that it has."""
+    """Return all results, in this order; of a check that times out, those so far."""
     found: dict[str, list[Check]] = {name: [] for name in checks}
     threads = {}
 
@@ -94,8 +94,8 @@ def _timed(checks: dict[str, Callable[[], Iterator[Check]]]) -> list[Check]:
         try:
             found[name].extend(checks[name]())
         except HpcflowError as error:
-            found[name].append(_wrong(name, error))
-        except Exception as error:  # the other checks are shown all the same
+            found[name].append(_failed(name, error))
+        except Exception as error:  # it must not hide the other checks
             found[name].append(
                 Check(name, Level.ERROR, f"{type(error).__name__}: {error}", "report this bug")
             )
@@ -112,7 +112,7 @@ def _timed(checks: dict[str, Callable[[], Iterator[Check]]]) -> list[Check]:
     return [each for name in checks for each in found[name]]
 
 
-def _wrong(name: str, error: HpcflowError, level: Level = Level.ERROR) -> Check:
+def _failed(name: str, error: HpcflowError, level: Level = Level.ERROR) -> Check:
     return Check(name, level, error.message, error.next_action or "see: hpcflow --help")
 
 
@@ -179,10 +179,10 @@ def _clock(site: Site) -> Iterator[Check]:
     if site.scheduler is not SchedulerKind.SLURM or shutil.which("scontrol") is None:
         return
     clock = Session().clock
-    told = told_at(ask(CLUSTER_QUESTIONS["config"], timeout_s=TIMEOUT_S))
-    if told is None:
+    controller_now = told_at(ask(CLUSTER_QUESTIONS["config"], timeout_s=TIMEOUT_S))
+    if controller_now is None:
         return
-    off = abs(clock.now() - told)
+    off = abs(clock.now() - controller_now)
     if off < _CLOCK_OFF:
         yield Check("clock", Level.OK, "agrees with the controller")
         return
@@ -213,17 +213,17 @@ def _job(session: Session, site: Site, site_name: str | None) -> Iterator[Check]
             chooser=session.chooser(site, site_name),
         )
         for message in check_on_login_node(plan, settings, clock):
-            yield _in_two("environment", message)
+            yield _check_of_warning("environment", message)
         yield from _mirror(session, plan)
         try:
             yield _scratch(session, plan)
-        except HpcflowError as error:  # submitting it would say the same
-            yield _wrong("scratch", error)
+        except HpcflowError as error:  # a submission would raise the same
+            yield _failed("scratch", error)
             return
-        said = rehearse(plan, settings=settings, clock=clock)
-    for message in said:
-        yield _in_two("job", message)
-    if not said:
+        messages = rehearse(plan, settings=settings, clock=clock)
+    for message in messages:
+        yield _check_of_warning("job", message)
+    if not messages:
         where = f"partition {plan.run.partition}"
         account = plan.placement.account
         what = f"accepted, {where}" + (f", account {account}" if account else "")
@@ -239,7 +239,7 @@ def _scratch(session: Session, plan: Plan) -> Check:
     folder = Path(plan.run.run_dir).parents[1]
     short = shortage(plan.run, session.settings)
     if short is not None:
-        return _in_two("scratch", short)
+        return _check_of_warning("scratch", short)
     space = look(folder, session.settings.user)
     left = f", {format_bytes(space.left_bytes)} left" if space is not None else ""
     return Check("scratch", Level.OK, f"{folder}{left}")
@@ -256,8 +256,8 @@ def _mirror(session: Session, plan: Plan) -> Iterator[Check]:
         is_there = not store.lacks_root()
         if is_there:
             store.exists("hpcflow-doctor")
-    except HpcflowError as error:  # trainings go on without it
-        yield _wrong("mirror", error, Level.WARNING)
+    except HpcflowError as error:  # training continues without a mirror
+        yield _failed("mirror", error, Level.WARNING)
         return
     if is_there:
         yield Check("mirror", Level.OK, f"{mirror.url} answers")
@@ -284,22 +284,21 @@ def _daemon(session: Session, site: Site | None) -> Iterator[Check]:
     else:
         is_needed = site is None or any(each.preemptible for each in site.partitions.values())
         level = Level.ERROR if is_needed else Level.WARNING
-        yield _in_two("daemon", warning(session.settings), level)
+        yield _check_of_warning("daemon", warning(session.settings), level)
 
 
 def _ways(session: Session) -> Iterator[Check]:
-    """Report the ways in which the daemon can be installed here."""
     from hpcflow.requeue.install.ways import allowed_ways
 
     try:
         allowed = ", ".join(f"--{name}" for name in allowed_ways(session.settings))
     except HpcflowError as error:
-        yield _wrong("daemon install", error, Level.WARNING)
+        yield _failed("daemon install", error, Level.WARNING)
         return
     yield Check("daemon install", Level.OK, f"allowed here: {allowed}")
 
 
-def _in_two(name: str, message: str, level: Level = Level.WARNING) -> Check:
+def _check_of_warning(name: str, message: str, level: Level = Level.WARNING) -> Check:
     """Return a check from a warning, whose next action follows an arrow."""
     what, _, action = message.partition(" → ")
     return Check(name, level, what, action or "see: hpcflow run CONFIG --dry-run")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RunEfficiency(TypedDict):
-    """What the attempts of a run used; `nothing` says on what there is no advice, and why."""
+    """What the attempts of a run used; `nothing` lists resources without advice, and why."""
 
     run_id: str
     attempts: list[Use]
@@ -44,7 +44,7 @@ class _By(TypedDict, total=False):
 
 
 class EfficiencyLine(_By):
-    """What some attempts used: `_used` of `_had`; `measured` of them have measurements."""
+    """What some attempts used, `_used` of `_had`; `measured` counts those with measurements."""
 
     runs: int
     attempts: int
@@ -97,9 +97,9 @@ def command(
     hpcflow efficiency --by user --since 30d
     """
     if (run is None) == (key is None):
-        raise click.UsageError("name a RUN, or say --by user, project, partition or account")
+        raise click.UsageError("give a RUN, or --by user, project, partition or account")
     if run is not None and (since or project or user):
-        raise click.UsageError("--since, --project and --user go with --by")
+        raise click.UsageError("--since, --project and --user need --by")
     session = Session()
     if run is not None:
         return _of_run(session, run, as_json=as_json)
@@ -120,7 +120,7 @@ def _of_run(session: Session, run: str, *, as_json: bool) -> int:
     pairs, damaged = uses_of(rows, now)
     _warn_of(damaged)
     uses = [use for _, use in pairs]
-    found = advise(uses, **_offer(session, rows), notice_s=_notice_s(run_dir))
+    found = advise(uses, **_site_gpus(session, rows), notice_s=_notice_s(run_dir))
     running = [use for use in uses if use.is_running and use.gpus]
     idle = [use for use in running if use.measured and use.measured.gpus_idle]
     if as_json:
@@ -129,7 +129,7 @@ def _of_run(session: Session, run: str, *, as_json: bool) -> int:
         )
         return 0
     if not uses:
-        echo(f"{run_id} has not begun yet")
+        echo(f"{run_id} has not started yet")
         return 0
     _print(run_id, uses)
     for use in idle:
@@ -154,14 +154,14 @@ def _warn_of(damaged: list[UsedRow]) -> None:
 
 
 def idle_text(count: int, names: tuple[str, ...]) -> str:
-    """That GPUs are held and do nothing."""
+    """Return a warning about allocated GPUs that are idle."""
     which = ", ".join(names) + (", …" if count > len(names) else "")
     what = "1 GPU is" if count == 1 else f"{count} GPUs are"
-    return f"{what} held, and idle for ten minutes or more: {safe(which)}"
+    return f"{what} allocated, but idle for ten minutes or more: {safe(which)}"
 
 
-def _offer(session: Session, rows: list[UsedRow]) -> dict[str, Any]:
-    """What the site has, as far as its file can be read here."""
+def _site_gpus(session: Session, rows: list[UsedRow]) -> dict[str, Any]:
+    """Return the GPUs of the site for the advice; nothing if its file cannot be read here."""
     if not rows:
         return {}
     try:
@@ -183,7 +183,6 @@ def _offer(session: Session, rows: list[UsedRow]) -> dict[str, Any]:
 
 
 def _gpu_types(partition: Partition, site: Site) -> set[str]:
-    """Of which types a run may ask for GPUs there."""
     if not partition.gpus_per_node:
         return set()
     every = set(site.gpu_types)
@@ -215,7 +214,6 @@ def _print(run_id: str, uses: list[Use]) -> None:
 
 
 def _cells(use: Use) -> list[str]:
-    """Used/asked for, in the order of the titles."""
     seen = use.measured
     limit = "?" if use.time_limit_min is None else format_duration(use.time_limit_min * 60)
     took = "?" if use.elapsed_s is None else format_duration(use.elapsed_s)
@@ -269,10 +267,10 @@ def _across(
     _warn_of(damaged)
     lines, total = report(pairs, key)
     if as_json:
-        said = [_line_values(key, line) for line in lines]
-        print_json({"by": key, "lines": said, "total": _line_values(key, total)})
+        values = [_line_values(key, line) for line in lines]
+        print_json({"by": key, "lines": values, "total": _line_values(key, total)})
     elif not lines:
-        echo("nothing has run in this time")
+        echo("no attempts ran in this time")
     else:
         _print_lines(key, lines, total)
     return 0

@@ -38,7 +38,7 @@ class GpuMemory(TypedDict):
     gpu_types: dict[str, FittingGpu]
 
 
-#: Words of :mod:`hpcflow.rightsizing.gpu_memory`, which is imported when it is needed.
+#: Values of :mod:`hpcflow.rightsizing.gpu_memory`, which is imported lazily.
 _PRECISIONS: Final = ("fp32", "bf16", "fp16", "bf16-pure")
 _OPTIMIZERS: Final = ("adamw", "adam", "adam8bit", "sgd-momentum", "sgd")
 _SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp")
@@ -52,8 +52,8 @@ def _parameters(_ctx: click.Context, param: click.Parameter, value: str) -> floa
     match = _NUMBER.fullmatch(value.strip()) if len(value) < 40 else None
     number = float(match[1]) * _UNITS[match[2].upper()] if match else math.nan
     if not 1 <= number <= _MOST:
-        said = f"expected a number of parameters, like 7e9, 350M or 7B; got {value!r}"
-        raise click.BadParameter(said, param=param)
+        message = f"expected a number of parameters, like 7e9, 350M or 7B; got {value!r}"
+        raise click.BadParameter(message, param=param)
     return number
 
 
@@ -124,7 +124,7 @@ def command(
     site: str | None,
     as_json: bool,
 ) -> int:
-    """Estimate how much memory of each GPU a training takes, and which GPUs of the site would do.
+    """Estimate the memory that a training takes on each GPU, and which GPUs of the site have it.
 
     \b
     hpcflow estimate --parameters 7e9 --sharding fsdp --gpus 8 --batch 4 --sequence 2048
@@ -170,12 +170,12 @@ def command(
     )
     if batch is not None and (layers is None or hidden is None or heads is None):
         echo(f"assumed: {shape}; if that is wrong, set --layers, --hidden and --heads")
-    echo("on top come CUDA, NCCL, fragmentation: a tenth of the GPU should stay free")
+    echo("CUDA, NCCL and fragmentation need more: keep a tenth of the GPU free")
     return 0
 
 
 def _gpu_types(site: str | None) -> dict[str, int]:
-    """Types of GPUs of the site -> their memory; none where no site was named and none is known."""
+    """Return GPU type -> memory; nothing if no site was named and none is recognized."""
     try:
         found = Session().site(site)
     except HpcflowError:
@@ -187,16 +187,16 @@ def _gpu_types(site: str | None) -> dict[str, int]:
 
 
 def _print(parts: dict[str, float | None], types: dict[str, tuple[int, bool]]) -> None:
-    def line(name: str, said: str, **style: Any) -> None:
-        echo(f"  {name:<17} {said:>10}", **style)
+    def line(name: str, text: str, **style: Any) -> None:
+        echo(f"  {name:<17} {text:>10}", **style)
 
     echo("on each GPU")
     for name, size in parts.items():
-        said = "?" if size is None else format_bytes(round(size))
-        line(name, said, bold=name == "total")
+        text = "?" if size is None else format_bytes(round(size))
+        line(name, text, bold=name == "total")
     if parts["activations"] is None:
-        echo("without activations: say --batch and --sequence")
-    enough = "would hold these" if parts["activations"] is None else "would do"
+        echo("without activations: give --batch and --sequence")
+    enough = "holds these" if parts["activations"] is None else "is large enough"
     for name, (mb, fits) in sorted(types.items(), key=lambda each: (each[1][0], each[0])):
         word = enough if fits else "is too small"
         echo(f"  {name} with {format_bytes(mb << 20)} {word}")

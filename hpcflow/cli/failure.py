@@ -42,7 +42,7 @@ def failure_of(detail: RunDetail) -> Failure | None:
 
 
 def _in_own_folder(place: str, run: Run | None) -> str:
-    """Return a place in the code snapshot as one in the folder that it was taken from."""
+    """Return a place in the code snapshot as one in the folder that it was copied from."""
     if run is None or run.code is None or not place.startswith(f"{run.in_code()}/"):
         return place
     return run.code.root + place.removeprefix(run.in_code())
@@ -70,7 +70,7 @@ def print_failure(detail: RunDetail) -> None:
 
 
 def next_text(detail: RunDetail) -> str:
-    """The next action of a run; if the run was stopped, with the reason."""
+    """Return the next action of a run; if the run was stopped, with the reason."""
     run = detail.run
     why = f": {run.next_why}" if run.next_action == STOP and run.next_why else ""
     return next_words(run) + why

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hpcflow.launch.run import Launched
     from hpcflow.model.views import RunDetail, RunView
 
-#: Events are read every second; Slurm is asked less and less often, as its manual pages ask for.
+#: Events are read every second. Slurm is polled at growing intervals, as its manual pages request.
 _POLL_S = 1.0
 _ASK_FIRST_S = 2.0
 _ASK_AT_MOST_S = 30.0
@@ -37,20 +37,20 @@ _BAR_CHARS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedRun(ShownRun):
-    """A run that was waited for; `attempt` is the one that was sent."""
+    """A run after the wait; `attempt` is the submitted one."""
 
     attempt: int
 
 
 class View(Protocol):
-    """Something that shows a run while it goes on."""
+    """A display of a run that continues."""
 
     def update(self, run: RunView) -> None:
         """Show ``run`` as it is now."""
         ...
 
 
-def until_still(
+def wait_for_run(
     session: Session,
     run_id: str,
     *,
@@ -58,17 +58,13 @@ def until_still(
     as_json: bool,
     launched: Launched | None = None,
 ) -> int:
-    """Wait until the run neither waits in the queue nor runs.
-
-    Returns:
-        The exit code: 0 if the run is completed, else 1.
-    """
+    """Wait until no attempt is pending or running; return 0 if the run is completed, else 1."""
     run_dir = session.run_dir(run_id)
     try:
         with _view(live=live and not as_json) as view:
             run = _watch(session, run_dir, view)
     except KeyboardInterrupt:
-        if as_json and launched:  # the job goes on, and the reader must know which it is
+        if as_json and launched:  # the job continues, and the reader needs its id
             print_json(launched)
         raise
     lost = is_gone(run_dir) and not run.state.is_final
@@ -79,15 +75,15 @@ def until_still(
         shown = shown_run(session.detail(run_id), unsupervised)
         print_json(FollowedRun(**values_of(shown), attempt=launched.attempt) if launched else shown)
     else:
-        _say(session.detail(run_id), can_go_on=not lost)
+        _print_end(session.detail(run_id), can_continue=not lost)
         session.warn_of_missing_daemon(unsupervised)
     return 0 if run.state is RunState.COMPLETED else 1
 
 
 def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
-    """Look until no attempt is pending or running.
+    """Poll until no attempt is pending or running.
 
-    When its files say that it left, Slurm is asked at once instead of at the next turn.
+    As soon as the files of the last attempt have an exit code, ask Slurm.
     """
     ask_every_s, next_ask = _ASK_FIRST_S, 0.0
     while True:
@@ -102,7 +98,7 @@ def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
             next_ask = session.clock.monotonic() + ask_every_s
             ask_every_s = min(ask_every_s * _ASK_GROWTH, _ASK_AT_MOST_S)
         view.update(detail.run)
-        if is_still(detail.run) and (is_gone(run_dir) or not _goes_on(session, detail.run)):
+        if is_inactive(detail.run) and (is_gone(run_dir) or not _may_continue(session, detail.run)):
             return detail.run
         last = detail.attempts[-1] if detail.attempts else None
         if last is not None and last.exit_code is not None:
@@ -111,7 +107,7 @@ def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
 
 
 def _look(session: Session, run_dir: RunDir, *, ask: bool) -> RunDetail:
-    """The run as its files say, and Slurm, when it is asked."""
+    """Return the run from its files, and with ``ask`` from Slurm."""
     from hpcflow.projection import catch_up
 
     if ask:
@@ -120,11 +116,8 @@ def _look(session: Session, run_dir: RunDir, *, ask: bool) -> RunDetail:
     return session.detail(run_dir.path.name)
 
 
-def _goes_on(session: Session, run: RunView) -> bool:
-    """Whether a daemon lives that has not given the run up: it will decide in a moment, or has.
-
-    Or a standby waits, which needs none.
-    """
+def _may_continue(session: Session, run: RunView) -> bool:
+    """Return whether the run may continue: by an active daemon, or a standby that is due."""
     if run.state in (RunState.COMPLETED, RunState.CANCELLED):
         return False
     if run.next_action in (STOP, HELD):
@@ -137,20 +130,20 @@ def _goes_on(session: Session, run: RunView) -> bool:
     return is_ours and supervision(session.settings, session.clock.now()).is_alive
 
 
-def is_still(run: RunView) -> bool:
-    """Whether nothing more happens to the run by itself."""
+def is_inactive(run: RunView) -> bool:
+    """Return whether no attempt of the run is pending or running."""
     return run.state.is_final or run.state in (RunState.WAITING, RunState.CREATED)
 
 
-def _say(detail: RunDetail, *, can_go_on: bool) -> None:
+def _print_end(detail: RunDetail, *, can_continue: bool) -> None:
     run = detail.run
     colour = "green" if run.state is RunState.COMPLETED else "red"
     echo(f"{run.run_id}: {state_text(run)}", fg=colour, nl=False)
     echo(f"  {metric_text(run.metrics)}" if run.metrics else "")
     print_failure(detail)
-    if run.state is not RunState.COMPLETED and can_go_on:
-        echo(f"  what it printed  hpcflow logs {run.run_id}")
-        echo(f"  go on            hpcflow resume {run.run_id}")
+    if run.state is not RunState.COMPLETED and can_continue:
+        echo(f"  see its output  hpcflow logs {run.run_id}")
+        echo(f"  continue it     hpcflow resume {run.run_id}")
 
 
 @contextmanager
@@ -178,7 +171,7 @@ class _Silent:
 
 
 class _Lines:
-    """For a log file: a line whenever something has changed."""
+    """Print a line whenever something has changed, for a log file."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -191,7 +184,7 @@ class _Lines:
 
 
 class _Bar:
-    """For a terminal: a bar with state, train step, metrics and the time that is left."""
+    """Show a bar with state, train step, metrics and the remaining time, for a terminal."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -216,7 +209,7 @@ class _Bar:
         )
 
     def _eta(self, run: RunView) -> str:
-        """From the pace since we began to look: a resumed run did not do its first steps now."""
+        """Estimate from the pace since the view began: a resumed run did its first steps before."""
         if run.train_step is None or not run.total_train_steps:
             return ""
         now = time.monotonic()

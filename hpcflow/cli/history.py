@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class History(TypedDict):
-    """The story of a run."""
+    """The attempts and records of a run."""
 
     run_id: str
     state: RunState
@@ -36,17 +36,17 @@ class History(TypedDict):
     entries: list[Entry]
 
 
-#: Times with what was so then; None where nobody knows the time.
-_Said: TypeAlias = list[tuple[datetime | None, str]]
+#: Texts with their times; None if a time is unknown.
+_TimedTexts: TypeAlias = list[tuple[datetime | None, str]]
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _MARGIN: Final = len("2026-03-01 12:00:00  ")
-#: Below the head of an attempt, and in the further lines of a long text.
+#: Indentation below the head of an attempt, and of the further lines of a long text.
 _INSIDE: Final = "  "
 _HOW: Final = {
-    "inside": "job {}, sent by hand",
+    "inside": "job {}, submitted by hand",
     "restarted": "job {}, restarted by Slurm",
-    "standby": "job {}, which waited as a standby",
+    "standby": "job {}, submitted as a standby",
 }
 _WISHES: Final = {
     "held": "held by {}",
@@ -78,14 +78,14 @@ def command(run: str, as_json: bool) -> int:
     view = session.detail(run_id).run
     known = session.ledger.known([run_id]).get(run_id)
     if known is None:
-        raise session.ledger.damaged(f"what it has of {run_id} cannot be read")
+        raise session.ledger.damaged(f"its rows of {run_id} cannot be read")
     try:
         records = read(run_dir)
     except StorageError:
         records = []  # scratch was purged; the ledger still has the attempts
     story = history(known.attempts, records)
     if as_json:
-        told: History = {
+        output: History = {
             "run_id": run_id,
             "state": view.state,
             "cause": view.cause,
@@ -96,7 +96,7 @@ def command(run: str, as_json: bool) -> int:
             "attempts": story.chapters,
             "entries": story.entries,
         }
-        print_json(told)
+        print_json(output)
         return 0
     now = session.clock.now()
     echo(run_id, bold=True, nl=False)
@@ -111,17 +111,17 @@ def command(run: str, as_json: bool) -> int:
 
 
 def timeline(story: Story, now: datetime, width: int | None) -> list[str]:
-    """The lines of a story; ``width`` in characters, None where they may be as long as they like.
+    """Return the lines of a story; ``width`` in characters, None for no limit.
 
-    What belongs to an attempt stands together, its beginning first: the clocks of Slurm, of the
-    nodes and of this machine differ by seconds, so times alone are no order.
+    Lines of one attempt stay together, its beginning first. The clocks of Slurm, the nodes and this
+    machine differ by seconds, so times alone define no order.
     """
-    said = _said([entry for entry in story.entries if entry.attempt == 0])
+    texts = _entry_texts([entry for entry in story.entries if entry.attempt == 0])
     jobs = [chapter for chapter in story.chapters if chapter.job_id is not None]
     for chapter in jobs:
         own = [entry for entry in story.entries if entry.attempt == chapter.attempt]
-        said += _chapter(chapter, own, now)
-    lines = [line for at, text in said for line in _wrapped(at, safe(text), width)]
+        texts += _chapter(chapter, own, now)
+    lines = [line for at, text in texts for line in _wrapped(at, safe(text), width)]
     return [*lines, _sum(jobs) if jobs else "no job was submitted yet"]
 
 
@@ -143,18 +143,18 @@ def _wrapped(at: datetime | None, text: str, width: int | None) -> Iterator[str]
         time = ""
 
 
-def _chapter(chapter: Chapter, entries: Sequence[Entry], now: datetime) -> _Said:
+def _chapter(chapter: Chapter, entries: Sequence[Entry], now: datetime) -> _TimedTexts:
     job = _HOW.get(chapter.how or "", "job {} submitted").format(chapter.job_id)
     ended_at = chapter.ended_at
     after = [each for each in entries if _is_after(each, ended_at)]
-    during: _Said = []
+    during: _TimedTexts = []
     if chapter.started_at is not None:
         during.append((chapter.started_at, _started(chapter)))
     if chapter.trained_at is not None and chapter.recovery_s is not None:
         recovery = format_duration(chapter.recovery_s)
-        during.append((chapter.trained_at, f"training again, {recovery} after the end before"))
-    during += _said([each for each in entries if each not in after])
-    during.sort(key=lambda said: said[0] or now)
+        during.append((chapter.trained_at, f"training again, {recovery} after the previous end"))
+    during += _entry_texts([each for each in entries if each not in after])
+    during.sort(key=lambda timed: timed[0] or now)
     if ended_at is not None:
         during.append((ended_at, f"{_end(chapter)}{_steps(chapter)}"))
     elif chapter.started_at is not None:
@@ -163,12 +163,12 @@ def _chapter(chapter: Chapter, entries: Sequence[Entry], now: datetime) -> _Said
     return [
         (chapter.submitted_at, f"attempt {chapter.attempt}: {job}"),
         *((at, _INSIDE + text) for at, text in during),
-        *_said(after),
+        *_entry_texts(after),
     ]
 
 
 def _is_after(entry: Entry, ended_at: datetime | None) -> bool:
-    """Whether it was said about the end of an attempt, or since."""
+    """Return whether an entry is about the end of its attempt, or later."""
     if entry.kind in ("stall", "overspent", "begin_lifted") or ended_at is None:
         return False
     return entry.kind == "decided" or entry.at >= ended_at
@@ -199,9 +199,11 @@ def _steps(chapter: Chapter) -> str:
     return f", train steps {chapter.began_at_train_step or 0} to {chapter.reached_train_step}{more}"
 
 
-def _said(entries: Sequence[Entry]) -> _Said:
-    """Entries in words. What is said again and again while a run waits is told once, and how often
-    it was: a limit that is full for a night is tried a hundred times."""
+def _entry_texts(entries: Sequence[Entry]) -> _TimedTexts:
+    """Return entries as texts, and a repeated one once with its number.
+
+    A limit that is full for a night is tried a hundred times.
+    """
     same: dict[object, list[Entry]] = {}
     for number, each in enumerate(entries):
         is_wait = each.action == "wait" or each.kind in ("refused", "withdrawn")
@@ -211,7 +213,7 @@ def _said(entries: Sequence[Entry]) -> _Said:
 
 
 def _words(every: Sequence[Entry]) -> str:
-    """What was said once, or several times in the same words."""
+    """Return the text of an entry, or of several that are alike."""
     last = every[-1]
     if last.by is not None and last.why is not None:
         words = f"{last.kind} by {last.by}: {last.why}"
@@ -232,7 +234,7 @@ def _sum(jobs: Sequence[Chapter]) -> str:
     waited_s = sum(chapter.waited_s or 0 for chapter in jobs)
     lost = [each.lost_train_steps for each in jobs if each.lost_train_steps is not None]
     return (
-        f"in all: ran {format_duration(ran_s)}, waited {format_duration(waited_s)}"
+        f"total: ran {format_duration(ran_s)}, waited {format_duration(waited_s)}"
         + (f", lost {counted(sum(lost), 'train step')}" if lost else "")
         + "; times are UTC"
     )

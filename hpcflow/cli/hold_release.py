@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RequestedRun(TypedDict):
-    """What became of one of the runs; `run_id` is what was typed if there is no such run."""
+    """The result for one run; `run_id` is the typed text if there is no such run."""
 
     run_id: str
     request: str | None
@@ -26,7 +26,7 @@ class RequestedRun(TypedDict):
 
 
 class Requested(TypedDict):
-    """What became of each run."""
+    """The result for each run."""
 
     runs: list[RequestedRun]
 
@@ -34,10 +34,10 @@ class Requested(TypedDict):
 def append_requests(
     runs: tuple[str, ...], record: type[Held] | type[Released], word: str, *, as_json: bool
 ) -> int:
-    """Append a ``record`` to the journal of each run, whatever happens to the others."""
+    """Append a ``record`` to the journal of each run; an error with one does not affect others."""
     session = Session()
     run_dirs: list[RunDir] = []
-    said: list[RequestedRun] = []
+    results: list[RequestedRun] = []
     codes: set[int] = set()
     for text in dict.fromkeys(runs):
         run_id = text
@@ -47,28 +47,28 @@ def append_requests(
             _write(session, run_dir, record)
         except HpcflowError as error:
             codes.add(error.exit_code)
-            said.append({"run_id": run_id, "request": None, "error": error_json(error)})
+            results.append({"run_id": run_id, "request": None, "error": error_json(error)})
             if not as_json:
                 print_error(error)
         else:
             codes.add(0)
             run_dirs.append(run_dir)
-            said.append({"run_id": run_id, "request": word, "error": None})
+            results.append({"run_id": run_id, "request": word, "error": None})
             if not as_json:
                 echo(f"{run_id}: {word}")
     if as_json:
-        print_json(Requested(runs=said))
+        print_json(Requested(runs=results))
     for run_dir in run_dirs:
         session.catch_up(run_dir)
     return codes.pop() if len(codes) == 1 else 1
 
 
 def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released]) -> None:
-    """Journal ``record`` for one run.
+    """Append ``record`` to the journal of one run.
 
     Raises:
         InputError: it would change nothing.
-        StorageError: its directory or its journal is gone, or cannot be written.
+        StorageError: the run directory or its journal is gone, or cannot be written.
     """
     from hpcflow.launch.jobs import LOCK_WAIT_S, require_journal
     from hpcflow.model.journal import Held, Released
@@ -79,9 +79,9 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
     from hpcflow.storage.rundir import read_run, renew_params
 
     _require_there(run_dir)
-    if record is Released:  # an end that nobody has seen yet is what is taken back
+    if record is Released:  # it takes back an end that may not be in the journal yet
         session.refresh_run(run_dir)
-    # Under the lock: a daemon that is sending it has sent it, and any other one hears of this.
+    # Under the lock no daemon is submitting the run, and the next one sees this record.
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S) as lock:
         journal = Journal(run_dir)
         require_journal(journal, known_attempts=session.known_attempts(run_dir))
@@ -96,7 +96,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
 
 
 def _require_there(run_dir: RunDir) -> None:
-    """Raises StorageError: the run directory is gone, or its scratch is not mounted here."""
+    """Raise StorageError if the run directory is gone, or its scratch is not mounted here."""
     from hpcflow.storage.runs import is_gone, is_purged
 
     run_id = run_dir.path.name
@@ -118,7 +118,7 @@ def _require_effect(run_id: str, history: RunHistory, *, scancel_counts: bool) -
     """Refuse what would change nothing.
 
     Args:
-        scancel_counts: as a cancel does; `release` takes it back.
+        scancel_counts: whether scancel by a user counts as a cancel; `release` takes it back.
 
     Raises:
         InputError: the run is completed, or was cancelled.
@@ -136,10 +136,10 @@ def _require_effect(run_id: str, history: RunHistory, *, scancel_counts: bool) -
 
 
 def _end_standby(session: Session, journal: Journal, lock: HeldLock) -> None:
-    """A run that is held shall not go on by itself; the caller holds its lock.
+    """End the standby of a run that is held; the caller has its lock.
 
-    First of all the standby is kept from ever executing anything. Its job is cancelled if Slurm can
-    be asked: otherwise a daemon does that, or it leaves when it starts.
+    First prevent the standby from executing anything. Then cancel its job if Slurm answers: else a
+    daemon cancels it, or it exits when it starts.
     """
     from hpcflow.launch.jobs import other_cluster
     from hpcflow.launch.standby import discard, give_up

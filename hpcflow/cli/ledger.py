@@ -19,7 +19,7 @@ from hpcflow.terminal import echo, progress
 
 
 class CheckedLedger(TypedDict):
-    """What differs between the ledger and the run directories; `runs` is how many they are."""
+    """The differences of the ledger from the run directories; `runs` is the number of these."""
 
     runs: int
     differences: list[str]
@@ -43,7 +43,7 @@ def command() -> None:
     "url",
     metavar="URL",
     callback=plain_text,
-    help="Read your runs in this store, such as s3://bucket/prefix, where scratch is gone.",
+    help="Read your runs from this store, such as s3://bucket/prefix, if scratch is gone.",
 )
 @endpoint_option
 @json_option("hpcflow.projection:Summary", "hpcflow.restore.ledger:FromStore")
@@ -57,8 +57,8 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
         return _rebuild_from(session, url, endpoint_url, as_json=as_json)
     if endpoint_url is not None:
         raise InputError(
-            "--endpoint-url is for a store",
-            next_action="name its folder of all runs: --from s3://BUCKET/PREFIX",
+            "--endpoint-url needs --from",
+            next_action="name the folder of all runs in the store: --from s3://BUCKET/PREFIX",
         )
     home, user = session.settings.home, session.settings.user
     run_dirs = list_runs(home, warn)
@@ -75,7 +75,7 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
             f"was mirrored: hpcflow restore {run_id}"
         )
     for run_id in sorted(set(summary.gone).difference(lost)):
-        warn(f"{run_id}: its run directory or journal is gone; what the ledger had of it was kept")
+        warn(f"{run_id}: its run directory or journal is gone; its rows in the ledger were kept")
     if as_json:
         print_json(summary)
     else:
@@ -84,7 +84,7 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
 
 
 def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_json: bool) -> int:
-    """The same from a store: of runs whose directory is gone."""
+    """Rebuild the rows of runs whose directory is gone from a store."""
     from hpcflow.launch.places import endpoint_of
     from hpcflow.mirror.stores import open_store
     from hpcflow.model.run import Mirror
@@ -92,7 +92,7 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
 
     try:
         site = session.site(None)
-    except SiteError:  # it can be read anywhere
+    except SiteError:  # a store can be read anywhere
         site = None
     endpoint_url = endpoint_url or endpoint_of(url, site, session.settings)
     remote = open_store(Mirror(url=url, endpoint_url=endpoint_url), clock=session.clock)
@@ -105,8 +105,8 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
         return 1 if found.problems else 0
     echo(f"{counted(len(found.runs), 'run')}, {counted(found.lines, 'line')}")
     for ids, what in (
-        (found.ahead, "of which the ledger has read more than the store has: they were kept"),
-        (found.others, "of other users: they were skipped"),
+        (found.ahead, "kept: the ledger has read more than the store has"),
+        (found.others, "skipped: of other users"),
     ):
         if ids:
             echo(f"{counted(len(ids), 'run')} {what}")
@@ -115,7 +115,6 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
 
 @contextmanager
 def _count_runs(*, shown: bool) -> Iterator[Callable[[int, int], object]]:
-    """Shows on a terminal how many runs were read."""
     if not shown or not sys.stderr.isatty():
         yield lambda _done, _all: None
         return
@@ -141,14 +140,14 @@ def check_command(as_json: bool) -> int:
     purged = [each for each in run_dirs if is_gone(each) or not lexists(each.journal)]
     links = shell_word(home.runs)
     found = {
-        "make it again from the files: hpcflow ledger rebuild": check(
+        "rebuild it from the files: hpcflow ledger rebuild": check(
             session.ledger, [run_dir for run_dir in run_dirs if run_dir not in purged]
         ),
-        "nothing can make these again, unless their scratch is another cluster's or away for now; "
-        f"see what is known: hpcflow show RUN. To be rid of one: rm {links}/RUN": check(
+        "these cannot be rebuilt, unless their scratch is another cluster's or not mounted now; "
+        f"see what is known: hpcflow show RUN; to remove one: rm {links}/RUN": check(
             session.ledger, purged
         ),
-        f"where its run directory exists, link it again: ln -s RUN_DIRECTORY {links}/": unlinked(
+        f"if a run directory exists, link it again: ln -s RUN_DIRECTORY {links}/": unlinked(
             session.ledger, home, user=user
         ),
     }
@@ -179,6 +178,6 @@ def upgrade_command(as_json: bool) -> int:
         print_json(UpgradedLedger(ledger=str(url), version=HEAD))
     else:
         echo(f"the ledger {url} has the tables of version {HEAD}")
-        # A newer hpcflow may take more from the files than an older one did.
+        # A newer hpcflow may read more from the files.
         echo("  → update the rows of your runs: hpcflow ledger rebuild")
     return 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Limits(TypedDict):
-    """What a user may use of a cluster; what is not known is null, and named in `missing`."""
+    """What a user may use of a cluster; unknown values are null, and named in `missing`."""
 
     site: str
     user: str
@@ -51,7 +51,7 @@ def command(site: str | None, as_json: bool) -> int:
     if standing is None:
         return _print_nothing(the_site.name, session.settings.user, as_json=as_json)
     for each in standing.missing:
-        warn(f"not known: {each}")
+        warn(f"unknown: {each}")
     partitions = _partitions(standing, scheduler)
     if as_json:
         print_json(_json(the_site.name, standing, partitions))
@@ -66,7 +66,7 @@ def _partitions(standing: Standing, scheduler: Scheduler) -> Sequence[PartitionL
     try:
         return partition_lines(standing, scheduler.cluster_info())
     except SchedulerUnavailable as error:
-        warn(f"not known: the limits of partitions: {error.message}")
+        warn(f"unknown: the limits of partitions: {error.message}")
         return None
 
 
@@ -85,8 +85,8 @@ def _print_nothing(site: str, user: str, *, as_json: bool) -> int:
         print_json(nothing)
     else:
         echo(
-            f"{site} has no accounting that answers: there are no accounts, limits or fair "
-            "shares to show; see its partitions: hpcflow site show"
+            f"{site} has no accounting, or it does not answer: no accounts, limits or fair shares "
+            "to show; see its partitions: hpcflow site show"
         )
     return 0
 
@@ -112,14 +112,14 @@ def _print(standing: Standing, partitions: Sequence[PartitionLine] | None) -> No
 
     accounts, qos = account_lines(standing), qos_lines(standing)
     if not accounts:
-        echo(f"Slurm knows no account of {standing.user}; jobs need none where it enforces none")
+        echo(f"{standing.user} has no account in Slurm; jobs need one only if Slurm enforces them")
     else:
         _print_accounts(accounts)
     for line in accounts:
         if line.meaning:
             echo(line.meaning)
     if not standing.are_limits_enforced:
-        echo("this cluster does not enforce limits: they keep no job from starting")
+        echo("this cluster does not enforce limits: they do not delay jobs")
     for line in accounts:
         where = f", partition {line.partition}" if line.partition else ""
         _limits(f"account {line.account}{where}", line.limits)
@@ -160,7 +160,7 @@ def _print_qos(lines: Sequence[QosLine]) -> None:
         *(
             Column("QOS"),
             Column("PRIORITY", is_number=True),
-            Column("COUNTS AS", 2, is_number=True),
+            Column("USAGE FACTOR", 2, is_number=True),
         ),
         *(Column("PREEMPTS", 1, is_text=True), Column("FLAGS", 3, is_text=True)),
         Column("IN USE NOW", is_text=True),
@@ -182,7 +182,7 @@ def _print_qos(lines: Sequence[QosLine]) -> None:
 def _limits(of: str, limits: Sequence[Limit] | None) -> None:
     from hpcflow.pending.bounds import amount_words
 
-    known = ": its limits are not known" if limits is None else "" if limits else ": no limits"
+    known = ": limits unknown" if limits is None else "" if limits else ": no limits"
     echo()
     echo(Styled(of, bold=True), known)
     if limits is None:

@@ -12,7 +12,7 @@ from typing import BinaryIO, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.follow import is_still
+from hpcflow.cli.follow import is_inactive
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import NotFoundError
@@ -23,7 +23,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rank_lines import RankLines, has_labels, has_several_ranks
 from hpcflow.terminal import Passage, echo
 
-#: A log is looked at every second, the scheduler every tenth time.
+#: The log is read every second, and the scheduler is asked every tenth time.
 _POLL_S = 1.0
 _POLLS_PER_REFRESH = 10
 _BLOCK_BYTES = 1 << 16
@@ -37,7 +37,7 @@ class Log(TypedDict):
 
 
 class Logs(TypedDict):
-    """The logs of a run; a log that does not exist yet is among them."""
+    """The logs of a run, including those that do not exist yet."""
 
     run_id: str
     logs: list[Log]
@@ -47,7 +47,7 @@ class Logs(TypedDict):
 @run_argument
 @click.option("-f", "--follow", is_flag=True, help="Print until the attempt has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--attempt", type=click.IntRange(min=1), help="Which attempt. Default: the last.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Attempt to print. Default: the last.")
 @click.option("--rank", type=click.IntRange(min=0), help="Only the lines of this rank.")
 @json_option(Logs, help_text="Print the paths of the logs as JSON.")
 def command(
@@ -56,7 +56,7 @@ def command(
     """Print the log of the last attempt of RUN, to which all ranks write.
 
     If a run has several ranks, each line begins with the rank that printed it, such as `[rank3]: `.
-    --rank prints the lines of one rank without that.
+    --rank prints the lines of one rank without this prefix.
 
     On a terminal, colours and control characters are removed. A pipe or a file gets every byte.
     """
@@ -88,7 +88,7 @@ def command(
 
 
 def _lines_of_rank(run_dir: RunDir, number: int, rank: int) -> RankLines | None:
-    """Return what picks the lines of a rank; None if there is only one rank.
+    """Return a filter for the lines of a rank; None if there is only one rank.
 
     Raises:
         NotFoundError: there is no such rank.
@@ -110,8 +110,7 @@ def _lines_of_rank(run_dir: RunDir, number: int, rank: int) -> RankLines | None:
 
 
 def _script(run_dir: RunDir, number: int) -> str:
-    """The job script of an attempt; one that began when Slurm restarted its job has that of the
-    attempt before."""
+    """Return the job script of an attempt; if Slurm restarted its job, of the attempt before."""
     while number > 1 and not run_dir.attempt(number).script.exists():
         number -= 1
     script = run_dir.attempt(number).script
@@ -123,11 +122,7 @@ def _script(run_dir: RunDir, number: int) -> str:
 
 
 class _Printer:
-    """Prints a log, as far as it has been written.
-
-    Attributes:
-        is_empty: whether it has printed nothing.
-    """
+    """Print a log as far as it has been written; ``is_empty`` until it has printed something."""
 
     def __init__(self, lines: RankLines | None, tail: int | None) -> None:
         self.is_empty = True
@@ -135,7 +130,7 @@ class _Printer:
         self._passage = Passage()
 
     def opened(self, log: Path) -> BinaryIO | None:
-        """Open the log, where the first of the lines that are wanted begins."""
+        """Open the log at the first of the requested lines."""
         return _opened(log, None if self._lines else self._tail)
 
     def print(self, file: BinaryIO, *, is_end: bool) -> None:
@@ -161,7 +156,7 @@ class _Printer:
 
 
 def _opened(log: Path, tail: int | None) -> BinaryIO | None:
-    """Open the log, where its last ``tail`` lines begin; None if it does not exist yet.
+    """Open the log at its last ``tail`` lines; return None if it does not exist yet.
 
     Raises:
         StorageError: the log cannot be read, or is not a regular file of this user.
@@ -197,7 +192,7 @@ def _begin_of_last(file: BinaryIO, lines: int) -> int:
 
 
 def _last(run_dir: RunDir, numbers: list[int]) -> int:
-    """The last attempt; a standby that has not begun is none yet."""
+    """Return the last attempt, except a standby that has not begun."""
     if run_dir.attempt(numbers[-1]).events.exists():
         return numbers[-1]
     from hpcflow.storage.journal import Journal  # pydantic
@@ -207,7 +202,7 @@ def _last(run_dir: RunDir, numbers: list[int]) -> int:
 
 
 def _follow(session: Session, run_id: str, number: int, log: Path, printer: _Printer) -> None:
-    """Print the log as it grows; the end is looked for first, so that nothing is missed."""
+    """Print the log as it grows. Check for the end before each read, so that nothing is missed."""
     file: BinaryIO | None = None
     polls = 0
     try:
@@ -228,9 +223,9 @@ def _follow(session: Session, run_id: str, number: int, log: Path, printer: _Pri
 
 
 def _is_over(session: Session, run_id: str, number: int) -> bool:
-    """Whether the attempt prints nothing more; one that never became a job never did."""
+    """Return whether the attempt prints nothing more: it ended, or never became a job."""
     detail = session.detail(run_id)
     for view in detail.attempts:
         if view.attempt == number:
             return view.state in (AttemptState.ENDED, AttemptState.WITHDRAWN)
-    return is_still(detail.run)
+    return is_inactive(detail.run)

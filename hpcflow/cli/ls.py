@@ -39,16 +39,16 @@ class ListedRun(RunView):
 
 
 class Runs(TypedDict):
-    """Runs, in the order that was asked for."""
+    """Runs, in the requested order."""
 
     runs: list[ListedRun]
 
 
-#: What fits a screen.
+#: Fits on a screen.
 _SHOWN = 30
 
 
-#: `--sort` -> what the runs are sorted by; those without it come last.
+#: `--sort` -> key of the order; runs without the value come last.
 _SORTS: Final[dict[str, Callable[[RunView], Any]]] = {
     "created": lambda run: -run.created_at.timestamp(),
     "name": lambda run: run.name,
@@ -71,7 +71,7 @@ _SORTS: Final[dict[str, Callable[[RunView], Any]]] = {
 @click.option("--user", callback=plain_text, help="Only runs of this user.")
 @click.option("--project", callback=plain_text, help="Only runs of this project.")
 @click.option("--sweep", callback=plain_text, help="Only trials of this sweep: its id or name.")
-@click.option("--name", callback=plain_text, help="Only runs of this name.")
+@click.option("--name", callback=plain_text, help="Only runs with this name.")
 @click.option("--tag", callback=plain_text, help="Only runs with this tag.")
 @click.option(
     "--since",
@@ -171,7 +171,7 @@ def _newest(find: Callable[..., list[RunView]], most: int) -> tuple[list[RunView
     return runs, max(len(found), len(own)) > most
 
 
-#: The columns in their order; the rank says which a narrow terminal goes without first.
+#: The columns in order; a narrow terminal omits those of the highest rank first.
 _COLUMNS: Final = (
     Column("RUN"),
     Column("STATE"),
@@ -195,7 +195,6 @@ def _print(runs: list[RunView], now: datetime) -> None:
 
 
 def _values(run: RunView, now: datetime) -> dict[str, Cell]:
-    """Title -> cell."""
     gpus = f", {counted(run.gpus, 'GPU')}" if run.gpus else ""
     return {
         "RUN": run.run_id,
@@ -213,7 +212,7 @@ def _values(run: RunView, now: datetime) -> dict[str, Cell]:
 
 
 def next_text(run: RunView, now: datetime) -> str:
-    """``wait: backoff, 4m``: what is to come of a run that is not under way, and how soon."""
+    """Return the next action and its delay, such as ``wait: backoff, 4m``."""
     if run.next_action is None:
         return ""
     left_s = (run.next_at - now).total_seconds() if run.next_at else 0
@@ -221,7 +220,7 @@ def next_text(run: RunView, now: datetime) -> str:
 
 
 def progress_text(run: RunView) -> str:
-    """``120/1000``, or as much of it as is known."""
+    """Return ``120/1000``, or what is known of it."""
     if run.train_step is None:
         return ""
     total = f"/{run.total_train_steps}" if run.total_train_steps else ""

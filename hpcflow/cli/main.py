@@ -26,8 +26,8 @@ from hpcflow.terminal import echo, echo_lines, escape_stderr, safe
 # Otherwise pydantic reads the metadata of every installed package, in search of plugins.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
-#: Command -> (module, what it does). The function in the module is called ``command``. A test
-#: holds the second part against the command's own help.
+#: Command -> (module, short help). The function in the module is called ``command``. A test
+#: compares the short help with the command's own.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("hpcflow.cli.run", "Submit a run."),
     "render": ("hpcflow.cli.render", "Print the job script that `run` would submit."),
@@ -83,7 +83,7 @@ _SECTIONS: Final = {
     ),
 }
 
-#: What other tools call a command. By its letters alone, `delete` would be near `release`.
+#: Name in other tools -> command. By its letters alone, `delete` would be near `release`.
 _ELSEWHERE: Final = {
     **dict.fromkeys(("delete", "rm", "kill", "stop", "scancel"), "cancel"),
     **dict.fromkeys(("submit", "sbatch", "start", "launch", "train"), "run"),
@@ -92,7 +92,7 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("tail", "follow"), "logs -f"),
     **dict.fromkeys(("requeue", "restart", "retry"), "resume"),
 }
-#: Below it difflib calls words alike that have only some letters in common.
+#: With a lower cutoff, difflib matches words that have only some letters in common.
 _ALIKE: Final = 0.7
 
 
@@ -150,23 +150,23 @@ def cli() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code.
+    """Run the command line; return the exit code.
 
-    Errors go to stderr; with ``--json`` they are also an object on stdout, so that a script which
-    reads it always finds JSON.
+    Errors go to stderr. With ``--json`` they are also an object on stdout, so that scripts always
+    read JSON there.
     """
     args = sys.argv[1:] if argv is None else argv
-    # Imports and rows make objects by the ten thousand, and few in cycles. By the usual threshold,
-    # 700 new ones, Python looks through them a hundred times before a command has said a word.
+    # Imports and rows create tens of thousands of objects, few of them in cycles. With the default
+    # threshold of 700, the garbage collector runs a hundred times before a command prints anything.
     gc.set_threshold(100_000, 20, 20)
-    # Python would look through them all once more when it ends, for a tenth of a command's time.
+    # Else it runs once more at exit, for a tenth of a command's time.
     atexit.register(gc.freeze)
     keep_exit_codes()
     _replace_closed_streams()
     try:
         outcome = cli.main(args=args, prog_name="hpcflow", standalone_mode=False)
         if sys.__stdout__ is not None:
-            sys.__stdout__.flush()  # what cannot be written is said here, not when Python ends
+            sys.__stdout__.flush()  # raises write errors here, not at exit
         return outcome if isinstance(outcome, int) else 0
     except HpcflowError as error:
         _report(error, as_json="--json" in args)
@@ -188,11 +188,11 @@ def main(argv: list[str] | None = None) -> int:
             echo(f"  → {step}", err=True)
         return 2
     except BrokenPipeError:
-        # The reader, `head` perhaps, has what it wanted. Python would complain when it closes.
+        # The reader, such as `head`, closed the pipe. Python would print an error at exit.
         sys.stderr.close()
         return 0
-    except OSError as error:  # a folder that is closed to us, a disk that is full
-        # Without a name it is stdout, for our own files are written with messages of their own.
+    except OSError as error:  # such as a forbidden folder or a full disk
+        # Without a file name it is about stdout: errors of hpcflow's files have their own messages.
         place = f"{error.filename}: " if error.filename else "the output cannot be written: "
         _drop_output()
         _report(HpcflowError(f"{place}{error.strerror or error}"), as_json="--json" in args)
@@ -203,7 +203,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _replace_closed_streams() -> None:
-    """What the caller has closed, as by ``2>&-``, goes nowhere; Python has None in its place."""
+    """Send streams that the caller closed, as by ``2>&-``, to /dev/null; Python has None there."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - it stays open
@@ -218,7 +218,7 @@ def _report(error: HpcflowError, *, as_json: bool) -> None:
 
 
 def _print_json(error: HpcflowError) -> None:
-    """The error as JSON, where stdout takes it; in any case it is told on stderr."""
+    """Print the error as JSON, unless stdout fails; the caller also prints it on stderr."""
     from hpcflow.cli.output import error_json, print_json
 
     try:
@@ -228,7 +228,7 @@ def _print_json(error: HpcflowError) -> None:
 
 
 def _drop_output() -> None:
-    """Where stdout takes nothing more, let the rest go nowhere: Python would trip over it later."""
+    """If stdout fails, send the rest to /dev/null: Python would fail on it at exit."""
     stdout = sys.__stdout__
     if stdout is None:
         return

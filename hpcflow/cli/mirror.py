@@ -36,7 +36,7 @@ class RemovedCheckpoint(TypedDict):
 
 
 class MirrorPass(TypedDict):
-    """What one pass did; the keys of `problems` are runs and stores."""
+    """The results of one pass; the keys of `problems` are runs and stores."""
 
     mirrored: list[Done]
     small_files: int
@@ -52,7 +52,7 @@ class MirrorStatus(TypedDict):
 
 
 class VerifiedMirror(TypedDict):
-    """What the store has of a run; `why` is null if a checkpoint is as it was copied."""
+    """The files of a run in the store; `why` is null if a checkpoint is as it was copied."""
 
     run_id: str
     checkpoints: list[Verified]
@@ -81,14 +81,14 @@ def command(ctx: click.Context, once: bool, as_json: bool) -> int:
     if ctx.invoked_subcommand is not None:
         if once:
             raise InputError(
-                f"--once before `{ctx.invoked_subcommand}` means nothing",
+                f"--once before `{ctx.invoked_subcommand}` has no effect",
                 next_action=f"hpcflow mirror {ctx.invoked_subcommand} --help",
             )
         return 0
     if not once:
         raise InputError(
-            "say what to do",
-            next_action="send what is due: hpcflow mirror --once; see how far it is: hpcflow "
+            "give --once or a command",
+            next_action="copy what is due: hpcflow mirror --once; see the progress: hpcflow "
             "mirror status",
         )
     from hpcflow.mirror.passes import Pass
@@ -136,7 +136,7 @@ def status_command(run: str | None, as_json: bool) -> int:
     if as_json:
         print_json(MirrorStatus(runs=found))
     elif not found:
-        echo(f"{run} is not mirrored" if run else f"no run is mirrored; how: {doc_page('mirror')}")
+        echo(f"{run} is not mirrored" if run else f"no run is mirrored; see {doc_page('mirror')}")
     else:
         _print_status(found)
     return exit_code
@@ -160,16 +160,16 @@ def verify_command(run: str, read: bool, as_json: bool) -> int:
     results = verify_mirror(session.settings.home, run_dir, clock=session.clock, reads=read)
     lost = verify_small_files(run_dir, clock=session.clock)
     if not results and not as_json:
-        echo(f"{run_dir.path.name}: the store has no checkpoint of it")
+        echo(f"{run_dir.path.name}: the store has no checkpoint of this run")
     if as_json:
         run_id = run_dir.path.name
         print_json(VerifiedMirror(run_id=run_id, checkpoints=results, lost_files=lost))
     else:
         for each in results:
-            said = "as it was copied" if each.why is None else f"not as it was copied: {each.why}"
-            echo(f"train step {each.train_step}: {said}")
+            state = "unchanged" if each.why is None else f"changed or missing: {each.why}"
+            echo(f"train step {each.train_step}: {state}")
         for name in lost:
-            echo(f"{name}: not as it was copied")
+            echo(f"{name}: changed or missing")
     return 0 if not lost and all(each.why is None for each in results) else 1
 
 
@@ -182,7 +182,7 @@ def _runs(session: Session, run: str | None) -> list[RunDir]:
 
 
 def _require_there(run_dir: RunDir) -> RunDir:
-    """``run_dir``, where it is: what was mirrored of a run stands in it."""
+    """Return ``run_dir``; refuse it if it is gone, because it records what was mirrored."""
     from hpcflow.storage.runs import is_gone, is_purged
 
     if not is_gone(run_dir):
@@ -191,12 +191,12 @@ def _require_there(run_dir: RunDir) -> RunDir:
     if is_purged(run_dir):
         raise NotFoundError(
             f"the run directory of {run_id} is gone: it was purged",
-            next_action=f"bring it back from its mirror: hpcflow restore {run_id}",
+            next_action=f"restore it from its mirror: hpcflow restore {run_id}",
         )
     raise NotFoundError(
-        f"the run directory of {run_id} is gone, and the scratch that it was on is not there",
-        next_action="say it where that scratch is mounted; if it is lost, too: hpcflow restore "
-        f"{run_id}",
+        f"the run directory of {run_id} is missing, because its scratch is not mounted here",
+        next_action="repeat the command where that scratch is mounted; if scratch is lost: "
+        f"hpcflow restore {run_id}",
     )
 
 
@@ -212,17 +212,17 @@ def _print_done(done: Done, *, as_json: bool) -> None:
 
 def _print_report(report: Report, *, as_json: bool) -> None:
     if as_json:
-        said: MirrorPass = {
+        output: MirrorPass = {
             "mirrored": report.mirrored,
             "small_files": report.small_files,
             "removed": [{"run_id": run, "train_step": step} for run, step in report.removed],
             "busy": sorted(report.busy),
             "problems": {what: error_json(why) for what, why in report.problems.items()},
         }
-        print_json(said)
+        print_json(output)
     else:
         for run_id, step in report.removed:
-            echo(f"{run_id}  train step {step}: removed from the store, by its retention")
+            echo(f"{run_id}  train step {step}: removed from the store, by its retention rule")
     for what, error in sorted(report.problems.items()):
         echo(f"{what}: ", nl=False, err=True)
         print_error(error)
@@ -254,7 +254,6 @@ def _print_status(found: list[Status]) -> None:
 
 
 def _bar(status: Status) -> str:
-    """Return how much is in the store, as a bar and as a share."""
     if not status.size_bytes:
         return "100 %"
     done = status.size_bytes - status.to_go_bytes
@@ -265,7 +264,7 @@ def _bar(status: Status) -> str:
 
 @contextmanager
 def _ends_with_daemon(session: Session) -> Iterator[None]:
-    """While it is a daemon's: end when that one does, at once. Any moment is as good as another."""
+    """If a daemon started this process, end with it at once: a pass may stop anywhere."""
     from hpcflow.requeue.mirroring import OF_DAEMON
 
     text = session.settings.environ.get(OF_DAEMON, "")

@@ -26,6 +26,6 @@ def next_words(run: RunView) -> str:
         return _WORDS[action]
     if action == next_action.AWAIT_STANDBY:
         return f"standby: {run.next_why} waits"
-    # Of a budget people want to know which.
+    # For a budget, its name helps more than the rule.
     rule = run.next_why if run.next_rule == next_action.OVER_BUDGET else run.next_rule
     return f"{action}: {rule}" if rule else action

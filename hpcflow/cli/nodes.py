@@ -29,7 +29,7 @@ class NodeLine:
     """A node that has failed runs.
 
     Attributes:
-        excluded_in: partitions in which a job on one node is kept away from it now.
+        excluded_in: partitions in which a job on one node excludes it now.
     """
 
     site: str
@@ -93,7 +93,7 @@ def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
 @json_option(ForgivenNode)
 @click.pass_context
 def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bool) -> int:
-    """Ignore all failures on NODE until now, for your own runs: it was repaired."""
+    """Ignore all failures on NODE until now, for your own runs, because it was repaired."""
     from hpcflow.storage.node_overrides import forgive
 
     # `nodes --site X forgive N` means the same as `nodes forgive N --site X`.
@@ -128,7 +128,7 @@ def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bo
 
 
 def _lines(session: Session) -> Iterator[NodeLine]:
-    """All nodes that have failed a run, by site, the worst first."""
+    """Yield all nodes that have failed a run, by site, the worst first."""
     from hpcflow.requeue.evidence import read_evidence
     from hpcflow.requeue.exclusion import excluded_in, excludes
 
@@ -136,14 +136,14 @@ def _lines(session: Session) -> Iterator[NodeLine]:
     for name, standings in sorted(evidence.standings.items()):
         site = _site(session, name)
         excluded = excluded_in(evidence, name, site)
-        spared = "not excluded, for the partition would lose too many nodes"
+        spared = "not excluded, because the partition would lose too many nodes"
         if site is not None and not excludes(site):
-            spared = "nothing is excluded on this site"
+            spared = "hpcflow excludes no nodes on this site"
         for each in standings:
             if each.node in excluded:
                 yield _line(name, each, excluded[each.node], spared)
             else:
-                yield _line(name, each, [], "not excluded, for most nodes there look as bad")
+                yield _line(name, each, [], "not excluded, because most nodes there look as bad")
 
 
 def _line(site: str, standing: Standing, excluded: list[str], spared: str) -> NodeLine:
@@ -166,7 +166,7 @@ def _line(site: str, standing: Standing, excluded: list[str], spared: str) -> No
 
 
 def _site(session: Session, name: str) -> Site | None:
-    """The site that a run names; None where that is somebody else's file, or gone."""
+    """Return the site that a run names; None if it is another user's file, or gone."""
     try:
         return session.site_in_report(name)
     except HpcflowError:
@@ -174,7 +174,7 @@ def _site(session: Session, name: str) -> Site | None:
 
 
 def _names(session: Session, asked: str | None) -> set[str] | None:
-    """What runs call the site that was ``asked`` for, a name or the path of a file; None for any.
+    """Return the names that runs may have for a site, a name or a path; None for all sites.
 
     Raises:
         SiteError: there is no such site.

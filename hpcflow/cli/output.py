@@ -22,10 +22,10 @@ from hpcflow.terminal import echo, echo_as_is, echo_json, echo_message, escaped,
 if TYPE_CHECKING:
     from hpcflow.model.views import RunView
 
-#: Of every JSON document. docs/json.md says what raises it.
+#: The format of every JSON document. docs/json.md says what raises it.
 FORMAT: Final = 1
 
-#: How many entries of a list are encoded before they are printed.
+#: The number of list entries to encode at once.
 _AT_ONCE: Final = 1000
 
 #: JSON holds values of these types as they are.
@@ -42,31 +42,30 @@ STATE_COLOURS = {
     "cancelled": "bright_black",
     "pruned": "magenta",
 }
-#: Of what a check has found.
+#: Level of a check's result -> colour.
 LEVEL_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def state_word(run: RunView) -> str:
-    """Where a run stands, for people: a trial that its sweep has pruned is pruned."""
+    """Return the state of a run, for people: ``pruned`` if its sweep has pruned it."""
     if run.state is RunState.CANCELLED and run.cause is Cause.PRUNED:
         return "pruned"
     return run.state.value
 
 
 def cause_word(run: RunView) -> str:
-    """Why its last attempt ended, where the state does not say that."""
+    """Return why its last attempt ended, if that differs from the state."""
     return "" if run.cause is None or run.cause.value == state_word(run) else run.cause.value
 
 
 def state_text(run: RunView) -> str:
-    """``waiting (preempted)``."""
+    """Return a text such as ``waiting (preempted)``."""
     cause = cause_word(run)
     return f"{state_word(run)} ({cause})" if cause else state_word(run)
 
 
 def jsonable(value: Any) -> Any:
-    """``value`` as JSON can hold it: times and decimals as text, enums as their words, no NaN or
-    infinity."""
+    """Return ``value`` for JSON: times and decimals as text, enums as values, NaN as None."""
     if type(value) in _PLAIN:  # most values
         return value
     if isinstance(value, dict):
@@ -91,7 +90,7 @@ _ENCODER: Final = json.JSONEncoder(default=jsonable, allow_nan=False)
 
 
 def as_document(value: Any) -> dict[str, Any]:
-    """``value``, a dataclass or a mapping, as a JSON document: with its format."""
+    """Return a dataclass or a mapping as a JSON document, with its format."""
     return {"format": FORMAT, **jsonable(value)}
 
 
@@ -141,7 +140,7 @@ class _ErrorDetails(TypedDict, total=False):
 
 
 class ErrorJson(_ErrorDetails):
-    """What went wrong, the place that it is about, and what to do next."""
+    """An error, its place, and the next action."""
 
     kind: str
     message: str
@@ -159,11 +158,10 @@ class ErrorOutput(TypedDict):
 
 
 def error_json(error: HpcflowError) -> ErrorJson:
-    """An error as scripts get it."""
     from hpcflow.model.secret import redact
 
     place = error.where or Where()
-    told: ErrorJson = {
+    values: ErrorJson = {
         "kind": type(error).__name__,
         "message": redact(error.message),
         "file": place.file,
@@ -172,11 +170,10 @@ def error_json(error: HpcflowError) -> ErrorJson:
         "next_action": redact(error.next_action) if error.next_action else None,
         "retryable": error.retryable,
     }
-    return cast("ErrorJson", {**told, **error.details})
+    return cast("ErrorJson", {**values, **error.details})
 
 
 def print_error(error: HpcflowError) -> None:
-    """An error as people get it, on stderr."""
     from hpcflow.model.secret import redact
 
     echo("error: ", fg="red", bold=True, nl=False, err=True)
@@ -184,7 +181,7 @@ def print_error(error: HpcflowError) -> None:
 
 
 def values_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass, by name."""
+    """Return the fields of a dataclass, by name."""
     return {name: getattr(value, name) for name in _field_names(value.__class__)}
 
 
@@ -194,11 +191,11 @@ def _field_names(of: type) -> tuple[str, ...]:
 
 
 def metric_text(metrics: dict[str, float], *names: str) -> str:
-    """``loss 0.123  accuracy 0.97``: the named metrics, or all, as far as there are any."""
+    """Return ``loss 0.123  accuracy 0.97``: the named metrics that exist, or all."""
     chosen = [name for name in names if name in metrics] if names else sorted(metrics)
     return "  ".join(f"{name} {metrics[name]:.4g}" for name in chosen)
 
 
 def site_text(site: str) -> str:
-    """A site's name for a terminal, also where the run, maybe somebody else's, remembers a path."""
+    """Return the name of a site for a terminal, also if a run, maybe another user's, has a path."""
     return safe(Path(site).stem if "/" in site else site)

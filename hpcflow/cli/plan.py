@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PlaceJson(TypedDict):
-    """A place where a run could go; money is text, and what is not known is null."""
+    """A place where a run could go; money is text, and unknown values are null."""
 
     partition: str
     account: str | None
@@ -74,7 +74,7 @@ class PlanJson(TypedDict):
     unknown: list[str]
 
 
-#: What starts within a minute of another starts at the same time.
+#: Starts within a minute of each other count as equal.
 _SAME_S: Final = 60.0
 
 
@@ -86,7 +86,7 @@ _SAME_S: Final = 60.0
 def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
     """Compare every partition, account and QOS with which CONFIG could run; submit nothing.
 
-    The first is what `hpcflow run` would choose. The exit code is 2 if CONFIG can run nowhere.
+    `hpcflow run` would choose the first. The exit code is 2 if CONFIG can run nowhere.
     """
     from hpcflow.config import load_spec
     from hpcflow.launch.alternatives import Baseline, alternatives
@@ -103,7 +103,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
         others = alternatives(loaded.spec, as_it_is, chooser, loaded.document)
     unknown = list(dict.fromkeys(chooser.forecast.unknown))
     if as_json:
-        told: PlanJson = {
+        output: PlanJson = {
             "site": the_site.name,
             "candidates": [_values(each) for each in survey.ranked],
             "refused": [
@@ -113,10 +113,10 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
             "alternatives": [_other_values(each) for each in others],
             "unknown": unknown,
         }
-        print_json(told)
+        print_json(output)
         return 0 if best else 2
     for message in unknown:
-        warn(f"not known: {message}")
+        warn(f"unknown: {message}")
     if best:
         _print(survey.ranked)
     _print_refused(survey.refused)
@@ -127,7 +127,6 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
 
 
 def _values(ranked: Ranked) -> PlaceJson:
-    """A place as scripts get it: money as text."""
     each, place = ranked.candidate, ranked.candidate.placement
     return {
         "partition": place.partition,
@@ -202,24 +201,24 @@ def _in(seconds: float | None) -> str:
 
 
 def _why(ranked: Ranked, found: Sequence[Ranked]) -> str:
-    """What sets a place apart from the others."""
+    """Return how a place differs from the others."""
     each = ranked.candidate
-    said = []
+    words = []
     costs = [other.cost for other in found if other.cost is not None]
     starts = [o.candidate.waits_s for o in found if o.candidate.waits_s is not None]
     if ranked.cost is None:
-        said.append("its price is not known: taken for the dearest")
+        words.append("price unknown, ranked as the most expensive")
     elif len(costs) > 1 and ranked.cost == min(costs) < max(costs):
-        said.append("cheapest")
+        words.append("cheapest")
     if each.waits_s is not None and each.waits_s == min(starts) < max(starts) - _SAME_S:
-        said.append("starts first")
+        words.append("starts first")
     if each.start is not None and each.start.jobs_ahead:
-        said.append(f"{counted(each.start.jobs_ahead, 'job')} ahead in the queue")
+        words.append(f"{counted(each.start.jobs_ahead, 'job')} ahead in the queue")
     if each.start is not None and each.start.limit is not None:
-        said.append(f"waits for a full limit: {each.start.limit}")
+        words.append(f"waits for a full limit: {each.start.limit}")
     if each.placement.options.preemptible:
-        said.append(f"may be preempted, about every {format_duration(each.mtbf_s)}")
-    return ", ".join(said)
+        words.append(f"may be preempted, about every {format_duration(each.mtbf_s)}")
+    return ", ".join(words)
 
 
 def _print_refused(refused: Mapping[Place, str]) -> None:
@@ -235,11 +234,11 @@ def _print_others(others: Sequence[Alternative]) -> None:
     echo("alternatives:")
     for each in others:
         where = each.ranked.candidate.placement.partition
-        said = []
+        words = []
         if each.sooner_s is not None and each.sooner_s >= _SAME_S:
-            said.append(f"would start {format_duration(each.sooner_s)} sooner")
+            words.append(f"would start {format_duration(each.sooner_s)} sooner")
         if each.is_cheaper and each.ranked.cost is not None:
-            said.append(f"costs {each.ranked.cost:.2f} {each.ranked.unit}")
+            words.append(f"costs {each.ranked.cost:.2f} {each.ranked.unit}")
         if each.slower > 1:
-            said.append(f"the same work takes up to {each.slower} times as long")
-        echo(f"  --set {each.change:<32} {', '.join(said)} (in {where})")
+            words.append(f"the same work takes up to {each.slower} times as long")
+        echo(f"  --set {each.change:<32} {', '.join(words)} (in {where})")

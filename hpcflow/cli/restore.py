@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Restored(TypedDict):
-    """What was restored; the keys of `skipped` are train steps, and `checkpoints` has them, too."""
+    """What was restored; `checkpoints` and the keys of `skipped` are train steps."""
 
     run_id: str
     run_dir: str
@@ -50,7 +50,7 @@ class Restored(TypedDict):
     newest_train_step: int | None
 
 
-#: What a daemon starts is to disturb nobody on a login node.
+#: A restore that a daemon starts must not slow down others on a login node.
 _NICENESS = 10
 
 
@@ -71,7 +71,7 @@ def _which(_ctx: click.Context, param: click.Parameter, value: str) -> Which:
     "url",
     metavar="URL",
     callback=plain_text,
-    help="The run in a store, such as s3://bucket/prefix/RUN. Default: where it is mirrored.",
+    help="The run in a store, such as s3://bucket/prefix/RUN. Default: the mirror of RUN.",
 )
 @click.option(
     "--checkpoint",
@@ -80,7 +80,7 @@ def _which(_ctx: click.Context, param: click.Parameter, value: str) -> Which:
     show_default=True,
     metavar="newest|all|TRAIN_STEP",
     callback=_which,
-    help="Which checkpoints. If one is damaged, the one before it is taken.",
+    help="Which checkpoints to fetch. If one is damaged, hpcflow takes the one before it.",
 )
 @endpoint_option
 @site_option
@@ -88,12 +88,12 @@ def _which(_ctx: click.Context, param: click.Parameter, value: str) -> Which:
 @click.option(
     "--working-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Working directory of its program here. Default: the path that it had before.",
+    help="Working directory of its program here. Default: its previous path.",
 )
 @click.option(
     "--even-if-running",
     is_flag=True,
-    help="Restore it although it seems to be pending or running on another cluster.",
+    help="Restore it even if it seems to be pending or running on another cluster.",
 )
 @click.option("--unattended", is_flag=True, hidden=True)
 @json_option(Restored)
@@ -113,7 +113,8 @@ def command(
 
     With --from, restore a run of another cluster, or of a lost home: hpcflow creates its run
     directory on this cluster's scratch, with its history and its newest checkpoint, and holds it.
-    `hpcflow resume RUN` continues it. --site, --set and --working-dir say what is different here.
+    `hpcflow resume RUN` continues it. --site, --set and --working-dir change what is different on
+    this cluster.
 
     Newer files on scratch are never changed. If interrupted, run it again; it continues.
     """
@@ -141,26 +142,26 @@ def command(
     if as_json:
         print_json(_as_json(outcome, is_move=found.place.is_move))
     else:
-        _say(outcome, is_move=found.place.is_move)
+        _print_outcome(outcome, is_move=found.place.is_move)
     return 1 if outcome.skipped and outcome.newest is None else 0
 
 
 def _named(session: Session, run: str | None, url: str | None) -> tuple[str | None, str]:
-    """The folder of all runs, where one was named, and the id of the run."""
+    """Return the folder of all runs if a store was named, and the id of the run."""
     from hpcflow.restore.request import split_url
 
     if url is not None:
         return split_url(url, run)
     if run is None:
         raise InputError(
-            "name a run, or its place in a store",
+            "no run is named, and no place in a store",
             next_action="hpcflow restore RUN, or hpcflow restore --from s3://BUCKET/PREFIX/RUN",
         )
     try:
         return None, session.run_dir(run).path.name
     except NotFoundError as error:
         error.next_action = (
-            "list yours: hpcflow ls; one that this home does not know: hpcflow restore --from URL"
+            "list yours: hpcflow ls; restore a run unknown here: hpcflow restore --from URL"
         )
         raise
 
@@ -180,7 +181,7 @@ def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -
     run_dir = session.run_dir(run_id)
     try:
         site_name = session.site_of(run_dir) or None
-    except StorageError:  # neither run.json nor the ledger knows it
+    except StorageError:  # it is neither in run.json nor in the ledger
         site_name = None
     the_site = session.site(site_name)
     mirror = mirror_of_gone(session.ledger, run_dir, the_site, settings)
@@ -191,7 +192,7 @@ def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -
 
 
 def _continues_without(session: Session, run_id: str) -> bool:
-    """Whether a run that its store does not have is on scratch; then its journal says so now."""
+    """Return whether a run that its store lacks is on scratch; if so, record it in its journal."""
     from hpcflow.restore.request import mirror_of_gone
     from hpcflow.restore.restore import note_nothing_there
     from hpcflow.storage.runs import is_gone
@@ -209,13 +210,13 @@ def _continues_without(session: Session, run_id: str) -> bool:
 def _restore(
     session: Session, found: Found, which: Which, *, always_record: bool, progress: Progress
 ) -> Outcome:
-    """Restore, and let the ledger read all of it again: the files are others than it has read."""
+    """Restore, and rebuild the rows in the ledger, because the files have changed."""
     from hpcflow.launch.places import trust_on
     from hpcflow.projection import catch_up_home, rebuild
     from hpcflow.restore.restore import restore
 
     run_id = found.remote.run_id
-    # What was written until it was gone, as far as it can be read, must not be lost again.
+    # First let the ledger read what is still readable, so that it is not lost.
     catch_up_home(session.ledger, session.settings.home, user=session.settings.user)
     run = found.place.run
     site = session.site(run.site)
@@ -237,7 +238,7 @@ def _restore(
     return outcome
 
 
-def _say(outcome: Outcome, *, is_move: bool) -> None:
+def _print_outcome(outcome: Outcome, *, is_move: bool) -> None:
     for step, why in outcome.skipped.items():
         warn(f"the checkpoint of train step {step} was skipped: {why}")
     for name in outcome.left:
@@ -265,7 +266,7 @@ def _say(outcome: Outcome, *, is_move: bool) -> None:
 
 
 def _print_program(outcome: Outcome) -> None:
-    """Print what the run executes: it comes from the store, where other users may write."""
+    """Print what the run executes: it comes from the store, to which other users may write."""
     import json
 
     from hpcflow.storage.rundir import read_run
@@ -299,7 +300,7 @@ def _print_program(outcome: Outcome) -> None:
 
 
 def _code(run: Run) -> str | None:
-    """Return which files of the snapshot, which comes from the store, the program is."""
+    """Return which files of the snapshot in the store the program executes."""
     from hpcflow.model.run import short_digest
 
     if run.code is None:
@@ -307,11 +308,11 @@ def _code(run: Run) -> str | None:
     files = ", ".join(f"{word} is {name} there" for word, name in sorted(run.code.files.items()))
     paths = "".join(f", Python imports from {name} there" for name in run.code.paths)
     archive = f"{run.run_dir}/code/{short_digest(run.code.digest)}.tar.gz"
-    return f"the snapshot in {archive}: {files or 'named by no word of the command'}{paths}"
+    return f"the snapshot in {archive}: {files or 'no word of the command names it'}{paths}"
 
 
 def _other_sections(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield all else that the config asks for, such as where to adopt checkpoints from."""
+    """Yield the other keys of the config, such as the folder to adopt checkpoints from."""
     import json
 
     from hpcflow.model.spec import as_yaml_config
@@ -342,7 +343,6 @@ def _as_json(outcome: Outcome, *, is_move: bool) -> Restored:
 
 @contextmanager
 def _progress(*, shown: bool) -> Iterator[Progress]:
-    """Shows on a terminal what is fetched, and how much of it has come."""
     from hpcflow.restore.fetching import Progress
 
     if not shown or not sys.stderr.isatty():
@@ -355,7 +355,7 @@ def _progress(*, shown: bool) -> Iterator[Progress]:
         task = bar.add_task("", visible=False)
 
         def doing(what: str, size_bytes: int) -> None:
-            told = f"{what}, {format_bytes(size_bytes)}"
-            bar.reset(task, total=size_bytes, description=told, visible=True)
+            text = f"{what}, {format_bytes(size_bytes)}"
+            bar.reset(task, total=size_bytes, description=text, visible=True)
 
         yield Progress(doing, lambda size_bytes: bar.advance(task, size_bytes))

@@ -27,7 +27,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     a completed run further, change its params or args, such as --set params.epochs=10. hpcflow
     never removes the checkpoint that the run was completed with.
     """
-    from hpcflow.cli.follow import until_still
+    from hpcflow.cli.follow import wait_for_run
     from hpcflow.launch.preflight import shortage
     from hpcflow.launch.resume import resume
     from hpcflow.storage.rundir import read_run
@@ -35,7 +35,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     session = Session()
     run_dir = session.run_dir(run)
     frozen = read_run(run_dir)
-    session.refresh_run(run_dir)  # an end that nobody has seen yet goes to the journal
+    session.refresh_run(run_dir)  # records an end that is not in the journal yet
     if (short := shortage(frozen, session.settings)) is not None:
         warn(short)
     site = session.site(frozen.site)
@@ -50,7 +50,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
         overrides=overrides,
         warn=warn,
     )
-    # Before the ledger is touched: one that hangs must not hide a job that was sent.
+    # Before the ledger is used: if it hangs, the submitted job must already be printed.
     if as_json and not (wait or follow):
         print_json(launched)
     elif not as_json:
@@ -66,4 +66,4 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
         session.catch_up(run_dir)
     if not (wait or follow):
         return 0
-    return until_still(session, launched.run_id, live=follow, as_json=as_json, launched=launched)
+    return wait_for_run(session, launched.run_id, live=follow, as_json=as_json, launched=launched)

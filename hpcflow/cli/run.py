@@ -84,17 +84,17 @@ def command(
             warn(message)
         _show_plan(plan, as_json=as_json)
         return 0
-    if plan.run.started_from is not None:  # to copy it may take minutes
+    if plan.run.started_from is not None:  # copying it may take minutes
         size = format_bytes(plan.run.started_from.size_bytes)
         echo(f"starts from {plan.run.started_from}, {size}", err=True)
     launched = launch(
         plan, settings=session.settings, scheduler=session.connect(plan.site), clock=session.clock
     )
-    # Before the ledger is touched: one that hangs must not hide a job that was sent.
+    # Before the ledger is used: if it hangs, the submitted job must already be printed.
     if as_json and not (wait or follow):
         print_json(launched)
     elif not as_json:
-        _say(launched)
+        _print_launched(launched)
     with only_warned():
         session.warn_of_budgets(plan.run, plan.site)
     with only_warned():
@@ -104,12 +104,12 @@ def command(
             session.catch_up_if_shared(RunDir(launched.run_dir))
         return 0
     session.catch_up(RunDir(launched.run_dir))
-    from hpcflow.cli.follow import until_still
+    from hpcflow.cli.follow import wait_for_run
 
-    return until_still(session, launched.run_id, live=follow, as_json=as_json, launched=launched)
+    return wait_for_run(session, launched.run_id, live=follow, as_json=as_json, launched=launched)
 
 
-def _say(launched: Launched) -> None:
+def _print_launched(launched: Launched) -> None:
     echo(launched.run_id, bold=True)
     echo(f"  attempt {launched.attempt}, job {launched.job_id} on {launched.site}")
     echo(f"  run directory  {launched.run_dir}")

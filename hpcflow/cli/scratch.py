@@ -53,7 +53,7 @@ class RunOnScratch(TypedDict):
 
 
 class OnScratchJson(TypedDict):
-    """What lies on scratch; `gone` are the runs that were there."""
+    """The runs on scratch; `gone` are those that were there."""
 
     file_systems: list[FileSystem]
     runs: list[RunOnScratch]
@@ -131,7 +131,7 @@ def _print(seen: Scratch, now: datetime) -> None:
     for disk in seen.disks:
         _print_disk(disk)
     if not seen.runs:
-        echo("no runs lie on scratch")
+        echo("no runs on scratch")
     else:
         _print_runs(seen.runs, now)
     if seen.gone:
@@ -196,7 +196,6 @@ def _not_mirrored(run: OnScratch) -> str:
 
 
 def _purged(at: datetime | None, now: datetime) -> Cell:
-    """When, in words."""
     if at is None:
         return ""
     left_s = (at - now).total_seconds()
@@ -207,13 +206,12 @@ def _purged(at: datetime | None, now: datetime) -> Cell:
 
 
 def _progress(run_dirs: Iterable[RunDir]) -> Iterator[RunDir]:
-    """Shows on a terminal how many runs have been looked at."""
     todo = list(run_dirs)
     if not sys.stderr.isatty():
         yield from todo
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-    columns = (TextColumn("looking at the runs"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("reading the runs"), BarColumn(), MofNCompleteColumn())
     with progress(*columns, err=True, transient=True) as bar:
         yield from bar.track(todo)

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def warn(message: str) -> None:
-    """Tell a person something that is no error, apart from the output that scripts read."""
+    """Print a warning on stderr, apart from the output that scripts read."""
     from hpcflow.model.secret import redact
 
     echo("warning: ", fg="yellow", nl=False, err=True)
@@ -49,8 +49,10 @@ def warn(message: str) -> None:
 
 @contextmanager
 def only_warned() -> Iterator[None]:
-    """Turn whatever goes wrong in a ``with`` block into a warning. A job was sent before: a script
-    that gets an exit code other than 0 submits it again."""
+    """Turn every error in a ``with`` block into a warning.
+
+    A job was submitted before: on an exit code other than 0, a script would submit it again.
+    """
     try:
         yield
     except Exception as error:
@@ -60,17 +62,17 @@ def only_warned() -> Iterator[None]:
 
 @dataclass
 class Session:
-    """One call of a command. Everything is opened when it is first needed."""
+    """One call of a command. It opens resources when they are first needed."""
 
     settings: Settings = field(default_factory=load_settings)
     clock: Clock = field(default_factory=SystemClock)
     _schedulers: dict[str, Scheduler] = field(default_factory=dict)
-    _said: set[str] = field(default_factory=set)
+    _warned: set[str] = field(default_factory=set)
     _is_daemon_missed: bool = False
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger.
+        """Return the ledger.
 
         Raises:
             LedgerError: it does not answer, or has another version's schema.
@@ -81,7 +83,7 @@ class Session:
 
     @cached_property
     def own_sites(self) -> frozenset[str]:
-        """The sites of this user's runs, by what the runs call them.
+        """Return the sites of this user's runs, as the runs name them.
 
         Raises:
             LedgerError: the database failed.
@@ -89,7 +91,7 @@ class Session:
         return frozenset(self.ledger.sites(filters={}))
 
     def site(self, name: str | None, *, named_in: Where | None = None) -> Site:
-        """The site that was named, else the one of this machine."""
+        """Return the site of that name, else the one of this machine."""
         from hpcflow.launch.connecting import resolve_site
 
         return resolve_site(self.settings, name, named_in=named_in)
@@ -113,7 +115,7 @@ class Session:
         return self.site(name)
 
     def plan(self, config: Path, site: str | None, overrides: Sequence[str]) -> Plan:
-        """All that would be sent for ``config``."""
+        """Return what would be submitted for ``config``; print the warnings."""
         from hpcflow.launch.connecting import reference
         from hpcflow.launch.plan import make_plan
 
@@ -146,15 +148,19 @@ class Session:
         try:
             run_id = find_run(self.settings.home, str(config), newest=True).path.name
         except HpcflowError:
-            return  # the reader of the file says what is wrong
+            return  # the reader of the file reports the error
         raise InputError(
-            f"{run_id} is a run, and this command takes the config of one",
+            f"{run_id} is a run, and this command needs a config",
             next_action=f"resubmit it: hpcflow resume {run_id}; or see it: hpcflow show {run_id}",
         )
 
     def chooser(self, site: Site, name: str | None, *, ignored_jobs: Sequence[str] = ()) -> Chooser:
-        """Who decides what `auto` becomes on ``site``, which was asked for as ``name``, when the
-        jobs of these ids are gone."""
+        """Return the chooser for `auto` on ``site``.
+
+        Args:
+            name: the name under which the user gave the site.
+            ignored_jobs: ids of jobs to treat as gone.
+        """
         from hpcflow.launch.choosing import Chooser
         from hpcflow.launch.connecting import reference
 
@@ -168,27 +174,25 @@ class Session:
         )
 
     def scheduler(self, site_name: str) -> Scheduler:
-        """The scheduler of a site, connected once."""
+        """Return the scheduler of a site, connected once."""
         if site_name not in self._schedulers:
             self._schedulers[site_name] = self.connect(self.site(site_name))
         return self._schedulers[site_name]
 
     def connect(self, site: Site) -> Scheduler:
-        """The scheduler of ``site``."""
         from hpcflow.launch.connecting import connect_scheduler
 
         return connect_scheduler(site, self.settings, self.clock)
 
     def run_dir(self, text: str, *, newest: bool = False) -> RunDir:
-        """The run directory of a run id, or of an unambiguous beginning of one.
+        """Return the run directory of a run id, or of an unambiguous beginning of one.
 
         Args:
-            newest: a name that several runs have means the newest of them; for commands that only
-                look.
+            newest: take the newest of several runs with this name; for commands that only read.
 
         Raises:
             NotFoundError: there is none, or there are several.
-            StorageError: it belongs to somebody else, and is to be acted upon.
+            StorageError: it belongs to another user, and the command does more than read.
         """
         from hpcflow.storage.own_runs import require_own
         from hpcflow.storage.runs import find_run
@@ -197,10 +201,10 @@ class Session:
         return run_dir if newest else require_own(run_dir)
 
     def site_of(self, run_dir: RunDir) -> str:
-        """Name of the site of a run; the ledger remembers it where scratch was purged.
+        """Return the name of the site of a run; after a purge, from the ledger.
 
         Raises:
-            StorageError: neither knows it.
+            StorageError: it is neither in run.json nor in the ledger.
         """
         from hpcflow.storage.rundir import read_run
 
@@ -213,7 +217,7 @@ class Session:
                 raise error from None
 
     def cluster_of(self, run_dir: RunDir) -> str | None:
-        """Where the last job of a run was sent whose directory is gone; None if nobody knows."""
+        """Return the cluster of the last job of a run whose directory is gone; None if unknown."""
         from hpcflow.storage.runs import is_gone
 
         if not is_gone(run_dir):
@@ -227,14 +231,14 @@ class Session:
         return clusters[-1] if clusters else None
 
     def known_attempts(self, run_dir: RunDir) -> int:
-        """How many attempts of a run the ledger knows; 0 while it is down."""
+        """Return the number of attempts of a run in the ledger; 0 while it is down."""
         try:
             return len(self.detail(run_dir.path.name).attempts)
         except HpcflowError:
             return 0
 
     def refresh(self) -> None:
-        """Bring the ledger up to date; what could not be asked is said as a warning."""
+        """Bring the ledger up to date; warn about problems, each once."""
         from hpcflow.reconcile.refresh import refresh
 
         seen = refresh(
@@ -246,12 +250,12 @@ class Session:
             clock=self.clock,
         )
         for message in seen:
-            if message not in self._said:
-                self._said.add(message)
+            if message not in self._warned:
+                self._warned.add(message)
                 warn(message)
 
     def continue_without_ledger(self, error: LedgerError) -> None:
-        """Use a ledger of this process alone from now on: the files have everything."""
+        """Use a temporary ledger of this process from now on: the files have everything."""
         from hpcflow.ledger.store import open_ledger
 
         warn(_without_ledger(error))
@@ -279,10 +283,10 @@ class Session:
                 warn(message)
 
     def to_avoid(self, run: Run) -> list[str]:
-        """The nodes that the next attempt of ``run`` had better not get; none while nobody knows.
+        """Return the nodes that the next attempt of ``run`` should exclude; none if unknown.
 
-        Advice, and no more: a ledger that is down keeps nobody from sending, and one that could not
-        be opened a moment ago is not asked again.
+        This is only advice: a ledger that is down does not prevent a submission, and one that could
+        not be opened before is not tried again.
         """
         from hpcflow.requeue.evidence import read_evidence
         from hpcflow.requeue.exclusion import to_avoid
@@ -296,7 +300,7 @@ class Session:
         return to_avoid(evidence, run, self.site(run.site))
 
     def warn_of_budgets(self, run: Run, site: Site) -> None:
-        """Say which soft limits are passed of the budgets that a run counts against."""
+        """Warn about exceeded soft limits of the budgets that a run counts against."""
         from hpcflow.launch.budgeted import has_budget
 
         if not has_budget(run, site, self.settings.home):
@@ -307,16 +311,16 @@ class Session:
             warn(text)
 
     def unsupervised(self, runs: Iterable[RunView]) -> frozenset[str]:
-        """Ids of the runs that need a daemon, and have none."""
+        """Return the ids of the runs that need a daemon and have none."""
         open_runs = [run for run in runs if not run.state.is_final]
-        if not open_runs:  # deciding about open runs imports a lot
+        if not open_runs:  # avoids slow imports
             return frozenset()
         from hpcflow.requeue.supervision import unsupervised
 
         return unsupervised(open_runs, self.settings, self.clock.now(), self.site)
 
     def warn_if_unsupervised(self, run: Run, site: Site) -> None:
-        """Say of a run that was just sent that it needs a daemon and has none."""
+        """Warn if a run that was just submitted needs a daemon and has none."""
         from hpcflow.requeue.supervision import needs_daemon, supervision
 
         resubmissions = run.spec.retry.preemptions
@@ -326,7 +330,7 @@ class Session:
             self.warn_of_missing_daemon([run.run_id])
 
     def warn_of_missing_daemon(self, runs: Collection[str]) -> None:
-        """Say once that these runs, if any, need a daemon, and what to type."""
+        """Warn once that these runs, if any, need a daemon, and what to type."""
         if not runs or self._is_daemon_missed:
             return
         from hpcflow.requeue.supervision import warning
@@ -335,9 +339,9 @@ class Session:
         warn(warning(self.settings))
 
     def catch_up(self, run_dir: RunDir) -> None:
-        """Project one run, now that something was written to its journal.
+        """Copy new lines of a run's journal to the ledger.
 
-        The files hold everything already, so a ledger that is down is a warning, not an error.
+        The files have everything, so a ledger that is down is a warning, not an error.
         """
         from hpcflow.projection import catch_up
 
@@ -347,17 +351,16 @@ class Session:
             warn(_without_ledger(error))
 
     def catch_up_if_shared(self, run_dir: RunDir) -> None:
-        """The same where others look at the ledger, too; one's own catches up when one looks."""
+        """Catch up a shared ledger. The user's own ledger catches up when it is next read."""
         if not parse_url(self.settings.ledger_url).is_own:
             self.catch_up(run_dir)
 
     def detail(self, run_id: str) -> RunDetail:
-        """One run as the ledger knows it."""
         return self.ledger.run(run_id)
 
 
 def _without_ledger(error: LedgerError) -> str:
-    """What is said when the files go on alone: it passes by itself, or somebody has to act."""
+    """Return a warning that the ledger failed: it recovers by itself, or the user must act."""
     if error.retryable:
         return f"{error.message}; the ledger will catch up later"
     return in_one_line(error)

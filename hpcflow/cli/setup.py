@@ -31,9 +31,9 @@ def command(
     """Write the site file of this cluster, check this machine, install the daemon, and submit a
     trial run of at most two minutes.
 
-    Each step shows what it will do, and asks. You can run setup again: it skips a site file and a
-    daemon that are there. --set changes the trial run, such as --set resources.account=physics.
-    If the daemon runs as a job, sbatch gets each OPTION: see `hpcflow daemon install --help`.
+    Each step shows what it will do, and asks. You can run setup again: it skips an existing site
+    file and daemon. --set changes the trial run, such as --set resources.account=physics. If the
+    daemon runs as a job, hpcflow passes each OPTION to sbatch: see `hpcflow daemon install --help`.
     """
     if not yes and not sys.stdin.isatty():
         raise InputError("cannot ask: stdin is not a terminal", next_action="hpcflow setup --yes")
@@ -49,7 +49,7 @@ def _find_site(name: str | None, *, yes: bool) -> None:
     """Write a site file if none fits this machine.
 
     Raises:
-        HpcflowError: there is none, and it cannot be written, or the user said no.
+        HpcflowError: there is none, and it cannot be written, or the user declined.
     """
     from hpcflow.cli.site import detected, write_site
 
@@ -99,7 +99,7 @@ def _install_daemon(sbatch_options: tuple[str, ...], *, yes: bool) -> None:
     try:
         way = way_named(None, session.settings, sbatch_options)
         show_and_write(way, yes=yes, as_json=False, look="hpcflow daemon status")
-    except HpcflowError as error:  # the trial warns that there is none
+    except HpcflowError as error:  # the trial run warns that no daemon is active
         warn(in_one_line(error))
 
 

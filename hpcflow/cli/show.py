@@ -46,16 +46,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown(ShownRun):
-    """A run; `unbilled_so_far` is what its attempts took that have no bill yet, as decimal texts;
-    the keys are units.
-    """
+    """A run; `unbilled_so_far` is what attempts without a bill used, as decimal texts by unit."""
 
     unbilled_so_far: dict[str, str] | None
 
 
-#: What can be the name or the id of a run, or its beginning.
+#: A valid name or id of a run, or the beginning of one.
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-#: Checkpoints that are listed.
+#: The number of checkpoints to list.
 _SHOWN: Final = 10
 
 
@@ -66,7 +64,7 @@ def command(run: str, as_json: bool) -> int:
     """Show the state, attempts, checkpoints and metrics of RUN.
 
     If the last attempt failed, it also shows the error, and the last lines of the log. If several
-    runs have the name, it takes the newest. For a run of another user, or of another HPCFLOW_HOME,
+    runs have the name, it shows the newest. For a run of another user, or of another HPCFLOW_HOME,
     it shows what the ledger has.
     """
     session = Session()
@@ -79,9 +77,9 @@ def command(run: str, as_json: bool) -> int:
     unbilled = _unbilled(session, detail)
     unsupervised = session.unsupervised([detail.run])
     if as_json:
-        said = None if unbilled is None else unbilled.to_json()
+        so_far = None if unbilled is None else unbilled.to_json()
         shown = shown_run(detail, unsupervised)
-        print_json(Shown(**values_of(shown), unbilled_so_far=said))
+        print_json(Shown(**values_of(shown), unbilled_so_far=so_far))
         return 0
     _print(detail, unbilled)
     session.warn_of_missing_daemon(unsupervised)
@@ -93,11 +91,10 @@ def command(run: str, as_json: bool) -> int:
 
 
 def _show_shared(session: Session, text: str, error: NotFoundError, *, as_json: bool) -> int:
-    """Show a run that no link in this home leads to, as far as the ledger knows it; nothing of its
-    run directory is opened.
+    """Show a run that is not in this home from the ledger, without opening its run directory.
 
     Raises:
-        NotFoundError: the ledger does not know it either.
+        NotFoundError: it is not in the ledger either.
     """
     detail = session.ledger.shared_run(text) if _WORD.fullmatch(text) else None
     if detail is None:
@@ -123,17 +120,17 @@ def _warn_of_idle_gpus(session: Session, run_id: str) -> None:
 
 
 def _warn_of_room(session: Session, run_dir: RunDir) -> None:
-    """Where a disk is full to its last byte, a job cannot even report that its save failed."""
+    """Warn about a full disk: on it, a job cannot even report that its save failed."""
     from hpcflow.launch.preflight import shortage
     from hpcflow.storage.rundir import read_run
 
-    with suppress(StorageError):  # purged, perhaps; that is said elsewhere
+    with suppress(StorageError):  # perhaps purged, which other lines report
         if (short := shortage(read_run(run_dir), session.settings)) is not None:
             warn(short)
 
 
 def _unbilled(session: Session, detail: RunDetail) -> Amounts | None:
-    """What the attempts took until now that run, or have no bill yet; None where nobody knows."""
+    """Return what running and unbilled attempts have used so far; None if none or unknown."""
     if all(each.billed_by is not None or each.started_at is None for each in detail.attempts):
         return None
     from hpcflow.costs.running import unbilled
@@ -142,7 +139,7 @@ def _unbilled(session: Session, detail: RunDetail) -> Amounts | None:
     try:
         run = read_run(RunDir(Path(detail.run.run_dir)))
         return unbilled(run, detail.attempts, session.site(run.site), session.clock.now())
-    except HpcflowError:  # purged, or its site is not there any more
+    except HpcflowError:  # its directory was purged, or its site is gone
         return None
 
 
@@ -212,7 +209,7 @@ def _code(run: Run) -> str:
 
 
 def _results(frozen: Run | None) -> str:
-    """What the run had come to before it was extended."""
+    """Return the results of the run before each extension."""
     results = frozen.results if frozen is not None else []
     return ", ".join(f"train step {each.train_step} by attempt {each.attempt}" for each in results)
 
@@ -222,9 +219,9 @@ def _origin(started_from: StartedFrom | None) -> str:
 
 
 def cost_text(detail: RunDetail, unbilled: Amounts | None) -> str:
-    """What it took so far, with what runs, and what one attempt was thought to take."""
+    """Return the cost so far, including running attempts, and the estimate for one attempt."""
     run, parts = detail.run, []
-    # What was billed without a price is not 0, and the sum is not known either.
+    # A bill without a price is not 0, so the sum is unknown, too.
     has_bills = any(each.billed_by is not None for each in detail.attempts)
     money = [
         f"{Decimal(billed or 0) + (more or 0):.2f} {unit}"
@@ -243,17 +240,17 @@ def cost_text(detail: RunDetail, unbilled: Amounts | None) -> str:
     elif unbilled is not None:
         parts.append(f"about {unbilled.gpu_hours or 0:.2f} GPU hours so far, without a price")
     if run.estimated_cost_usd:
-        parts.append(f"an attempt of its whole time limit: estimated {run.estimated_cost_usd} USD")
+        parts.append(f"an attempt with its full time limit: estimated {run.estimated_cost_usd} USD")
     return "; ".join(parts)
 
 
 def _unsaved(run: RunView, checkpoints: list[CheckpointView]) -> str:
-    """That the newest save has failed, what the run would go on from, and what to do."""
+    """Return that the last save failed, the newest checkpoint, and what to do."""
     newest = f"that of train step {checkpoints[-1].train_step}" if checkpoints else "none"
     text = f"the last save failed: {run.save_error}; the newest checkpoint is {newest}"
     if any(f"[Errno {number}]" in text for number in (errno.ENOSPC, errno.EDQUOT)):
         prune = f"hpcflow checkpoint prune {run.run_id} --keep-last 1"
-        text += f" → make room: {prune}; see what takes it: hpcflow scratch"
+        text += f" → make room: {prune}; see what uses it: hpcflow scratch"
     return text
 
 
@@ -286,7 +283,6 @@ def _ran(attempt: AttemptView) -> str:
 
 
 def _mirror(detail: RunDetail) -> str:
-    """How far the object store is behind, where there is one."""
     lag = detail.mirror
     if lag is None or lag.newest is None:
         return ""
@@ -326,7 +322,7 @@ def _when(moment: datetime | None) -> str:
 
 
 def _lacks(run_dir: RunDir | None, path: str) -> str:
-    """What is said of a checkpoint that was complete once, and is not any more."""
+    """Return a mark for a checkpoint that is no longer complete."""
     if run_dir is None or is_complete(run_dir, path):
         return ""
     return " (incomplete)" if (run_dir.path / path).is_dir() else " (gone)"

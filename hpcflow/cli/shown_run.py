@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def frozen_run(detail: RunDetail) -> Run | None:
-    """Return what a run was frozen as; None if its run directory is gone."""
+    """Return the frozen run; None if its run directory is gone."""
     from hpcflow.storage.rundir import read_run
 
     try:
@@ -30,7 +30,7 @@ def frozen_run(detail: RunDetail) -> Run | None:
 
 
 class ShownCode(TypedDict):
-    """The snapshot of the code that a run executes, and the folder that it is a copy of."""
+    """The snapshot of the code that a run executes, and the folder that it was copied from."""
 
     digest: str
     root: str
@@ -47,10 +47,10 @@ class ShownCheckpoint(CheckpointView):
 class ShownRun(RunView):
     """A run with its attempts and checkpoints; `failure` is null if its last attempt did not fail.
 
-    `overrides`, `commit` and `has_uncommitted_changes` are null if they are not known; `code` also
-    if each attempt reads it as it is then. `results` is what the run had come to before each time
-    that it was extended, `started_from` the checkpoint of another run that it began with.
-    `is_unsupervised` says that it needs a daemon and has none; null for a run of another home.
+    `overrides`, `commit` and `has_uncommitted_changes` are null if unknown; `code` also if each
+    attempt reads the code live. `results` has a result for each extension, `started_from` the
+    checkpoint of another run that it began with. `is_unsupervised` says that it needs a daemon and
+    has none; it is null for a run of another home.
     """
 
     params: dict[str, Any]
@@ -73,15 +73,13 @@ class ShownRun(RunView):
 def shown_run(
     detail: RunDetail, unsupervised: Collection[str] = (), *, is_here: bool = True
 ) -> ShownRun:
-    """A run with its attempts and checkpoints, as ``show --json`` prints it.
+    """Return a run with its attempts and checkpoints, as ``show --json`` prints it.
 
-    The ledger knows checkpoints that were complete once; a purge, or their owner, may have taken
-    them since.
+    Checkpoints in the ledger were complete once; a purge, or their owner, may have removed them.
 
     Args:
         unsupervised: the ids of the runs that need a daemon and have none.
-        is_here: whether its run directory may be opened: False for one of which a shared ledger
-            tells.
+        is_here: False for a run from a shared ledger, whose run directory must not be opened.
     """
     from hpcflow.cli.failure import failure_of
     from hpcflow.storage.checkpoints import is_complete

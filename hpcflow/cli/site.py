@@ -41,14 +41,14 @@ class Sites(TypedDict):
 
 
 class ShownSite(TypedDict):
-    """All that is known of a site."""
+    """All values of a site."""
 
     file: str | None
     site: Site
 
 
 class SiteFindings(TypedDict):
-    """What differs between a site file and the live cluster."""
+    """The differences of a site file from the live cluster."""
 
     site: str
     findings: list[Finding]
@@ -98,7 +98,7 @@ def list_command(as_json: bool) -> int:
 @site_argument
 @json_option(ShownSite)
 def show_command(name: str | None, as_json: bool) -> int:
-    """Show all that is known of the site NAME; without NAME, of the one of this machine."""
+    """Show all values of the site NAME; without NAME, of the site of this machine."""
     from hpcflow.cli.site_words import one_line, partition_words, site_lines
 
     site = Session().site(name)
@@ -139,7 +139,7 @@ def check_command(name: str | None, as_json: bool) -> int:
 
 
 @command.command("detect")
-@click.option("--write", is_flag=True, help="Write it where hpcflow finds it by itself.")
+@click.option("--write", is_flag=True, help="Write it to the folder where hpcflow finds it.")
 @json_option(DetectedSite)
 def detect_command(write: bool, as_json: bool) -> int:
     """Print a site file for the cluster that this machine belongs to."""
@@ -156,7 +156,7 @@ def detect_command(write: bool, as_json: bool) -> int:
 
 
 def detected(session: Session) -> tuple[Path, str]:
-    """Return a site file for the cluster of this machine, and where it belongs.
+    """Return a site file for the cluster of this machine, and its path.
 
     Raises:
         InputError: there is no Slurm here.
@@ -205,7 +205,6 @@ def _slurm(session: Session) -> SlurmCommands:
 
 
 def _groups() -> frozenset[str]:
-    """Names of this user's Unix groups."""
     found = set()
     for gid in {os.getegid(), *os.getgroups()}:
         with suppress(KeyError):

@@ -12,12 +12,12 @@ from hpcflow.terminal import safe
 _ASKING_FOR_GPUS = {
     GpuDialect.GRES: "--gres=gpu:{}N",
     GpuDialect.GPUS_PER_NODE: "--gpus-per-node={}N",
-    GpuDialect.IMPLIED: "GPUs are not asked for, nodes come with theirs",
+    GpuDialect.IMPLIED: "GPUs are not requested, nodes come with theirs",
 }
 
 
 def site_lines(site: Site) -> Iterator[tuple[str, str]]:
-    """What holds for the whole site, each with its name; only what the file says."""
+    """Yield name and value of what holds for the whole site; only what the file says."""
     yield "file", site.file or ""
     yield "source", site.source or ""
     yield "scheduler", _scheduler(site)
@@ -25,13 +25,13 @@ def site_lines(site: Site) -> Iterator[tuple[str, str]]:
     yield "scratch", _scratch(site)
     yield "accounts", ", ".join(site.accounts or ())
     yield "default account", site.default_account or ""
-    yield "runs must name", ", ".join(site.dialect.required)
+    yield "runs must set", ", ".join(site.dialect.required)
     if site.scheduler is SchedulerKind.SLURM:
         yield "dialect", "; ".join(_dialect(site))
     yield "GPU types", "; ".join(_gpu_types(site))
-    yield "pytorch starts by", site.launch.pytorch.value
-    yield "srun gets", " ".join(site.launch.srun_options)
-    yield "modules come from", site.modules.init or ""
+    yield "pytorch launcher", site.launch.pytorch.value
+    yield "srun options", " ".join(site.launch.srun_options)
+    yield "modules init", site.modules.init or ""
     yield "modules", ", ".join(site.modules.load)
     yield from (("fabric", each) for each in _variables(site.fabric.variables))
     yield "master port", str(site.fabric.master_port or "")
@@ -39,7 +39,7 @@ def site_lines(site: Site) -> Iterator[tuple[str, str]]:
 
 
 def partition_words(site: Site, name: str) -> str:
-    """One partition: what a node has, what a job may be, how Slurm is told, what it costs."""
+    """Return a partition in words: its nodes, limits of jobs, options for Slurm, and prices."""
     options = site.partitions[name]
     words = [
         _node(options),
@@ -48,13 +48,13 @@ def partition_words(site: Site, name: str) -> str:
         *_preemption(options),
         *_for_slurm(site, name),
         *_price(options),
-        *([] if options.auto else ["not by auto"]),
+        *([] if options.auto else ["not chosen by auto"]),
     ]
     return "; ".join(words)
 
 
 def one_line(text: str) -> str:
-    """``text`` from a file, as a terminal may see it."""
+    """Return ``text`` from a file on one line, safe for a terminal."""
     return safe(" ".join(text.split()))
 
 
@@ -176,5 +176,5 @@ def _duration(minutes: int) -> str:
 
 
 def _memory(size_mb: int) -> str:
-    """In whole or tenths of gigabytes; what a machine says of itself is rarely round."""
+    """Return a size in whole or tenths of gigabytes: what nodes report is rarely round."""
     return write_memory(size_mb) if size_mb % 1024 == 0 else f"{size_mb / 1024:.1f}G"

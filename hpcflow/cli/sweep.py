@@ -39,7 +39,7 @@ class StartedSweep(TypedDict):
 
 
 class SweepDryRun(TypedDict):
-    """What would be started, and the script of the first run; what is not known is null."""
+    """What would be started, and the script of the first run; unknown values are null."""
 
     dry_run: bool
     parameters: int
@@ -151,7 +151,7 @@ def start_command(
         print_json(StartedSweep(sweep_id=sweep_dir.sweep_id, first_round=report))
     else:
         echo(sweep_dir.sweep_id, bold=True)
-        echo(f"  sent           {counted(len(report.sent), 'trial')}")
+        echo(f"  submitted      {counted(len(report.sent), 'trial')}")
         echo(f"  look           hpcflow sweep status {sweep_dir.sweep_id}")
         if (what := hint(session)) is not None:
             echo(f"  to continue    {what}")
@@ -168,7 +168,7 @@ def tick_command(sweep: str | None, as_json: bool) -> int:
     A round collects results, prunes, asks the sampler for new trials and submits them. It also
     resubmits your runs that stopped early. A daemon makes these rounds by itself.
     """
-    # A round is mostly imports, which leave nothing behind to be collected: a tenth of its time.
+    # A round is mostly imports, which create no garbage; collection takes a tenth of its time.
     gc.disable()
     click.get_current_context().call_on_close(gc.enable)
     from hpcflow.storage.sweeps import find_sweep
@@ -187,7 +187,7 @@ def tick_command(sweep: str | None, as_json: bool) -> int:
         print_json(SweepRounds(rounds=reports))
     for report in reports:
         if not as_json:
-            _say(session, report)
+            _print_round(session, report)
         _warn(report)
     if only is None:
         remove_own_line(session, reports)
@@ -195,7 +195,7 @@ def tick_command(sweep: str | None, as_json: bool) -> int:
 
 
 def _require_ledger_here(session: Session) -> None:
-    """Refuse on a compute node what must not be opened there: a round of scrontab is a job."""
+    """Refuse a ledger that a compute node must not open: a round of scrontab is a job."""
     if session.settings.environ.get("SLURMD_NODENAME"):
         from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 
@@ -207,7 +207,7 @@ def _require_ledger_here(session: Session) -> None:
 @click.option("--cancel", is_flag=True, help="Also cancel active trials.")
 @json_option(StoppedSweep)
 def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
-    """Start no more trials of SWEEP; active ones are completed."""
+    """Start no more trials of SWEEP; active trials continue."""
     from hpcflow.model.sweep_records import StopRequested
     from hpcflow.storage.sweeps import append, find_sweep
     from hpcflow.sweeps.view import look
@@ -218,7 +218,7 @@ def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
     if progress.over is not None:
         raise InputError(
             f"{sweep_dir.sweep_id} is over: {progress.over.why}",
-            next_action=f"see what it came to: hpcflow sweep best {sweep_dir.sweep_id}",
+            next_action=f"see its best trial: hpcflow sweep best {sweep_dir.sweep_id}",
         )
     record = StopRequested(at=session.clock.now(), by=session.settings.user, cancel=cancel)
     try:
@@ -253,14 +253,14 @@ def _end_unrecorded(
     ended = cancel_jobs(run_ids, scheduler.queue(), scheduler)
     raise StorageError(
         f"the sweep could not be stopped, and its next round submits again: {error.message}; jobs "
-        f"that are being cancelled: {', '.join(ended) or 'none was pending or running'}",
+        f"that are being cancelled: {', '.join(ended) or 'none, because none is active'}",
         next_action=f"{error.next_action}, then: hpcflow sweep stop --cancel {sweep_dir.sweep_id}",
     ) from error
 
 
 @command.command("resume")
 @sweep_argument()
-@click.option("--parallel", type=click.IntRange(1, 10_000), help="Trials at once from now on.")
+@click.option("--parallel", type=click.IntRange(1, 10_000), help="Parallel trials from now on.")
 @click.option(
     "--set",
     "overrides",
@@ -295,8 +295,8 @@ def resume_command(
     if as_json:
         print_json(ResumedSweep(sweep_id=sweep_dir.sweep_id, round=report))
     else:
-        _say(session, report)
-        echo(f"it continues; see: hpcflow sweep status {sweep_dir.sweep_id}")
+        _print_round(session, report)
+        echo(f"the sweep continues; see: hpcflow sweep status {sweep_dir.sweep_id}")
         if (what := hint(session)) is not None:
             echo(f"no daemon and no cron job drives this sweep; next: {what}")
     _warn(report)
@@ -308,7 +308,7 @@ def _rounds(session: Session, only: SweepDir | None) -> list[TickReport]:
     from hpcflow.sweeps.round import TickReport
     from hpcflow.sweeps.rounds import look_and_tick
 
-    warnings, reports = look_and_tick(_around(session), only=only)
+    warnings, reports = look_and_tick(_round_context(session), only=only)
     for message in warnings:
         warn(message)
     if only is not None and not reports:
@@ -317,7 +317,7 @@ def _rounds(session: Session, only: SweepDir | None) -> list[TickReport]:
     return reports
 
 
-def _around(session: Session) -> RoundContext:
+def _round_context(session: Session) -> RoundContext:
     from hpcflow.requeue.round_context import RoundContext
 
     return RoundContext(
@@ -329,7 +329,7 @@ def _around(session: Session) -> RoundContext:
     )
 
 
-def _say(session: Session, report: TickReport) -> None:
+def _print_round(session: Session, report: TickReport) -> None:
     for line in report_lines(report, session.clock.now()):
         echo_message(line)
 

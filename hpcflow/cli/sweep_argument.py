@@ -9,7 +9,7 @@ import click
 
 
 def complete_sweep(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Sweep ids that begin with what was typed."""
+    """Return sweep ids that begin with ``incomplete``."""
     from hpcflow.errors import HpcflowError
     from hpcflow.settings import load_settings
     from hpcflow.storage.sweeps import sweep_ids
@@ -21,5 +21,5 @@ def complete_sweep(_ctx: click.Context, _param: click.Parameter, incomplete: str
 
 
 def sweep_argument(*, required: bool = True) -> Callable[[Any], Any]:
-    """SWEEP: an id, a name, or the beginning of an id."""
+    """Add the argument SWEEP: an id, a name, or the beginning of an id."""
     return click.argument("sweep", required=required, shell_complete=complete_sweep)

@@ -97,14 +97,14 @@ def _csv(view: SweepView, trials: Sequence[TrialView]) -> str:
     params, values = [f"params.{name}" for name in names], [f"values.{goal}" for goal in goals]
     writer.writerow(["trial", "state", *params, *values, *rest])
     for trial in trials:
-        said = jsonable(trial)
+        fields = jsonable(trial)
         writer.writerow(
             [
                 trial.trial,
                 trial.state,
                 *(_plain(trial.params.get(name, "")) for name in names),
                 *(trial.values.get(goal, "") for goal in goals),
-                *(said[key] if said[key] is not None else "" for key in rest[:3]),
+                *(fields[key] if fields[key] is not None else "" for key in rest[:3]),
                 " ".join(trial.runs),
                 trial.why or "",
             ]

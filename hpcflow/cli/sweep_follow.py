@@ -14,17 +14,13 @@ from hpcflow.terminal import echo, live_lines
 if TYPE_CHECKING:
     from hpcflow.sweeps.view import SweepView
 
-#: Its files are read; nobody is asked anything.
+#: Only files are read; Slurm is not asked.
 _POLL_S: Final = 1.0
 _AT_REST: Final = ("over", "stopped")
 
 
 def follow(session: Session, sweep: str, *, live: bool) -> None:
-    """Show a sweep until it is at rest: over, stopped, or halted with nothing under way.
-
-    Args:
-        live: False where only its end is waited for.
-    """
+    """Wait until a sweep is over, stopped, or halted without active trials; show it if ``live``."""
     with _screen(live=live) as show:
         while True:
             view = view_of(session, sweep)
@@ -51,7 +47,7 @@ def _screen(*, live: bool) -> Iterator[Callable[[Session, SweepView], None]]:
 
 
 class _Lines:
-    """For a log file: a line whenever something has changed."""
+    """Print a line whenever something has changed, for a log file."""
 
     def __init__(self) -> None:
         self._last = ""

@@ -39,8 +39,8 @@ def install_command(
     """Let cron make a round of your sweeps every minute: show the line, ask, write it.
 
     The line is in your crontab. hpcflow removes it when no sweep is active. If a daemon
-    supervises your runs, you need no such line. sbatch gets each OPTION, for the jobs of
-    --scrontab, such as `-- --partition=serial`.
+    supervises your runs, you need no such line. hpcflow passes each OPTION to sbatch, for the jobs
+    of --scrontab, such as `-- --partition=serial`.
     """
     if sbatch_options and not scrontab:
         raise InputError(
@@ -79,12 +79,12 @@ def uninstall_command(as_json: bool) -> int:
 
 
 def remove_own_line(session: Session, reports: Sequence[TickReport] = ()) -> None:
-    """Take away the line that has started this round, if it is not needed; never fails.
+    """Remove the crontab line that started this round, if it is not needed; warn on errors.
 
-    What it says goes to stderr, so that scripts can read the rest.
+    Messages go to stderr, so that scripts can read stdout.
 
     Args:
-        reports: of the round; where they say that more is to come, nobody looks any further.
+        reports: of the round; if one is of an active sweep, the line stays.
     """
     from hpcflow.sweeps.rounds import STARTED_BY
 
@@ -104,11 +104,11 @@ def remove_own_line(session: Session, reports: Sequence[TickReport] = ()) -> Non
         return
     if what is not None:
         now = f"{session.clock.now():%Y-%m-%d %H:%M:%S}"
-        echo(f"{now}  no sweep is under way: {what} is removed", err=True)
+        echo(f"{now}  no sweep is active: {what} is removed", err=True)
 
 
 def hint(session: Session) -> str | None:
-    """What to type so that rounds are made; None where they are made already."""
+    """Return the command that starts the rounds; None if something drives them already."""
     from hpcflow.sweeps.install import has_rounds
 
     if has_rounds(session.settings, session.clock.now()):

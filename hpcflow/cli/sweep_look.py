@@ -68,19 +68,19 @@ def ls_command(show_all: bool, as_json: bool) -> int:
     if as_json:
         print_json(Sweeps(sweeps=[view.summary for view in views]))
     elif not views:
-        echo("no sweep is under way; all: hpcflow sweep ls --all")
+        echo("no sweep is active; list all: hpcflow sweep ls --all")
     else:
         _print_sweeps(views, now)
     return 0
 
 
 def _view_or_warn(sweep_dir: SweepDir, now: datetime) -> SweepView | None:
-    """A damaged one keeps no other from being shown."""
+    """Return the view of a sweep; for a damaged one, warn and return None."""
     from hpcflow.sweeps.view import look, sweep_view
 
     try:
         return sweep_view(*look(sweep_dir), now)
-    except Exception as error:  # files that nobody foresaw
+    except Exception as error:  # files may contain anything
         _log.debug("view of %s", sweep_dir.sweep_id, exc_info=True)
         warn(f"{sweep_dir.sweep_id}: {in_one_line(error)}")
     return None
@@ -147,8 +147,8 @@ def best_command(sweep: str, render: bool, does_run: bool, as_json: bool) -> int
     if render or does_run:
         if len(view.best) > 1:
             raise InputError(
-                f"{len(view.best)} trials are the best, each in another way",
-                next_action=f"see which: hpcflow sweep best {view.sweep_id}; take its run: "
+                f"{len(view.best)} trials are on the Pareto front, so there is no single best one",
+                next_action=f"choose one: hpcflow sweep best {view.sweep_id}; see its run: "
                 "hpcflow show RUN",
             )
         sweep_dir = find_sweep(session.settings.home, sweep)

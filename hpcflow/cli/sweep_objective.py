@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OfFunction:
-    """What was said of a function's sweep."""
+    """The values of the options for a function's sweep."""
 
     space: str | None
     base: Path | None
@@ -27,19 +27,18 @@ class OfFunction:
 
     @property
     def given(self) -> str | None:
-        """The first of these options that was given."""
-        said = {
+        """Return the first of these options that was given."""
+        values = {
             "--space": self.space,
             "--base": self.base,
             "--metric": self.metrics,
             "--direction": self.directions,
             "--name": self.name,
         }
-        return next((option for option, value in said.items() if value), None)
+        return next((option for option, value in values.items() if value), None)
 
 
 def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a sweep whose program is a function."""
     options = (
         click.option(
             "--space",
@@ -64,7 +63,7 @@ def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "directions",
             multiple=True,
             type=click.Choice(["minimize", "maximize"]),
-            help="With a function: which value is better. Once for each metric.",
+            help="With a function: which value is better; one for each metric.",
         ),
         click.option("--name", metavar="NAME", help="With a function: the name of the sweep."),
     )
@@ -74,26 +73,26 @@ def function_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loaded_function(
-    file: Path, said: OfFunction, overrides: tuple[str, ...]
+    file: Path, options: OfFunction, overrides: tuple[str, ...]
 ) -> tuple[Path, LoadedSweep] | None:
-    """The sweep of the function that ``file`` names; None where that is a sweep's file.
+    """Return the sweep of the function that ``file`` names; None if it is a sweep's file.
 
     Raises:
-        InputError: something is wrong with what was said.
+        InputError: an option is wrong or missing.
     """
     from hpcflow.config.function_sweep import function_in, load_function_sweep
 
     function = function_in(str(file))
     if function is None:
-        if said.given is not None:
+        if options.given is not None:
             raise InputError(
-                f"{said.given} goes with a Python function, and {file} is a sweep's file",
-                where=Where(key=said.given),
-                next_action="write it into the file, or take a function: "
-                f"hpcflow sweep start objective.py:objective {said.given} ...",
+                f"{options.given} needs a Python function, and {file} is a sweep's file",
+                where=Where(key=options.given),
+                next_action="write it into the file, or give a function: "
+                f"hpcflow sweep start objective.py:objective {options.given} ...",
             )
         return None
-    if said.space is None:
+    if options.space is None:
         raise InputError(
             "no parameter space is given",
             where=Where(key="--space"),
@@ -103,11 +102,11 @@ def loaded_function(
     loaded = load_function_sweep(
         path,
         name,
-        space=said.space,
-        base=said.base,
-        metrics=said.metrics,
-        directions=said.directions,
-        name=said.name,
+        space=options.space,
+        base=options.base,
+        metrics=options.metrics,
+        directions=options.directions,
+        name=options.name,
         overrides=overrides,
     )
     return path, loaded

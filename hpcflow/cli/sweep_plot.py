@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     "--output",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write into this folder; files of the same names are overwritten. Default: SWEEP-plots, "
-    "here.",
+    help="Write to this folder; overwrite files of the same names. Default: SWEEP-plots in the "
+    "current folder.",
 )
 @json_option("hpcflow.sweeps.plots.files:Plots")
 def plot_command(sweep: str, output: Path | None, as_json: bool) -> int:

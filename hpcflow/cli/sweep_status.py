@@ -33,12 +33,11 @@ COLOURS: Final = {
     "failed": "red",
 }
 _BAR_CHARS: Final = 30
-#: Of the trials that run; a terminal has some fifty lines.
+#: The most active trials to show: a terminal has some fifty lines.
 _SHOWN: Final = 20
 
 
 def view_of(session: Session, sweep: str) -> SweepView:
-    """The sweep that ``sweep`` means, as it is shown."""
     from hpcflow.storage.sweeps import find_sweep
     from hpcflow.sweeps.view import look, sweep_view
 
@@ -47,7 +46,7 @@ def view_of(session: Session, sweep: str) -> SweepView:
 
 
 def running_lines(view: SweepView) -> list[str]:
-    """The trials that are under way: their values, how far they are, what they report."""
+    """Return lines about the active trials: values, progress, reported results."""
     running = [trial for trial in view.trials if trial.state == "running"]
     goal = next(iter(view.goals))
     rows = []
@@ -61,7 +60,6 @@ def running_lines(view: SweepView) -> list[str]:
 
 
 def status_lines(view: SweepView, now: datetime) -> list[Line]:
-    """The sweep in words, with a bar."""
     ended = view.complete + view.pruned + view.failed
     goals = ", ".join(f"{direction} {name}" for name, direction in view.goals.items())
     lines = [
@@ -78,7 +76,7 @@ def status_lines(view: SweepView, now: datetime) -> list[Line]:
         f"  took      {format_duration(view.seconds)} of attempts, "
         f"{view.gpu_hours:.4g} GPU hours{money}"
     )
-    if view.pruned and view.pruner != "none":  # of a population nobody knows
+    if view.pruned and view.pruner != "none":  # a population saves an unknown amount
         lines.append(
             f"  pruning   saved about {format_duration(view.saved_s)} of attempts, "
             f"{view.saved_gpu_hours:.4g} GPU hours"

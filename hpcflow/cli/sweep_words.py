@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def report_lines(report: TickReport, now: datetime) -> list[str]:
-    """Lines of a log; none where nothing happened."""
+    """Return lines for a log; none if nothing happened."""
     parts = [
         f"{name} {', '.join(map(str, numbers))}"
         for name, numbers in (

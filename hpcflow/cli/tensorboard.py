@@ -20,7 +20,7 @@ from hpcflow.terminal import echo
 if TYPE_CHECKING:
     from hpcflow.storage.layout import RunDir
 
-#: On the user's own machine.
+#: The port on the user's own machine.
 _PORT: Final = 6006
 #: The address of a socket takes 107 bytes.
 _MAX_PATH_BYTES: Final = 107

@@ -14,7 +14,7 @@ from hpcflow.model.ids import is_run_id
 
 _NO_COMMAND: Final = re.compile(r"No such command '(.*)'\.", re.DOTALL)
 _EXTRA: Final = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
-#: Group -> what other tools call a command -> the command.
+#: Group -> name in other tools -> command.
 _ELSEWHERE: Final[dict[str, dict[str, str]]] = {
     "sweep": dict.fromkeys(("run", "submit", "launch", "create"), "start"),
     "daemon": {
@@ -22,25 +22,21 @@ _ELSEWHERE: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("stop", "disable", "remove"), "uninstall"),
     },
 }
-#: What other tools call an option -> the option, of a command that has it.
+#: Option of other tools -> option, for commands that have it.
 _OPTIONS: Final = {"-n": "--tail", "--lines": "--tail"}
 #: Group -> its command for one RUN.
 _OF_RUN: Final = {"checkpoint": "ls", "mirror": "status"}
 
 
 def next_step(error: click.ClickException, args: Sequence[str]) -> str | None:
-    """Return a command, or an option of it, for what was probably meant; None if nothing is near.
-
-    Args:
-        args: all words that were typed.
-    """
+    """Return a command, or an option of it, that was probably meant; None if nothing is near."""
     ctx = getattr(error, "ctx", None)
     if ctx is None:
         return None
     if isinstance(error, click.NoSuchOption):
         step = _option(error.option_name, ctx, args)
         if step is not None:
-            # Else click proposes options that only resemble it. It declares the attribute Final.
+            # Else click suggests options that only resemble it. It declares the attribute Final.
             error.possibilities = None  # type: ignore[misc]
         return step
     if (found := _NO_COMMAND.fullmatch(error.message)) is not None:

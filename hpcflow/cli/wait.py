@@ -15,8 +15,8 @@ from hpcflow.cli.shown_run import ShownRun
 @json_option(ShownRun, help_text="Print the run as JSON at the end.")
 def command(run: str, follow: bool, as_json: bool) -> int:
     """Wait until no attempt of RUN is pending or running; exit 0 if it is completed, else 1."""
-    from hpcflow.cli.follow import until_still
+    from hpcflow.cli.follow import wait_for_run
 
     session = Session()
     run_id = session.run_dir(run, newest=True).path.name
-    return until_still(session, run_id, live=follow, as_json=as_json)
+    return wait_for_run(session, run_id, live=follow, as_json=as_json)

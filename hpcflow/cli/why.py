@@ -49,7 +49,7 @@ class NotPending(_OfRun):
 
 
 class Pending(_OfRun):
-    """A run that is pending in Slurm; what is not known is null."""
+    """A run that is pending in Slurm; unknown values are null."""
 
     reason: str | None
     kind: str
@@ -81,7 +81,7 @@ def command(run: str, as_json: bool) -> int:
 
     It shows Slurm's reason, the run's place in the queue, the parts of its priority, the fair
     shares of your accounts, limits, reservations ahead, and the start that Slurm predicts. If the
-    run is not pending in Slurm, it says so and why. If several runs have the name, it takes the
+    run is not pending in Slurm, it says so and why. If several runs have the name, it shows the
     newest. All times are UTC.
     """
     session = Session()
@@ -101,7 +101,7 @@ def command(run: str, as_json: bool) -> int:
 
 
 def _queued(attempts: Sequence[AttemptView]) -> AttemptView | None:
-    """The attempt whose job waits in Slurm's queue; a standby is one only where no other is."""
+    """Return the attempt whose job is pending; None if another runs, because it is a standby."""
     from hpcflow.model.state import AttemptState
 
     waiting = [each for each in attempts if each.state is AttemptState.QUEUED and each.job_id]
@@ -112,8 +112,10 @@ def _queued(attempts: Sequence[AttemptView]) -> AttemptView | None:
 def _wait(
     session: Session, detail: RunDetail, queued: AttemptView
 ) -> tuple[Wait | None, list[Alternative]]:
-    """What is known of the waiting job, and what the run could ask for instead, and start sooner;
-    None if it waits no more.
+    """Return why the job is pending, and changes with which it may start sooner.
+
+    Returns:
+        None and nothing if the job is not pending now.
 
     Raises:
         SchedulerUnavailable: the queue does not answer.
@@ -137,7 +139,7 @@ def _wait(
     )
     tried = _tried(detail, wait, site, chooser, now)
     for message in dict.fromkeys(chooser.forecast.unknown):
-        warn(f"not known: {message}")
+        warn(f"unknown: {message}")
     return wait, tried
 
 
@@ -173,12 +175,12 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
 
     run_id = detail.run.run_id
     if queued is not None:
-        words = f"job {queued.job_id} does not wait any more, and has not been seen to run yet"
+        words = f"job {queued.job_id} is no longer pending, and hpcflow has not seen it run yet"
         return Unsent(words, None, (f"look again in a moment: hpcflow why {run_id}",))
     run_dir = RunDir(Path(detail.run.run_dir))
     try:
         history, has_lost = Journal(run_dir).history, is_lost(run_dir)
-    except StorageError:  # scratch was purged; the ledger still knows where it stands
+    except StorageError:  # scratch was purged; the ledger still has the state
         history, has_lost = RunHistory(), False
     jobs = [each for each in detail.attempts if each.job_id is not None]
     running = [each for each in jobs if each.started_at and not each.ended_at]
@@ -202,10 +204,10 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
 
 
 def _no_room(session: Session, run_dir: RunDir, known: str) -> tuple[str, str] | None:
-    """Why the budgets have no room for a run now, and what to do; None if they have.
+    """Return why the budgets have no room for a run now, and what to do; None if they have.
 
     Args:
-        known: what the last decision said, for budgets that cannot be read now.
+        known: the reason of the last decision, if the budgets cannot be read now.
     """
     from hpcflow.errors import HpcflowError
     from hpcflow.requeue.budget_facts import BudgetFacts

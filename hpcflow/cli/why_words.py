@@ -30,17 +30,13 @@ _BY_OTHERS: Final = (Kind.TURN, Kind.ROOM, Kind.LIMIT, Kind.DEPENDENCY, Kind.LIC
 
 
 def wait_lines(wait: Wait, *, held: bool, now: datetime) -> Iterator[tuple[str, str]]:
-    """Each line with its name; names are empty in further lines of the same.
-
-    Args:
-        held: whether the run is held besides, which keeps later attempts from being sent.
-    """
+    """Yield name and text of each line; a further line of the same name has an empty one."""
     job, reason = wait.job, wait.reason
     yield "waits", f"{reason.words}  [{reason.code}]"
     if not reason.can_start:
-        yield "", "it will not start as it is"
+        yield "", "it cannot start as it is"
     if held:
-        yield "", "the run is held, too: when this attempt is over, no other is sent"
+        yield "", "the run is also held: hpcflow submits no attempt after this one"
     yield "job", _job(wait, now)
     yield "position", _position(wait)
     if job.priority is not None:
@@ -59,7 +55,7 @@ def wait_lines(wait: Wait, *, held: bool, now: datetime) -> Iterator[tuple[str, 
 
 
 def better_words(better: Alternative, run_id: str) -> str:
-    """``in partition spot it would start now, 2h 10m sooner: hpcflow cancel …``."""
+    """Return ``in partition spot it would start now, 2h 10m sooner: hpcflow cancel …``."""
     from hpcflow.launch.alternatives import NOW_S
 
     waits_s = better.ranked.candidate.waits_s or 0.0
@@ -85,7 +81,7 @@ def _job(wait: Wait, now: datetime) -> str:
     since = ""
     if job.eligible_at is not None and job.eligible_at <= now:
         waited = format_duration((now - job.eligible_at).total_seconds())
-        since = f", could start for {waited}"
+        since = f", eligible for {waited}"
     limit = "" if job.time_limit_min is None else f", {minutes_words(job.time_limit_min)}"
     nodes = "" if job.nodes is None else f", {counted(job.nodes, 'node')}"
     must = f" ({', '.join(job.required_nodes)} and no other)" if job.required_nodes else ""
@@ -98,10 +94,10 @@ def _job(wait: Wait, now: datetime) -> str:
 def _position(wait: Wait) -> str:
     job = wait.job
     if job.position is None:
-        return "none: it cannot start yet, even with no job before it"
+        return "none: it cannot start yet, even without jobs ahead of it"
     place = f"{job.position} of {job.rivals} in {job.partitions[0]}"
     if not wait.sees_others:
-        return f"{place}, of your own jobs alone: this site does not show others"
+        return f"{place}, among your own jobs: this site does not show others"
     is_next = job.position == 1 and wait.reason.limit is None
     return f"{place}: next" if is_next else place
 
@@ -119,7 +115,7 @@ def _priority(wait: Wait) -> str:
 def _start(wait: Wait, now: datetime) -> str:
     job = wait.job
     if job.expected_start is None:
-        return "Slurm has made no plan for it yet"
+        return "Slurm has not planned it yet"
     where = f" on {', '.join(job.expected_nodes)}" if job.expected_nodes else ""
     if job.expected_start <= now:
         return f"any moment{where}"
@@ -141,14 +137,14 @@ def _limits(wait: Wait) -> Iterator[tuple[str, str]]:
 
 
 def _partition(partition: PartitionInfo, job: WaitingJob) -> str:
-    """What the partition does not allow of this job, or that it is down."""
-    said = [] if partition.is_up else [f"partition {partition.name} is not up"]
+    """Return what the partition does not allow of this job, or that it is down."""
+    problems = [] if partition.is_up else [f"partition {partition.name} is not up"]
     most = partition.time_limit_max_min
     if most is not None and job.time_limit_min is not None and job.time_limit_min > most:
-        said.append(f"partition {partition.name} allows at most {minutes_words(most)}")
+        problems.append(f"partition {partition.name} allows at most {minutes_words(most)}")
     if (words := nodes_misfit(partition, job)) is not None:
-        said.append(words)
-    return "; ".join(said)
+        problems.append(words)
+    return "; ".join(problems)
 
 
 def _obstacle(obstacle: Obstacle, now: datetime) -> str:

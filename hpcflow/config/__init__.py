@@ -1,7 +1,7 @@
 """Read a run's YAML into a :class:`~hpcflow.model.spec.RunSpec`: files, overrides, paths, checks.
 
-What the keys mean is described in :mod:`hpcflow.model.spec`; whether they fit a site is checked by
-:mod:`hpcflow.sites.placement`.
+:mod:`hpcflow.model.spec` describes the keys; :mod:`hpcflow.sites.placement` checks whether they fit
+a site.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from hpcflow.model.spec import RunSpec, as_config
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A spec, and where it is from.
+    """A spec and its source.
 
     Attributes:
-        document: the merged values, in which every key knows its file and line.
+        document: the merged values, with the file and line of each key.
         base_dir: absolute; the folder of the config file.
     """
 
@@ -36,7 +36,7 @@ class LoadedSpec:
 
 
 def change_spec(spec: RunSpec, overrides: Sequence[str], *, checks_files: bool = False) -> RunSpec:
-    """A spec that was frozen, with ``overrides`` such as ``a.b=2`` over it.
+    """Return a frozen spec with ``overrides`` such as ``a.b=2``.
 
     Args:
         checks_files: check the files that the new spec names, as :func:`load_spec` does.
@@ -47,7 +47,7 @@ def change_spec(spec: RunSpec, overrides: Sequence[str], *, checks_files: bool =
     document = Document(None, as_config(spec), Place(None, None))
     for override in overrides:
         document = merge(document, with_absolute_paths(parse_override(override), Path.cwd()))
-    changed = validate(RunSpec, document, SpecError, next_action="correct what you gave with --set")
+    changed = validate(RunSpec, document, SpecError, next_action="correct the values of --set")
     if checks_files:
         check_files(changed, document)
     return changed
@@ -56,10 +56,10 @@ def change_spec(spec: RunSpec, overrides: Sequence[str], *, checks_files: bool =
 def load_spec(
     path: Path, overrides: Sequence[str] = (), *, granted: Mapping[str, Any] | None = None
 ) -> LoadedSpec:
-    """The spec in ``path``, which may extend other files, with ``overrides`` such as ``a.b=2``.
+    """Return the spec in ``path``, with the files it extends and ``overrides`` such as ``a.b=2``.
 
     Args:
-        granted: keys of ``resources`` and their values, which go over those of the files.
+        granted: values for keys of ``resources``, which override those of the files.
 
     Raises:
         SpecError: a file, a value or an override is wrong, or a file that the spec names is
@@ -71,7 +71,7 @@ def load_spec(
         document = merge(document, granted_document(granted))
     for override in overrides:
         document = merge(document, with_absolute_paths(parse_override(override), Path.cwd()))
-    again = f"correct it, then look at it with: hpcflow render {shell_word(path)}"
+    again = f"correct it, then check it: hpcflow render {shell_word(path)}"
     spec = validate(RunSpec, document, SpecError, next_action=again)
     check_files(spec, document)
     return LoadedSpec(spec, document, base_dir)

@@ -1,4 +1,4 @@
-"""``extends``: a file that inherits from another one."""
+"""Read a config, and the files that it inherits from with ``extends``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from hpcflow.model.scalars import printable, shown
 
 MAX_FILES: Final = 16
 _KEY: Final = "extends"
-#: Ending of a program that somebody may give in the place of a config -> the key that executes it.
+#: Suffix of a program given in place of a config -> the key that executes it.
 PROGRAMS: Final = {
     ".py": "script: {}",
     **dict.fromkeys((".sh", ".bash", ".sbatch", ".slurm"), "command: [bash, {}]"),
 }
-#: Keys about the file rather than about the run.
-_NOT_OF_THE_RUN: Final = (_KEY, "$schema")
+#: Keys about the file, not about the run.
+_FILE_KEYS: Final = (_KEY, "$schema")
 
 
 def read_chain(path: Path) -> Document:
-    """``path`` merged over the file it extends, and that over its own, with absolute paths.
+    """Return ``path`` merged over the chain of files that it extends, with absolute paths.
 
     Raises:
-        SpecError: one of them cannot be read, or they extend each other in a circle.
+        SpecError: a file cannot be read, or the files extend each other in a circle.
     """
     _require_no_program(path)
     documents: list[Document] = []
@@ -42,18 +42,18 @@ def read_chain(path: Path) -> Document:
         following = _extended(document, following)
         if following is not None:
             _check_chain(documents, following, seen)
-    merged = without_nulls(_of_the_run(documents.pop()))
+    merged = without_nulls(_without_file_keys(documents.pop()))
     while documents:
-        merged = merge(merged, _of_the_run(documents.pop()))
+        merged = merge(merged, _without_file_keys(documents.pop()))
     return merged
 
 
 def _require_no_program(path: Path) -> None:
-    """Where somebody typed ``hpcflow run train.py``, say what a config of it is."""
+    """Refuse a program, as in ``hpcflow run train.py``, and show a config for it."""
     key = PROGRAMS.get(path.suffix)
     if key is None:
         return
-    name = json.dumps(printable(path.name), ensure_ascii=False)  # in YAML, too, it is that text
+    name = json.dumps(printable(path.name), ensure_ascii=False)  # a JSON string is also valid YAML
     config = shell_word(path.with_name("config.yaml"))  # a path in it is relative to its folder
     raise SpecError(
         "this is a program; `hpcflow run` needs a config that names it",
@@ -64,7 +64,7 @@ def _require_no_program(path: Path) -> None:
 
 
 def _extended(document: Document, path: Path) -> Path | None:
-    """The file that the file at ``path`` takes over."""
+    """Return the file that the file at ``path`` extends; None if it extends none."""
     value = document.data.get(_KEY)
     if value is None:
         return None
@@ -92,7 +92,7 @@ def _check_chain(documents: list[Document], following: Path, seen: set[str]) -> 
         raise SpecError(
             f"these files extend each other in a circle: {' → '.join([*files, str(following)])}",
             where=where,
-            next_action="take one `extends` out",
+            next_action="remove one `extends`",
         )
     if len(documents) == MAX_FILES:
         raise SpecError(
@@ -102,8 +102,8 @@ def _check_chain(documents: list[Document], following: Path, seen: set[str]) -> 
         )
 
 
-def _of_the_run(document: Document) -> Document:
-    data = {key: value for key, value in document.data.items() if key not in _NOT_OF_THE_RUN}
+def _without_file_keys(document: Document) -> Document:
+    data = {key: value for key, value in document.data.items() if key not in _FILE_KEYS}
     place = Place(document.place.file, document.place.line, document.place.children)
     assert document.path is not None
     return with_absolute_paths(

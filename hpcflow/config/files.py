@@ -13,7 +13,7 @@ from hpcflow.errors import SpecError, shell_word
 from hpcflow.model.scalars import printable, shortened
 from hpcflow.model.spec import RunSpec
 
-#: A shorter word is rather the name of a file.
+#: A shorter word is more likely the name of a file.
 _LEAST_SECRET: Final = 16
 
 
@@ -32,14 +32,14 @@ def check_files(spec: RunSpec, document: Document) -> None:
         mode = _check_file(path, document, key_path)
         if mode & 0o077:
             raise SpecError(
-                f"others can get at {printable(path)}",
+                f"other users have access to {printable(path)}",
                 where=document.where(key_path),
                 next_action=f"chmod 600 {shell_word(path)}",
             )
 
 
 def _check_script(path: str, document: Document) -> None:
-    """Refuse a line of several words, which names no file: a command, or arguments behind it."""
+    """Refuse a command, or a script with arguments, in place of the name of a file."""
     folder, name = os.path.split(path)
     words = name.split()
     if len(words) < 2 or os.path.exists(path):  # noqa: PTH110 - Path raises for a long name
@@ -51,18 +51,18 @@ def _check_script(path: str, document: Document) -> None:
         where=document.where(("script",)),
         next_action=f"write its arguments under `args`: `{as_line('args', words[1:])}`"
         if is_script
-        else f"a command with arguments is a `command`: `command: {printable(name)}`",
+        else f"write a command with arguments as `command: {printable(name)}`",
     )
 
 
 def _check_no_value(variable: str, path: str, document: Document, key_path: KeyPath) -> None:
-    """Refuse the value of a secret in place of the name of its file, without showing it."""
+    """Refuse the value of a secret in place of the name of its file. Do not print it."""
     name = os.path.basename(path)  # noqa: PTH119 - a path as text
     is_word = name.isalnum() and not name.isalpha() and len(name) >= _LEAST_SECRET
     if not is_word or os.path.exists(path):  # noqa: PTH110 - Path raises for a long name
         return
     raise SpecError(
-        "names no file; is it the value itself? Then it would stand in run.json",
+        "names no file; is it the value itself? Then run.json would contain it",
         where=document.where(key_path),
         next_action=f"put the value into a file that only you can read: {variable}: "
         f"~/.secrets/{variable.lower()}",
@@ -70,7 +70,7 @@ def _check_no_value(variable: str, path: str, document: Document, key_path: KeyP
 
 
 def _check_file(path: str, document: Document, key_path: KeyPath) -> int:
-    """The mode of the regular file ``path``, which this user can read."""
+    """Return the mode of ``path``; refuse it unless this user can read it as a regular file."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - a path as text
     except (OSError, ValueError) as problem:

@@ -1,7 +1,6 @@
-"""A sweep over a Python function: the sweep file and base run that correspond to it.
+"""Build the sweep and the base run of a Python function.
 
-What the function takes is in :mod:`hpcflow.config.signature`; it is called by
-:mod:`hpcflow.runtime.calling`.
+:mod:`hpcflow.config.signature` reads its parameters; :mod:`hpcflow.runtime.calling` calls it.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _AGAIN: Final = "correct it, if it is a key with --set KEY=VALUE, then start it 
 
 
 def function_in(text: str) -> tuple[Path, str] | None:
-    """File and name of the function that ``text`` means; None where it means a sweep's file.
+    """Return file and name of the function that ``text`` names; None if it names a sweep's file.
 
     Raises:
-        InputError: it is a Python file, and names no function.
+        InputError: it names a Python file, but no function.
     """
     found = _FUNCTION.fullmatch(text)
     if found is None and not text.endswith(".py"):
@@ -47,7 +46,7 @@ def function_in(text: str) -> tuple[Path, str] | None:
     path, name = (Path(found[1]), found[2]) if found else (Path(text), "")
     if not name.isidentifier():
         raise InputError(
-            "which function of this file? After ':' stands its name",
+            "which function of this file? Append ':' and its name",
             where=Where(file=printable(text)),
             next_action=f"hpcflow sweep start {shell_word(path)}:objective --space SPACE "
             "--direction minimize",
@@ -66,23 +65,23 @@ def load_function_sweep(
     name: str | None,
     overrides: Sequence[str],
 ) -> LoadedSweep:
-    """The sweep of a function in a Python file, which is read and not executed.
+    """Return the sweep of a function in a Python file, which is parsed, not executed.
 
     Args:
         space: a YAML file, or the space itself as YAML in braces.
-        overrides: as for ``--set``, of the sweep; those of ``base.KEY`` are of the base run.
+        overrides: as for ``--set``; those of ``base.KEY`` apply to the base run.
 
     Raises:
-        SpecError: something is wrong with the function, the space, an override or the base run, or
-            they do not fit together.
+        SpecError: the function, the space, an override or the base run is wrong, or they do not
+            fit together.
         InputError: another user can create files in the folder of the function.
     """
     file = absolute(str(path), Path.cwd())
     signature = read_signature(path, function)
     require_closed_folder(file.parent)
     base_file = file if base is None else absolute(str(base), Path.cwd())
-    said = {"name": name or name_from(path.stem), "base": str(base_file)}
-    document = _over_space(path, said | goals_of(metrics, directions), _space(space))
+    values = {"name": name or name_from(path.stem), "base": str(base_file)}
+    document = _over_space(path, values | goals_of(metrics, directions), _space(space))
     for override in overrides:
         if not _is_of_base(override):
             document = merge(document, of_the_sweep(parse_override(override), Path.cwd()))
@@ -105,12 +104,12 @@ def load_function(
     source: Path,
     working_dir: Path,
 ) -> LoadedSweep:
-    """The sweep that ``document`` says, with a function as its program.
+    """Return the sweep in ``document``, with a function as its program.
 
     Args:
-        command: the names of the objectives -> what executes the function in a job.
-        changes: what goes over the base run.
-        source: what stands at ``base`` where there is no base run but the site's defaults.
+        command: the names of the objectives -> the command that executes the function in a job.
+        changes: overrides of the base run.
+        source: the value of ``base`` if the base run is only the site's defaults.
 
     Raises:
         SpecError: as for :func:`load_function_sweep`.
@@ -122,11 +121,11 @@ def load_function(
             raise SpecError(
                 f"the name of a metric cannot begin with '-': {metric}",
                 where=Where(key="--metric"),
-                next_action="call it something else",
+                next_action="choose another name",
             )
     run = _base(spec, document, source)
-    said = {"command": command(metrics), "script": None, "args": None, "resume_args": None}
-    for each in (*changes, Document(None, said, Place(None, None))):
+    program = {"command": command(metrics), "script": None, "args": None, "resume_args": None}
+    for each in (*changes, Document(None, program, Place(None, None))):
         run = merge(run, each)
     base = validate(RunSpec, run, SpecError, next_action=_AGAIN)
     check_files(base, run)
@@ -135,15 +134,14 @@ def load_function(
 
 
 def name_from(text: str) -> str:
-    """A name for a sweep, made of ``text``."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")
     return name[:MAX_NAME_CHARS] or "function"
 
 
 def _base(spec: SweepSpec, document: Document, source: Path) -> Document:
-    """The base run, over what suits one call of a function."""
-    usual = {"name": spec.name, "launch": {"framework": "none"}}
-    bare = Document(source, usual, Place(document.place.file, None))
+    """Return the base run, merged over defaults for one call of a function."""
+    defaults = {"name": spec.name, "launch": {"framework": "none"}}
+    bare = Document(source, defaults, Place(document.place.file, None))
     if spec.base == str(source):
         return bare
     try:
@@ -159,29 +157,29 @@ def _is_of_base(override: str) -> bool:
 
 
 def _of_base(override: str) -> Document:
-    """``base.resources.nodes=2`` as what goes over the base run."""
+    """Return an override such as ``base.resources.nodes=2`` as one of the base run."""
     data = parse_override(override).data["base"]
     return with_absolute_paths(Document(None, data, Place("--set base", None)), Path.cwd())
 
 
 def goals_of(metrics: Sequence[str], directions: Sequence[str]) -> dict[str, Any]:
-    """``objective`` or ``objectives`` as they would stand in a sweep's file.
+    """Return ``objective`` or ``objectives`` as in a sweep's file.
 
     Raises:
-        InputError: there is not one direction for each metric.
+        InputError: the numbers of metrics and directions differ.
     """
     names = list(metrics) or [VALUE]
     if not directions:
         raise InputError(
-            f"it is not known which {names[0]} is better",
+            f"no direction is given, so hpcflow cannot tell which {names[0]} is better",
             where=Where(key="--direction"),
             next_action="add --direction minimize, or --direction maximize",
         )
     if len(names) != len(directions):
         raise InputError(
-            f"not one direction for each metric: {len(names)} and {len(directions)}",
+            f"the numbers of metrics and directions differ: {len(names)} and {len(directions)}",
             where=Where(key="direction"),
-            next_action="give each metric its direction, in the same order",
+            next_action="give one direction for each metric, in the same order",
         )
     goals = [{"metric": m, "direction": d} for m, d in zip(names, directions, strict=True)]
     return {"objectives": goals} if len(goals) > 1 else {"objective": goals[0]}
@@ -200,6 +198,6 @@ def _space(text: str) -> tuple[Any, Place]:
         raise
 
 
-def _over_space(path: Path, said: dict[str, Any], space: tuple[Any, Place]) -> Document:
+def _over_space(path: Path, values: dict[str, Any], space: tuple[Any, Place]) -> Document:
     file = printable(str(path))
-    return Document(path, said | {"space": space[0]}, Place(file, None, {"space": space[1]}))
+    return Document(path, values | {"space": space[0]}, Place(file, None, {"space": space[1]}))

@@ -6,16 +6,16 @@ from typing import Any, Final
 
 from hpcflow.documents import Document, KeyPath, Place
 
-#: Below these keys `null` is a value; everywhere else it takes a key back to its default.
+#: Below these keys `null` is a value; everywhere else it restores the default.
 _NULL_IS_A_VALUE: Final = (("params",),)
 
 _NOWHERE: Final = Place(None, None)
 
 
 def merge(lower: Document, upper: Document) -> Document:
-    """Mappings are merged; lists and single values are replaced; ``null`` removes.
+    """Merge mappings, replace lists and single values; ``null`` removes a key.
 
-    The result is the ``upper`` file as far as messages are concerned, unless that is an override.
+    Messages about the result name the file of ``upper``, unless that is an override.
     """
     data, place = _merged(lower.data, lower.place, upper.data, upper.place, ())
     if upper.path is None:
@@ -24,7 +24,7 @@ def merge(lower: Document, upper: Document) -> Document:
 
 
 def without_nulls(document: Document) -> Document:
-    """``document`` with every ``null`` taken out that only means "the default"."""
+    """Return ``document`` without each ``null`` that only means "the default"."""
     return merge(Document(document.path, {}, Place(document.place.file, None)), document)
 
 
@@ -37,7 +37,7 @@ def _merged(
 ) -> tuple[dict[str, Any], Place]:
     data, children = dict(lower), dict(lower_place.children)
     for key, value in upper.items():
-        # What came in by an alias stands where the alias stands.
+        # The parts of an alias have the place of the alias.
         place = upper_place.children.get(key) or Place(upper_place.file, upper_place.line)
         if value is None and at[:1] not in _NULL_IS_A_VALUE:
             data.pop(key, None)
@@ -53,6 +53,6 @@ def _merged(
             )
         else:
             data[key], children[key] = value, place
-    # An override has no lines; a section that it only adds to stands where it stood.
+    # An override has no lines; a section that it only adds to keeps its place.
     section = upper_place if lower_place.line is None or upper_place.line else lower_place
     return data, Place(section.file, section.line, children)

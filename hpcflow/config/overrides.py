@@ -12,11 +12,10 @@ from hpcflow.model.scalars import printable, read_plain, shortened
 
 
 def parse_override(text: str) -> Document:
-    """The document that ``--set text`` stands for.
+    """Return ``--set text`` as a document.
 
-    The value is read as in YAML: a word (``2``, ``true``, ``4h``, ``null`` for the default), or a
-    list, a mapping or a text in quotes. Anything else is the text as it stands, whatever it begins
-    with.
+    The value is parsed as YAML if it is a word (``2``, ``true``, ``4h``, ``null`` for the default),
+    a list, a mapping or a quoted text. Else it is plain text, whatever it begins with.
 
     Raises:
         SpecError: it has no key or no ``=``, or its value is not YAML.
@@ -25,7 +24,7 @@ def parse_override(text: str) -> Document:
     keys = key.strip().split(".")
     try:
         text.encode()
-    except UnicodeEncodeError:  # what a shell passes on as bytes
+    except UnicodeEncodeError:  # bytes from the shell
         raise _wrong(f"not UTF-8 text: {shortened(text)}", None) from None
     if not equals or not all(keys) or len(keys) > _DEEPEST:
         raise _wrong(f"expected KEY=VALUE, got {shortened(text)}", None)
@@ -36,16 +35,16 @@ def parse_override(text: str) -> Document:
 
 
 def granted_document(resources: Mapping[str, Any]) -> Document:
-    """What a running job has, under the keys of ``resources``, as a document over the config's."""
+    """Return the resources of a running job as a document to merge over the config."""
     section = Place(_ALLOCATION, None, {key: Place(_ALLOCATION, None) for key in resources})
     place = Place(_ALLOCATION, None, {"resources": section})
     return Document(None, {"resources": dict(resources)}, place)
 
 
-#: Stands in messages where the name of a file would stand.
+#: Replaces the name of a file in messages.
 _ALLOCATION = "the allocation"
 
-#: No key lies deeper; params may, and are given as a mapping then.
+#: No key is deeper; deeper params are given as a mapping.
 _DEEPEST = 50
 
 

@@ -10,23 +10,19 @@ from typing import Any, Final
 from hpcflow.documents import Document
 from hpcflow.model.start import is_path
 
-_RELATIVE: Final = "a path is relative to the file in which it stands"
+_RELATIVE: Final = "a path is relative to the file that contains it"
 _IMAGE_FILES: Final = (".sif", ".sqsh", ".simg")
 
 
 def absolute(path: str, base: Path) -> Path:
-    """``path`` as seen from ``base``; ``~`` is the user's home."""
+    """Return ``path`` as an absolute path, resolved against ``base``; ``~`` is the user's home."""
     full = base.absolute() / os.path.expanduser(path)  # noqa: PTH111 - Path raises for ~nobody
-    # With `..`, only the kernel's reading is right where a folder is a symbolic link.
+    # With `..` after a symbolic link, only the kernel's resolution is right.
     return Path(os.path.realpath(full)) if ".." in full.parts else full
 
 
 def relative(path: str, base: Path | None = None) -> str:
-    """What to do about a file that is not there: the one that was probably meant, if any.
-
-    Args:
-        base: the folder that ``path`` is relative to; None if it is absolute.
-    """
+    """Return the next action for a missing file, with the file that was probably meant, if any."""
     from hpcflow.documents.suggest import nearest_file
 
     near = nearest_file(str(path if base is None else absolute(path, base)))
@@ -34,9 +30,9 @@ def relative(path: str, base: Path | None = None) -> str:
 
 
 def with_absolute_paths(document: Document, base: Path) -> Document:
-    """``document`` with each path made absolute, seen from the folder ``base``.
+    """Return ``document`` with absolute paths, resolved against ``base``.
 
-    Values of the wrong type are left as they are, for the validation to complain about.
+    Values of the wrong type stay unchanged: the validation reports them.
     """
 
     def full(path: str) -> str:
@@ -58,7 +54,7 @@ def with_absolute_paths(document: Document, base: Path) -> Document:
 
 
 def is_image_file(image: str) -> bool:
-    """Whether a container image is a file, and not the name of one in a registry."""
+    """Return whether a container image is a file, not the name of one in a registry."""
     is_path = image.startswith(("/", "./", "../", "~"))
     return is_path or ("://" not in image and image.endswith(_IMAGE_FILES))
 

@@ -1,6 +1,6 @@
 """Read the parameters of a Python function without executing it, and check the space against them.
 
-How the function is called with it stands in :mod:`hpcflow.runtime.calling`.
+:mod:`hpcflow.runtime.calling` calls the function.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Taken:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a function takes.
+    """The parameters of a function.
 
     Attributes:
-        file: where it stands; None where nobody knows.
+        file: None if unknown.
         takes_all: whether it has ``**kwargs``.
-        is_known: False where a decorator may have changed all that.
+        is_known: False if a decorator may have changed the parameters.
     """
 
     name: str
@@ -57,15 +57,15 @@ class Signature:
 
     @property
     def takes_run(self) -> bool:
-        """Whether it is given the run, to report on the way."""
+        """Return whether it takes the run, to report intermediate values."""
         return any(each.name == RUN for each in self.taken)
 
 
 def read_signature(path: Path, name: str) -> Signature:
-    """What the function ``name`` at the top level of the Python file ``path`` takes.
+    """Return the parameters of the function ``name`` at the top level of the Python file ``path``.
 
     Raises:
-        SpecError: there is no such file, it is not Python, or has no such function.
+        SpecError: the file is missing or not Python, or has no such function.
     """
     file = printable(str(path))
     found = {each.name: each for each in _functions(_parsed(path, file).body)}
@@ -99,17 +99,17 @@ def read_signature(path: Path, name: str) -> Signature:
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:
-    """What a function takes that is there.
+    """Return the parameters of a function object.
 
     Raises:
-        InputError: it is none, or Python cannot tell.
+        InputError: it is not a function, or Python does not know its parameters.
     """
     name = getattr(function, "__name__", type(function).__name__)
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"this is no function whose parameters can be told: {error}",
+            f"not a function with known parameters: {error}",
             next_action="give a function: hpcflow.sweep(lambda lr: ..., {'lr': ...})",
         ) from None
     code = getattr(inspect.unwrap(function), "__code__", None)
@@ -129,33 +129,33 @@ def signature_of(function: Callable[..., Any]) -> Signature:
 
 
 def require_fit(signature: Signature, space: Space, params: Mapping[str, Any]) -> None:
-    """Every parameter of the function has a value, and every one that varies is one of its.
+    """Check that each parameter of the function has a value, and that it takes all that vary.
 
     Args:
         params: of the base run, which all trials have.
 
     Raises:
-        SpecError: something is missing, or would vary without anybody knowing.
+        SpecError: a parameter has no value, or the function does not take one that varies.
     """
     varying = {each.name: each for each in space.parameters}
     always = {*params, *space.constants, *(n for n, each in varying.items() if not each.when)}
     if RUN in always | varying.keys():
         raise SpecError(
-            "a parameter `run` would be the run itself to the function",
+            "`run` is reserved: a function gets the run itself under this name",
             where=Where(key=f"space.{RUN}"),
-            next_action="call the parameter something else",
+            next_action="choose another name for the parameter",
         )
     rest = [each for each in signature.taken if each.name != RUN]
     takes_one = [each.name for each in rest] == [PARAMS] and PARAMS not in always | varying.keys()
     if takes_one or not signature.is_known:
         return
     for each in rest:
-        said = _missing(each, always, varying.keys())
-        if said is not None:
+        problem = _missing(each, always, varying.keys())
+        if problem is not None:
             raise SpecError(
-                f"{signature.name}() {said[0]}",
+                f"{signature.name}() {problem[0]}",
                 where=Where(file=signature.file, line=each.line),
-                next_action=said[1],
+                next_action=problem[1],
             )
     names = {each.name for each in rest}
     unused = [name for name in varying if name not in names]
@@ -165,15 +165,15 @@ def require_fit(signature: Signature, space: Space, params: Mapping[str, Any]) -
         raise SpecError(
             f"{signature.name}() does not take {unused[0]}, which varies{hint}",
             where=Where(file=signature.file, line=signature.line, key=f"space.{unused[0]}"),
-            next_action=f"let it take {unused[0]}, or take that out of the space",
+            next_action=f"add {unused[0]} to its parameters, or remove it from the space",
         )
 
 
 def _missing(taken: Taken, always: set[str], varying: Any) -> tuple[str, str] | None:
-    """What is wrong with a parameter of the function, and what to do about it."""
+    """Return what is wrong with a parameter, and what to do about it; None if nothing is."""
     name = taken.name
     if taken.by_position_alone:
-        return f"takes {name} by its position alone, and is called by name", "remove the `/`"
+        return f"takes {name} only by position, but is called by name", "remove the `/`"
     if taken.has_default or name in always:
         return None
     if name in varying:
@@ -199,21 +199,21 @@ def _parsed(path: Path, file: str) -> ast.Module:
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the job will say them
+            warnings.simplefilter("ignore")  # the job prints them
             return ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
         raise SpecError(
-            f"not Python: {said}",
+            f"not Python: {message}",
             where=Where(file=file, line=getattr(error, "lineno", None)),
             next_action=f"correct it, then: python3 -m py_compile {shell_word(path)}",
         ) from None
 
 
 def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Those at the top level, also inside of an ``if`` or ``try`` there; of one name the last."""
+    """Yield the functions at the top level, also inside an ``if``, ``try`` or ``with`` there."""
     ahead: list[ast.AST] = list(reversed(body))
-    while ahead:  # no recursion: an `elif` is an `if` within an `else`, and there may be thousands
+    while ahead:  # not recursive: thousands of `elif` are as many nested `if`
         statement = ahead.pop()
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield statement

@@ -20,10 +20,10 @@ from hpcflow.model.sweep import SweepSpec
 
 @dataclass(frozen=True)
 class LoadedSweep:
-    """A sweep's file, and the file of its base run.
+    """A sweep and its base run.
 
     Attributes:
-        document: its values, in which every key knows its file and line; ``base`` is absolute.
+        document: the sweep's values, with the file and line of each; ``base`` is absolute.
     """
 
     spec: SweepSpec
@@ -32,11 +32,11 @@ class LoadedSweep:
 
 
 def load_sweep(path: Path, overrides: Sequence[str] = ()) -> LoadedSweep:
-    """The sweep in ``path``, with ``overrides`` such as ``budget.trials=20`` over it.
+    """Return the sweep in ``path``, with ``overrides`` such as ``budget.trials=20``.
 
     Raises:
-        SpecError: the sweep's file, or that of its base run, is wrong; all wrong values of one file
-            are listed at once.
+        SpecError: the sweep's file, or that of its base run, is wrong; it lists all wrong values
+            of one file.
     """
     read = read_document(path, SpecError)
     require_purpose(read, "sweep", SpecError)
@@ -44,13 +44,13 @@ def load_sweep(path: Path, overrides: Sequence[str] = ()) -> LoadedSweep:
     for override in overrides:
         document = merge(document, of_the_sweep(parse_override(override), Path.cwd()))
     file = shell_word(path)
-    again = f"correct it, then look at it with: hpcflow sweep start {file} --dry-run"
+    again = f"correct it, then check it: hpcflow sweep start {file} --dry-run"
     spec = validate(SweepSpec, document, SpecError, next_action=again)
     return LoadedSweep(spec, document, _base(spec, document))
 
 
 def of_the_sweep(document: Document, base_dir: Path) -> Document:
-    """``document`` without what is for editors, ``base`` made absolute, seen from ``base_dir``."""
+    """Return ``document`` without ``$schema``, and with ``base`` resolved against ``base_dir``."""
     data = {key: value for key, value in document.data.items() if key != "$schema"}
     base = data.get("base")
     if isinstance(base, str) and base and "\0" not in base and not base.startswith("-"):
@@ -59,7 +59,7 @@ def of_the_sweep(document: Document, base_dir: Path) -> Document:
 
 
 def without_section_nulls(document: Document) -> Document:
-    """``null`` means the default, as in a run's file; below ``space`` it is a value."""
+    """Remove each ``null`` that means the default; below ``space`` it is a value."""
     space = document.data.get("space")
     rest = {key: value for key, value in document.data.items() if key != "space"}
     bare = without_nulls(Document(document.path, rest, document.place))
@@ -71,7 +71,7 @@ def without_section_nulls(document: Document) -> Document:
 
 
 def require_base(spec: SweepSpec, document: Document) -> None:
-    """Refuse a base run whose file is not there.
+    """Refuse a base run whose file is missing.
 
     Raises:
         SpecError: with the line that names it.
@@ -79,7 +79,7 @@ def require_base(spec: SweepSpec, document: Document) -> None:
     if not os.path.isfile(spec.base):  # noqa: PTH113 - Path raises for a name that is too long
         where = document.where(("base",))
         is_there = os.path.exists(spec.base)  # noqa: PTH110 - as above
-        name, seen_from = printable(spec.base), "the file in which it stands"
+        name, seen_from = printable(spec.base), "the file that contains it"
         near = nearest_file(spec.base)
         hint = f"did you mean {near!r}? " if near else ""
         raise SpecError(
@@ -95,6 +95,6 @@ def _base(spec: SweepSpec, document: Document) -> LoadedSpec:
     try:
         return load_spec(Path(spec.base))
     except InputError as error:
-        error.next_action = f"the base run is checked with: hpcflow render {shell_word(spec.base)}"
+        error.next_action = f"check the base run: hpcflow render {shell_word(spec.base)}"
         error.where = error.where or Where(file=spec.base)
         raise

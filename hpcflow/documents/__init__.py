@@ -1,7 +1,7 @@
 """Read YAML files: their values, and the file and line of each.
 
 ``reader`` turns a file into a :class:`Document`; ``validate`` turns a document into a pydantic
-model, or into one error that lists what is wrong and where. The meaning of the keys is elsewhere.
+model, or into one error that lists what is wrong and where.
 """
 
 from hpcflow.documents.document import Document, KeyPath, Place

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-#: A longer line is not shown: nobody reads it.
+#: A longer line is not shown.
 _MAX_CHARS: Final = 100
 
 

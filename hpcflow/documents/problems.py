@@ -1,4 +1,4 @@
-"""Validate a document against a pydantic model; report all that is wrong, in plain words."""
+"""Validate a document against a pydantic model; report all problems in plain words."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
     M = TypeVar("M", bound=BaseModel)
 
-#: At most this many problems are listed.
 MAX_LISTED: Final = 10
 
 #: Keys that Slurm and `ls` show to other users.
 _NAMES: Final = frozenset({"name", "project", "tags"})
 _URLS: Final = frozenset({"mirror", "url"})
 
-_SAYINGS: Final = {
+_MESSAGES: Final = {
     "missing": "is missing",
     "int_type": "expected a whole number, got {got}",
     "int_from_float": "expected a whole number, got {got}",
@@ -71,12 +70,12 @@ def validate(
     from pydantic import ValidationError
 
     secret = list(secret_keys(document.data))
-    told = [(document.where(path), _secret_message(path)) for path in secret[:MAX_LISTED]]
+    listed = [(document.where(path), _secret_message(path)) for path in secret[:MAX_LISTED]]
     number = len(secret)
     try:
         found = model.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as problem:
-        # They would be reported twice, and could show the secret.
+        # Errors of pydantic about the secrets are duplicates, and could show them.
         beside = {way[:length] for way in secret for length in range(2, len(way) + 1)}
         whole = set(secret)
         for each in problem.errors(include_url=False):
@@ -84,16 +83,16 @@ def validate(
             if path in beside or any(path[:end] in whole for end in range(1, len(path) + 1)):
                 continue
             number += 1
-            if len(told) < MAX_LISTED:  # in a large file, finding similar words takes minutes
-                told.append(_tell(each, model, document))
+            if len(listed) < MAX_LISTED:  # in a large file, finding similar words takes minutes
+                listed.append(_located_message(each, model, document))
     else:
         if not number:
             return found
-    raise as_one_error(told, number, document, error, next_action)
+    raise as_one_error(listed, number, document, error, next_action)
 
 
 def as_one_error(
-    told: list[tuple[Where, str]],
+    listed: list[tuple[Where, str]],
     number: int,
     document: Document,
     error: type[InputError],
@@ -102,31 +101,31 @@ def as_one_error(
     """Return an error of the class ``error`` that reports ``number`` problems.
 
     Args:
-        told: those that are listed, each with its place.
+        listed: the problems to list, each with its place.
         next_action: None for the default.
     """
     file = document.place.file
     next_action = next_action or (f"correct {file} and repeat the command" if file else None)
-    found = _one_text(told, number, file, error, next_action)
-    found.details["problems"] = [{**asdict(where), "message": message} for where, message in told]
+    found = _one_text(listed, number, file, error, next_action)
+    found.details["problems"] = [{**asdict(where), "message": message} for where, message in listed]
     return found
 
 
 def _one_text(
-    told: list[tuple[Where, str]],
+    listed: list[tuple[Where, str]],
     number: int,
     file: str | None,
     error: type[InputError],
     next_action: str | None,
 ) -> InputError:
     if number == 1:
-        where, message = told[0]
+        where, message = listed[0]
         return error(message, where=where, next_action=next_action)
-    lines = [f"{where}: {message}" for where, message in told]
+    lines = [f"{where}: {message}" for where, message in listed]
     if number > MAX_LISTED:
         lines.append(f"and {number - MAX_LISTED} more")
     return error(
-        f"{number} things are wrong:",
+        f"{number} problems:",
         lines=lines,
         where=Where(file=file),
         next_action=next_action,
@@ -146,20 +145,21 @@ def _secret_message(path: KeyPath) -> str:
     )
 
 
-def _tell(detail: ErrorDetails, model: type[BaseModel], document: Document) -> tuple[Where, str]:
-    """Return the place of one problem, and the message."""
+def _located_message(
+    detail: ErrorDetails, model: type[BaseModel], document: Document
+) -> tuple[Where, str]:
     path, about_key = _key_path(detail["loc"])
     if detail["type"] == "extra_forbidden":
         from hpcflow.documents.suggest import unknown_key
 
         return document.where(path), unknown_key(model, path)
     if about_key:
-        say = _say(detail, None)
-        return document.where(path), f"the key {shortened(str(path[-1]))}: {say}"
+        message = _message(detail, None)
+        return document.where(path), f"the key {shortened(str(path[-1]))}: {message}"
     path = _path_of(detail)
     got = _shown(path, detail["input"])
     hint = _hint(detail, model, document, path, is_shown=got is not _NOT_SHOWN)
-    return document.where(path), redact(_say(detail, got) + hint)
+    return document.where(path), redact(_message(detail, got) + hint)
 
 
 def _path_of(detail: ErrorDetails) -> KeyPath:
@@ -168,17 +168,17 @@ def _path_of(detail: ErrorDetails) -> KeyPath:
     return path + tuple(getattr(cause, "keys", ()))
 
 
-def _say(detail: ErrorDetails, got: str | None) -> str:
+def _message(detail: ErrorDetails, got: str | None) -> str:
     """Return what is wrong with the value, or with the key if ``got`` is None."""
     context: dict[str, Any] = dict(detail.get("ctx", {}))
     if "error" in context:
-        told = str(context["error"])
+        message = str(context["error"])
         of_parts = isinstance(detail["input"], (list, dict))
-        return told if got is None or of_parts else f"{told}; got {got}"
-    saying = _SAYINGS.get(detail["type"])
-    if saying is None:
+        return message if got is None or of_parts else f"{message}; got {got}"
+    form = _MESSAGES.get(detail["type"])
+    if form is None:
         return f"{detail['msg']}, got {got}"
-    return saying.format(got=got, **context)
+    return form.format(got=got, **context)
 
 
 def _hint(

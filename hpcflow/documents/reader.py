@@ -89,7 +89,7 @@ def _unplaced(place: Place) -> Place:
 
 
 class _Reader:
-    """Turns the events of one text into values and places."""
+    """Turn the events of one text into values and places."""
 
     def __init__(self, text: str, file: str | None, error: type[InputError]) -> None:
         self._text, self._file, self._error = text, file, error

@@ -43,13 +43,13 @@ def explain(problem: yaml.YAMLError, text: str) -> tuple[str, int | None, str]:
     """Return message, line and next action for ``problem``, which the parser found in ``text``."""
     mark = getattr(problem, "problem_mark", None)
     line = None if mark is None else int(mark.line) + 1
-    said = getattr(problem, "problem", None) or "the parser gave up"
+    message = getattr(problem, "problem", None) or "the parser gave up"
     char = "" if mark is None else _char_at(text, mark.line, mark.column)
-    if "cannot start any token" in said:
+    if "cannot start any token" in message:
         if char == "\t":
             return "not YAML: the line begins with a tab", line, "indent with spaces"
         return f"not YAML: a text begins with {char!r}", line, _QUOTES
-    if mark is not None and _NO_SECOND_VALUE in said:
+    if mark is not None and _NO_SECOND_VALUE in message:
         found = _before_second_value(text.splitlines(), mark.line, mark.column)
         if found is not None:
             return found
@@ -59,10 +59,10 @@ def explain(problem: yaml.YAMLError, text: str) -> tuple[str, int | None, str]:
     if context is not None and ("quoted scalar" in context or "flow" in context):
         # The line of the quote, list or mapping that is not closed.
         opened = int(problem.context_mark.line) + 1  # type: ignore[attr-defined]
-        if char and "expected ','" in said and line == opened:
+        if char and "expected ','" in message and line == opened:
             return "not YAML: no comma between two items", line, "separate the items with commas"
         line = opened
-    words = f"{context}, {said}" if context else said
+    words = f"{context}, {message}" if context else message
     hint = next((hint for part, hint in _HINTS if part in words), _QUOTES)
     return f"not YAML: {words}", line, hint
 

@@ -10,7 +10,7 @@ from hpcflow.model.scalars import read_plain
 
 
 class _Writer(yaml.SafeDumper):
-    """Puts a text in quotes that YAML 1.2 reads as a number, such as ``1e3``."""
+    """Quote a text that YAML 1.2 reads as a number, such as ``1e3``."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         try:

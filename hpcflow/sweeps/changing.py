@@ -84,7 +84,7 @@ def _budget(
                 "--start-from` prints, below `start_from`; here: --set budget.trials=120",
             )
         document = merge(document, parse_override(override.strip().removeprefix("budget.")))
-    again = "correct what you gave with --set"
+    again = "correct the values of --set"
     validate(Budget, document, SpecError, next_action=again)
     # Rules of the whole sweep: the budget must end it, a target needs one objective.
     whole = Document(None, {**said, "budget": document.data}, Place(None, None))

@@ -295,7 +295,7 @@ def test_a_home_that_is_a_file_is_not_blamed_on_scratch(
     (desk / "config.yaml").write_text(GOOD)
     home.write_text("")
     message = refused(capsys)
-    assert message.startswith(f"error: HPCFLOW_HOME: {home} is not a folder")
+    assert message.startswith(f"error: HPCFLOW_HOME: {home} is not a directory")
     assert "scratch" not in message
 
 

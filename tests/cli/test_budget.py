@@ -154,7 +154,7 @@ def test_a_daemon_without_slurm_waits_for_the_budget_and_goes_on(mine: Desk) -> 
 
 
 def test_a_budget_that_nothing_counts_against_is_said_to_be_one(mine: Desk) -> None:
-    words = "no run that is known here counts against project:visoin yet"
+    words = "no known run counts against project:visoin yet"
     assert words in mine.error("budget", "set", "project:visoin", "--hard", "8", code=0)
     mine.say("run", config(mine), "--wait")
     assert "counts against" not in mine.error(
@@ -197,11 +197,11 @@ def test_changes_are_kept_with_who_when_and_why(mine: Desk) -> None:
     said = mine.say("budget", "remove", "user:ada", "--why", "over")
     assert "user:ada is removed" in said
     said = mine.say("budget", "show", "user:ada")
-    assert "limits nothing any more" in said
+    assert "was removed; it limits nothing now" in said
     assert "hard 100.00 USD; when exceeded: finish (the first grant)" in said
     assert "hard 50.00 GPU hours per month; when exceeded: save and stop" in said
     assert "removed (over)" in said
-    assert "no budget is set" in mine.say("budget", "ls")
+    assert "no budgets; set one" in mine.say("budget", "ls")
     assert mine.json("budget", "ls")["budgets"] == []
 
 
@@ -229,7 +229,7 @@ def test_what_has_no_price_is_counted_in_hours_and_never_as_nothing(mine: Desk) 
         (("set", "vision", "--hard", "5"), "not the name of a budget: 'vision'"),
         (("set", "project:../x", "--hard", "5"), "not the name of a budget: 'project:../x'"),
         (("set", "group:x", "--hard", "5"), "write it like project:vision"),
-        (("set", "project:vision"), "a budget has a limit: this one would have none"),
+        (("set", "project:vision"), "a budget needs a limit, and this one would have none"),
         (("set", "project:vision", "--hard", "-5"), "expected an amount like 500"),
         (("set", "project:vision", "--hard", "NaN"), "expected an amount like 500"),
         (("set", "project:vision", "--hard", "5", "--soft", "6"), "is more than the hard one"),
@@ -312,7 +312,7 @@ def test_a_ledger_that_is_down_neither_blocks_nor_lets_pass(
     assert "attempt 1" in mine.say("run", config(mine, "sleep 1"))
     assert "has no room" in mine.error("run", config(mine))
     shown = mine.error("budget", "show", "project:vision", code=0)
-    assert "this is what the budgets say by themselves" in shown
+    assert "shown without the ledger, amounts may be out of date" in shown
     mine.error("budget", "set", "project:ocean", "--hard", "8", code=1)
     raised = mine.error("budget", "set", "project:vision", "--hard", "9", code=0)
     assert "the budget is set anyway" in raised

@@ -80,7 +80,7 @@ def test_a_damaged_one_is_not_copied(trained: Trained) -> None:
 def test_what_cannot_be_chosen_is_told(desk: Desk) -> None:
     target = str(desk.folder / "copy")
     words = ("checkpoint", "export", "digits", target)
-    assert "two different checkpoints" in desk.error(*words, "--best", "--train-step", "100")
+    assert "exclude each other" in desk.error(*words, "--best", "--train-step", "100")
     assert "no checkpoint of train step 150" in desk.error(*words, "--train-step", "150")
     assert not Path(target).exists()
 

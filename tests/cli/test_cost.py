@@ -94,16 +94,16 @@ def test_who_used_how_much_of_a_project(billed: Desk) -> None:
     assert "100.0 %" in said
     teams = billed.json("cost", "showback", "--by", "account")["teams"]
     assert [team["account"] for team in teams] == ["paid-account", "unpaid-account"]
-    assert "shares are of the hours where not all has a price in USD" in said
+    assert "if something has no price in USD, shares are of the hours" in said
     rows = list(csv.DictReader(io.StringIO(billed.say("cost", "showback", "--csv"))))
     assert [row["project"] for row in rows] == ["paid", "unpaid"]
     assert rows[1]["share_of"] == "hours"
-    assert "nothing has ended" in billed.say("cost", "showback", "--project", "none")
+    assert "no attempts ended" in billed.say("cost", "showback", "--project", "none")
     assert billed.say("cost", "showback", "--project", "none", "--csv") == "project\n"
 
 
 def test_what_wasted_the_most_and_what_to_do(billed: Desk) -> None:
-    assert "nothing was wasted" in billed.say("cost", "wasted")
+    assert "ended in this time wasted nothing" in billed.say("cost", "wasted")
     failing = billed.config("failing", "sleep 1; exit 3")
     site = str(billed.folder / "mine.yaml")
     billed.say("run", failing, "--wait", "--site", site, code=1)
@@ -182,7 +182,7 @@ def test_a_time_and_a_project_may_be_named(billed: Desk) -> None:
     assert billed.json("cost", "report", "--project", "paid")["total"]["runs"] == 1
     assert billed.json("cost", "report", "--since", "1h")["total"]["runs"] == 2
     assert billed.json("cost", "report", "--until", "2020-01-01")["lines"] == []
-    assert "nothing has ended" in billed.say("cost", "report", "--user", "nobody-else")
+    assert "no attempts ended" in billed.say("cost", "report", "--user", "nobody-else")
 
 
 @pytest.mark.parametrize(

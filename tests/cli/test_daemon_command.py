@@ -247,7 +247,7 @@ def test_status_knows_the_daemon_while_the_ledger_is_down(desk: Desk, home: Path
 
 
 def test_one_round_has_no_interval(desk: Desk) -> None:
-    assert "no --interval between two" in desk.error("daemon", "--once", "--interval", "5")
+    assert "--once makes one round" in desk.error("daemon", "--once", "--interval", "5")
 
 
 def test_the_loop_says_each_trouble_once(desk: Desk) -> None:

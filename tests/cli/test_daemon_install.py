@@ -320,7 +320,7 @@ def test_without_flags_everything_is_taken_away(desk: Desk, machine: Machine) ->
     for way in ("--cron", "--systemd"):
         desk.say("daemon", "install", way, "--yes")
     said = desk.say("daemon", "status", code=1)
-    assert "no daemon has run yet; the one that is installed makes its first round" in said
+    assert "no daemon has run yet; the installed one makes its first round" in said
     assert "installed by --cron: " in said
     assert "installed by --systemd: " in said
     assert desk.say("daemon", "uninstall").count("removed: ") == 2
@@ -330,7 +330,7 @@ def test_without_flags_everything_is_taken_away(desk: Desk, machine: Machine) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--cron", "--systemd"], "several ways are given"),
+        (["--cron", "--systemd"], "more than one way is given"),
         (["--cron", "--yes", "--", "--partition=gpu"], "takes no options of sbatch"),
         (["--scrontab", "--yes", "--", "gpu"], "not an sbatch option"),
     ],
@@ -359,7 +359,7 @@ def test_what_another_shell_installed_is_named(
     said = desk.say("daemon", "uninstall")
     assert "'north" in said
     assert "hpcflow-daemon-north" in said
-    assert "set SLURM_CONF and HPCFLOW_HOME" in said
+    assert "set its SLURM_CONF and HPCFLOW_HOME" in said
     assert b"north" in machine.table
 
 
@@ -382,7 +382,7 @@ def test_status_says_what_is_installed_while_the_ledger_is_down(
 @pytest.mark.parametrize("options", [["--json"], ["--once"], ["--interval", "5"]])
 @pytest.mark.usefixtures("machine")
 def test_options_before_the_word_are_refused(desk: Desk, options: list[str]) -> None:
-    assert "before `status` mean nothing" in desk.error("daemon", *options, "status")
+    assert "before `status` have no effect" in desk.error("daemon", *options, "status")
 
 
 def test_a_round_on_a_compute_node_leaves_shared_sqlite_alone(

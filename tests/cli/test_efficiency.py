@@ -100,7 +100,7 @@ def test_gpus_that_are_held_and_idle_are_told_while_the_job_runs(desk: Desk, sit
         "gpu_mem_total_mb": 81920,
     }
     seen(said, 31, **facts, gpus_idle=2, gpus_idle_names=["n1:2", "n1:3"])
-    held = "warning: 2 GPUs are held, and idle for ten minutes or more: n1:2, n1:3\n"
+    held = "warning: 2 GPUs are allocated, but idle for ten minutes or more: n1:2, n1:3\n"
     assert desk.error("efficiency", "holds", code=0) == held
     assert desk.error("show", "holds", code=0).startswith(held[:-1] + " → see: hpcflow effi")
     shown = desk.say("efficiency", "holds")
@@ -132,7 +132,7 @@ def test_sums_across_runs_are_by_user_project_or_partition(desk: Desk, site: str
     assert shown.splitlines()[-2].split()[-4:-1] == ["25%", "25%", "25%"]
     assert desk.json("efficiency", "--by", "account")["lines"][0]["runs"] == 1
     assert desk.say("efficiency", "--by", "user", "--since", "1h", "--user", "nobody").startswith(
-        "nothing has run in this time"
+        "no attempts ran in this time"
     )
     assert desk.json("efficiency", "--by", "user", "--since", "1h")["total"]["runs"] == 1
 
@@ -140,9 +140,9 @@ def test_sums_across_runs_are_by_user_project_or_partition(desk: Desk, site: str
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((), "name a RUN, or say --by user, project, partition or account"),
-        (("digits", "--by", "user"), "name a RUN, or say --by"),
-        (("digits", "--since", "1d"), "--since, --project and --user go with --by"),
+        ((), "give a RUN, or --by user, project, partition or account"),
+        (("digits", "--by", "user"), "give a RUN, or --by"),
+        (("digits", "--since", "1d"), "--since, --project and --user need --by"),
         (("--by", "colour"), "'colour' is not one of"),
         (("nothing-like-it",), "nothing-like-it"),
     ],
@@ -173,9 +173,9 @@ def test_an_estimate_names_the_gpus_that_would_do(desk: Desk, site: str) -> None
     assert "l4 with 24.0 GiB is too small" in said
     assert "assumed: 34 layers of width 4309 with 34 heads" in said
     said = desk.say(*args, "--sharding", "zero2")
-    assert "without activations: say --batch and --sequence" in said
-    assert "l4 with 24.0 GiB would hold these" in said, "which is not all that it must hold"
-    assert "would do" not in said
+    assert "without activations: give --batch and --sequence" in said
+    assert "l4 with 24.0 GiB holds these" in said, "which is not all that it must hold"
+    assert "is large enough" not in said
     tiny = ("--parameters", "1", "--layers", "100", "--batch", "1", "--sequence", "1")
     assert "assumed: 100 layers of width 1 with 1 head" in desk.say("estimate", *tiny)
 

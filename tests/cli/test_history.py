@@ -37,9 +37,9 @@ def test_the_timeline_fits_80_columns_and_tells_each_thing_once_with_its_time() 
                          step 100
 2026-03-01 12:34:30    cancel requested by grace
 2026-03-01 12:34:40    resumed by ada
-2026-03-01 12:34:45    training again, 1m 04s after the end before
+2026-03-01 12:34:45    training again, 1m 04s after the previous end
 2026-03-01 12:35:30    running for 1m 00s, train steps 100 to 110
-in all: ran 33m 36s, waited 12s, lost 30 train steps; times are UTC"""
+total: ran 33m 36s, waited 12s, lost 30 train steps; times are UTC"""
     )
 
 

@@ -52,7 +52,7 @@ def test_from_nothing_to_everything_there(desk: Desk, home: Path, store: Path) -
     assert (after["lag_s"], after["problem"]) == (0, None)
     assert "100 %" in desk.say("mirror", "status")
     assert desk.say("mirror", "--once") == ""
-    assert "train step 400: as it was copied" in desk.say("mirror", "verify", run_id)
+    assert "train step 400: unchanged" in desk.say("mirror", "verify", run_id)
 
 
 def test_the_ledger_knows_it(desk: Desk, home: Path, store: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_is_purged_is_brought_back_before_it_is_verified(
     scratch = run_dir.path.parents[1]
     scratch.rename(scratch.with_name("unmounted"))
     said = desk.error("mirror", "verify", run_dir.path.name)
-    assert "the scratch that it was on is not there" in said
+    assert "its scratch is not mounted here" in said
     assert "purged" not in said
 
 
@@ -236,4 +236,4 @@ def test_a_run_says_only_where_to_and_the_site_says_how(desk: Desk) -> None:
 @pytest.mark.usefixtures("home")
 def test_what_to_do_is_to_be_said(desk: Desk) -> None:
     assert "hpcflow mirror --once" in desk.error("mirror")
-    assert "means nothing" in desk.error("mirror", "--once", "status")
+    assert "has no effect" in desk.error("mirror", "--once", "status")

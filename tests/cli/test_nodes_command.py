@@ -71,14 +71,14 @@ def test_where_most_nodes_look_bad_none_is_excluded(desk: Desk, home: Path) -> N
     remember(home, ["n1"], ["n1"], ["n2"], ["n2"], ["n3"], ["n3"])
     for line in desk.json("nodes")["nodes"]:
         assert (line["is_bad"], line["excluded_in"]) == (True, [])
-        assert line["why"].endswith("not excluded, for most nodes there look as bad")
+        assert line["why"].endswith("not excluded, because most nodes there look as bad")
 
 
 def test_where_there_is_one_machine_it_is_not_excluded(desk: Desk, home: Path) -> None:
     remember(home, ["here"], ["here"], site="local")
     (line,) = desk.json("nodes")["nodes"]
     assert (line["is_bad"], line["excluded_in"]) == (True, [])
-    assert "nothing is excluded on this site" in line["why"]
+    assert "hpcflow excludes no nodes on this site" in line["why"]
 
 
 def test_sites_have_nothing_in_common(desk: Desk, home: Path) -> None:

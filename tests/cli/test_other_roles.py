@@ -109,5 +109,5 @@ def test_however_many_sites_eve_names_the_warning_is_short_and_names_adas_first(
     command = [sys.executable, "-m", "hpcflow.cli.main", "cost", "report"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert "on mine, " in said
-    assert "and 36 more is not known" in said
+    assert "and 36 more is unknown" in said
     assert len(said) < 1000

@@ -167,7 +167,7 @@ def test_a_daemon_restores_and_sends_by_itself(mirrored: Mirrored, desk: Desk, h
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        ([], "name a run, or its place in a store"),
+        ([], "no run is named, and no place in a store"),
         (["nobody"], "no run 'nobody'"),
         (["--from", "s3://bucket"], "does not end in the id of a run"),
         (["--from", "s3://u:p@b/x/digits-20260301-abcdefgh"], "credentials do not belong"),

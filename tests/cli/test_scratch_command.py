@@ -49,7 +49,7 @@ def mirror(trained: Trained, train_step: int) -> None:
 
 def test_without_runs_there_is_nothing(desk: Desk) -> None:
     assert desk.json("scratch") == {"format": 1, "file_systems": [], "runs": [], "gone": []}
-    assert desk.say("scratch") == "no runs lie on scratch\n"
+    assert desk.say("scratch") == "no runs on scratch\n"
 
 
 def test_what_is_purged_first_stands_first(purging: Desk) -> None:

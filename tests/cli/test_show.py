@@ -31,7 +31,7 @@ def test_a_save_that_failed_is_told_with_what_to_do_until_one_succeeds(desk: Des
     assert warned == (
         f"warning: the last save failed: train step 500: {full}; the newest checkpoint is that of "
         f"train step 400 → make room: hpcflow checkpoint prune {trained.run_id} --keep-last 1; "
-        "see what takes it: hpcflow scratch\n"
+        "see what uses it: hpcflow scratch\n"
     )
     said = desk.json("show", "digits")
     assert said["save_error"] == f"train step 500: {full}"

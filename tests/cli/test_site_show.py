@@ -69,7 +69,7 @@ SHOWN = [
     "at most 2h up to 10 nodes, else 1d", "at most 90m of node-time",
     "30m if a run names no time limit", "preemptible after 5m", "partition batch in Slurm",
     "QOS regular", "constraint gpu&hbm80g", "1.10 USD a GPU-hour", "2.20 USD a node-hour",
-    "3.30 SU a node-hour", "4.40 SU a GPU-hour", "not by auto",
+    "3.30 SU a node-hour", "4.40 SU a GPU-hour", "not chosen by auto",
 ]  # fmt: skip
 
 

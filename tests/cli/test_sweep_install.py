@@ -165,7 +165,7 @@ def test_the_line_goes_when_no_sweep_is_under_way(
     assert "no sweep is active" in desk.error("sweep", "install", "--yes", code=0)
     said = tick_of_the_line(desk, monkeypatch)
     assert said.count("\n") == 1
-    assert "no sweep is under way: the line in the crontab is removed" in said
+    assert "no sweep is active: the line in the crontab is removed" in said
     assert machine.table == FOREIGN
     assert tick_of_the_line(desk, monkeypatch) == ""
 

@@ -212,7 +212,7 @@ def test_the_call_of_the_page_from_python_runs_as_it_stands(desk: Desk) -> None:
             "def objective(rate=1): ...\n",
             "objective.py:1, space.lr: objective() does not take lr, which varies",
         ),
-        ("def objective(lr, /): ...\n", "takes lr by its position alone, and is called by name"),
+        ("def objective(lr, /): ...\n", "takes lr only by position, but is called by name"),
         ("def objective(lr, *, depth): ...\n", "objective() needs depth, which no trial has"),
         pytest.param(
             "def objective(lr): ...\n" + "#" * (256 << 10),
@@ -275,7 +275,7 @@ def test_nothing_of_the_file_is_executed_where_it_is_checked(desk: Desk) -> None
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--space", SPACE], "--direction: it is not known which value is better"),
+        (["--space", SPACE], "--direction: no direction is given, so hpcflow"),
         (MINIMIZE, "--space: no parameter space is given"),
         (["--space", SPACE, *MINIMIZE], "objective.py, budget: needs a limit"),
         (["--space", "{lr: ", *MINIMIZE], "--space: not YAML"),
@@ -288,7 +288,7 @@ def test_nothing_of_the_file_is_executed_where_it_is_checked(desk: Desk) -> None
         (["--space", SPACE, *MINIMIZE, *FEW, "--metric", "-x"], "cannot begin with '-': -x"),
         (
             ["--space", SPACE, *MINIMIZE, *FEW, "--metric", "a", "--metric", "b"],
-            "direction: not one direction for each metric: 2 and 1",
+            "direction: the numbers of metrics and directions differ: 2 and 1",
         ),
         (
             ["--space", SPACE, *MINIMIZE, *FEW, "--set", "base.resources.time_limit=1"],
@@ -296,7 +296,7 @@ def test_nothing_of_the_file_is_executed_where_it_is_checked(desk: Desk) -> None
         ),
         (
             ["--space", "{run: {low: 0, high: 1}}", *MINIMIZE, *FEW],
-            "space.run: a parameter `run` would be the run itself",
+            "space.run: `run` is reserved",
         ),
         (
             ["--space", "{o: {choices: [a, b]}, lr: {low: 0, high: 1, when: {o: a}}}", *MINIMIZE,
@@ -320,4 +320,4 @@ def test_a_file_of_python_needs_the_name_of_a_function(desk: Desk) -> None:
 
 def test_options_of_a_function_do_not_go_with_a_file(desk: Desk) -> None:
     told = refusal(desk, "sweep.yaml", "--metric", "loss")
-    assert "--metric: --metric goes with a Python function, and sweep.yaml is a sweep's" in told
+    assert "--metric: --metric needs a Python function, and sweep.yaml is a sweep's" in told

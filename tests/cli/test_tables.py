@@ -54,7 +54,7 @@ LONG: dict[str, str] = {
     **{"NOT MIRRORED": "123 of them, the newest too", "PURGED": "any moment (since 2026-11-29)"},
     **{"EXCLUDED": "from gpu_shared_interactive", "LAST": "103d 23h", "BEHIND": "103d 23h"},
     **{"TO GO": "1023.9 GiB", "QOS": "normal, gpu_interactive, preempt", "PRIORITY": "4294967294"},
-    **{"COUNTS AS": "12.5 x", "PREEMPTS": "gpu_preempt, gpu_debug", "FLAGS": "DenyOnLimit"},
+    **{"USAGE FACTOR": "12.5 x", "PREEMPTS": "gpu_preempt, gpu_debug", "FLAGS": "DenyOnLimit"},
     **{"IN USE NOW": "128 jobs, 1024 nodes, 131072 CPUs, 4096 GPUs", "ATTEMPT": "1023"},
     **{"TIME": "103d 23h/104d 0h", "CORES": "127.9/128", "MEMORY": "1023.9 GiB/1023.9 GiB"},
     **{"BUSY": "100%", "GPU_MEM": "79.9 GiB/80.0 GiB", "STEPS/S": "0.00123", "DATA_WAIT": "100%"},
@@ -66,7 +66,7 @@ LONG: dict[str, str] = {
     **{"CHECK": "daemon install", "LEVEL": "warning"},
     "FOUND": "no daemon supervises your runs, so no run is resubmitted after a failure",
     "WHY": "3 failures of 2 runs (node_fail, out_of_memory), the last one 12 h ago, 1023.9 GiB; "
-    "not excluded, for the partition would lose too many nodes",
+    "not excluded, because the partition would lose too many nodes",
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def test_a_waiting_run_is_explained_for_people_and_for_scripts(there: ClusterDes
     assert "next         with account biology it would start now, " in said
     assert "sooner: hpcflow cancel " in said
     assert "or           wait until other jobs under this limit end; see its use: " in said
-    assert "warning: not known: shares: sshare is ill" in there.error("why", "digits", code=0)
+    assert "warning: unknown: shares: sshare is ill" in there.error("why", "digits", code=0)
 
     told = there.json("why", "digits")
     assert (told["run_id"], told["job_id"], told["attempt"]) == (run["run_id"], run["job_id"], 1)
@@ -65,7 +65,7 @@ def test_what_slurms_programs_say_of_an_error_does_not_steer_the_terminal(
     ill = ("shares: \x1b]0;mine\x07 is \x1b[31mill",)
     there.slurm.standings[user] = replace(STANDING, user=user, missing=ill)
     said = there.error("limits", code=0)
-    assert "warning: not known: shares: " in said
+    assert "warning: unknown: shares: " in said
     assert "\x1b]0" not in said
     assert "\x1b[31mill" not in said
 
@@ -75,7 +75,7 @@ def test_a_run_whose_job_has_just_left_the_queue_is_no_riddle(
 ) -> None:
     send(there)
     monkeypatch.setattr(there.slurm, "waiting", lambda _: [])
-    assert "does not wait any more" in there.say("why", "digits")
+    assert "is no longer pending" in there.say("why", "digits")
     assert there.json("why", "digits")["waits_in"] is None
 
 
@@ -144,13 +144,13 @@ def test_limits_of_partitions_that_nobody_tells_of_are_not_none(
 
     monkeypatch.setattr(there.slurm, "cluster_info", silent)
     assert there.json("limits")["partitions"] is None
-    assert "not known: the limits of partitions: slurmctld" in there.error("limits", code=0)
+    assert "unknown: the limits of partitions: slurmctld" in there.error("limits", code=0)
 
 
 def test_limits_that_are_only_notes_are_told_as_such(there: ClusterDesk) -> None:
     user = load_settings().user
     there.slurm.standings[user] = replace(STANDING, user=user, are_limits_enforced=False)
-    note = "this cluster does not enforce limits: they keep no job from starting"
+    note = "this cluster does not enforce limits: they do not delay jobs"
     assert note in there.say("limits")
     assert there.json("limits")["limits_enforced"] is False
     there.slurm.standings[user] = replace(STANDING, user=user)
@@ -160,13 +160,13 @@ def test_limits_that_are_only_notes_are_told_as_such(there: ClusterDesk) -> None
 
 def test_where_there_is_no_accounting_limits_says_so_plainly(there: ClusterDesk) -> None:
     there.slurm.is_accounting_down = True
-    assert "devcluster has no accounting that answers" in there.say("limits")
+    assert "devcluster has no accounting, or it does not answer" in there.say("limits")
     told = there.json("limits")
     assert (told["has_accounting"], told["accounts"]) == (False, [])
 
 
 def test_this_machine_has_no_limits_of_that_kind(desk: Desk) -> None:
-    assert "local has no accounting that answers" in desk.say("limits")
+    assert "local has no accounting, or it does not answer" in desk.say("limits")
     assert desk.json("limits")["has_accounting"] is False
     desk.json("run", desk.config("digits", "true"), "--wait")
     assert "it is completed" in desk.say("why", "digits")

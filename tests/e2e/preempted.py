@@ -113,6 +113,6 @@ def assert_survives(hpcflow: Hpcflow, grace: User, preemptions: int) -> None:
     lines = hpcflow("history", run["run_id"]).stdout.splitlines()
     assert sum("  preempted" in line for line in lines) == preemptions
     assert sum("resubmit (go_on): attempt" in line for line in lines) == preemptions
-    assert sum(" after the end before" in line for line in lines) >= preemptions - starts
+    assert sum(" after the previous end" in line for line in lines) >= preemptions - starts
     assert hpcflow("ledger", "check").returncode == 0
     assert_same(weights(shown), weights(undisturbed))

@@ -86,7 +86,7 @@ def test_what_is_wrong_changes_nothing(desk: Desk, override: str, error: type[In
         (["script={}/missing", "command=null"], "No such file"),
         (["environment.secrets.TOKEN={}/missing"], "No such file"),
         (["environment.secrets.TOKEN={}"], "is not a file"),
-        (["environment.secrets.TOKEN={}/open"], "others can get at"),
+        (["environment.secrets.TOKEN={}/open"], "other users have access to"),
     ],
 )
 def test_files_that_the_new_spec_names_are_checked_before_anything_changes(

@@ -134,7 +134,7 @@ SCRIPT = "script: train.py\nlaunch: {launcher: srun}\n"
         ),
         (
             SCRIPT + "environment: {container: {image: ./x.sif, mounts: ['./data:/data']}}\n",
-            "2 things are wrong:\n  HERE/config.yaml:5, environment.container.image: there is no "
+            "2 problems:\n  HERE/config.yaml:5, environment.container.image: there is no "
             "container image HERE/x.sif → correct the path\n  HERE/config.yaml:5, "
             "environment.container.mounts[0]: there is no mount source HERE/data",
         ),

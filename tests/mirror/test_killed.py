@@ -75,7 +75,7 @@ def test_no_part_is_sent_twice(desk: Desk, proxy: Proxy) -> None:
     again = proxy.sent_bytes - before
     assert again < (6 - len(have)) * PART_BYTES + (1 << 20)
     assert set(checkpoint_names(400, {"model.pt": 0})) < set(desk.there(run_dir))
-    assert "as it was copied" in verify(desk, run_dir)
+    assert ": unchanged" in verify(desk, run_dir)
 
 
 def parts_there(desk: Desk, run_dir: RunDir) -> set[int]:
@@ -115,5 +115,5 @@ def test_killed_at_any_moment(desk: Desk) -> None:
     require_nothing_half(desk, run_dir)
     found = layout.checkpoints(layout.run_files(desk.remote, run_dir.path.name))
     assert list(found) == [200, 100]
-    assert verify(desk, run_dir).count("as it was copied") == 2
+    assert verify(desk, run_dir).count(": unchanged") == 2
     assert finish(start(desk)) == ""

@@ -110,7 +110,7 @@ def test_wrong_values_are_told_at_once_with_their_lines() -> None:
         "budget: {trials: 0, cost_usd: free}\n"
     )
     for each in (
-        "9 things are wrong",
+        "9 problems",
         "sweep.yaml:1, name: expected a text, got the number 3; write it like `name: '3'`",
         "sweep.yaml:2, base: expected a text, got a list",
         "sweep.yaml:3, space.a.high: must be more than `low`, the number 2",

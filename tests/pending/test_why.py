@@ -59,7 +59,7 @@ def test_a_job_behind_others_is_told_by_whom_and_what_would_help() -> None:
         told(wait)
         == """\
 waits      jobs of higher priority are before it  [Priority]
-job        4711 in gpu, 1 node, 10h, account physics, QOS normal, could start for 1h 30m
+job        4711 in gpu, 1 node, 10h, account physics, QOS normal, eligible for 1h 30m
 position   3 of 5 in gpu
 priority   25007, just before it 75000, the first 75001; made of fair share 25000 (100%), age 7 (0%)
 fair share biology has the factor 0.750, 75000 points
@@ -214,7 +214,7 @@ def test_a_job_that_asks_for_more_than_a_limit_of_all_jobs_does_not_wait_for_the
     wait = explained(many)
     exceeds = reason == "AssocGrpGRES"
     assert wait.reason.can_start is not exceeds
-    assert ("it will not start as it is" in told(wait)) is exceeds
+    assert ("it cannot start as it is" in told(wait)) is exceeds
     if exceeds:
         assert "it asks for 20 gres/gpu, and GrpTRES of account physics allows 16" in told(wait)
         assert wait.to_try == ("see your accounts, QOS and limits: hpcflow limits",)
@@ -227,11 +227,11 @@ def test_more_nodes_than_the_partition_takes_are_told() -> None:
     cluster = replace(CLUSTER, partitions=(replace(GPU, job_nodes_max=2),))
     wait = explained(job("PartitionNodeLimit", nodes=3), cluster=cluster)
     assert "limits     partition gpu allows at most 2 nodes" in told(wait)
-    assert "it will not start as it is" in told(wait)
+    assert "it cannot start as it is" in told(wait)
     assert "at most 2 nodes" not in told(explained(job("Priority", nodes=2), cluster=cluster))
     all_of_them = told(explained(job("PartitionNodeLimit", nodes=5)))
     assert "partition gpu has at most 4 nodes" in all_of_them
-    assert "it will not start as it is" in all_of_them
+    assert "it cannot start as it is" in all_of_them
     large = replace(CLUSTER, partitions=(replace(GPU, job_nodes_min=2),))
     too_few = told(explained(job("PartitionNodeLimit", nodes=1), cluster=large))
     assert "partition gpu allows no less than 2 nodes" in too_few
@@ -240,7 +240,7 @@ def test_more_nodes_than_the_partition_takes_are_told() -> None:
 def test_a_job_that_waits_for_nodes_that_are_not_up_starts_some_time() -> None:
     wait = explained(job("PartitionNodeLimit", nodes=4))
     assert wait.reason.can_start
-    assert "it will not start as it is" not in told(wait)
+    assert "it cannot start as it is" not in told(wait)
 
 
 @pytest.mark.parametrize(
@@ -405,18 +405,18 @@ def test_where_others_are_hidden_the_position_is_no_place_in_the_queue() -> None
     hidden = replace(CLUSTER, settings={"PrivateData": "accounts,jobs,usage"})
     first = job("Priority", position=1, rivals=1)
     wait = explain_wait(first, "RUN", standing=STANDING, cluster=hidden, reservations=[], now=NOW)
-    assert "1 of 1 in gpu, of your own jobs alone: this site does not show others" in told(wait)
+    assert "1 of 1 in gpu, among your own jobs: this site does not show others" in told(wait)
     assert "factor 0.750\n" in told(wait)  # the weight is not known there
 
 
 def test_a_job_that_will_not_start_says_so() -> None:
     wait = explained(job("PartitionTimeLimit", time_limit_min=3000))
-    assert "it will not start as it is" in told(wait)
+    assert "it cannot start as it is" in told(wait)
     assert "partition gpu allows at most 1d" in told(wait)
     assert wait.to_try == ("see its limits: scontrol show partition gpu",)
     assert fitting(wait) == [("time_limit", 1440)]
     never = explained(job("BadConstraints", position=None, priority=None))
-    assert "it cannot start yet, even with no job before it" in told(never)
+    assert "it cannot start yet, even without jobs ahead of it" in told(never)
     assert "priority " not in told(never)
 
 
@@ -424,12 +424,12 @@ def test_a_job_without_a_plan_or_a_word_of_anybody_is_told_of_all_the_same() -> 
     bare = WaitingJob("7", reason="FullMoon")
     wait = explain_wait(bare, "RUN", standing=None, cluster=None, reservations=[], now=NOW)
     assert "Slurm says: FullMoon  [FullMoon]" in told(wait)
-    assert "Slurm has made no plan for it yet" in told(wait)
+    assert "Slurm has not planned it yet" in told(wait)
     assert (wait.accounts, wait.limits, wait.partition) == ((), (), None)
     late = replace(JOB, expected_start=NOW - timedelta(minutes=1), dependency="afterok:7")
     assert "start      any moment on n2" in told(explained(late))
     assert "depends on afterok:7" in told(explained(late))
-    assert "the run is held, too" in told(explained(late), held=True)
+    assert "the run is also held" in told(explained(late), held=True)
 
 
 def test_names_from_slurm_are_only_names() -> None:

@@ -213,7 +213,7 @@ def test_a_folder_of_modules_in_which_others_can_create_files_is_refused(
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (3, "this is no function whose parameters can be told"),
+        (3, "not a function with known parameters"),
         (lambda lr, depth: lr + depth, "<lambda>() needs depth, which no trial has"),
         (lambda rate=1: rate, "<lambda>() does not take lr, which varies"),
     ],
@@ -227,7 +227,7 @@ def test_a_function_that_no_trial_could_call_is_refused(function: Any, said: str
     [
         ({"space": {"lr": {"low": 1}}}, "hpcflow.sweep(), space.lr: `high` is missing"),
         ({"direction": "up"}, "hpcflow.sweep(), objective.direction: expected 'minimize' or"),
-        ({"direction": ["minimize"] * 2}, "not one direction for each metric: 1 and 2"),
+        ({"direction": ["minimize"] * 2}, "the numbers of metrics and directions differ: 1 and 2"),
         ({"sampler": "bayes"}, "hpcflow.sweep(), sampler: expected one of grid"),
         ({"parallel": 0}, "hpcflow.sweep(), parallel: must be 1 or more"),
         ({"sampler": "tpe"}, "hpcflow.sweep(), budget: needs a limit"),

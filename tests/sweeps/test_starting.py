@@ -145,9 +145,9 @@ def test_all_that_is_wrong_is_listed_for_people_and_for_scripts(desk: Starting) 
         .replace("space:\n", "space:\n  x: {choices: []}\n")
         .replace("trials: 8", "trials: 0")
     )
-    assert error.message.startswith("4 things are wrong:")
+    assert error.message.startswith("4 problems:")
     assert error.next_action == (
-        "correct it, then look at it with: hpcflow sweep start sweep.yaml --dry-run"
+        "correct it, then check it: hpcflow sweep start sweep.yaml --dry-run"
     )
     problems = error.details["problems"]
     assert isinstance(problems, list)
@@ -219,7 +219,7 @@ def test_all_that_is_wrong_with_the_base_is_told_of_its_file(desk: Starting) -> 
     desk.write("lab.yaml", "resources:\n  nods: 3\n")
     desk.write("config.yaml", "extends: lab.yaml\nname: 3\ncommand: [x]\n")
     error = desk.refusal()
-    assert "2 things are wrong" in error.message
+    assert "2 problems" in error.message
     assert "config.yaml:2, name: expected a text" in error.message
     assert "lab.yaml:2, resources.nods: unknown key" in error.message
     assert "hpcflow render" in str(error.next_action)
