@@ -33,10 +33,9 @@ class Links(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Warnings are errors: a page in no list of index.md, or a link to no page or section."""
     folder = tmp_path_factory.mktemp("site")
-    argv = [sys.executable, "-m", "sphinx", "-W", "-q", "--keep-going", "-d", folder / "doctrees"]
-    done = subprocess.run(
-        [*argv, ROOT / "docs", folder / "html"], capture_output=True, text=True, check=False
-    )
+    options = ["-W", "-q", "--keep-going", "-d", str(folder / "doctrees")]
+    argv = [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(folder / "html")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return folder / "html"
 
