@@ -69,7 +69,7 @@ def a_function(reader: Shell) -> None:
 
 def the_example_is_found(reader: Shell, block: Block) -> None:
     """The first sweep of the page comes to its end, before the next one of its name."""
-    if "budget.trials=4" in block.text:
+    if "budget.trials=4 " in block.text:
         until_over(reader, "objective")
         (best,) = json.loads(reader.must("hpcflow sweep best objective --json"))["trials"]
         assert best["values"]["accuracy"] > 0.8
