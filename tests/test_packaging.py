@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from hpcflow import __version__
+from tests.fenced import blocks_of
 
 TREE = Path(__file__).resolve().parents[1]
 RECIPES = TREE / "docs" / "installation"
@@ -226,7 +227,9 @@ def test_the_module_adds_hpcflow_and_leaves_python_alone(
 
 
 def test_page_and_recipes_install_in_the_same_way() -> None:
-    (block,) = re.findall(r"^```\n(umask 022\n.*?)^```$", PAGE, re.S | re.M)
+    (block,) = [
+        each.text for each in blocks_of("docs/installation.md") if each.text.startswith("umask 022")
+    ]
     by_hand = [shlex.split(line) for line in block.splitlines()[2:]]
     prefix = {"installdir": f"/apps/hpcflow/{__version__}"}
     recipe = [shlex.split(command % prefix) for command in easyconfig()["install_cmds"]]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,11 @@ import pytest
 from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 from tests.cli.test_sweep_command import until_over
+from tests.fenced import blocks_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "sweeps_objective.md"
+PROGRAMS = [
+    each.text for each in blocks_of("docs/sweeps_objective.md") if each.language == "python"
+]
 SPACE = "{lr: {low: 0.0, high: 1.0}}"
 MINIMIZE = ("--direction", "minimize")
 FEW = ("--set", "budget.trials=3", "--set", "parallel=3", "--set", "base.retry.failures=0")
@@ -152,24 +153,8 @@ def test_a_trial_without_a_number_has_failed_and_the_others_go_on(desk: Desk) ->
 # --- the page -----------------------------------------------------------------------------------
 
 
-def blocks(language: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    return [text for kind, text in found if kind == language]
-
-
-def test_the_example_of_the_page_runs_as_it_stands(desk: Desk) -> None:
-    write(desk, blocks("python")[0])
-    hpcflow, *words = shlex.split(blocks("")[0].replace("\\\n", " "))
-    assert hpcflow == "hpcflow"
-    desk.say(*words)
-    seen = until_over(desk, "objective")
-    assert seen["complete"] == 4
-    (best,) = desk.json("sweep", "best", "objective")["trials"]
-    assert best["values"]["accuracy"] > 0.8
-
-
 def test_the_function_of_the_page_that_takes_the_run_is_pruned_and_resumed(desk: Desk) -> None:
-    write(desk, blocks("python")[1])
+    write(desk, PROGRAMS[1])
     start(desk, *MINIMIZE, *FEW, "--metric", "loss", "--set", "pruner=median")
     seen = until_over(desk, "objective")
     assert seen["complete"] + seen["pruned"] == 3
@@ -177,7 +162,7 @@ def test_the_function_of_the_page_that_takes_the_run_is_pruned_and_resumed(desk:
 
 
 def test_the_call_of_the_page_from_python_runs_as_it_stands(desk: Desk) -> None:
-    write(desk, blocks("python")[2], "search.py")
+    write(desk, PROGRAMS[2], "search.py")
     done = subprocess.run(
         [sys.executable, "search.py"], capture_output=True, text=True, check=False, timeout=120
     )

@@ -8,28 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.cli.main import COMMANDS, main
 from hpcflow.config import load_spec
+from tests.fenced import ROOT, blocks_of, shell
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
+README = blocks_of("README.md")
 TRAINING = (ROOT / "docs" / "training.md").read_text()
 
 
 @pytest.fixture
-def desk(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """README's first config, with the complete script of docs/training.md beside it."""
+def desk(tmp_path: Path, home: Path) -> Path:
+    """A folder with the script of docs/training.md; its user has never used hpcflow."""
     assert not home.exists()
-    (config,) = re.findall(r"^```yaml\n(.*?)^```$", README, re.S | re.M)
-    (script,) = re.findall(r"^```python\n(.*?)^```$", TRAINING, re.S | re.M)
-    (tmp_path / "config.yaml").write_text(config)
+    (script,) = [each.text for each in blocks_of("docs/training.md") if each.language == "python"]
     (tmp_path / "train.py").write_text(script)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HPCFLOW_SITE", "local")
     return tmp_path
 
 
 def test_the_first_config_is_right_and_fits_the_script_of_the_training_page(desk: Path) -> None:
+    (config,) = [block for block in README if block.file == "config.yaml"]
+    (desk / "config.yaml").write_text(config.text)
     spec = load_spec(desk / "config.yaml").spec
     assert spec.resources.nodes * spec.resources.ranks_per_node == 1, "the script is for one rank"
     assert spec.args == [], "the script takes none"
@@ -38,16 +35,15 @@ def test_the_first_config_is_right_and_fits_the_script_of_the_training_page(desk
     assert spec.params.keys() <= json.loads(defaults[1]).keys()
 
 
-@pytest.mark.usefixtures("desk")
-def test_the_first_config_trains(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "config.yaml", "--wait", "--json"]) == 0
-    run = json.loads(capfd.readouterr().out)
-    assert run["name"] == "digits"
+def test_a_newcomer_comes_from_nothing_to_the_best_checkpoint(desk: Path) -> None:
+    with shell(desk, HPCFLOW_SITE="local") as reader:
+        for block in README:
+            reader.follow(block)
+        _, shown = reader.run("hpcflow show digits --json")
+    run = json.loads(shown)
+    assert run["state"] == "completed"
     assert run["metrics"]["accuracy"] > 0.9
-    assert run["train_step"] == 100 * -(-1797 // 64)
-
-
-def test_readme_names_no_command_that_is_not_there() -> None:
-    named = re.findall(r"^hpcflow ([a-z]+)|`hpcflow ([a-z]+)", README, re.M)
-    assert len(named) > 10
-    assert {first or second for first, second in named} <= COMMANDS.keys()
+    assert run["train_step"] == 20 * -(-1797 // 64)
+    best = json.loads((desk / "best" / "manifest.json").read_text())
+    (chosen,) = [each for each in run["checkpoints"] if each["is_best"]]
+    assert best["train_step"] == chosen["train_step"]
