@@ -21,11 +21,11 @@ from hpcflow.clock import SystemClock
 from hpcflow.config import LoadedSpec, load_spec
 from hpcflow.errors import HpcflowError, InputError, StorageError, Where
 from hpcflow.launch.connecting import reference, resolve_site
-from hpcflow.launch.places import trust_on
 from hpcflow.launch.plan import make_plan
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Submitted
 from hpcflow.model.secret import redact
+from hpcflow.placement.run_paths import trust_on
 from hpcflow.schedulers.slurm.allocation import Allocation, enclosing_step, read_allocation
 from hpcflow.settings import load_settings
 from hpcflow.sites.complaint import Complaint

@@ -29,7 +29,7 @@ ALLOWED: Final[dict[tuple[str, str], tuple[int, str]]] = {
     ("filesystem.py", ".read_bytes"): (2, _KERNEL),
     ("inside.py", ".open"): (1, _MADE),
     ("launch/submission.py", "os.open"): (1, _MADE),
-    ("launch/snapshot.py", "os.open"): (1, "a folder"),
+    ("provenance/snapshot.py", "os.open"): (1, "a folder"),
     ("ledger/connection.py", "os.open"): (1, _MADE),
     ("ledger/migrations/versions/0005_gpu_types.py", "json.loads"): (1, _OWN_TEXT),
     ("model/secret_forms.py", ".read_text"): (1, _SHIPPED),

@@ -19,7 +19,7 @@ from hpcflow.model.units import counted, format_bytes
 from hpcflow.terminal import echo, progress
 
 if TYPE_CHECKING:
-    from hpcflow.launch.checkpoints import Hidden, Pruned, Survey
+    from hpcflow.retention.checkpoints import Hidden, Pruned, Survey
     from hpcflow.runtime.rule import Found, Rule
     from hpcflow.storage.layout import RunDir
 
@@ -122,7 +122,7 @@ def ls_command(run: str, as_json: bool) -> int:
     "left behind" by a kill, or "set aside" for another checkpoint of the same train step. The table
     lists the newest 1000 complete checkpoints; --json lists all.
     """
-    from hpcflow.launch.checkpoints import survey
+    from hpcflow.retention.checkpoints import survey
 
     session = Session()
     run_dir = session.run_dir(run, newest=True)
@@ -155,7 +155,7 @@ def ls_command(run: str, as_json: bool) -> int:
 @json_option(CheckpointFiles)
 def show_command(run: str, train_step: int, as_json: bool) -> int:
     """Show the checkpoint of RUN at TRAIN_STEP: its attempt, metrics and files."""
-    from hpcflow.launch.checkpoints import survey
+    from hpcflow.retention.checkpoints import survey
     from hpcflow.runtime.manifest import CheckpointError, read_manifest
 
     run_dir = Session().run_dir(run, newest=True)
@@ -202,7 +202,7 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
     It names each damaged file; then the exit code is 1.
     """
     from hpcflow.errors import NotFoundError
-    from hpcflow.launch.checkpoints import survey, why_not_whole
+    from hpcflow.retention.checkpoints import survey, why_not_whole
 
     seen = survey(Session().run_dir(run, newest=True))
     todo = seen.found if train_step is None else [seen.one(train_step)]
@@ -245,7 +245,7 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
     verifies the newest complete checkpoint first, and keeps it. It also keeps the final model, the
     checkpoint that an active attempt resumes from, and files that it did not create for this run.
     """
-    from hpcflow.launch.checkpoints import prune
+    from hpcflow.retention.checkpoints import prune
     from hpcflow.storage.runs import is_gone
 
     session = Session()

@@ -17,7 +17,7 @@ from hpcflow.model.units import counted, format_bytes
 from hpcflow.terminal import echo, progress
 
 if TYPE_CHECKING:
-    from hpcflow.launch.checkpoints import Survey
+    from hpcflow.retention.checkpoints import Survey
     from hpcflow.runtime.rule import Found
 
 
@@ -47,7 +47,7 @@ def command(run: str, target: Path, train_step: int | None, best: bool, as_json:
     a checkpoint, with its manifest.
     """
     from hpcflow.errors import InputError
-    from hpcflow.launch.checkpoints import survey
+    from hpcflow.retention.checkpoints import survey
     from hpcflow.storage.export import FolderSource, export
 
     if best and train_step is not None:

@@ -70,12 +70,12 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
         InputError: it would change nothing.
         StorageError: the run directory or its journal is gone, or cannot be written.
     """
-    from hpcflow.launch.jobs import LOCK_WAIT_S, require_journal
+    from hpcflow.launch.jobs import require_journal
     from hpcflow.model.journal import Held, Released
     from hpcflow.storage.dirty_marks import mark_dirty
     from hpcflow.storage.frozen import record_frozen
     from hpcflow.storage.journal import Journal
-    from hpcflow.storage.locks import submit_lock
+    from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
     from hpcflow.storage.rundir import read_run, renew_params
 
     _require_there(run_dir)
@@ -141,8 +141,8 @@ def _end_standby(session: Session, journal: Journal, lock: HeldLock) -> None:
     First prevent the standby from executing anything. Then cancel its job if Slurm answers: else a
     daemon cancels it, or it exits when it starts.
     """
-    from hpcflow.launch.jobs import other_cluster
     from hpcflow.launch.standby import discard, give_up
+    from hpcflow.schedulers.clusters import other_cluster
     from hpcflow.storage.rundir import read_run
 
     run_dir, last = journal.run_dir, journal.history.last

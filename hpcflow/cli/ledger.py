@@ -85,9 +85,9 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
 
 def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_json: bool) -> int:
     """Rebuild the rows of runs whose directory is gone from a store."""
-    from hpcflow.launch.places import endpoint_of
     from hpcflow.mirror.stores import open_store
     from hpcflow.model.run import Mirror
+    from hpcflow.placement.run_paths import endpoint_of
     from hpcflow.restore.ledger import rebuild_from
 
     try:

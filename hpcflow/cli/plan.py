@@ -19,9 +19,9 @@ from hpcflow.terminal import Styled, echo
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from hpcflow.launch.alternatives import Alternative
-    from hpcflow.launch.choice import Ranked
-    from hpcflow.launch.choosing import Place
+    from hpcflow.placement.alternatives import Alternative
+    from hpcflow.placement.choice import Ranked
+    from hpcflow.placement.choosing import Place
 
 
 class PlaceJson(TypedDict):
@@ -89,7 +89,7 @@ def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json:
     `hpcflow run` would choose the first. The exit code is 2 if CONFIG can run nowhere.
     """
     from hpcflow.config import load_spec
-    from hpcflow.launch.alternatives import Baseline, alternatives
+    from hpcflow.placement.alternatives import Baseline, alternatives
 
     session = Session()
     the_site = session.site(site, named_in=Where(key="--site"))

@@ -211,7 +211,7 @@ def _restore(
     session: Session, found: Found, which: Which, *, always_record: bool, progress: Progress
 ) -> Outcome:
     """Restore, and rebuild the rows in the ledger, because the files have changed."""
-    from hpcflow.launch.places import trust_on
+    from hpcflow.placement.run_paths import trust_on
     from hpcflow.projection import catch_up_home, rebuild
     from hpcflow.restore.restore import restore
 

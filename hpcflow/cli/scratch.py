@@ -19,7 +19,7 @@ from hpcflow.terminal import Styled, echo, progress
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcflow.launch.scratch import Disk, OnScratch, Scratch
+    from hpcflow.retention.scratch import Disk, OnScratch, Scratch
     from hpcflow.runtime.quota import Quota
     from hpcflow.storage.layout import RunDir
 
@@ -72,7 +72,7 @@ def command(as_json: bool) -> int:
     checkpoint: `scratch.purge_days` of the site file after the last access to it. The run that is
     purged first comes first.
     """
-    from hpcflow.launch.scratch import survey_scratch
+    from hpcflow.retention.scratch import survey_scratch
     from hpcflow.sites.schema import Site
 
     session = Session()

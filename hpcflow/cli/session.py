@@ -27,11 +27,11 @@ from hpcflow.settings import Settings, load_settings
 from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
-    from hpcflow.launch.choosing import Chooser
     from hpcflow.launch.plan import Plan
     from hpcflow.ledger.store import Ledger
     from hpcflow.model.run import Run
     from hpcflow.model.views import RunDetail, RunView
+    from hpcflow.placement.choosing import Chooser
     from hpcflow.schedulers.base import Scheduler
     from hpcflow.sites.schema import Site
     from hpcflow.storage.layout import RunDir
@@ -161,8 +161,8 @@ class Session:
             name: the name under which the user gave the site.
             ignored_jobs: ids of jobs to treat as gone.
         """
-        from hpcflow.launch.choosing import Chooser
         from hpcflow.launch.connecting import reference
+        from hpcflow.placement.choosing import Chooser
 
         return Chooser(
             site,

@@ -91,7 +91,7 @@ def remove_own_line(session: Session, reports: Sequence[TickReport] = ()) -> Non
     is_by_hand = not session.settings.environ.get(STARTED_BY)
     if is_by_hand or any(report.state in ("running", "stopping") for report in reports):
         return
-    from hpcflow.launch.jobs import other_cluster
+    from hpcflow.schedulers.clusters import other_cluster
     from hpcflow.sweeps.install import remove_own_line as remove
 
     def is_ours(site_name: str) -> bool:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from hpcflow.launch.alternatives import Alternative
-    from hpcflow.launch.choosing import Chooser
     from hpcflow.model.state import RunState
     from hpcflow.model.views import AttemptView, RunDetail
     from hpcflow.pending.account import Account
     from hpcflow.pending.ahead import Obstacle
     from hpcflow.pending.unsent import Unsent
     from hpcflow.pending.why import Wait
+    from hpcflow.placement.alternatives import Alternative
+    from hpcflow.placement.choosing import Chooser
     from hpcflow.sites.schema import Site
     from hpcflow.sites.standing import Limit
     from hpcflow.storage.failure import Failure
@@ -149,7 +149,7 @@ def _tried(
     from pathlib import Path
 
     from hpcflow.errors import StorageError
-    from hpcflow.launch.pending_alternatives import pending_alternatives
+    from hpcflow.placement.pending_alternatives import pending_alternatives
     from hpcflow.storage.layout import RunDir
     from hpcflow.storage.rundir import read_run
 

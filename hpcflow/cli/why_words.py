@@ -18,9 +18,9 @@ from hpcflow.pending.bounds import (
 from hpcflow.schedulers.slurm.reasons import Kind
 
 if TYPE_CHECKING:
-    from hpcflow.launch.alternatives import Alternative
     from hpcflow.pending.ahead import Obstacle
     from hpcflow.pending.why import Wait
+    from hpcflow.placement.alternatives import Alternative
     from hpcflow.schedulers.waiting import WaitingJob
     from hpcflow.sites.live import PartitionInfo
 
@@ -56,7 +56,7 @@ def wait_lines(wait: Wait, *, held: bool, now: datetime) -> Iterator[tuple[str, 
 
 def better_words(better: Alternative, run_id: str) -> str:
     """Return ``in partition spot it would start now, 2h 10m sooner: hpcflow cancel …``."""
-    from hpcflow.launch.alternatives import NOW_S
+    from hpcflow.placement.alternatives import NOW_S
 
     waits_s = better.ranked.candidate.waits_s or 0.0
     when = "now" if waits_s < NOW_S else f"in {format_duration(waits_s)}"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from hpcflow.budgets.amounts import Amounts, total
 from hpcflow.errors import HpcflowError
-from hpcflow.launch.price import estimate
 from hpcflow.ledger.rows import BilledRow, SpendingRow
 from hpcflow.model.run import Run
 from hpcflow.model.views import AttemptView
+from hpcflow.placement.price import estimate
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir

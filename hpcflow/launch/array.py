@@ -36,12 +36,11 @@ from hpcflow.errors import (
 )
 from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.committing import Commitment, commitment_of, give_back
-from hpcflow.launch.jobs import LOCK_WAIT_S
-from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import Plan
 from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, never_started
 from hpcflow.model.ids import array_name, job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
+from hpcflow.placement.run_paths import template_dirs
 from hpcflow.rendering.array import common_directives, render_array
 from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
@@ -49,7 +48,7 @@ from hpcflow.settings import Settings
 from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_error, write_durably
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import HeldLock, submit_lock
+from hpcflow.storage.locks import LOCK_WAIT_S, HeldLock, submit_lock
 from hpcflow.storage.path_check import checked_runtime_sums
 from hpcflow.storage.rundir import link_run
 from hpcflow.storage.runtime_copy import installed_sum

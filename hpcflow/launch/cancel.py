@@ -21,7 +21,7 @@ from hpcflow.errors import (
 )
 from hpcflow.history import LastAttempt, RunHistory
 from hpcflow.launch import submission
-from hpcflow.launch.jobs import LOCK_WAIT_S, alive_jobs
+from hpcflow.launch.jobs import alive_jobs
 from hpcflow.launch.standby import discard
 from hpcflow.model.journal import CancelRequested
 from hpcflow.model.state import AttemptState
@@ -33,7 +33,7 @@ from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.locks import HeldLock, submit_lock
+from hpcflow.storage.locks import LOCK_WAIT_S, HeldLock, submit_lock
 from hpcflow.storage.restoring import forget_cancelled, is_restored_now, keep_cancelled
 from hpcflow.storage.restoring import is_cancelled as is_kept
 from hpcflow.storage.runs import is_gone

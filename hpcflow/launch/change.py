@@ -9,8 +9,15 @@ from typing import Final
 
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, Where
-from hpcflow.launch.choosing import charged_to
-from hpcflow.launch.frozen_code import (
+from hpcflow.model.journal import Changed
+from hpcflow.model.kinds import AUTO
+from hpcflow.model.run import Result, Run
+from hpcflow.ownership import Trust
+from hpcflow.placement.choosing import charged_to
+from hpcflow.placement.price import estimate_cost_usd
+from hpcflow.placement.run_paths import variables
+from hpcflow.provenance.code_state import DIFF_FILE
+from hpcflow.provenance.frozen_code import (
     code_folder,
     frozen_code,
     no_code,
@@ -18,14 +25,7 @@ from hpcflow.launch.frozen_code import (
     snapshot_of,
     state_of,
 )
-from hpcflow.launch.places import variables
-from hpcflow.launch.price import estimate_cost_usd
-from hpcflow.launch.provenance import DIFF_FILE
-from hpcflow.launch.snapshot import Taken
-from hpcflow.model.journal import Changed
-from hpcflow.model.kinds import AUTO
-from hpcflow.model.run import Result, Run
-from hpcflow.ownership import Trust
+from hpcflow.provenance.snapshot import Taken
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import place

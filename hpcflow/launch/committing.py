@@ -18,10 +18,10 @@ from hpcflow.budgets.settlements import Settlement
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, StorageError, words_for
 from hpcflow.launch.budgeted import scopes_of_run
-from hpcflow.launch.price import amounts_of
 from hpcflow.model.journal import Accounted
 from hpcflow.model.run import Run
 from hpcflow.model.state import BILL_TRIES
+from hpcflow.placement.price import amounts_of
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal

@@ -1,48 +1,20 @@
-"""Find the jobs of a run, and check whether this is their cluster."""
+"""Find the jobs of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
 
-from hpcflow.errors import InputError, StorageError, Where
+from hpcflow.errors import StorageError
 from hpcflow.history import RunHistory
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
-from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 
-#: sbatch gives up after about two minutes; a process that holds the lock longer hangs.
-LOCK_WAIT_S = 180.0
-
 #: How far the clocks of login nodes and of the controller may differ.
 _CLOCKS_DIFFER = timedelta(minutes=10)
-
-
-def other_cluster(site: Site, scheduler: Scheduler) -> str | None:
-    """Return the name of this cluster, if it is certainly not the site's."""
-    here = scheduler.cluster()
-    if here and site.cluster_name and here.lower() != site.cluster_name.lower():
-        return here
-    return None
-
-
-def require_cluster(site: Site, scheduler: Scheduler) -> None:
-    """Check that this is the site's cluster; several clusters may share home and scratch.
-
-    Raises:
-        InputError: this machine's Slurm is another cluster's.
-    """
-    if here := other_cluster(site, scheduler):
-        raise InputError(
-            f"site {site.name} is cluster {site.cluster_name}, but Slurm on this machine is of "
-            f"cluster {here}",
-            where=Where(key="--site"),
-            next_action=f"log in to {site.cluster_name}, or name this cluster's site: "
-            "hpcflow site list",
-        )
 
 
 def require_journal(journal: Journal, *, known_attempts: int = 0, begins: bool = False) -> None:

@@ -8,15 +8,15 @@ from hpcflow.clock import Clock
 from hpcflow.errors import SubmissionRefused
 from hpcflow.launch import submission
 from hpcflow.launch.committing import Commitment, commitment_of
-from hpcflow.launch.frozen_code import no_code, renew_code
-from hpcflow.launch.mtbf import mtbf_of
-from hpcflow.launch.next_placement import next_placement
-from hpcflow.launch.places import template_dirs, trust_on
 from hpcflow.launch.restarts import adopt_claimed
 from hpcflow.launch.run import Launched
 from hpcflow.launch.start_conditions import start_conditions
 from hpcflow.model.journal import Changed, Submitted
 from hpcflow.model.run import Run
+from hpcflow.placement.mtbf import mtbf_of
+from hpcflow.placement.next_placement import next_placement
+from hpcflow.placement.run_paths import template_dirs, trust_on
+from hpcflow.provenance.frozen_code import no_code, renew_code
 from hpcflow.rendering.context import Standby
 from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.rendering.job import render_job

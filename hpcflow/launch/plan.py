@@ -17,19 +17,6 @@ from hpcflow.clock import Clock
 from hpcflow.config import load_spec
 from hpcflow.documents import Document
 from hpcflow.errors import HpcflowError, SiteError, SpecError
-from hpcflow.launch.choosing import Chooser, charged_to
-from hpcflow.launch.frozen_code import frozen_code, no_code, state_of
-from hpcflow.launch.mtbf import mtbf_of
-from hpcflow.launch.places import (
-    require_plain,
-    run_dir_on,
-    template_dirs,
-    trust_on,
-    variables,
-)
-from hpcflow.launch.price import estimate_cost_usd
-from hpcflow.launch.provenance import DIFF_FILE, CodeState, provenance
-from hpcflow.launch.snapshot import Taken
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import Run
@@ -37,6 +24,19 @@ from hpcflow.model.secret import random_keys
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.start import START
 from hpcflow.ownership import NO_TRUST, Trust
+from hpcflow.placement.choosing import Chooser, charged_to
+from hpcflow.placement.mtbf import mtbf_of
+from hpcflow.placement.price import estimate_cost_usd
+from hpcflow.placement.run_paths import (
+    require_plain,
+    run_dir_on,
+    template_dirs,
+    trust_on,
+    variables,
+)
+from hpcflow.provenance.code_state import DIFF_FILE, CodeState, provenance
+from hpcflow.provenance.frozen_code import frozen_code, no_code, state_of
+from hpcflow.provenance.snapshot import Taken
 from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.rendering.job import render_job
 from hpcflow.settings import Settings

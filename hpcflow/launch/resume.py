@@ -10,17 +10,9 @@ from hpcflow.documents import Document, Place
 from hpcflow.errors import InputError, SpecError
 from hpcflow.launch import submission
 from hpcflow.launch.change import Change, changed, extended, freeze_anew
-from hpcflow.launch.jobs import (
-    LOCK_WAIT_S,
-    alive_jobs,
-    cancel_held_jobs,
-    require_cluster,
-    require_journal,
-)
+from hpcflow.launch.jobs import alive_jobs, cancel_held_jobs, require_journal
 from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.next_attempt import NextAttempt
-from hpcflow.launch.next_placement import next_placement
-from hpcflow.launch.places import trust_on
 from hpcflow.launch.plan import Plan
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
@@ -29,7 +21,10 @@ from hpcflow.launch.standby_share import give_back_standby, require_room_instead
 from hpcflow.model.journal import Changed, Resumed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.model.spec import as_config
+from hpcflow.placement.next_placement import next_placement
+from hpcflow.placement.run_paths import trust_on
 from hpcflow.schedulers.base import Scheduler
+from hpcflow.schedulers.clusters import require_cluster
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage.dirty_marks import mark_dirty
@@ -37,7 +32,7 @@ from hpcflow.storage.files import storage_error
 from hpcflow.storage.frozen import record_frozen
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
 from hpcflow.storage.restoring import forget_cancelled
 from hpcflow.storage.restoring import is_cancelled as is_kept
 from hpcflow.storage.rundir import read_run

@@ -22,21 +22,21 @@ from hpcflow.errors import (
 )
 from hpcflow.launch import submission
 from hpcflow.launch.budgeted import has_budget
-from hpcflow.launch.choosing import Chooser
 from hpcflow.launch.connecting import connect_scheduler, reference, resolve_site
-from hpcflow.launch.jobs import LOCK_WAIT_S, require_cluster
 from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.plan import Plan, make_plan
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Submitted
 from hpcflow.ownership import temporary_folder
+from hpcflow.placement.choosing import Chooser
 from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
+from hpcflow.schedulers.clusters import require_cluster
 from hpcflow.settings import Settings, load_settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
 from hpcflow.storage.rundir import discard_run, require_room
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, NotFoundError, StorageError, shell_word
-from hpcflow.launch.places import endpoint_of
 from hpcflow.mirror.checkpoint import files_of
 from hpcflow.mirror.download import Wanted as WantedFile
 from hpcflow.mirror.download import download
@@ -25,6 +24,7 @@ from hpcflow.mirror.remote import Options, Remote
 from hpcflow.mirror.stores import open_store
 from hpcflow.mirror.survey import mirror_of_run
 from hpcflow.model.start import START, StartedFrom, Wanted, wanted
+from hpcflow.placement.run_paths import endpoint_of
 from hpcflow.runtime.files import sync_folders
 from hpcflow.runtime.manifest import CheckpointError, Share, parse_manifest, parts_of, verify
 from hpcflow.runtime.reading import MAX_JSON_BYTES, UnsafeFileError, require_no_strange_link

@@ -1,7 +1,7 @@
 """Suggest what to change so that a pending job starts earlier, or at all. Pure.
 
 :mod:`hpcflow.schedulers.slurm.reasons` has the general advice for a reason; this module has advice
-for one job. :mod:`hpcflow.launch.alternatives` tests other requests before they are suggested.
+for one job. :mod:`hpcflow.placement.alternatives` tests other requests before they are suggested.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from typing import Any
 
 from hpcflow.errors import HpcflowError
 from hpcflow.history import AttemptHistory
-from hpcflow.launch.price import usage_of
 from hpcflow.ledger.rows import DueBill
 from hpcflow.model.ids import parse_job_name, sluid_number
 from hpcflow.model.journal import Accounted
 from hpcflow.model.run import Run
 from hpcflow.model.state import BILL_TRIES, AttemptState
 from hpcflow.model.usage import Usage
+from hpcflow.placement.price import usage_of
 from hpcflow.reconcile.bill_words import bill_of_record, bill_words, key_of, parts_of, together
 from hpcflow.reconcile.resized import is_resized, rest_of
 from hpcflow.schedulers.base import JobInfo

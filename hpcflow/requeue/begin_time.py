@@ -10,7 +10,6 @@ from typing import Final
 
 from hpcflow.clock import from_text
 from hpcflow.errors import HpcflowError, LedgerError, next_step
-from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.journal import BeginLifted
 from hpcflow.model.state import AttemptState
@@ -18,6 +17,7 @@ from hpcflow.model.units import format_duration
 from hpcflow.projection import catch_up
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
+from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns

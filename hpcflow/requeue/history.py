@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from hpcflow.clock import from_text
 from hpcflow.history.entries import Entry, entries
-from hpcflow.launch.checkpoints import steps_of
 from hpcflow.ledger.rows import AttemptRow
 from hpcflow.model.journal import JournalRecord
 from hpcflow.model.state import Cause
+from hpcflow.retention.checkpoints import steps_of
 
 #: No end yet, or an end after which no train step is repeated.
 _NOTHING_LOST: Final = (None, Cause.COMPLETED.value, Cause.PRUNED.value)

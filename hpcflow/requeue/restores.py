@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import InputError
-from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.retry import Retry
@@ -25,6 +24,7 @@ from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
 from hpcflow.restore.local import newest_whole
 from hpcflow.restore.process import reap
+from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns

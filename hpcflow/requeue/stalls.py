@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from hpcflow.clock import from_text
 from hpcflow.errors import HpcflowError, StorageError, next_step
-from hpcflow.launch.jobs import alive_jobs, other_cluster
+from hpcflow.launch.jobs import alive_jobs
 from hpcflow.ledger.rows import RunningRow
 from hpcflow.model.journal import Stall
 from hpcflow.model.state import AttemptState, attempt_state
@@ -54,6 +54,7 @@ from hpcflow.requeue.stall_suspects import (
 from hpcflow.requeue.stall_watch import Entry, Turn, Watch, WatchFile, pause_s
 from hpcflow.runtime.reading import read_file
 from hpcflow.schedulers.base import JobInfo
+from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.files import storage_error, write_new
 from hpcflow.storage.layout import AttemptDir, RunDir

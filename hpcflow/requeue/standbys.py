@@ -14,7 +14,6 @@ from typing import Final
 from hpcflow.errors import BudgetError
 from hpcflow.history import LastAttempt
 from hpcflow.launch import submission
-from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.standby import adopt, end_jobs, give_up, send_standby, write_off
 from hpcflow.ledger.rows import Known
 from hpcflow.model.next_action import SETTLE_STANDBY, SUBMIT_STANDBY
@@ -27,6 +26,7 @@ from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
 from hpcflow.requeue.staleness import is_stale, no_submission_in_progress
 from hpcflow.schedulers.base import JobInfo
+from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.schema import SchedulerKind, Site
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.journal import Journal

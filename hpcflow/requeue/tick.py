@@ -25,7 +25,6 @@ from hpcflow.errors import (
     words_for,
 )
 from hpcflow.launch.cancel import complete
-from hpcflow.launch.jobs import other_cluster
 from hpcflow.launch.resubmit import resubmit
 from hpcflow.ledger.garbage import no_collection
 from hpcflow.ledger.rows import Known
@@ -56,6 +55,7 @@ from hpcflow.requeue.stall_policy import Verdict
 from hpcflow.requeue.stalls import look_for_stalls
 from hpcflow.requeue.standbys import look_after_standbys
 from hpcflow.schedulers.base import JobInfo, Scheduler
+from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.schema import Site
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.journal import Journal, is_lost

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import DamagedError, HpcflowError, InputError, MirrorError, Where, shell_word
-from hpcflow.launch.places import run_dir_on
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.mirror.download import Wanted, download
@@ -22,6 +21,7 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.run import Run
 from hpcflow.ownership import temporary_folder
+from hpcflow.placement.run_paths import run_dir_on
 from hpcflow.projection import rebuild
 from hpcflow.projection.reading import MIRROR
 from hpcflow.restore import journals

@@ -10,10 +10,10 @@ from pathlib import Path
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, SpecError, Where, shell_word
 from hpcflow.launch.connecting import reference
-from hpcflow.launch.places import require_plain, run_dir_on, variables
-from hpcflow.launch.price import estimate_cost_usd
 from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
+from hpcflow.placement.price import estimate_cost_usd
+from hpcflow.placement.run_paths import require_plain, run_dir_on, variables
 from hpcflow.restore.local import frozen
 from hpcflow.settings import Settings
 from hpcflow.sites.loader import is_site_file

@@ -9,7 +9,6 @@ from pathlib import Path
 from hpcflow.clock import Clock
 from hpcflow.config import change_spec
 from hpcflow.errors import InputError, NotFoundError, Where, shell_word
-from hpcflow.launch.places import endpoint_of, variables
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.mirror.stores import open_store
@@ -17,6 +16,7 @@ from hpcflow.mirror.survey import mirror_of_run
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
+from hpcflow.placement.run_paths import endpoint_of, variables
 from hpcflow.restore.activity import require_at_rest
 from hpcflow.restore.journals import history_of
 from hpcflow.restore.local import frozen, journal_of

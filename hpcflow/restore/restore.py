@@ -16,7 +16,6 @@ from hpcflow.errors import (
 from hpcflow.history import RunHistory
 from hpcflow.history.run import OLDER_HOME
 from hpcflow.launch.cancel import record_kept
-from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.ledger.rows import Known
 from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored, Resumed
 from hpcflow.ownership import NO_TRUST, Trust
@@ -36,7 +35,7 @@ from hpcflow.storage.frozen import is_frozen_here, matches_frozen, record_frozen
 from hpcflow.storage.journal import Journal, is_lost
 from hpcflow.storage.journal_copy import forget_copy, path_of, read_copy
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
 from hpcflow.storage.restoring import is_cancelled
 from hpcflow.storage.rundir import link_run, make_place, read_run
 from hpcflow.storage.runs import is_gone

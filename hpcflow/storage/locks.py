@@ -36,6 +36,9 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import require_no_link
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
+#: How long a command waits for the submit lock. sbatch gives up after about two minutes; a process
+#: that holds the lock longer hangs.
+LOCK_WAIT_S = 180.0
 _POLL_S = 0.05
 #: After this wait, hpcflow warns and names the lock.
 _SILENT_S = 2.0

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hpcflow.errors import InputError, StorageError
-from hpcflow.launch.jobs import other_cluster
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.sampler import SamplerKind
@@ -20,6 +19,7 @@ from hpcflow.model.sweep import Submit
 from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.runtime.reading import read_file
+from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.storage.frozen import is_frozen_here, matches_frozen
 from hpcflow.storage.locks import HeldLock
 from hpcflow.storage.rundir import read_run

@@ -12,10 +12,8 @@ from hpcflow.clock import Clock
 from hpcflow.config import LoadedSpec
 from hpcflow.config.sweep import LoadedSweep, load_sweep
 from hpcflow.errors import HpcflowError, InputError, SpecError, Where
-from hpcflow.launch.choosing import Chooser
 from hpcflow.launch.connecting import reference
 from hpcflow.launch.plan import Plan, own_umask, with_default_environment
-from hpcflow.launch.provenance import CodeState, provenance
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.run import FORMAT
@@ -24,6 +22,8 @@ from hpcflow.model.space import Choice, Parameter, Scalar, Space, is_one_of
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.sweep import SweepSpec
 from hpcflow.model.sweep_records import Sweep
+from hpcflow.placement.choosing import Chooser
+from hpcflow.provenance.code_state import CodeState, provenance
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site

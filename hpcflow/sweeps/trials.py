@@ -24,8 +24,6 @@ from hpcflow.errors import (
 from hpcflow.launch import submission
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.launch.cancel_request import cancel_requested
-from hpcflow.launch.jobs import require_cluster
-from hpcflow.launch.price import hourly_usd
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.execution import CodeMode
 from hpcflow.model.ids import parse_job_name
@@ -34,7 +32,9 @@ from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.sweep import trial_params
 from hpcflow.model.sweep_records import Sweep
+from hpcflow.placement.price import hourly_usd
 from hpcflow.schedulers.base import JobInfo, Scheduler
+from hpcflow.schedulers.clusters import require_cluster
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
@@ -53,8 +53,8 @@ from hpcflow.sweeps.state import Trial
 if TYPE_CHECKING:
     from hpcflow.launch.plan import Plan
     from hpcflow.launch.run import Launched
-    from hpcflow.launch.snapshot import Taken
     from hpcflow.launch.start import Start
+    from hpcflow.provenance.snapshot import Taken
 
 #: Fewer runs are not submitted as an array.
 _FEWEST: Final = 2
@@ -99,8 +99,8 @@ def code_of(sweep: Sweep, settings: Settings) -> Taken | None:
     """
     if sweep.code is None:
         return None
-    from hpcflow.launch.provenance import CodeState
-    from hpcflow.launch.snapshot import Taken
+    from hpcflow.provenance.code_state import CodeState
+    from hpcflow.provenance.snapshot import Taken
     from hpcflow.storage.code_snapshot import read_archive
 
     folder = settings.home.sweeps / sweep.sweep_id

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.launch import checkpoints
-from hpcflow.launch.checkpoints import prune
+from hpcflow.retention import checkpoints
+from hpcflow.retention.checkpoints import prune
 from hpcflow.runtime.events import now_text
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.rule import Found

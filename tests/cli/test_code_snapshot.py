@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from hpcflow.clock import SystemClock
-from hpcflow.launch.git import GitError
+from hpcflow.provenance.git import GitError
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.cli.desk import Desk
 from tests.cli.test_secrets import TOKEN
 from tests.cli.test_sweep_command import sweep, until_over
-from tests.launch.test_git import git
+from tests.provenance.test_git import git
 
 __all__ = ["sweep"]  # a fixture
 
@@ -269,7 +269,7 @@ def test_who_asks_for_a_new_snapshot_is_told_if_there_can_be_none(
     def refused(*_: object) -> None:
         raise GitError("git did not answer within 10 s")
 
-    monkeypatch.setattr("hpcflow.launch.snapshot.list_files", refused)
+    monkeypatch.setattr("hpcflow.provenance.snapshot.list_files", refused)
     said = desk.error("resume", "frozen", "--set", "code=snapshot")
     assert "git did not answer within 10 s" in said
     assert "--set code=live" in said

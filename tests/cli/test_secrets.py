@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.launch.provenance import code_state
+from hpcflow.provenance.code_state import code_state
 from tests.cli.desk import Desk
-from tests.launch.test_git import git
 from tests.model import corpus
+from tests.provenance.test_git import git
 
 TOKEN = corpus.FORMS["Hugging Face"]
 BASE = "name: small\ncommand: [sh, -c, 'true']\nlaunch: {framework: none, launcher: none}\n"

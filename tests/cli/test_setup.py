@@ -14,7 +14,7 @@ from hpcflow.storage.code_snapshot import MAX_BYTES
 from tests.cli.desk import Desk
 from tests.cli.test_daemon_install import CRONTAB, FORBIDDEN, NO_BUS, Machine
 from tests.daemons import daemon
-from tests.launch.test_git import git
+from tests.provenance.test_git import git
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import InputError, ScratchError, SiteError, StorageError
-from hpcflow.launch.places import template_dirs
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import rehearse
+from hpcflow.placement.run_paths import template_dirs
 from hpcflow.resources import resource_dir
 from hpcflow.sites.loader import list_sites, load_site, search_path
 from hpcflow.storage import runtime_copy

@@ -12,7 +12,6 @@ import pytest
 from hpcflow.cli.next_words import next_words
 from hpcflow.costs.audit import audit
 from hpcflow.errors import InputError, SpecError, StorageError
-from hpcflow.launch.places import endpoint_of
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import (
     Accounted,
@@ -26,6 +25,7 @@ from hpcflow.model.journal import (
 )
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause, RunState
+from hpcflow.placement.run_paths import endpoint_of
 from hpcflow.restore.request import Changes, of_elsewhere
 from hpcflow.sites.schema import SiteMirror
 from hpcflow.storage import journal

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from hpcflow.clock import to_text
-from hpcflow.launch.checkpoints import survey
 from hpcflow.model import journal as records
 from hpcflow.model.journal import Restored
+from hpcflow.retention.checkpoints import survey
 from hpcflow.storage import journal
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner

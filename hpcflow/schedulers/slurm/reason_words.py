@@ -2,7 +2,7 @@
 
 The codes are those of ``enum job_state_reason``, Slurm 20.11 to 25.11, except those that name a
 limit (reason_limits.py). ``{run}``, ``{job}`` and ``{partition}`` in an advice are placeholders.
-:mod:`hpcflow.launch.alternatives` tests other requests; this table does not advise any.
+:mod:`hpcflow.placement.alternatives` tests other requests; this table does not advise any.
 """
 
 from __future__ import annotations

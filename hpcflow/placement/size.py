@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from hpcflow.launch.price import usage_of
 from hpcflow.pending.bounds import excess_words
+from hpcflow.placement.price import usage_of
 from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.placement import Placement
 from hpcflow.sites.precedence import default_qos

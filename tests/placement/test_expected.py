@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from hpcflow.launch.expected import (
+from hpcflow.model.spec import RunSpec
+from hpcflow.placement.expected import (
     RESTART_S,
     UNKNOWN_INTERVAL_S,
     expected_s,
     interval_of,
 )
-from hpcflow.model.spec import RunSpec
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

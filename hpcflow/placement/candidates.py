@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from hpcflow.launch.choice import Candidate
-from hpcflow.launch.expected import expected_s, interval_of
-from hpcflow.launch.mtbf import mtbf_s
-from hpcflow.launch.price import estimate
 from hpcflow.ledger.rates import Observed
 from hpcflow.model.spec import RunSpec
+from hpcflow.placement.choice import Candidate
+from hpcflow.placement.expected import expected_s, interval_of
+from hpcflow.placement.mtbf import mtbf_s
+from hpcflow.placement.price import estimate
 from hpcflow.sites.placement import Placement
 
 #: The assumed work of a run without a time limit.

@@ -16,7 +16,6 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, NotFoundError, StorageError
-from hpcflow.launch.jobs import LOCK_WAIT_S
 from hpcflow.ledger.rows import AttemptRow, CheckpointRow, RunRow
 from hpcflow.model.checkpointing import KeepBest, Mode
 from hpcflow.model.journal import CheckpointRemoved
@@ -42,7 +41,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import size_below, storage_error
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone
 

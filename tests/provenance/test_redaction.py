@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.launch.provenance import MAX_DIFF_BYTES, code_state
-from hpcflow.launch.redaction import without_secrets
 from hpcflow.model.secret import REDACTED
+from hpcflow.provenance.code_state import MAX_DIFF_BYTES, code_state
+from hpcflow.provenance.redaction import without_secrets
 from tests.growth import require_no_square
-from tests.launch.test_git import git
 from tests.model import corpus
+from tests.provenance.test_git import git
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typing import Final
 
 from hpcflow import __version__
 from hpcflow.errors import shell_word
-from hpcflow.launch.git import GitError, difference, find_repository
-from hpcflow.launch.redaction import without_secrets
 from hpcflow.model.run import Provenance
 from hpcflow.model.secret import redact
+from hpcflow.provenance.git import GitError, difference, find_repository
+from hpcflow.provenance.redaction import without_secrets
 
 #: A larger diff is usually data that git should ignore; the commit is recorded all the same.
 MAX_DIFF_BYTES = 1 << 20

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from hpcflow.clock import Clock
 from hpcflow.documents import Document
 from hpcflow.errors import SpecError, SubmissionDelayed, SubmissionRefused
-from hpcflow.launch.mtbf import seen_in
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.spec import RunSpec
+from hpcflow.placement.mtbf import seen_in
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement, place, placements
@@ -24,9 +24,9 @@ from hpcflow.sites.schema import Site
 
 # A run with a named partition needs none of these.
 if TYPE_CHECKING:
-    from hpcflow.launch.choice import Candidate, Ranked
-    from hpcflow.launch.forecast import Forecast
     from hpcflow.ledger.rates import Observed
+    from hpcflow.placement.choice import Candidate, Ranked
+    from hpcflow.placement.forecast import Forecast
 
 #: A partition, and the account that would be charged; None if unknown.
 Place = tuple[str, str | None]
@@ -76,7 +76,7 @@ class Chooser:
 
     @cached_property
     def forecast(self) -> Forecast:
-        from hpcflow.launch.forecast import Forecast
+        from hpcflow.placement.forecast import Forecast
 
         return Forecast(
             self._site,
@@ -172,7 +172,7 @@ class Chooser:
         return sorted(usable, key=lambda each: each != default) or [default]
 
     def _candidates(self, fits: list[Placement], spec: RunSpec) -> list[Candidate]:
-        from hpcflow.launch.candidates import candidates
+        from hpcflow.placement.candidates import candidates
 
         now = self._clock.now()
         names = {each.partition for each in fits} - self._seen.keys()
@@ -194,7 +194,7 @@ class Chooser:
         A place that was not queried is ranked as if it started at once, so a query can only lower
         its rank. If the start of the best one is unknown, the others are queried too.
         """
-        from hpcflow.launch.choice import rank
+        from hpcflow.placement.choice import rank
 
         weights, now = self._site.weights, self._clock.now()
         small = []

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.launch import git as asked
-from hpcflow.launch import snapshot
-from hpcflow.launch.provenance import MAX_DIFF_BYTES, code_state
-from hpcflow.launch.snapshot import take
+from hpcflow.provenance import git as asked
+from hpcflow.provenance import snapshot
+from hpcflow.provenance.code_state import MAX_DIFF_BYTES, code_state
+from hpcflow.provenance.snapshot import take
 from tests.cli.desk import Desk
 
 #: Keys whose value is a program, a file that git reads as configuration, or where it looks.
@@ -345,7 +345,7 @@ def test_git_takes_no_gigabytes(repository: Path, make_large: Callable[[Path], N
     make_large(repository)
     asked_for = (
         "import resource, sys; from pathlib import Path;"
-        "from hpcflow.launch.provenance import code_state;"
+        "from hpcflow.provenance.code_state import code_state;"
         "print(code_state(Path(sys.argv[1])).warnings);"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
@@ -574,5 +574,5 @@ def test_a_repository_that_git_refuses_lets_the_code_be_read_live(
     def refused(*_: object) -> None:
         raise asked.GitError("git did not answer within 10 s")
 
-    monkeypatch.setattr("hpcflow.launch.snapshot.list_files", refused)
+    monkeypatch.setattr("hpcflow.provenance.snapshot.list_files", refused)
     assert "when it starts: git did not answer" in desk.error("run", str(config), "--wait", code=0)

@@ -21,7 +21,7 @@ from hpcflow.schedulers.waiting import (
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.standing import JOBS, Association, Limit, QosLimits, Standing
 from hpcflow.testing.fake_scheduler import FakeScheduler
-from tests.launch.test_choosing import CLUSTER, NOW, Cluster, asked
+from tests.placement.test_choosing import CLUSTER, NOW, Cluster, asked
 
 _DOCS: Final = Path(__file__).parents[2] / "docs" / "placement.md"
 _RUNNING: Final = re.compile(r"(\w+)(?: of (\w+))? (\d+) in (\w+) (?:until (\d+)h|unseen)")

@@ -16,11 +16,11 @@ import yaml
 
 from hpcflow.documents import Document
 from hpcflow.errors import SpecError, shell_word
-from hpcflow.launch.choice import Ranked
-from hpcflow.launch.choosing import Chooser
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.units import write_duration
+from hpcflow.placement.choice import Ranked
+from hpcflow.placement.choosing import Chooser
 from hpcflow.sites.placement import Placement
 
 #: Smaller gains, in time and as a ratio of costs, are ignored.

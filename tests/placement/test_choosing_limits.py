@@ -10,7 +10,7 @@ import pytest
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.standing import Association, Limit, QosLimits, Standing
 from hpcflow.testing.fake_scheduler import FakeScheduler
-from tests.launch.test_choosing import CLUSTER, Cluster, asked, with_qos
+from tests.placement.test_choosing import CLUSTER, Cluster, asked, with_qos
 
 
 @pytest.fixture

@@ -19,10 +19,6 @@ from typing import Final, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, SubmissionDelayed, SubmissionRefused
-from hpcflow.launch.choice import Start
-from hpcflow.launch.jobs import other_cluster
-from hpcflow.launch.places import run_dir_on
-from hpcflow.launch.size import as_job, too_large
 from hpcflow.model.execution import Launcher
 from hpcflow.model.ids import job_name, make_run_id
 from hpcflow.model.kinds import AUTO, is_word
@@ -32,8 +28,12 @@ from hpcflow.ownership import temporary_folder
 from hpcflow.pending.ahead import obstacles
 from hpcflow.pending.bounds import amount_words, has_room, limit_words, limits_on
 from hpcflow.pending.room import gap_min, idle_now, in_the_way, is_rough, room_under
+from hpcflow.placement.choice import Start
+from hpcflow.placement.run_paths import run_dir_on
+from hpcflow.placement.size import as_job, too_large
 from hpcflow.rendering.directives import directives
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
+from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
 from hpcflow.settings import Settings
 from hpcflow.sites.added import added_options

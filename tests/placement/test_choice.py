@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hpcflow.launch.candidates import candidates
-from hpcflow.launch.choice import Candidate, rank
 from hpcflow.ledger.rates import Observed
+from hpcflow.placement.candidates import candidates
+from hpcflow.placement.choice import Candidate, rank
 from hpcflow.sites.placement import Placement, placements
 from hpcflow.sites.weights import Weights
 from tests.sites.build import site, spec

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import SpecError, Where, shell_word
-from hpcflow.launch.git import Repository, TooManyFilesError, find_repository, list_files
-from hpcflow.launch.provenance import CodeState
-from hpcflow.launch.redaction import SOURCES, is_secret_file
 from hpcflow.model.secret import secrets_in
 from hpcflow.model.units import counted, format_bytes
+from hpcflow.provenance.code_state import CodeState
+from hpcflow.provenance.git import Repository, TooManyFilesError, find_repository, list_files
+from hpcflow.provenance.redaction import SOURCES, is_secret_file
 from hpcflow.runtime.reading import open_regular
 from hpcflow.storage.code_snapshot import (
     MAX_BYTES,

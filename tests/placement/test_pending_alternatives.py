@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from hpcflow.cli.why_words import better_words
-from hpcflow.launch.pending_alternatives import pending_alternatives
 from hpcflow.model.run import Provenance, Run
 from hpcflow.pending.why import explain_wait
+from hpcflow.placement.pending_alternatives import pending_alternatives
 from hpcflow.schedulers.base import SubmitRequest
 from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.standing import Association, Limit, QosLimits, Reservation, Standing
 from hpcflow.testing.fake_scheduler import FakeScheduler
-from tests.launch.test_choosing import CLUSTER, HOUR, NOW, Cluster, asked
+from tests.placement.test_choosing import CLUSTER, HOUR, NOW, Cluster, asked
 
 FULL = Limit("GrpTRES", "gres/gpu", 16, 16, "account physics")
 NODES = ("n1", "n2", "n3", "n4")

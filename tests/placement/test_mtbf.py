@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import LedgerError
-from hpcflow.launch.mtbf import mtbf_s
 from hpcflow.launch.plan import make_plan
 from hpcflow.ledger.rates import Observed
+from hpcflow.placement.mtbf import mtbf_s
 from hpcflow.storage.layout import RunDir
 from tests.launch.desk import Desk
 

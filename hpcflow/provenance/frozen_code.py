@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from hpcflow.errors import SpecError, StorageError, Where
-from hpcflow.launch.git import GitError, find_repository
-from hpcflow.launch.provenance import CodeState, code_state, why_no_git
-from hpcflow.launch.snapshot import Taken, take
 from hpcflow.model.execution import CodeMode
 from hpcflow.model.run import CodeSnapshot, Run
+from hpcflow.provenance.code_state import CodeState, code_state, why_no_git
+from hpcflow.provenance.git import GitError, find_repository
+from hpcflow.provenance.snapshot import Taken, take
 from hpcflow.rendering.arguments import MODULE, command_words, is_python_module, program_words
 from hpcflow.settings import Settings
 from hpcflow.storage.code_snapshot import (

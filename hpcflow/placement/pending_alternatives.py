@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.errors import SpecError
-from hpcflow.launch.alternatives import Alternative, Baseline, alternatives
-from hpcflow.launch.choosing import Chooser
-from hpcflow.launch.next_placement import next_placement
 from hpcflow.model.run import Run
 from hpcflow.pending.advice import sizes_that_fit
 from hpcflow.pending.why import Wait
+from hpcflow.placement.alternatives import Alternative, Baseline, alternatives
+from hpcflow.placement.choosing import Chooser
+from hpcflow.placement.next_placement import next_placement
 from hpcflow.schedulers.slurm.reasons import Kind
 from hpcflow.sites.schema import Site
 

@@ -13,13 +13,13 @@ import pytest
 
 from hpcflow.config.overrides import parse_override
 from hpcflow.errors import InputError, SpecError, SubmissionDelayed
-from hpcflow.launch.alternatives import Alternative, Baseline, alternatives
-from hpcflow.launch.choice import Ranked
-from hpcflow.launch.choosing import Chooser
-from hpcflow.launch.forecast import PATIENCE_S
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import launch
 from hpcflow.model.spec import RunSpec
+from hpcflow.placement.alternatives import Alternative, Baseline, alternatives
+from hpcflow.placement.choice import Ranked
+from hpcflow.placement.choosing import Chooser
+from hpcflow.placement.forecast import PATIENCE_S
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.schedulers.waiting import PredictedStart
 from hpcflow.settings import load_settings
