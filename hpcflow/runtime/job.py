@@ -22,7 +22,7 @@ RESUBMIT_EXIT_CODE = 75
 #: The default mean time to an unplanned end of a job.
 _A_DAY_S = 24 * 3600
 
-_T = TypeVar("_T")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _steps(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split()))
 
 
-def _parsed(environ: Mapping[str, str], name: str, parse: Callable[[str], _T]) -> _T | None:
+def _parsed(environ: Mapping[str, str], name: str, parse: Callable[[str], _Value]) -> _Value | None:
     text = environ.get(name)
     if not text:
         return None

@@ -306,7 +306,7 @@ def test_run_directories_that_have_changed_places_send_neither_run(
     other.resolve().rename(one.resolve())
     between.rename(other.resolve())
     for launched in runs:
-        with pytest.raises(StorageError, match="of another run") as caught:
+        with pytest.raises(StorageError, match="belongs to another run") as caught:
             desk.resume(RunDir(launched.run_dir))
         assert f"hpcflow restore {launched.run_id}" in str(caught.value.next_action)
     for _ in range(3):
