@@ -57,7 +57,7 @@ def prepare(
         step: the enclosing job step, from :func:`enclosing_step`; None if unknown.
 
     Raises:
-        InputError: this is not a batch job of Slurm, the config does not fit the allocation, or
+        InputError: this is not a Slurm batch job, the config does not fit the allocation, or
             another user could replace a directory on the path to the run directory.
     """
     job_id = batch_job_id(environ, step)
@@ -112,7 +112,7 @@ def batch_job_id(environ: Mapping[str, str], step: str | None) -> str:
     else:
         is_batch = step == "batch"
     if not job_id or not is_batch:
-        raise InputError("this is not inside a batch job of Slurm", next_action=submit)
+        raise InputError("this is not a Slurm batch job", next_action=submit)
     if environ.get("SLURM_ARRAY_JOB_ID"):
         raise InputError("a task of a job array cannot be a run", next_action=submit)
     return job_id

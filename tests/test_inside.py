@@ -206,18 +206,18 @@ def test_what_does_not_go_with_the_allocation_is_blamed_on_it(tmp_path: Path) ->
 @pytest.mark.parametrize("step", ["0", "interactive"])
 def test_a_job_step_is_no_batch_job(tmp_path: Path, step: str) -> None:
     environ = Job(tmp_path, "devcluster").environ
-    with pytest.raises(InputError, match="not inside a batch job"):
+    with pytest.raises(InputError, match="not a Slurm batch job"):
         batch_job_id(environ, step)
 
 
 def test_a_batch_job_that_was_sent_from_an_interactive_one_is_a_batch_job(tmp_path: Path) -> None:
     environ = {**Job(tmp_path, "devcluster").environ, "SLURM_STEP_ID": "0"}
     assert batch_job_id(environ, "batch") == "123"
-    with pytest.raises(InputError, match="not inside a batch job"):
+    with pytest.raises(InputError, match="not a Slurm batch job"):
         batch_job_id(environ, None)  # only the variables are there to tell
     del environ["SLURM_STEP_ID"]
     assert batch_job_id(environ, None) == "123"
-    with pytest.raises(InputError, match="not inside a batch job"):
+    with pytest.raises(InputError, match="not a Slurm batch job"):
         batch_job_id({}, None)
 
 

@@ -67,7 +67,7 @@ def test_so_is_that_of_a_wrapper_script(strange: Path, name: str) -> None:
         text=True,
     )
     assert "planted" not in done.stderr
-    assert "batch job of Slurm" in done.stderr
+    assert "Slurm batch job" in done.stderr
 
 
 OBJECTIVE = """

@@ -108,7 +108,7 @@ def test_a_job_step_is_refused(hpcflow: Hpcflow) -> None:
         [*step, "--site", "devcluster"], cwd=hpcflow.home.parent, env=hpcflow.env, check=False
     )
     assert done.returncode != 0
-    assert "not inside a batch job" in done.stderr
+    assert "not a Slurm batch job" in done.stderr
     assert hpcflow.json("ls")["runs"] == []
 
 
