@@ -382,7 +382,7 @@ def test_too_many_files_are_refused_with_the_folder_that_has_most(
     (desk.folder / "many").mkdir()
     for number in range(30):
         (desk.folder / f"many/{number}.txt").touch()
-    monkeypatch.setattr(f"hpcflow.launch.{limit}", 40)
+    monkeypatch.setattr(f"hpcflow.provenance.{limit}", 40)
     told = desk.error("run", path)
     assert said in told
     assert "code: live" in told
