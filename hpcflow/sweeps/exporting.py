@@ -1,6 +1,6 @@
 """Export a sweep as an Optuna study, for optuna-dashboard and Optuna's Python API.
 
-Importing this takes a second, because it imports Optuna.
+Import this only when it is needed: Optuna is slow to import.
 """
 
 from __future__ import annotations
