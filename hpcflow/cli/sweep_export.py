@@ -42,7 +42,7 @@ def export_command(
     """
     if study is not None:
         if start_from or best is not None or as_json:
-            raise click.UsageError("--study cannot be combined with other options: it writes all trials")
+            raise click.UsageError("--study excludes other options; it writes all trials")
         _export_study(sweep, study)
         return 0
     view = view_of(Session(), sweep)

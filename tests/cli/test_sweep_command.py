@@ -134,9 +134,7 @@ def test_its_trials_can_be_taken_elsewhere(desk: Desk, sweep: Path) -> None:
     assert said.startswith("5 trials of quick-")
     assert shlex.split(said.splitlines()[1])[-1] == str(study)
     assert study.is_file()
-    assert "goes with no other" in desk.error(
-        "sweep", "export", "quick", "--study", "x", "--best=1"
-    )
+    assert "excludes other" in desk.error("sweep", "export", "quick", "--study", "x", "--best=1")
     other = yaml.safe_load(SWEEP) | {"name": "other", "start_from": yaml.safe_load(best)}
     sweep.write_text(yaml.safe_dump(other))
     desk.say("sweep", "start", str(sweep))
