@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -30,10 +31,16 @@ def is_shared(path: Path, mountinfo: Path = _MOUNTS) -> bool:
 
 def is_supported(kind: str, filesystems: Path = _SUPPORTED) -> bool:
     """Return whether the kernel can mount ``kind``; faster than :func:`kind_of`."""
+    supported = _supported(filesystems)
+    return supported is None or kind.encode() in supported
+
+
+@lru_cache
+def _supported(filesystems: Path) -> frozenset[bytes] | None:
     try:
-        return kind.encode() in filesystems.read_bytes().split()
+        return frozenset(filesystems.read_bytes().split())
     except OSError:
-        return True
+        return None
 
 
 def kind_of(path: Path, mountinfo: Path = _MOUNTS) -> str:

@@ -38,9 +38,9 @@ def command(runs: tuple[str, ...]) -> int:
     session = Session()
     found = [session.run_dir(text, newest=True) for text in dict.fromkeys(runs)]
     for run_dir in found:
-        if not run_dir.tensorboard.is_dir():
+        if not run_dir.path.is_dir():  # its job makes tensorboard/, and may still be in the queue
             raise NotFoundError(
-                f"run {run_dir.path.name} has no directory {run_dir.tensorboard}",
+                f"run {run_dir.path.name} has no directory {run_dir.path}",
                 next_action=f"see whether it was purged: hpcflow show {run_dir.path.name}",
             )
     with temporary_folder() as folder:

@@ -57,7 +57,7 @@ __all__ = [
     "require_room",
 ]
 
-FOLDERS = ("attempts", "checkpoints", "artifacts", "tensorboard", "code", "runtime")
+FOLDERS = ("attempts", "checkpoints", "code", "runtime")
 
 
 def create_run(

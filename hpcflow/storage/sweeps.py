@@ -155,10 +155,11 @@ def append(sweep_dir: SweepDir, records: Sequence[SweepRecord]) -> None:
         append_line_durably(sweep_dir.journal, text)
 
 
-def read_journal(sweep_dir: SweepDir) -> list[SweepRecord]:
-    """Return the complete records that this version knows, oldest first.
+def read_journal(sweep_dir: SweepDir) -> Iterator[SweepRecord]:
+    """Yield the complete records that this version knows, oldest first.
 
-    A line that a crash or a full disk truncated is skipped: it had no effect.
+    A line that a crash or a full disk truncated is skipped: it had no effect. The records are not
+    kept in a list, which Python's garbage collector would pass over again and again.
 
     Raises:
         StorageError: the journal cannot be read, is damaged, or is not private: a sampler's state
@@ -166,19 +167,17 @@ def read_journal(sweep_dir: SweepDir) -> list[SweepRecord]:
     """
     require_private(sweep_dir.path)
     require_private(sweep_dir.journal)
-    records = []
     try:
         for number, line in enumerate(_lines(sweep_dir), 1):
             record = parse_sweep_record(line)
             if record is not None:
-                records.append(record)
+                yield record
             elif not is_torn_or_newer(line):
                 raise _damaged(sweep_dir, number)
     except FileNotFoundError:
-        return []
+        return
     except OSError as error:
         raise storage_error("read", sweep_dir.journal, error) from error
-    return records
 
 
 def _lines(sweep_dir: SweepDir) -> Iterator[bytes]:

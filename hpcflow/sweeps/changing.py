@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -66,7 +66,7 @@ def go_on(
 
 
 def _budget(
-    said: dict[str, Any], records: Sequence[object], overrides: Sequence[str]
+    said: dict[str, Any], records: Iterable[object], overrides: Sequence[str]
 ) -> dict[str, Any]:
     """Return the current budget with ``overrides``, as it would stand in the YAML."""
     changes = [r.budget for r in records if isinstance(r, GoOn) and r.budget is not None]

@@ -153,8 +153,9 @@ def test_nothing_is_missing_in_a_mirror_that_nobody_wants(desk: Desk) -> None:
 def test_how_much_everything_takes(desk: Desk) -> None:
     trained = Trained(desk)
     before = desk.json("scratch")["runs"][0]["size_bytes"]
-    (trained.dir.path / "artifacts" / "large.bin").write_bytes(bytes(5 << 20))
-    os.link(trained.dir.path / "artifacts" / "large.bin", trained.dir.path / "artifacts" / "twice")
+    trained.dir.artifacts.mkdir()
+    (trained.dir.artifacts / "large.bin").write_bytes(bytes(5 << 20))
+    os.link(trained.dir.artifacts / "large.bin", trained.dir.artifacts / "twice")
     said = desk.json("scratch")
     assert said["runs"][0]["size_bytes"] - before == 5 << 20
     (disk,) = said["file_systems"]

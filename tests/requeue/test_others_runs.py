@@ -230,7 +230,7 @@ def test_no_link_is_suggested_to_what_lies_in_another_run(desk: Training) -> Non
     launched, other = desk.launch(), desk.launch()
     desk.look()
     (desk.settings.home.runs / launched.run_id).unlink()
-    planted = launched.run_dir.rename(other.run_dir / "artifacts" / launched.run_id)
+    planted = launched.run_dir.rename(other.run_dir / "code" / launched.run_id)
     with open_ledger(desk.settings.ledger_url) as ledger:
         sql = "UPDATE run SET run_dir = ? WHERE run_id = ?"
         ledger.connection().execute(sql, [str(planted), launched.run_id])

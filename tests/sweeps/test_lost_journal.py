@@ -162,7 +162,7 @@ def test_with_any_bit_flipped_no_run_is_made_twice(desk: Searched) -> None:
 def test_a_journal_that_others_can_write_is_not_believed(desk: Searched) -> None:
     desk.sweep_dir.journal.chmod(0o666)
     with pytest.raises(StorageError, match="other users can write to it"):
-        read_journal(desk.sweep_dir)
+        list(read_journal(desk.sweep_dir))
 
 
 def test_a_link_in_the_place_of_a_sweep_is_not_followed(desk: Searched, tmp_path: Path) -> None:
@@ -180,13 +180,13 @@ def test_a_link_in_the_place_of_a_sweep_is_not_followed(desk: Searched, tmp_path
 
 def test_a_line_that_a_full_disk_tore_is_left_out_as_ever(desk: Searched) -> None:
     """It was never acted upon. The next record closed it."""
-    records = read_journal(desk.sweep_dir)
+    records = list(read_journal(desk.sweep_dir))
     line = records[0].to_line().encode()
     for cut in range(1, len(line) - 1):
         journal_of(desk).write_bytes(
             b"".join(record.to_line().encode() for record in records) + line[:cut] + b"\n"
         )
-        assert read_journal(desk.sweep_dir) == records
+        assert list(read_journal(desk.sweep_dir)) == records
     assert desk.round().problems == []
 
 
@@ -195,7 +195,7 @@ def test_a_line_of_no_kind_means_damage(desk: Searched, kind: str) -> None:
     with journal_of(desk).open("ab") as file:
         file.write(b'{"record": %b}\n' % kind.encode())
     with pytest.raises(StorageError, match="damaged"):
-        read_journal(desk.sweep_dir)
+        list(read_journal(desk.sweep_dir))
 
 
 def test_records_of_a_newer_version_are_left_out_as_ever(desk: Searched) -> None:
