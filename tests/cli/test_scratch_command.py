@@ -153,7 +153,7 @@ def test_nothing_is_missing_in_a_mirror_that_nobody_wants(desk: Desk) -> None:
 def test_how_much_everything_takes(desk: Desk) -> None:
     trained = Trained(desk)
     before = desk.json("scratch")["runs"][0]["size_bytes"]
-    trained.dir.artifacts.mkdir()
+    trained.dir.artifacts.mkdir(exist_ok=True)
     (trained.dir.artifacts / "large.bin").write_bytes(bytes(5 << 20))
     os.link(trained.dir.artifacts / "large.bin", trained.dir.artifacts / "twice")
     said = desk.json("scratch")
