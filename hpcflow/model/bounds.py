@@ -12,7 +12,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 MAX_ATTEMPT: Final = 999_999
-MOST_COUNT: Final = 2**64
+#: Larger bounds are compared as Python's integers, which takes longer.
+MOST_COUNT: Final = 2**63 - 1
 _MOST: Final = 10**18
 #: Largest exponent of a decimal number: 1E-999999 has as many digits.
 _MOST_DIGITS: Final = 40

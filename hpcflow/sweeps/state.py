@@ -245,7 +245,10 @@ def fold(spec: SweepSpec, started_at: datetime, records: Iterable[SweepRecord]) 
 
 def apply(progress: SweepProgress, record: SweepRecord) -> None:
     """Update ``progress`` with one record."""
-    if isinstance(record, Asked):
+    if isinstance(record, (Read, Judged, Told, Closed, Retried)):
+        if record.trial < len(progress.trials):
+            _apply_to(progress, progress.trials[record.trial], record)
+    elif isinstance(record, Asked):
         if record.trial > len(progress.trials):
             raise _damaged(f"trial {len(progress.trials)} is missing before trial {record.trial}")
         if len(record.runs) != progress.spec.repeats:
@@ -261,26 +264,20 @@ def apply(progress: SweepProgress, record: SweepRecord) -> None:
         progress.stop = record
     elif isinstance(record, GoOn):
         _go_on(progress, record)
-    elif isinstance(record, Over):
+    else:
         progress.over = record
-    elif record.trial < len(progress.trials):
-        _apply_to(progress, progress.trials[record.trial], record)
 
 
 def _apply_to(
     progress: SweepProgress, trial: Trial, record: Retried | Read | Judged | Told | Closed
 ) -> None:
-    if isinstance(record, Retried):
-        for repeat in trial.runs:
-            if repeat[-1] == record.failed:
-                repeat.append(record.run)
-    elif isinstance(record, Read):
+    if isinstance(record, Read):
         _read(trial.report(record.run), record)
     elif isinstance(record, Judged):
         trial.attrs.update(record.attrs)
-        points = trial.points()
-        trial.judged.update({p: v for p, v in points.items() if trial.judged_to < p <= record.to})
-        trial.judged_to = max(trial.judged_to, record.to)
+        first, last = trial.judged_to, record.to
+        trial.judged.update({p: v for p, v in trial.points().items() if first < p <= last})
+        trial.judged_to = max(first, last)
         trial.is_doomed = trial.is_doomed or record.prune
     elif isinstance(record, Told):
         if len(record.values) not in _numbers_of_values(progress.spec, record):
@@ -288,8 +285,12 @@ def _apply_to(
         if trial.told is None:
             trial.told = record
             progress.told_in_order.append(trial)
-    else:
+    elif isinstance(record, Closed):
         trial.closed = record
+    else:
+        for repeat in trial.runs:
+            if repeat[-1] == record.failed:
+                repeat.append(record.run)
 
 
 def _numbers_of_values(spec: SweepSpec, record: Told) -> tuple[int, ...]:
@@ -323,8 +324,9 @@ def _trial(record: Asked) -> Trial:
 def _read(report: RunReport, record: Read) -> None:
     report.offsets[record.attempt] = record.offset_bytes
     report.total = record.total or report.total
+    add = report.points.setdefault
     for point, value in record.points:
-        report.points.setdefault(point, value)
+        add(point, value)
     for name, value in record.last.items():
         if record.attempt >= report.said_by.get(name, 0):
             report.last[name], report.said_by[name] = value, record.attempt
