@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -43,29 +44,46 @@ def _supported(filesystems: Path) -> frozenset[bytes] | None:
         return None
 
 
-def kind_of(path: Path, mountinfo: Path = _MOUNTS) -> str:
-    """Return the kernel's name of the file system of ``path``, such as ``lustre``, ``fuse.sshfs``.
+@dataclass(frozen=True)
+class Mount:
+    """A mounted file system.
 
-    If ``path`` does not exist, it is that of its folder. It is empty if the kernel does not tell.
+    Attributes:
+        kind: the kernel's name of its type, such as ``lustre``, ``fuse.sshfs``; empty if unknown.
+        options: its mount options, and those of its file system.
     """
+
+    kind: str = ""
+    options: frozenset[str] = frozenset()
+
+
+def kind_of(path: Path, mountinfo: Path = _MOUNTS) -> str:
+    """Return the kernel's name of the file system of ``path``; see :func:`mount_of`."""
+    return mount_of(path, mountinfo).kind
+
+
+def mount_of(path: Path, mountinfo: Path = _MOUNTS) -> Mount:
+    """Return the mount of ``path``, or of its folder if it does not exist."""
     try:
         # Any user can put a line end of Python's splitlines() into the name of a mount point; the
         # kernel escapes only line feeds.
         lines = mountinfo.read_bytes().decode("utf-8", "surrogateescape").split("\n")
         target = str(path.resolve())
     except (OSError, RuntimeError):  # RuntimeError: a loop of links
-        return ""
-    best, kind = "", ""
+        return Mount()
+    best, found = "", Mount()
     for line in lines:
         mount, _, tail = line.partition(" - ")
-        fields = mount.split(" ", 5)
+        fields = mount.split(" ", 6)
         if len(fields) < 5:
             continue
         point = _unescape(fields[4]) if "\\" in fields[4] else fields[4]
         inside = target == point or target.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):  # a later mount on the same point hides the earlier
-            best, kind = point, tail.split(" ")[0]
-    return kind
+            kind, _, rest = tail.partition(" ")
+            options = [*fields[5:6], *rest.split(" ")[1:]]
+            best, found = point, Mount(kind, frozenset(",".join(options).split(",")))
+    return found
 
 
 def _unescape(text: str) -> str:

@@ -1,7 +1,6 @@
 """Which users the site files trust on the paths to existing runs.
 
-A submission knows its site. A command about all runs does not: ``run.json``, which names the site
-of a run, may itself be behind an untrusted path.
+A submission knows its site. A command about all runs reads it from the ``run.json`` of each.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Final
 from hpcflow.documents.source import read_text
 from hpcflow.errors import InputError
 from hpcflow.ownership import Trust
+from hpcflow.runtime.reading import read_object
 from hpcflow.sites.loader import is_site_file, load_site, search_path, site_files
 from hpcflow.sites.schema import Site
 from hpcflow.sites.scratch import trusted_users
-from hpcflow.storage.frozen import frozen_account, frozen_site
 from hpcflow.storage.layout import Home
 
 _KEY: Final = "trusted_users"
@@ -33,8 +32,7 @@ def trust_of(
         run_id: None for all site files that are found by name, with their default accounts.
         site: the one in the settings, a name or a path.
     """
-    named = site if run_id is None else frozen_site(home, run_id)
-    account = None if run_id is None else frozen_account(home, run_id)
+    named, account = (site, None) if run_id is None else _site_and_account(home, run_id)
     return Trust(
         frozenset(
             uid
@@ -44,6 +42,19 @@ def trust_of(
             )
         )
     )
+
+
+def _site_and_account(home: Home, run_id: str) -> tuple[str | None, str | None]:
+    """Return the site of a run, a name or a path, and its account; None if it is unknown."""
+    try:
+        said = read_object(home.run_dir(run_id).run_json)
+        return _text(said["site"]), _text(said["spec"]["resources"]["account"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None, None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _sites(home: Home, named: str | None, *, with_all: bool) -> Iterator[Site]:

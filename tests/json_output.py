@@ -41,6 +41,7 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
         "ledger check",
         "ledger upgrade",
     ),
+    "cli/test_home_command.py::test_the_runs_of_an_older_home_are_moved": ("home upgrade",),
     "cli/test_daemon_command.py::test_hold_and_release": (
         "hold",
         "daemon: DaemonRound",

@@ -18,6 +18,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 #: What the page says of a run directory, or of git, and not of this tree.
 OF_A_RUN = {"manifest.json", "events.jsonl", "__init__.py", "code/", "uncommitted.diff"}
+OF_A_RUN |= {"run.json", "params.json", "runtime/"}
 OF_A_RUN |= {"safe.directory"}
 
 QUOTED = set(re.findall(r"`([^`\n]+)`", PAGE))

@@ -12,8 +12,8 @@ from hpcflow.inside import batch_job_id, prepare
 from hpcflow.model.journal import Intended, Restored
 from hpcflow.model.run import Run
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
+from tests.run_dirs import run_dir_at
 
 CONFIG = """\
 name: small
@@ -52,7 +52,7 @@ class Job:
         path = self.folder / "config.yaml"
         path.write_text(config)
         script = prepare(path, list(overrides), self.site, self.environ)
-        return read_run(RunDir(script.parents[2]))
+        return read_run(run_dir_at(script.parents[2]))
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def test_what_the_allocation_has_wins_over_the_config(tmp_path: Path) -> None:
     run = job.run(text)
     resources = run.spec.resources
     assert (resources.nodes, resources.partition, resources.account) == (2, "short", "physics")
-    intent = journal.read(RunDir(Path(run.run_dir)))[0]
+    intent = journal.read(run_dir_at(Path(run.run_dir)))[0]
     assert isinstance(intent, Intended)
     assert (intent.partition, intent.account) == ("short", "physics")
     assert (resources.qos, resources.time_limit_min) == ("normal", 2)
@@ -241,7 +241,7 @@ def test_a_restarted_job_executes_no_script_from_a_store(
     run = job.run()
     job.environ["SLURM_RESTART_COUNT"] = "1"
     assert job.run().run_id == run.run_id
-    run_dir = RunDir(Path(run.run_dir))
+    run_dir = run_dir_at(Path(run.run_dir))
     restored = Restored(
         at=SystemClock().now(), by="ada", url="s3://b", journal=is_told, after=1, site="devcluster"
     )

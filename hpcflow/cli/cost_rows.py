@@ -121,4 +121,4 @@ def running(session: Session, *, project: str | None, user: str | None) -> list[
     found = session.ledger.spending_under_way(user=session.settings.user)
     wanted = [row for row in found if project in (None, row.project) and user in (None, row.user)]
     wanted = [row for row in wanted if not is_path_untrusted(session.settings.home, row.run_id)]
-    return running_rows(wanted, session.site, session.clock.now())
+    return running_rows(wanted, session.settings.home, session.site, session.clock.now())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.cli.next_words import next_words
 from hpcflow.errors import shell_word
 from hpcflow.model.next_action import STOP
 from hpcflow.model.state import AttemptState, Cause
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 _FAILED: Final = (Cause.FAILED, Cause.OUT_OF_MEMORY)
 
 
-def failure_of(detail: RunDetail) -> Failure | None:
+def failure_of(detail: RunDetail, home: Home) -> Failure | None:
     """Return what the log of the last attempt says, if that attempt failed.
 
     People paste it into messages, so secrets are redacted. ``hpcflow logs`` has every byte.
@@ -33,11 +32,11 @@ def failure_of(detail: RunDetail) -> Failure | None:
     from hpcflow.model.secret import redact
     from hpcflow.storage.failure import read_failure
 
-    failure = read_failure(RunDir(Path(detail.run.run_dir)), jobs[-1].attempt)
+    failure = read_failure(home.run_dir(detail.run.run_dir), jobs[-1].attempt)
     if failure is None:
         return None
     error = failure.error and redact(failure.error)
-    at = failure.at and _in_own_folder(failure.at, frozen_run(detail))
+    at = failure.at and _in_own_folder(failure.at, frozen_run(detail, home))
     return replace(failure, error=error, at=at, lines=tuple(map(redact, failure.lines)))
 
 
@@ -48,11 +47,11 @@ def _in_own_folder(place: str, run: Run | None) -> str:
     return run.code.root + place.removeprefix(run.in_code())
 
 
-def print_failure(detail: RunDetail) -> None:
+def print_failure(detail: RunDetail, home: Home) -> None:
     """Print the error of the last attempt and the last lines of its log, if it failed."""
     from hpcflow.cli.shown_run import frozen_run
 
-    failure = failure_of(detail)
+    failure = failure_of(detail, home)
     if failure is None:
         return
     if failure.error is not None:
@@ -64,7 +63,7 @@ def print_failure(detail: RunDetail) -> None:
         echo(f"  {'last lines':<14} of {shell_word(failure.log)}")
         for line in failure.lines:
             echo(f"    {line}", dim=True)
-    frozen = frozen_run(detail)
+    frozen = frozen_run(detail, home)
     if failure.error is not None and frozen is not None and frozen.code is not None:
         echo(f"  {'corrected?':<14} hpcflow resume {detail.run.run_id} --set code=snapshot")
 

@@ -17,7 +17,7 @@ from hpcflow.errors import LedgerError
 from hpcflow.model.next_action import HELD, SETTLE_STANDBY, STOP
 from hpcflow.model.state import RunState
 from hpcflow.model.units import format_duration
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone
 from hpcflow.terminal import echo, progress, safe, terminal_width
 
@@ -72,10 +72,10 @@ def wait_for_run(
         warn(f"{run_dir.path} is gone (a scratch purge?): the state of the run cannot be read")
     unsupervised = session.unsupervised([run])
     if as_json:
-        shown = shown_run(session.detail(run_id), unsupervised)
+        shown = shown_run(session.detail(run_id), session.settings.home, unsupervised)
         print_json(FollowedRun(**values_of(shown), attempt=launched.attempt) if launched else shown)
     else:
-        _print_end(session.detail(run_id), can_continue=not lost)
+        _print_end(session.detail(run_id), session.settings.home, can_continue=not lost)
         session.warn_of_missing_daemon(unsupervised)
     return 0 if run.state is RunState.COMPLETED else 1
 
@@ -135,12 +135,12 @@ def is_inactive(run: RunView) -> bool:
     return run.state.is_final or run.state in (RunState.WAITING, RunState.CREATED)
 
 
-def _print_end(detail: RunDetail, *, can_continue: bool) -> None:
+def _print_end(detail: RunDetail, home: Home, *, can_continue: bool) -> None:
     run = detail.run
     colour = "green" if run.state is RunState.COMPLETED else "red"
     echo(f"{run.run_id}: {state_text(run)}", fg=colour, nl=False)
     echo(f"  {metric_text(run.metrics)}" if run.metrics else "")
-    print_failure(detail)
+    print_failure(detail, home)
     if run.state is not RunState.COMPLETED and can_continue:
         echo(f"  see its output  hpcflow logs {run.run_id}")
         echo(f"  continue it     hpcflow resume {run.run_id}")

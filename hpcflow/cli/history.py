@@ -67,7 +67,6 @@ def command(run: str, as_json: bool) -> int:
     "kind"; decisions and stalls with "action", "rule" and "why", a wait also with "not_before";
     requests (held, released, resumed, cancel_requested) with "by".
     """
-    from hpcflow.errors import StorageError
     from hpcflow.requeue.history import history
     from hpcflow.storage.journal import read
 
@@ -79,11 +78,7 @@ def command(run: str, as_json: bool) -> int:
     known = session.ledger.known([run_id]).get(run_id)
     if known is None:
         raise session.ledger.damaged(f"its rows of {run_id} cannot be read")
-    try:
-        records = read(run_dir)
-    except StorageError:
-        records = []  # scratch was purged; the ledger still has the attempts
-    story = history(known.attempts, records)
+    story = history(known.attempts, read(run_dir))
     if as_json:
         output: History = {
             "run_id": run_id,

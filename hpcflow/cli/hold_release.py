@@ -72,8 +72,8 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
     """
     from hpcflow.launch.jobs import require_journal
     from hpcflow.model.journal import Held, Released
+    from hpcflow.storage.approval import approve
     from hpcflow.storage.dirty_marks import mark_dirty
-    from hpcflow.storage.frozen import record_frozen
     from hpcflow.storage.journal import Journal
     from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
     from hpcflow.storage.rundir import read_run, renew_params
@@ -90,7 +90,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
         if record is Held:
             _end_standby(session, journal, lock)
         else:  # the user has accepted what the run executes
-            record_frozen(session.settings.home, run_dir)
+            approve(run_dir)
             renew_params(run_dir, read_run(run_dir))
         journal.append(record(at=session.clock.now(), by=session.settings.user))
 

@@ -13,7 +13,7 @@ import click
 from hpcflow.cli.arguments import endpoint_option, json_option, plain_text
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.errors import InputError, SiteError, shell_word
+from hpcflow.errors import InputError, SiteError
 from hpcflow.model.units import counted
 from hpcflow.terminal import echo, progress
 
@@ -49,7 +49,7 @@ def command() -> None:
 @json_option("hpcflow.projection:Summary", "hpcflow.restore.ledger:FromStore")
 def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) -> int:
     """Rebuild the rows of your runs from their run directories."""
-    from hpcflow.projection import forget_unsent, rebuild, record_damaged
+    from hpcflow.projection import forget_unsent, rebuild
     from hpcflow.storage.runs import list_runs, run_ids
 
     session = Session()
@@ -63,18 +63,11 @@ def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) ->
     home, user = session.settings.home, session.settings.user
     run_dirs = list_runs(home, warn)
     summary = rebuild(session.ledger, run_dirs)
-    gone = [run_dir for run_dir in run_dirs if run_dir.path.name in set(summary.gone)]
-    lost = record_damaged(session.ledger, home, gone, user=user) if gone else []
     strangers = session.ledger.run_ids(user=user) - set(run_ids(home))
     forget_unsent(session.ledger, strangers, user=user)
     for problem in summary.problems:
         warn(problem)
-    for run_id in lost:
-        warn(
-            f"{run_id}: its run directory is gone, and its rows in the ledger were damaged; if it "
-            f"was mirrored: hpcflow restore {run_id}"
-        )
-    for run_id in sorted(set(summary.gone).difference(lost)):
+    for run_id in sorted(set(summary.gone)):
         warn(f"{run_id}: its run directory or journal is gone; its rows in the ledger were kept")
     if as_json:
         print_json(summary)
@@ -96,7 +89,7 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
         site = None
     endpoint_url = endpoint_url or endpoint_of(url, site, session.settings)
     remote = open_store(Mirror(url=url, endpoint_url=endpoint_url), clock=session.clock)
-    with _count_runs(shown=not as_json) as on_run:
+    with count_runs(shown=not as_json) as on_run:
         found = rebuild_from(session.ledger, remote, session.settings, site=site, on_run=on_run)
     for problem in found.problems:
         warn(problem)
@@ -114,7 +107,8 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
 
 
 @contextmanager
-def _count_runs(*, shown: bool) -> Iterator[Callable[[int, int], object]]:
+def count_runs(*, shown: bool) -> Iterator[Callable[[int, int], object]]:
+    """Yield a function that shows how many runs are done, of how many."""
     if not shown or not sys.stderr.isatty():
         yield lambda _done, _all: None
         return
@@ -138,18 +132,14 @@ def check_command(as_json: bool) -> int:
     catch_up_home(session.ledger, home, user=user)
     run_dirs = list_runs(home, warn)
     purged = [each for each in run_dirs if is_gone(each) or not lexists(each.journal)]
-    links = shell_word(home.runs)
     found = {
         "rebuild it from the files: hpcflow ledger rebuild": check(
             session.ledger, [run_dir for run_dir in run_dirs if run_dir not in purged]
         ),
-        "these cannot be rebuilt, unless their scratch is another cluster's or not mounted now; "
-        f"see what is known: hpcflow show RUN; to remove one: rm {links}/RUN": check(
-            session.ledger, purged
-        ),
-        f"if a run directory exists, link it again: ln -s RUN_DIRECTORY {links}/": unlinked(
-            session.ledger, home, user=user
-        ),
+        "these were purged, or their scratch is not mounted here; if they were mirrored: hpcflow "
+        "restore RUN": check(session.ledger, purged),
+        f"put their folders in {home.runs} back from a backup; if they were mirrored: hpcflow "
+        "restore --from URL": unlinked(session.ledger, home, user=user),
     }
     differences = [text for texts in found.values() for text in texts]
     if as_json:

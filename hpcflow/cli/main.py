@@ -66,6 +66,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "doctor": ("hpcflow.cli.doctor", "Check this machine: what is wrong, and what to type."),
     "site": ("hpcflow.cli.site", "List, show, check and detect clusters."),
     "ledger": ("hpcflow.cli.ledger", "Rebuild, check or upgrade the ledger."),
+    "home": ("hpcflow.cli.home", "Move the runs of an older hpcflow."),
     "version": ("hpcflow.cli.version", "Print versions."),
     "completion": ("hpcflow.cli.completion", "Print the shell's completion script."),
 }
@@ -79,7 +80,7 @@ _SECTIONS: Final = {
     "Search hyperparameters": ("sweep",),
     "Costs, limits and efficiency": ("cost", "budget", "limits", "efficiency"),
     "Clusters and this installation": (
-        *("setup", "doctor", "site", "ledger", "version", "completion"),
+        *("setup", "doctor", "site", "ledger", "home", "version", "completion"),
     ),
 }
 

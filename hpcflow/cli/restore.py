@@ -188,7 +188,7 @@ def _find(session: Session, folder: str | None, run_id: str, changes: Changes) -
     own = own_mirror(run_dir, the_site, settings)
     if changes.endpoint_url is not None:
         mirror = mirror.model_copy(update={"endpoint_url": changes.endpoint_url})
-    return of_this_home(run_dir, mirror, clock, home=settings.home, site=site_name, own=own)
+    return of_this_home(run_dir, mirror, clock, site=site_name, own=own)
 
 
 def _continues_without(session: Session, run_id: str) -> bool:

@@ -11,7 +11,6 @@ from hpcflow.cli.arguments import config_argument, json_option, set_option, site
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, only_warned, warn
 from hpcflow.model.units import format_bytes
-from hpcflow.storage.layout import RunDir
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -101,9 +100,9 @@ def command(
         session.warn_if_unsupervised(plan.run, plan.site)
     if not (wait or follow):
         with only_warned():
-            session.catch_up_if_shared(RunDir(launched.run_dir))
+            session.catch_up_if_shared(session.settings.home.run_dir(launched.run_dir))
         return 0
-    session.catch_up(RunDir(launched.run_dir))
+    session.catch_up(session.settings.home.run_dir(launched.run_dir))
     from hpcflow.cli.follow import wait_for_run
 
     return wait_for_run(session, launched.run_id, live=follow, as_json=as_json, launched=launched)

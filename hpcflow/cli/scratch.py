@@ -19,7 +19,7 @@ from hpcflow.terminal import Styled, echo, progress
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcflow.retention.scratch import Disk, OnScratch, Scratch
+    from hpcflow.retention.scratch import Disk, InHome, OnScratch, Scratch
     from hpcflow.runtime.quota import Quota
     from hpcflow.storage.layout import RunDir
 
@@ -35,6 +35,17 @@ class FileSystem(TypedDict):
     quotas: Sequence[Quota]
     purge_days: int | None
     runs: int
+    size_bytes: int
+
+
+class HomeJson(TypedDict):
+    """HPCFLOW_HOME, with the records of all runs; `left_bytes` is null if unknown."""
+
+    path: Path
+    kind: str
+    left_bytes: int | None
+    runs: int
+    files: int
     size_bytes: int
 
 
@@ -55,6 +66,7 @@ class RunOnScratch(TypedDict):
 class OnScratchJson(TypedDict):
     """The runs on scratch; `gone` are those that were there."""
 
+    home: HomeJson
     file_systems: list[FileSystem]
     runs: list[RunOnScratch]
     gone: list[str]
@@ -66,7 +78,10 @@ _LISTED = 5
 @click.command("scratch", short_help="Show the space of your runs, and what is purged when.")
 @json_option(OnScratchJson)
 def command(as_json: bool) -> int:
-    """Show the space of your runs on scratch, what is purged when, and what is not mirrored yet.
+    """Show the space of your runs, what is purged when, and what is not mirrored yet.
+
+    The first lines are about HPCFLOW_HOME, which has the records of all runs. Nothing there is
+    purged.
 
     PURGED is the time at which the site purges the first file of the run's newest complete
     checkpoint: `scratch.purge_days` of the site file after the last access to it. The run that is
@@ -92,7 +107,16 @@ def command(as_json: bool) -> int:
 
 
 def _json(seen: Scratch) -> OnScratchJson:
+    home = seen.home
     return {
+        "home": {
+            "path": home.path,
+            "kind": home.space.kind if home.space is not None else "",
+            "left_bytes": home.space.left_bytes if home.space is not None else None,
+            "runs": home.runs,
+            "files": home.files,
+            "size_bytes": home.size_bytes,
+        },
         "file_systems": [
             {
                 "path": disk.space.path,
@@ -128,6 +152,7 @@ def _json(seen: Scratch) -> OnScratchJson:
 
 
 def _print(seen: Scratch, now: datetime) -> None:
+    _print_home(seen.home)
     for disk in seen.disks:
         _print_disk(disk)
     if not seen.runs:
@@ -138,6 +163,18 @@ def _print(seen: Scratch, now: datetime) -> None:
         some = ", ".join(seen.gone[:_LISTED])
         more = f" and {len(seen.gone) - _LISTED} more" if len(seen.gone) > _LISTED else ""
         echo(f"gone from scratch: {some}{more}")
+
+
+def _print_home(home: InHome) -> None:
+    space = home.space
+    echo(f"{home.path!s}{f'  {space.kind}' if space is not None and space.kind else ''}", bold=True)
+    left = "" if space is None else f"{format_bytes(space.left_bytes)} left; "
+    echo(
+        f"  {left}the records of {counted(home.runs, 'run')} and the rest take "
+        f"{format_bytes(home.size_bytes)} in {counted(home.files, 'file')}"
+    )
+    for quota in () if space is None else space.quotas:
+        echo(f"  quota of {quota.whose}: {_quota(quota)}")
 
 
 def _print_disk(disk: Disk) -> None:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -78,13 +77,13 @@ def command(run: str, as_json: bool) -> int:
     unsupervised = session.unsupervised([detail.run])
     if as_json:
         so_far = None if unbilled is None else unbilled.to_json()
-        shown = shown_run(detail, unsupervised)
+        shown = shown_run(detail, session.settings.home, unsupervised)
         print_json(Shown(**values_of(shown), unbilled_so_far=so_far))
         return 0
-    _print(detail, unbilled)
+    _print(session, detail, unbilled)
     session.warn_of_missing_daemon(unsupervised)
     if detail.run.save_error is None and not detail.run.state.is_final:
-        _warn_of_room(session, RunDir(Path(detail.run.run_dir)))
+        _warn_of_room(session, session.settings.home.run_dir(detail.run.run_dir))
     if detail.run.state is RunState.RUNNING and detail.run.gpus:
         _warn_of_idle_gpus(session, run_id)
     return 0
@@ -100,10 +99,10 @@ def _show_shared(session: Session, text: str, error: NotFoundError, *, as_json: 
     if detail is None:
         raise error
     if as_json:
-        shown = shown_run(detail, is_here=False)
+        shown = shown_run(detail, session.settings.home, is_here=False)
         print_json(Shown(**values_of(shown), unbilled_so_far=None))
     else:
-        _print(detail, None, is_here=False)
+        _print(session, detail, None, is_here=False)
     return 0
 
 
@@ -137,15 +136,18 @@ def _unbilled(session: Session, detail: RunDetail) -> Amounts | None:
     from hpcflow.storage.rundir import read_run
 
     try:
-        run = read_run(RunDir(Path(detail.run.run_dir)))
+        run = read_run(session.settings.home.run_dir(detail.run.run_dir))
         return unbilled(run, detail.attempts, session.site(run.site), session.clock.now())
     except HpcflowError:  # its directory was purged, or its site is gone
         return None
 
 
-def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True) -> None:
-    run, run_dir = detail.run, RunDir(Path(detail.run.run_dir))
-    frozen = frozen_run(detail) if is_here else None
+def _print(
+    session: Session, detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True
+) -> None:
+    run, home = detail.run, session.settings.home
+    run_dir = home.run_dir(run.run_dir)
+    frozen = frozen_run(detail, home) if is_here else None
     provenance = frozen.provenance if frozen is not None else None
     echo(run.run_id, bold=True, nl=False)
     echo(f"  {state_text(run)}", fg=STATE_COLOURS[state_word(run)])
@@ -179,7 +181,7 @@ def _print(detail: RunDetail, unbilled: Amounts | None, *, is_here: bool = True)
         if value:
             echo(f"  {key:<14} {value}")
     if is_here:
-        print_failure(detail)
+        print_failure(detail, home)
     if run.save_error is not None:
         warn(_unsaved(run, detail.checkpoints))
     if detail.attempts:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from hpcflow.cli.output import values_of
 from hpcflow.errors import HpcflowError
 from hpcflow.model.views import AttemptView, CheckpointView, RunView
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home
 
 if TYPE_CHECKING:
     from hpcflow.model.run import Result, Run
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
     from hpcflow.storage.failure import Failure
 
 
-def frozen_run(detail: RunDetail) -> Run | None:
-    """Return the frozen run; None if its run directory is gone."""
+def frozen_run(detail: RunDetail, home: Home) -> Run | None:
+    """Return the frozen run; None if its record cannot be read."""
     from hpcflow.storage.rundir import read_run
 
     try:
-        return read_run(RunDir(Path(detail.run.run_dir)))
+        return read_run(home.run_dir(detail.run.run_dir))
     except HpcflowError:
         return None
 
@@ -71,7 +70,7 @@ class ShownRun(RunView):
 
 
 def shown_run(
-    detail: RunDetail, unsupervised: Collection[str] = (), *, is_here: bool = True
+    detail: RunDetail, home: Home, unsupervised: Collection[str] = (), *, is_here: bool = True
 ) -> ShownRun:
     """Return a run with its attempts and checkpoints, as ``show --json`` prints it.
 
@@ -84,8 +83,8 @@ def shown_run(
     from hpcflow.cli.failure import failure_of
     from hpcflow.storage.checkpoints import is_complete
 
-    run_dir = RunDir(Path(detail.run.run_dir))
-    frozen = frozen_run(detail) if is_here else None
+    run_dir = home.run_dir(detail.run.run_dir)
+    frozen = frozen_run(detail, home) if is_here else None
     provenance = frozen.provenance if frozen else None
     code = frozen.code if frozen else None
     return ShownRun(
@@ -108,6 +107,6 @@ def shown_run(
             for each in detail.checkpoints
         ],
         mirror=detail.mirror,
-        failure=failure_of(detail) if is_here else None,
+        failure=failure_of(detail, home) if is_here else None,
         is_unsupervised=detail.run.run_id in unsupervised if is_here else None,
     )

@@ -123,12 +123,17 @@ def show_command(name: str | None, as_json: bool) -> int:
 @site_argument
 @json_option(SiteFindings)
 def check_command(name: str | None, as_json: bool) -> int:
-    """Compare the site NAME with the live cluster; exit 1 if jobs would fail."""
+    """Compare the site NAME with the live cluster; exit 1 if jobs would fail.
+
+    It also checks the file system of HPCFLOW_HOME, which needs locks.
+    """
+    from hpcflow.cli.home_check import check_home
     from hpcflow.sites.check import Level, check
 
     session = Session()
     site = session.site(name)
     findings = check(site, session.connect(site).cluster_info())
+    findings += check_home(session.settings.home.path)
     if as_json:
         print_json(SiteFindings(site=site.name, findings=findings))
     else:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hpcflow.sites.schema import Site
     from hpcflow.sites.standing import Limit
     from hpcflow.storage.failure import Failure
-    from hpcflow.storage.layout import RunDir
+    from hpcflow.storage.layout import Home, RunDir
 
 
 class _OfRun(TypedDict):
@@ -94,7 +94,7 @@ def command(run: str, as_json: bool) -> int:
     wait, tried = _wait(session, detail, queued) if queued is not None else (None, [])
     unsent = None if wait is not None else _unsent(session, detail, queued)
     if as_json:
-        print_json(_json(detail, queued, wait, unsent, tried))
+        print_json(_json(detail, session.settings.home, queued, wait, unsent, tried))
         return 0
     _print(session, detail, wait, unsent, tried)
     return 0
@@ -137,24 +137,21 @@ def _wait(
         reservations=chooser.forecast.reservations,
         now=now,
     )
-    tried = _tried(detail, wait, site, chooser, now)
+    tried = _tried(detail, session.settings.home, wait, site, chooser, now)
     for message in dict.fromkeys(chooser.forecast.unknown):
         warn(f"unknown: {message}")
     return wait, tried
 
 
 def _tried(
-    detail: RunDetail, wait: Wait, site: Site, chooser: Chooser, now: datetime
+    detail: RunDetail, home: Home, wait: Wait, site: Site, chooser: Chooser, now: datetime
 ) -> list[Alternative]:
-    from pathlib import Path
-
     from hpcflow.errors import StorageError
     from hpcflow.placement.pending_alternatives import pending_alternatives
-    from hpcflow.storage.layout import RunDir
     from hpcflow.storage.rundir import read_run
 
     try:
-        run = read_run(RunDir(Path(detail.run.run_dir)))
+        run = read_run(home.run_dir(detail.run.run_dir))
     except StorageError as error:
         warn(f"no changes tried: {error.message}")
         return []
@@ -162,22 +159,19 @@ def _tried(
 
 
 def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> Unsent:
-    from pathlib import Path
-
     from hpcflow.cli.shown_run import frozen_run
     from hpcflow.errors import StorageError
     from hpcflow.history import RunHistory
     from hpcflow.ledger.queries import PURGED_RULE
     from hpcflow.pending.unsent import Unsent, explain_unsent, waits_for_budget
     from hpcflow.storage.journal import Journal, is_lost
-    from hpcflow.storage.layout import RunDir
     from hpcflow.storage.runs import is_gone
 
     run_id = detail.run.run_id
     if queued is not None:
         words = f"job {queued.job_id} is no longer pending, and hpcflow has not seen it run yet"
         return Unsent(words, None, (f"look again in a moment: hpcflow why {run_id}",))
-    run_dir = RunDir(Path(detail.run.run_dir))
+    run_dir = session.settings.home.run_dir(detail.run.run_dir)
     try:
         history, has_lost = Journal(run_dir).history, is_lost(run_dir)
     except StorageError:  # scratch was purged; the ledger still has the state
@@ -191,7 +185,7 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
     no_room = None
     if waits_for_budget(detail.run):
         no_room = _no_room(session, run_dir, detail.run.next_why or "")
-    frozen = frozen_run(detail)
+    frozen = frozen_run(detail, session.settings.home)
     return explain_unsent(
         detail.run,
         last,
@@ -226,6 +220,7 @@ def _no_room(session: Session, run_dir: RunDir, known: str) -> tuple[str, str] |
 
 def _json(
     detail: RunDetail,
+    home: Home,
     queued: AttemptView | None,
     wait: Wait | None,
     unsent: Unsent | None,
@@ -235,7 +230,7 @@ def _json(
 
     run = detail.run
     attempt, job_id = (queued.attempt, queued.job_id) if queued else (None, None)
-    failure = failure_of(detail)
+    failure = failure_of(detail, home)
     if unsent is not None:
         is_over = run.state.is_final or run.state.value == "running"
         return {
@@ -305,7 +300,7 @@ def _print(
         assert unsent is not None
         until = f", not before {unsent.until:%Y-%m-%d %H:%M:%S} UTC" if unsent.until else ""
         echo(f"  {unsent.words}{until}")
-        print_failure(detail)
+        print_failure(detail, session.settings.home)
         to_try = unsent.to_try
     for number, text in enumerate(to_try):
         echo(f"  {'next' if not number else 'or':<12} {text}")

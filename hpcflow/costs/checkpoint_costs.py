@@ -73,12 +73,15 @@ def checkpoint_costs(
     for row in ledger.mirrored([run.run_id for run in in_stores], everyone=everyone):
         known.setdefault(row.run_id, []).append(row)
     for run in in_stores:
-        add = add_store if is_linked(home, run.run_id, run.run_dir) else add_known
-        add(facts, run, known.get(run.run_id, ()))
+        sent = known.get(run.run_id, ())
+        if is_linked(home, run.run_id, run.run_dir):
+            add_store(facts, home, run, sent)
+        else:
+            add_known(facts, run, sent)
     for run in runs:
         if run.run_id not in left_scratch and sites[run.site].scratch.price is not None:
             if is_linked(home, run.run_id, run.run_dir):
-                add_scratch(facts, run)
+                add_scratch(facts, home, run)
             else:
                 facts.lost_runs.add(run.run_id)
     found = storage_report(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from hpcflow.costs.scratch_history import is_readable, scratch_history
@@ -17,7 +16,7 @@ from hpcflow.mirror.history import History, history_of
 from hpcflow.mirror.records import MIRRORED
 from hpcflow.model.journal import Restored, parse_record_or_none
 from hpcflow.runtime.reading import read_lines
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
 
 #: The place of checkpoints outside of stores.
 SCRATCH: Final = "scratch"
@@ -67,9 +66,9 @@ class Facts:
     lost_fetches: int = 0
 
 
-def add_store(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:
+def add_store(facts: Facts, home: Home, run: StoringRow, known: Iterable[MirroredRow]) -> None:
     """Add what the records of one run say about stores; ``known`` replaces missing records."""
-    run_dir = RunDir(Path(run.run_dir))
+    run_dir = home.run_dir(run.run_dir)
     try:
         history = history_of(read_lines(run_dir.mirror))
     except FileNotFoundError:
@@ -111,9 +110,9 @@ def add_known(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> No
             facts.stored.append(Stored(run, row.url, row.size_bytes, row.at, None))
 
 
-def add_scratch(facts: Facts, run: StoringRow) -> None:
+def add_scratch(facts: Facts, home: Home, run: StoringRow) -> None:
     """Add what the records of one run say about its checkpoints on scratch."""
-    history = scratch_history(RunDir(Path(run.run_dir)))
+    history = scratch_history(home.run_dir(run.run_dir))
     if history is None:
         facts.lost_runs.add(run.run_id)
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from hpcflow.budgets.amounts import Amounts, total
 from hpcflow.errors import HpcflowError
@@ -14,7 +13,7 @@ from hpcflow.model.views import AttemptView
 from hpcflow.placement.price import estimate
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home
 from hpcflow.storage.rundir import read_run
 
 #: The value of ``billed_by``.
@@ -55,14 +54,14 @@ def unbilled(
 
 
 def running_rows(
-    rows: Iterable[SpendingRow], find_site: Callable[[str], Site], now: datetime
+    rows: Iterable[SpendingRow], home: Home, find_site: Callable[[str], Site], now: datetime
 ) -> list[BilledRow]:
     """Return running attempts as rows of a report, without those whose run cannot be read."""
     found = []
     for row in rows:
         if not row.is_over and row.started_at is not None:
             try:
-                run = read_run(RunDir(Path(row.run_dir)))
+                run = read_run(home.run_dir(row.run_dir))
                 amounts = so_far(run, find_site(row.site), row.started_at, now)
             except HpcflowError:
                 continue

@@ -68,7 +68,7 @@ def scratch_history(run_dir: RunDir) -> ScratchHistory | None:
 def is_readable(run_dir: RunDir) -> bool:
     """Return whether the run directory exists and is readable: only its owner can read it."""
     try:
-        return run_dir.journal.exists()
+        return run_dir.params_json.exists()
     except OSError:
         return False
 

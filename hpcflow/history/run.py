@@ -150,6 +150,22 @@ class RunHistory:
         """The last record about the submission of each attempt, or of a standby of its number."""
         return {each.attempt: each for each in self._unwrapped if isinstance(each, Sending)}
 
+    @property
+    def has_completed(self) -> bool:
+        """Whether an attempt ended as completed."""
+        return any(
+            isinstance(each, Ended) and each.cause is Cause.COMPLETED for each in self.records
+        )
+
+    @property
+    def promoted_standbys(self) -> dict[int, str]:
+        """Attempt -> job id, for each standby with which the run continued."""
+        return {
+            each.attempt: each.job_id
+            for each in self.records
+            if isinstance(each, Submitted) and each.how == "standby"
+        }
+
     def submitted_inside(self, job_id: str) -> int | None:
         """Return the last attempt that this job made from inside an allocation.
 

@@ -36,6 +36,7 @@ from hpcflow.errors import (
 )
 from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.committing import Commitment, commitment_of, give_back
+from hpcflow.launch.jobs import discard_unrecorded
 from hpcflow.launch.plan import Plan
 from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, never_started
 from hpcflow.model.ids import array_name, job_name
@@ -50,7 +51,6 @@ from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, HeldLock, submit_lock
 from hpcflow.storage.path_check import checked_runtime_sums
-from hpcflow.storage.rundir import link_run
 from hpcflow.storage.runtime_copy import installed_sum
 from hpcflow.storage.sweeps import SweepDir, next_array, write_array
 
@@ -227,15 +227,16 @@ def _submitted(
 
 def _made(plan: Plan, settings: Settings) -> RunDir:
     """Return the directory of a run; it exists if an earlier submission was killed or deferred."""
-    run_dir = RunDir(Path(plan.run.run_dir))
-    if not run_dir.path.exists():
+    run_dir = settings.home.run_dir(plan.run.run_dir)
+    if not settings.home.scratch_link(plan.run.run_id).is_symlink():
+        if run_dir.path.exists():
+            discard_unrecorded(run_dir.path)
         return plan.create_run(settings.home)
     if checked_runtime_sums(run_dir, plan.trust)[0] != installed_sum():
         raise StorageError(
             f"{run_dir.runtime} is of another version of hpcflow",
             next_action="hpcflow was updated meanwhile; it submits the run without the array",
         )
-    link_run(settings.home, run_dir.path)
     return run_dir
 
 

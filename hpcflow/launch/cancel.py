@@ -67,7 +67,7 @@ def request_cancel(
     signal = PRUNED if prune else None
     request = CancelRequested(at=clock.now(), by=settings.user, why=why, signal=signal)
     try:
-        has_journal = not is_gone(run_dir) and not journals.is_lost(run_dir)
+        has_journal = not journals.is_lost(run_dir)
         if not has_journal or is_restored_now(settings.home, run_id):
             keep_cancelled(settings.home, run_id)
         if has_journal:
@@ -94,7 +94,7 @@ def record_kept(home: Home, run_dir: RunDir, *, user: str, clock: Clock) -> None
             written.
     """
     run_id = run_dir.path.name
-    if not is_kept(home, run_id) or is_gone(run_dir) or journals.is_lost(run_dir):
+    if not is_kept(home, run_id) or journals.is_lost(run_dir):
         return
     with submit_lock(run_dir, wait_s=0):
         if not is_kept(home, run_id):
@@ -103,7 +103,7 @@ def record_kept(home: Home, run_dir: RunDir, *, user: str, clock: Clock) -> None
         journal = Journal(run_dir)
         if not journal.history.is_cancelled:
             journal.append(CancelRequested(at=clock.now(), by=user))
-        if not run_dir.cancel.exists():
+        if not (is_gone(run_dir) or run_dir.cancel.exists()):
             write_durably(run_dir.cancel, journal.history.cancel_signal)
         forget_cancelled(home, run_id)
 

@@ -35,7 +35,7 @@ from hpcflow.storage.files import write_durably
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.path_check import checked_runtime_sums
-from hpcflow.storage.rundir import frozen_files
+from hpcflow.storage.rundir import frozen_json, renew_params
 from hpcflow.storage.runtime_copy import installed_sum
 
 _STAYS: Final = {
@@ -181,6 +181,6 @@ def freeze_anew(journal: Journal, change: Change, record: Changed) -> None:
     run_dir = journal.run_dir
     if change.diff is not None:
         write_durably(run_dir.code / DIFF_FILE, change.diff)
-    for name, data in frozen_files(change.run).items():
-        write_durably(run_dir.path / name, data)
+    write_durably(run_dir.run_json, frozen_json(change.run))
+    renew_params(run_dir, change.run)
     journal.append(record, begins=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
-from hpcflow.errors import StorageError
+from hpcflow.errors import StorageError, shell_word
 from hpcflow.history import RunHistory
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
+from hpcflow.storage.files import storage_error
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 
@@ -31,12 +34,30 @@ def require_journal(journal: Journal, *, known_attempts: int = 0, begins: bool =
     if journal.history.last.number == 0 and (known_attempts or _has_executed(run_dir)):
         raise StorageError(
             f"the journal of run {journal.run_id} is missing, so the state of its jobs is unknown",
-            next_action="scratch may have been purged; if the run was mirrored: hpcflow restore "
-            f"{journal.run_id}; else start a new run: hpcflow run CONFIG. "
-            f"The remaining files of this one are in {run_dir.path}",
+            next_action=f"put back {shell_word(run_dir.journal)} from a backup; if the run was "
+            f"mirrored: hpcflow restore {journal.run_id}; else start a new run: hpcflow run "
+            f"CONFIG. The remaining files of this one are in {run_dir.path}",
         )
     if not begins:
         journal.require()
+
+
+def discard_unrecorded(path: Path) -> None:
+    """Delete the run directory of a run that has no record: its creation was killed.
+
+    Raises:
+        StorageError: a job has used it, so the record is lost; or it cannot be deleted.
+    """
+    if _has_executed(RunDir(path)):
+        raise StorageError(
+            f"{path} belongs to a run whose record is missing",
+            next_action=f"put the folder {path.name} back into runs/ in HPCFLOW_HOME, from a "
+            "backup; if the run was mirrored: hpcflow restore --from URL",
+        )
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        raise storage_error("delete", path, error) from error
 
 
 def _has_executed(run_dir: RunDir) -> bool:

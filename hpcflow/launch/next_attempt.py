@@ -25,7 +25,6 @@ from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
-from hpcflow.storage.frozen import record_frozen_first
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.locks import HeldLock
 from hpcflow.storage.path_check import checked_runtime_sums
@@ -115,7 +114,6 @@ class NextAttempt:
         renew_params(self._run_dir, self._run)
         submitted = claimed or self._send_without_exclusions_on_refusal(scheduler, clock, lock)
         keep_compiled(self._settings.home.compiled_templates)
-        record_frozen_first(self._settings.home, self._run_dir)
         return Launched(
             self._run.run_id,
             submitted.attempt,

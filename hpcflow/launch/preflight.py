@@ -66,7 +66,7 @@ def _left(space: Space) -> str:
 def _last_size(run: Run, run_dir: RunDir, home: Home) -> int | None:
     """Return the size of the newest checkpoint of this run, or of an earlier run of its name."""
     try:
-        earlier = (RunDir(Path(link_of(home, run_id))) for run_id in named(home, run.spec.name))
+        earlier = (home.run_dir(link_of(home, run_id)) for run_id in named(home, run.spec.name))
         for each in (run_dir, *islice(earlier, _LOOKED_AT)):
             newest = None if is_gone(each) else newest_complete(each)
             if newest is not None:

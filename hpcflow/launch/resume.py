@@ -27,9 +27,9 @@ from hpcflow.schedulers.base import Scheduler
 from hpcflow.schedulers.clusters import require_cluster
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
+from hpcflow.storage.approval import approve
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import storage_error
-from hpcflow.storage.frozen import record_frozen
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
@@ -175,7 +175,7 @@ def _go_on(journal: Journal, settings: Settings, clock: Clock) -> None:
     run_dir = journal.run_dir
     mark_dirty(settings.home, run_dir)
     forget_cancelled(settings.home, journal.run_id)
-    record_frozen(settings.home, run_dir)  # the user has accepted what the run executes
+    approve(run_dir)  # the user has accepted what the run executes
     try:
         run_dir.cancel.unlink(missing_ok=True)
     except OSError as error:

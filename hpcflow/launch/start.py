@@ -33,7 +33,6 @@ from hpcflow.runtime.rule import NAMES, name_of
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
 from hpcflow.storage.files import FOLDER_MODE, link_tree, write_new
-from hpcflow.storage.frozen import frozen_mirror
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import find_run, is_gone
@@ -133,7 +132,7 @@ def _of_run(start: Wanted, settings: Settings, clock: Clock) -> Start:
         if (step := _chosen(here, "", start, seen)) is not None:
             found = _read_start(here, _folder_of("", step), f"{run_id}@{step}")
             return replace(found, _is_of_run=True)
-    mirror = mirror_of_run(run_dir) or frozen_mirror(settings.home, run_id)
+    mirror = mirror_of_run(run_dir)
     if mirror is not None:
         there, begin = open_store(mirror, clock=clock), f"{run_id}/"
         seen.update(_train_steps(there, begin))

@@ -75,36 +75,6 @@ class RunRow:
     bytes_read: int = 0
 
 
-def bare_run_row(run_id: str, run_dir: str, *, user_name: str, created_at: datetime) -> RunRow:
-    """Return the row of a run whose ``run.json`` was never read, from its link, folder and id.
-
-    An empty site means the site of this machine.
-    """
-    return RunRow(
-        run_id=run_id,
-        name=run_id.rsplit("-", 2)[0],
-        user_name=user_name,
-        project=run_dir.rsplit("/", 2)[-2],
-        site="",
-        framework="",
-        run_dir=run_dir,
-        partition="",
-        nodes=0,
-        gpus=0,
-        gpu_type=None,
-        image=None,
-        parent_sweep=None,
-        mirror_url=None,
-        estimated_cost_usd=None,
-        created_at=created_at,
-        resources={},
-        command=[],
-        params={},
-        data={},
-        tags=[],
-    )
-
-
 @dataclass(slots=True)
 class PartRow:
     """The usage and cost of an attempt in one partition and account; names as in AttemptRow."""

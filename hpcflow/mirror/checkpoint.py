@@ -30,6 +30,7 @@ from hpcflow.runtime.manifest import CheckpointError, parse_manifest
 from hpcflow.runtime.reading import MAX_JSON_BYTES, open_file, read_file
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import is_gone
 
 #: Interval of ``began`` records while a checkpoint is sent. Its job waits longer than that.
 _BEGAN_INTERVAL_S: Final = 3600.0
@@ -313,7 +314,7 @@ class _Sending:
 
     def delete_incomplete(self) -> None:
         delete_incomplete(self._remote, self.folder)
-        if self._run_dir.run_json.exists():
+        if not is_gone(self._run_dir):
             self.fail(GoneError(_GONE), is_final=False)
 
     def _note(self, what: str, **facts: Any) -> None:

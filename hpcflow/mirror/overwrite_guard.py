@@ -1,7 +1,7 @@
 """Check whether the small files of a run may replace those in the store.
 
-A purge can take the journal, so that a new one is short. Or a run may have moved to another
-cluster, which mirrors it to the same folder. In both cases the store has more.
+A home may be restored from an old backup. Or a run may have moved to another cluster, which mirrors
+it to the same folder. In both cases the store has more.
 
 The ``run.json`` in the store names the place that mirrors the run: its ``place``, a random text
 that a run gets when it is taken over from another cluster; before that, its run directory. After a
@@ -11,6 +11,7 @@ mirrors a run.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,9 +28,8 @@ from hpcflow.runtime.reading import (
     read_file,
     read_object,
 )
-from hpcflow.storage.files import storage_error
-from hpcflow.storage.journal_copy import read_copy
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.files import storage_error, write_durably
+from hpcflow.storage.layout import RunDir
 
 
 def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
@@ -63,30 +63,45 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
     )
 
 
-def require_no_less(run_dir: RunDir, remote: Remote, home: Home) -> bytes:
-    """Check that the journal has all lines of the home's copy and of the store's journal.
+def require_no_less(run_dir: RunDir, remote: Remote) -> bytes:
+    """Check that the journal has all lines of the journal in the store.
 
-    A journal in the store that does not begin with the copy was changed by others, and is replaced.
+    A journal in the store that does not begin with what hpcflow last sent was changed by others,
+    and is replaced.
 
     Returns:
         The journal.
 
     Raises:
         MirrorError: it lacks some, or the store failed.
-        StorageError: the journal or the home's copy cannot be read.
+        StorageError: the journal cannot be read.
     """
-    run_id = run_dir.path.name
-    here, copy = _journal(run_dir), read_copy(home, run_id)
-    said = _of_store(run_dir, remote, len(here) + MAX_LINE_BYTES)
-    may_replace = copy is not None and (not said.startswith(copy) or _is_accepted(here))
-    if not here.startswith(copy or b"") or not (may_replace or here.startswith(said)):
+    here = _journal(run_dir)
+    there = _of_store(run_dir, remote, len(here) + MAX_LINE_BYTES)
+    if not here.startswith(there) and not _was_changed(run_dir, there) and not _is_accepted(here):
+        run_id = run_dir.path.name
         raise MirrorError(
-            f"{remote.url_of(run_id)} has more of the run's journal than the run directory",
-            next_action="a purge may have removed it; put it back: "
+            f"{remote.url_of(run_id)} has more of the run's journal than {run_dir.journal}",
+            next_action="the home may be an old backup; see both: "
             f"hpcflow restore {run_id}; if that holds the run, continue with the local journal: "
             f"hpcflow resume {run_id}",
         )
     return here
+
+
+def note_mirrored(run_dir: RunDir, lines: bytes) -> None:
+    """Record length and checksum of the journal that is about to be sent. Raise StorageError."""
+    lines = lines[: lines.rfind(b"\n") + 1]
+    write_durably(run_dir.mirrored, f"{len(lines)} {hashlib.sha256(lines).hexdigest()}\n".encode())
+
+
+def _was_changed(run_dir: RunDir, there: bytes) -> bool:
+    """Return whether the store's journal does not begin with what was last sent there."""
+    try:
+        size_bytes, _, checksum = read_file(run_dir.mirrored).decode().strip().partition(" ")
+        return hashlib.sha256(there[: int(size_bytes)]).hexdigest() != checksum
+    except (OSError, ValueError):
+        return False
 
 
 def _is_accepted(lines: bytes) -> bool:

@@ -23,18 +23,16 @@ from hpcflow.mirror.checkpoint import GoneError, Local, delete_forgotten, send_c
 from hpcflow.mirror.progress import Progress
 from hpcflow.mirror.records import DUE, FAILED, REMOVED, record
 from hpcflow.mirror.retention import is_confirmed, is_noted, remove, to_remove
-from hpcflow.mirror.small_files import SmallFile, due_files, send_run_json, send_small_files
+from hpcflow.mirror.small_files import due_files, send_run_json, send_small_files
 from hpcflow.mirror.store_memory import StoreMemory
 from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, mirror_of_run, survey
 from hpcflow.mirror.upload import Uploader
-from hpcflow.runtime.reading import read_file
 from hpcflow.storage.dirty_marks import mark_dirty
-from hpcflow.storage.files import size_of
-from hpcflow.storage.journal_copy import is_current, repair_copy
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.locks import mirror_lock
 from hpcflow.storage.own_runs import is_others
+from hpcflow.storage.runs import is_gone
 
 _RUNS_AT_ONCE: Final = 4
 #: While checkpoints are sent, all runs are checked this often for newer ones and small files.
@@ -212,7 +210,7 @@ class Pass:
                 run.refusals += 1
             self._report_problem(run.run_dir, seen, error)
         except OSError as error:  # a purge takes one file after the other
-            if run.run_dir.run_json.exists():
+            if not is_gone(run.run_dir):
                 self._report.problems[run.run_dir.path.name] = HpcflowError(str(error))
         except Exception as error:  # as above
             self._report_unexpected(run, error)
@@ -264,7 +262,6 @@ class Pass:
         now = self._clock.now()
         gone = self._to_remove(seen, now)
         files = due_files(seen.run_dir, seen.mirror.url.rstrip("/"), now.timestamp())
-        self._repair_copy(seen.run_dir, files)
         known = seen.records.mirrored
         # Opening a store takes longer than all else for a run at rest.
         incomplete = [step for step in seen.records.began if not _is_here(seen, step)]
@@ -285,17 +282,9 @@ class Pass:
             else:
                 why = "the store has another checkpoint of this train step, made elsewhere"
                 record(seen.run_dir, self._clock, FAILED, **facts, why=why)
-        sent = send_small_files(seen.run_dir, files, uploader, home=self._home, clock=self._clock)
+        sent = send_small_files(seen.run_dir, files, uploader, clock=self._clock)
         self._report.small_files += sent
         self._memory.reached(seen.mirror.url, uploader.remote)
-
-    def _repair_copy(self, run_dir: RunDir, files: list[SmallFile]) -> None:
-        """Write the home's copy of a journal again if it is missing or old."""
-        run_id, size = run_dir.path.name, size_of(run_dir.journal)
-        is_due = any(each.path == run_dir.journal for each in files)
-        if size and not is_due and not is_current(self._home, run_id, size):
-            with suppress(OSError):
-                repair_copy(self._home, run_id, read_file(run_dir.journal))
 
     def _to_remove(self, seen: Survey, now: datetime) -> list[int]:
         """Return the train steps to remove from the store now.
@@ -351,7 +340,7 @@ class Pass:
             self._stores.judge(seen.mirror, error)
             if seen.mirror.url in self._stores.refused:
                 return  # reported once for the store, not for each run
-        elif not run_dir.run_json.exists():
+        elif is_gone(run_dir):
             return  # it was purged meanwhile
         self._report.problems[run_dir.path.name] = error
 

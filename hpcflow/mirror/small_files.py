@@ -1,8 +1,8 @@
 """Upload the small files of a run, and again when they have changed.
 
-Small files are all files in the run directory except checkpoints, the copy of the runtime, locks
-and hidden files. ``.mirror-sent.json`` remembers size and mtime of each sent file; without it, all
-are sent again.
+Small files are ``run.json``, the journal, and all files in the run directory except checkpoints,
+the copy of the runtime, locks and hidden files. ``.mirror-sent.json`` remembers size and mtime of
+each sent file; without it, all are sent again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,13 +21,13 @@ from typing import Any, Final
 
 from hpcflow.clock import Clock
 from hpcflow.mirror.layout import RUN_JSON
-from hpcflow.mirror.overwrite_guard import require_no_less, require_same_place
+from hpcflow.mirror.overwrite_guard import note_mirrored, require_no_less, require_same_place
 from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.runtime.reading import read_object
 from hpcflow.storage.files import storage_error, write_durably
-from hpcflow.storage.journal_copy import write_copy
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import is_gone
 
 _LEFT_OUT: Final = frozenset({"checkpoints", "runtime", "submit.lock", "mirror.lock"})
 #: Files that only grow: if the store has more, a purge took the local one.
@@ -54,12 +55,12 @@ def due_files(run_dir: RunDir, url: str, now_s: float) -> list[SmallFile]:
         now_s: seconds since the epoch.
     """
     sent = _read_sent(run_dir, url)
-    due = [each for each in _files(run_dir.path) if _is_due(each, sent.get(each.name), now_s)]
+    due = [each for each in _files(run_dir) if _is_due(each, sent.get(each.name), now_s)]
     return sorted(due, key=lambda each: (each.name != RUN_JSON, each.name))
 
 
 def send_small_files(
-    run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, home: Home, clock: Clock
+    run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, clock: Clock
 ) -> int:
     """Send these files; remember those that were sent, even if another one fails.
 
@@ -67,14 +68,13 @@ def send_small_files(
 
     Args:
         files: from :func:`due_files`.
-        home: gets a copy of the journal, before the store.
 
     Returns:
         How many were sent.
 
     Raises:
         MirrorError: the store failed, has more of the journal, or another place mirrors the run.
-        StorageError: the run directory or the home cannot be read or written.
+        StorageError: the run directory or its record cannot be read or written.
     """
     if not files:
         return 0
@@ -82,8 +82,8 @@ def send_small_files(
         run_dir.mirror_sent.unlink(missing_ok=True)
         files = due_files(run_dir, uploader.remote.url, clock.now().timestamp())
     if journal := next((each for each in files if each.path == run_dir.journal), None):
-        lines = require_no_less(run_dir, uploader.remote, home)
-        write_copy(home, run_dir.path.name, lines[: journal.size_bytes])
+        lines = require_no_less(run_dir, uploader.remote)
+        note_mirrored(run_dir, lines[: journal.size_bytes])
     _send(run_dir, files, uploader, clock=clock)
     return len(files)
 
@@ -168,9 +168,14 @@ def forget_lost(run_dir: RunDir, remote: Remote) -> list[str]:
     return lost
 
 
-def _files(folder: Path) -> Iterator[SmallFile]:
+def _files(run_dir: RunDir) -> Iterator[SmallFile]:
     """Yield the small files; links are not followed, because their targets are outside the run."""
-    waiting = [(str(folder), "")]
+    kept = {path.name: path for path in (run_dir.run_json, run_dir.journal)}
+    for name, kept_at in kept.items():
+        with suppress(OSError):
+            status = kept_at.lstat()
+            yield SmallFile(name, kept_at, status.st_size, status.st_mtime_ns)
+    waiting = [(str(run_dir.path), "")]
     while waiting:  # no recursion: a program may nest a thousand folders
         path, prefix = waiting.pop()
         try:
@@ -179,7 +184,9 @@ def _files(folder: Path) -> Iterator[SmallFile]:
             continue
         for entry in entries:
             name = prefix + entry.name
-            if entry.name.startswith(".") or name in _LEFT_OUT or not _is_text(name):
+            if entry.name.startswith(".") or name in _LEFT_OUT or name in kept:
+                continue
+            if not _is_text(name):
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -208,7 +215,7 @@ def _is_due(file: SmallFile, sent: Any, now_s: float) -> bool:
 
 
 def _write_sent(run_dir: RunDir, url: str, sent: dict[str, Any]) -> None:
-    if run_dir.run_json.exists():
+    if not is_gone(run_dir):
         write_durably(run_dir.mirror_sent, json.dumps({"url": url, "files": sent}))
 
 

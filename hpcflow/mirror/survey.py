@@ -14,7 +14,7 @@ from hpcflow.model.run import Mirror
 from hpcflow.runtime.reading import read_object
 from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.runs import require_no_link
+from hpcflow.storage.runs import is_gone, require_no_link
 
 _LONGEST_NAME: Final = 18
 
@@ -82,7 +82,7 @@ def mirror_of_run(run_dir: RunDir) -> Mirror | None:
 
 
 def read_mirror(run_dir: RunDir) -> Mirror | None:
-    """Return the mirror of a run; None if it has none or its directory is missing.
+    """Return the mirror of a run; None if it has none or its record is missing.
 
     Only this section is validated, because the model of a whole run is slow.
 
@@ -98,7 +98,7 @@ def read_mirror(run_dir: RunDir) -> Mirror | None:
     except OSError as error:
         raise storage_error("read", run_dir.run_json, error) from error
     except ValueError as error:
-        folder = shell_word(run_dir.path)
+        folder = shell_word(run_dir.run_json.parent)
         raise StorageError(
             f"{run_dir.run_json} is damaged, so nothing of the run is mirrored: "
             f"{str(error).splitlines()[0]}",
@@ -108,13 +108,13 @@ def read_mirror(run_dir: RunDir) -> Mirror | None:
 
 
 def survey(run_dir: RunDir) -> Survey | None:
-    """Read the state of a run; None if it has no mirror.
+    """Read the state of a run; None if it has no mirror, or its run directory is gone.
 
     Raises:
         StorageError: the run directory cannot be read or is a link, or ``run.json`` is damaged.
     """
     mirror = read_mirror(run_dir)
-    if mirror is None:
+    if mirror is None or is_gone(run_dir):
         return None
     records = read_records(run_dir, mirror.url.rstrip("/"))
     local: dict[int, Local] = {}

@@ -9,7 +9,7 @@ LedgerError if the database fails.
 from __future__ import annotations
 
 from hpcflow.projection.checking import check, unlinked
-from hpcflow.projection.gone import end_purged, forget_unsent, purged_warning, record_damaged
+from hpcflow.projection.gone import end_purged, forget_unsent, purged_warning
 from hpcflow.projection.passes import Summary, catch_up, catch_up_home, rebuild
 
 __all__ = [
@@ -21,6 +21,5 @@ __all__ = [
     "forget_unsent",
     "purged_warning",
     "rebuild",
-    "record_damaged",
     "unlinked",
 ]

@@ -52,9 +52,10 @@ def unlinked(ledger: Ledger, home: Home, *, user: str) -> list[str]:
     Raises:
         StorageError: the home cannot be read.
     """
-    strangers = ledger.run_ids(user=user) - set(run_ids(home))
+    here = {run_id for run_id in run_ids(home) if home.scratch_link(run_id).is_symlink()}
+    strangers = ledger.run_ids(user=user) - here
     return [
-        f"{run_id}: only in the ledger: {home.runs} has no link to it"
+        f"{run_id}: only in the ledger: {home.runs} has no record of it, or no link to it"
         for run_id in sorted(strangers)
     ]
 
@@ -67,8 +68,7 @@ def _check_run(
 ) -> list[str]:
     run_id = run_dir.path.name
     if is_gone(run_dir):
-        where = "only in the ledger" if known else "neither in the ledger nor on scratch"
-        return [f"{run_id}: {where}: its run directory is gone"]
+        return [f"{run_id}: its run directory is gone"]
     if known is None:
         return [f"{run_id}: not in the ledger"]
     limits = {source.path: source.offset_bytes for source in known.sources}

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
-from hpcflow.clock import of_file, to_text
 from hpcflow.ledger.derive import derive_attempt, derive_run
 from hpcflow.ledger.fold import AttemptFold, RunFold
 from hpcflow.ledger.queries import PURGED_RULE
-from hpcflow.ledger.rows import AttemptRow, Change, Known, bare_run_row
+from hpcflow.ledger.rows import AttemptRow, Change, Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.state import AttemptState, RunState, cause_of_end
 from hpcflow.projection.applying import apply
 from hpcflow.projection.reading import FOLD_ERRORS, JOURNAL
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.files import size_of
-from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import is_gone, is_purged
+from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import is_gone
 
 _OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 
@@ -46,69 +44,6 @@ def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
         with suppress(*FOLD_ERRORS):
             if not _is_of_another_cluster(each, here) and (change := _ended(each)):
                 changes.append(change)
-    return _write(ledger, changes)
-
-
-def record_damaged(
-    ledger: Ledger, home: Home, run_dirs: Sequence[RunDir], *, user: str
-) -> list[str]:
-    """Replace damaged rows of runs whose directory is gone with a row that only records the run.
-
-    Args:
-        user: the user whose rows may be replaced.
-
-    Returns:
-        Ids of the runs whose rows were replaced.
-    """
-    ids = [run_dir.path.name for run_dir in run_dirs]
-    known = ledger.known(ids)
-    before = ledger.bytes_read([run_id for run_id in ids if run_id not in known])
-    owners = ledger.owners(before)
-    lost = [
-        run_dir
-        for run_dir in run_dirs
-        if owners.get(run_dir.path.name) == user and is_purged(run_dir)
-    ]
-    return record_purged(ledger, home, lost, user=user, before=before)
-
-
-def record_purged(
-    ledger: Ledger,
-    home: Home,
-    run_dirs: Sequence[RunDir],
-    *,
-    user: str | None,
-    before: Mapping[str, int] = MappingProxyType({}),
-) -> list[str]:
-    """Record runs that are not in the ledger and whose directory is missing.
-
-    They were purged before hpcflow read them. The end of their jobs is unknown; the link proves
-    that the run existed.
-
-    Args:
-        user: the owner of this home; None to record none.
-        before: bytes read of each run whose rows are replaced.
-
-    Returns:
-        Their ids.
-    """
-    if user is None or not run_dirs:
-        return []
-    changes = []
-    for run_dir in run_dirs:
-        run_id = run_dir.path.name
-        try:
-            made_s = (home.runs / run_id).lstat().st_mtime
-        except OSError:
-            continue  # it was deleted meanwhile
-        made = of_file(int(made_s))
-        row = bare_run_row(run_id, str(run_dir.path), user_name=user, created_at=made)
-        ended = {"cause": cause_of_end("", None).value, "rule": PURGED_RULE}
-        attempt = derive_attempt(run_id, 1, AttemptFold({"ended": ended}, {}))
-        derive_run(row, RunFold(run_id, journal={"at": to_text(made)}), [attempt])
-        known = before.get(run_id)
-        change = Change(row, [attempt], [], [], bytes_before=known, from_zero=known is not None)
-        changes.append(change)
     return _write(ledger, changes)
 
 

@@ -1,4 +1,4 @@
-"""Find runs with new data: two stats for each, without reading their rows.
+"""Find runs with new data: a few stats for each, without reading their rows.
 
 Of ten thousand active runs, most have written nothing since the last read.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from hpcflow.errors import StorageError
 from hpcflow.ledger.rows import HowFar
@@ -15,6 +16,9 @@ from hpcflow.projection.reading import JOURNAL, MIRROR, events_of
 from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import InvalidRunLinkError, invalid_link_message, link_of
+
+#: Missing after a purge.
+_PARAMS: Final = RunDir(Path()).params_json.name
 
 
 def grown(
@@ -39,19 +43,27 @@ def grown(
             continue
         except OSError:
             continue  # it was deleted meanwhile
-        if run_id not in known or not _is_read(folder, known[run_id]):
-            found.append(RunDir(Path(folder)))
+        if run_id not in known or not _is_read(home, run_id, folder, known[run_id]):
+            found.append(home.run_dir(folder))
     for message in warnings:
         warn(message)
     return found
 
 
-def _is_read(folder: str, far: HowFar) -> bool:
+def _is_read(home: Home, run_id: str, folder: str, far: HowFar) -> bool:
+    """Return whether all files have the length that was read, and the run directory is there."""
     offset_of = far.offsets.get
     try:
-        for name in (JOURNAL, MIRROR, *map(events_of, far.attempts)):
-            if (size_of(f"{folder}/{name}") or 0) != offset_of(name, 0):
+        if (size_of(f"{home.runs}/{run_id}/{JOURNAL}") or 0) != offset_of(JOURNAL, 0):
+            return False
+        has_read = False
+        for name in (MIRROR, *map(events_of, far.attempts)):
+            size_bytes = offset_of(name, 0)
+            if (size_of(f"{folder}/{name}") or 0) != size_bytes:
                 return False
+            has_read |= size_bytes > 0
+        if not has_read and size_of(f"{folder}/{_PARAMS}") is None:
+            return False  # else a file that was read is there
     except StorageError:
         return False
     return True

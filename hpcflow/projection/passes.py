@@ -17,9 +17,9 @@ from hpcflow.projection.gone import (
     end_purged,
     forget_unsent,
     has_lost_journal,
-    record_purged,
 )
 from hpcflow.projection.growth import grown
+from hpcflow.projection.kept_rows import keep_rows, may_be_at_rest, read_kept_rows
 from hpcflow.projection.reading import (
     FOLD_ERRORS,
     JOURNAL,
@@ -122,11 +122,7 @@ def catch_up_home(
     summary.problems += invalid_links
     gone = set(summary.gone)
     purged = [each for each in run_dirs if each.path.name in gone and is_purged(each)]
-    unknown = [each for each in purged if each.path.name not in known]
-    summary.purged = [
-        *record_purged(ledger, home, unknown, user=user),
-        *end_purged(ledger, purged),
-    ]
+    summary.purged = end_purged(ledger, purged)
     forget_unsent(ledger, known - mine, user=user)
     # A purged run is never read again.
     unread = summary.unread.difference(each.path.name for each in purged)
@@ -208,11 +204,16 @@ def _project_batch(
     lost, misfits = apply(ledger, [change for change, _ in changes.values()])
     for run_id, why in misfits.items():
         summary.leave_out(run_id, why)
-    for run_id, (_, reader) in changes.items():
+    by_id = {run_dir.path.name: run_dir for run_dir in run_dirs}
+    to_keep = []
+    for run_id, (change, reader) in changes.items():
         if run_id not in lost and run_id not in misfits:
             summary.changed.append(run_id)
             summary.lines += reader.lines
             summary.skipped_lines += reader.skipped_lines
+            if not from_zero and may_be_at_rest(change.run) and not is_gone(by_id[run_id]):
+                to_keep.append(by_id[run_id])
+    keep_rows(ledger, to_keep)
     return lost
 
 
@@ -224,33 +225,43 @@ def _read(
     *,
     is_lenient: bool,
     bytes_before: int | None = None,
+    may_be_kept: bool = True,
 ) -> tuple[Change, RunReader] | None:
-    """Return the change of one run; None if there is none."""
-    if known is not None and (
-        (counts_as_purged(known) and not is_gone(run_dir))
-        or (not known.run.site and run_dir.run_json.exists())
-    ):
+    """Return the change of one run; None if there is none.
+
+    Args:
+        may_be_kept: use the rows in the record if the run directory and the ledger's rows are gone.
+    """
+    is_away = is_gone(run_dir)
+    if known is not None and counts_as_purged(known) and not is_away:
         from_zero = True  # the directory is back, with the real ends
-    if known is not None and from_zero and has_lost_journal(known, run_dir):
-        # The ends and costs of its jobs are in no file any more.
+    if known is not None and from_zero and (is_away or has_lost_journal(known, run_dir)):
+        # Its events, or the records of its jobs, are in no file any more.
         summary.gone.append(run_dir.path.name)
         summary.unread.add(run_dir.path.name)
         return None
+    kept = read_kept_rows(run_dir) if may_be_kept and known is None and is_away else None
+    if kept is not None:
+        known, from_zero = kept.known, False
     reader = RunReader(run_dir, None if from_zero else known, is_lenient=is_lenient)
     try:
         change = reader.read()
-    except FileShrankError as error:
+    except (FileShrankError, RunChangedError, *FOLD_ERRORS) as error:
+        if kept is not None:  # they are of another journal
+            return _read(run_dir, None, True, summary, is_lenient=is_lenient, may_be_kept=False)
+        if not isinstance(error, FileShrankError):
+            if known is None or from_zero:  # the rows are not those that were written
+                raise
+            return _read(run_dir, known, True, summary, is_lenient=is_lenient)
         summary.problems.append(f"{run_dir.path.name}: {error}; it was read again from its start")
         return _read(run_dir, known, True, summary, is_lenient=is_lenient)
-    except (RunChangedError, *FOLD_ERRORS):  # the rows are not those that were written
-        if known is None or from_zero:
-            raise
-        return _read(run_dir, known, True, summary, is_lenient=is_lenient)
     summary.problems += [f"{run_dir.path.name}: {problem}" for problem in reader.problems]
-    if reader.gone:
+    if reader.gone or is_away:
         summary.gone.append(run_dir.path.name)
     if JOURNAL in reader.gone:
         summary.unread.add(run_dir.path.name)
+    if kept is not None:
+        return kept.with_change(change), reader
     if change is None:
         return None
     if known is not None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 
-from hpcflow.clock import from_text
 from hpcflow.errors import StorageError, shell_word
 from hpcflow.ledger.best import find_best, with_best
 from hpcflow.ledger.codec import copied
 from hpcflow.ledger.derive import derive_attempt, derive_progress, derive_run, run_row
 from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal, fold_mirror
-from hpcflow.ledger.rows import BestBy, Change, Known, RunRow, SourceRow, bare_run_row
+from hpcflow.ledger.rows import BestBy, Change, Known, RunRow, SourceRow
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, read_object
 from hpcflow.storage.files import read_from, size_of
 from hpcflow.storage.layout import RunDir
@@ -132,14 +130,14 @@ class RunReader:
             self.problems.append(error.message)
 
     def _read_file(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
-        path = f"{self._run_dir.path}/{name}"
+        path = str(self._run_dir.journal) if name == JOURNAL else f"{self._run_dir.path}/{name}"
         source = self._sources.get(name) or SourceRow(self._fold.run_id, name, 0, False, 0)
         if source.offset_bytes < 0:  # hpcflow never wrote this row
             raise RunChangedError
         end = size_of(path)
         if name == JOURNAL:
             is_missing = end is None and not source.offset_bytes
-            # If run.json is missing too, the run directory is gone.
+            # If run.json is missing too, the record of the run is gone.
             has_run = is_missing and size_of(str(self._run_dir.run_json)) is not None
             self._note_lost_journal(is_lost=has_run)
         if self._limits is not None:
@@ -156,7 +154,7 @@ class RunReader:
                 f"{MAX_LINES_FILE_BYTES} bytes",
                 next_action=f"look at its content: less {shell_word(path)}",
             )
-        if name == JOURNAL and source.offset_bytes < end:
+        if name != JOURNAL and source.offset_bytes < end:
             require_no_link(self._run_dir)
         at = Position(source.offset_bytes, source.in_long_line, 0)
         bad = 0
@@ -225,22 +223,17 @@ class RunReader:
         )
 
     def _frozen_row(self) -> RunRow:
-        """Return the row from ``run.json``; a bare one if a purge took only that file."""
+        """Return the row from ``run.json``."""
         from hpcflow.storage.rundir import read_run  # pydantic: only for a new run
 
-        run_dir, began = self._run_dir, self._fold.journal.get("at")
-        if began is not None and not os.path.lexists(run_dir.run_json):
-            owner = run_dir.journal.owner()
-            path, made = str(run_dir.path), from_text(began)
-            return bare_run_row(self._fold.run_id, path, user_name=owner, created_at=made)
-        return run_row(read_run(run_dir))
+        return run_row(read_run(self._run_dir))
 
 
 def _best_by(run_dir: RunDir) -> BestBy | None:
     """Return how to find the best checkpoint; None if the config does not say.
 
-    Read without the model, which would take longer than everything else. If a purge took run.json,
-    the run continues without a best checkpoint.
+    Read without the model, which would take longer than everything else. If run.json is
+    lost, the run continues without a best checkpoint.
     """
     try:
         said = read_object(run_dir.run_json)["spec"]["checkpoint"]["keep_best"]

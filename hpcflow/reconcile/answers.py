@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from hpcflow.errors import StorageError
 from hpcflow.history import AttemptHistory
@@ -15,14 +14,14 @@ from hpcflow.reconcile.launch_failures import may_never_have_started
 from hpcflow.reconcile.restarts import is_news
 from hpcflow.runtime.reading import read_object
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
 
 
 def is_end(job: JobInfo) -> bool:
     return job.state is AttemptState.ENDED
 
 
-def needs_accounting(run: LiveRun, attempt: AttemptView, job: JobInfo | None) -> bool:
+def needs_accounting(home: Home, run: LiveRun, attempt: AttemptView, job: JobInfo | None) -> bool:
     """Return whether accounting must be queried about a job.
 
     It must in three cases:
@@ -35,7 +34,7 @@ def needs_accounting(run: LiveRun, attempt: AttemptView, job: JobInfo | None) ->
         return True
     if not job.restarts and not is_end(job):
         return False  # the usual case, kept fast for ten thousand jobs
-    run_dir = RunDir(Path(run.run_dir))
+    run_dir = home.run_dir(run.run_dir)
     try:
         if job.restarts and is_news(run_dir, job):
             return True

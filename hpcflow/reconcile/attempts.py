@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import Clock
@@ -194,7 +193,11 @@ class _Watch:
             queued = list(ask())
             known, names = by_job_id(queued), {job.job_name for job in queued}
             accounted = self._accounting.ask(
-                [pair for pair in sent if needs_accounting(*pair, newest_answer(pair[1], known))],
+                [
+                    pair
+                    for pair in sent
+                    if needs_accounting(self._home, *pair, newest_answer(pair[1], known))
+                ],
                 [each.intent for each in unsettled if each.intent.job_name not in names],
                 bills,
             )
@@ -221,7 +224,7 @@ class _Watch:
         opened = {run.run_dir for run, each in pairs if each.state is AttemptState.INTENDED}
         # A random sample, so that no run waits forever.
         for path in random.sample(sorted(opened), min(len(opened), _MOST_UNSETTLED)):
-            run_dir = RunDir(Path(path))
+            run_dir = self._home.run_dir(path)
             if is_gone(run_dir):
                 continue
             with self._apart(run_dir):
@@ -273,7 +276,7 @@ class _Watch:
         return [
             run_dir
             for path, some in by_run.items()
-            if self._write_bills(run_dir := RunDir(Path(path)), some, by_id)
+            if self._write_bills(run_dir := self._home.run_dir(path), some, by_id)
         ]
 
     def _write_bills(
@@ -353,7 +356,7 @@ class _Watch:
         return [
             run_dir
             for path, some in by_run.items()
-            if self._write(run_dir := RunDir(Path(path)), some)
+            if self._write(run_dir := self._home.run_dir(path), some)
         ]
 
     def _write(self, run_dir: RunDir, some: list[tuple[AttemptView, JobInfo | None]]) -> bool:

@@ -37,7 +37,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.runs import is_gone, is_path_untrusted, linked
+from hpcflow.storage.runs import is_path_untrusted, linked
 
 _log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ class _Look:
             self._adopt(row, row.attempt, concerned)
             # Usually the standby has the next number, and no journal is read.
             is_known = all(each.is_committed_to(row.run_id, row.attempt + 1) for each in concerned)
-            if not is_known and (standby := standby_of(row)) is not None:
+            if not is_known and (standby := standby_of(row, self._home)) is not None:
                 self._adopt(row, standby, concerned)
 
     def _append_all(self) -> None:
@@ -345,8 +345,6 @@ class _Look:
     def _read_own(self, run_id: str) -> frozenset[int] | None:
         """Return a run's own attempts, as in :meth:`_is_own`; None for all."""
         for run_dir in linked(self._home, [run_id]):
-            if is_gone(run_dir):
-                continue
             with suppress(StorageError):
                 history = Journal(run_dir).history
                 own = history.own_attempts

@@ -160,7 +160,7 @@ def _opening_lines(
         return [_bill_line(row, clock.now())]
     if row.is_over and row.bill_due_at is None:
         return []
-    standby = None if row.is_over else standby_of(row)
+    standby = None if row.is_over else standby_of(row, home)
     numbers = [each for each in (row.attempt, standby) if each is not None]
     lines = (adopted(row, number, home, find_site, clock) for number in numbers)
     return [line for line in lines if line is not None]

@@ -22,7 +22,7 @@ from hpcflow.storage.files import FOLDER_MODE, storage_error
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_gone, is_path_untrusted, is_purged, linked
+from hpcflow.storage.runs import is_path_untrusted, linked
 
 
 class Settling:
@@ -89,11 +89,7 @@ def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:
             continue
         run_dirs = linked(home, [run_id])
         with suppress(HpcflowError, OSError):  # a missing site file or scratch: reported elsewhere
-            is_away = bool(run_dirs) and is_gone(run_dirs[0])
-            # Only the ledger has the bills of a purged run; reconcile_budgets settles those.
-            if is_away and not is_purged(run_dirs[0]):
-                continue
-            if run_dirs and not is_away:
+            if run_dirs:
                 name = read_run(run_dirs[0]).site
                 if name not in by_site:
                     by_site[name] = Settling(partial(find_site, name), home, warnings)

@@ -5,7 +5,6 @@ restarted by Slurm.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError
@@ -15,17 +14,17 @@ from hpcflow.model.next_action import AWAIT_STANDBY
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import Home
 from hpcflow.storage.rundir import read_run
 
 
-def standby_of(row: SpendingRow) -> int | None:
+def standby_of(row: SpendingRow, home: Home) -> int | None:
     """Return the number of a live attempt's standby; None without one, or if the run cannot be
     read."""
     if row.next_action != AWAIT_STANDBY:
         return None
     try:
-        last = Journal(RunDir(Path(row.run_dir))).history.last
+        last = Journal(home.run_dir(row.run_dir)).history.last
     except HpcflowError:
         return None
     is_waiting = last.number == row.attempt and last.standby is not None and last.has_standby
@@ -41,7 +40,7 @@ def adopted(
 ) -> str | None:
     """Return the commitment line for an active attempt. None if the run cannot be read (another
     user's, or missing), or if only a store has the attempt."""
-    run_dir = RunDir(Path(row.run_dir))
+    run_dir = home.run_dir(row.run_dir)
     try:
         run, site = read_run(run_dir), find_site(row.site)
         placement = place(run.spec, site, prefer=run.partition, is_granted=True)

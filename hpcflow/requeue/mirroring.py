@@ -25,7 +25,7 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import is_others
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import linked, run_ids
+from hpcflow.storage.runs import is_gone, linked, run_ids
 from hpcflow.working_dir import own_python
 
 #: The process id of the daemon, for the process that it starts.
@@ -105,13 +105,12 @@ class Mirroring:
             ids = [each for each in run_ids(self._settings.home) if each not in self._looked_at]
             for run_dir in linked(self._settings.home, ids[:_NEW_RUNS]):
                 self._looked_at.add(run_dir.path.name)
-                if is_others(run_dir):
+                if is_others(run_dir) or is_gone(run_dir):
                     continue
                 if mirror_of_run(run_dir) is not None:
                     self._mirrored = run_dir
                     break
-                if run_dir.run_json.exists():
-                    self._have_none.add(run_dir.path.name)
+                self._have_none.add(run_dir.path.name)
             if len(ids) <= _NEW_RUNS:  # all read: unreadable runs are tried again
                 self._looked_at = set(self._have_none)
         return self._mirrored is not None

@@ -77,7 +77,7 @@ class _Round:
             folder = folders.get(row.site)
             if folder is None:
                 continue
-            run_dir = RunDir(Path(row.run_dir))
+            run_dir = context.settings.home.run_dir(row.run_dir)
             with self._run_errors.of(row.run_id, row.site):
                 found = self._reached(row, folder)
                 if found is not None and self._tell(row, run_dir, *found):

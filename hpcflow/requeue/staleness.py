@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from hpcflow.errors import StorageError
+from hpcflow.errors import StorageError, shell_word
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import Known
 from hpcflow.storage.files import read_from, size_of
@@ -33,8 +33,9 @@ def is_stale(known: Known, run_dir: RunDir) -> bool:
     if (size_of(run_dir.journal) or 0) < read:
         raise StorageError(
             "the journal is truncated; the record of its jobs is lost",
-            next_action="scratch may have been purged; if the run was mirrored, see "
-            f"hpcflow restore {known.run.run_id}; else start a new run: hpcflow run CONFIG",
+            next_action=f"put back {shell_word(run_dir.journal)} from a backup; if the run was "
+            f"mirrored: hpcflow restore {known.run.run_id}; else start a new run: hpcflow run "
+            "CONFIG",
         )
     at = read
     while data := read_from(run_dir.journal, at, _PORTION_BYTES):

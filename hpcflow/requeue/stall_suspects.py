@@ -28,15 +28,12 @@ class Suspect:
     """An attempt that may have stalled, or has an act about its silence."""
 
     row: RunningRow
+    run_dir: RunDir
     known: Known
     attempt: AttemptRow
     entry: Entry
     watched: Watched
     verdict: Verdict | None
-
-    @property
-    def run_dir(self) -> RunDir:
-        return RunDir(Path(self.row.run_dir))
 
     @cached_property
     def journal(self) -> Journal:
@@ -67,7 +64,7 @@ class Suspect:
 
 
 def suspect_of(
-    row: RunningRow, known: Known, attempt: AttemptRow, entry: Entry, turn: Turn
+    row: RunningRow, run_dir: RunDir, known: Known, attempt: AttemptRow, entry: Entry, turn: Turn
 ) -> Suspect:
     """Return a running attempt with its verdict."""
     given = _given(attempt) or _heard_late(row, attempt)
@@ -75,7 +72,7 @@ def suspect_of(
     if given is not None and not has_moved:
         entry = _unless_untold(row, entry, given, turn)
     watched = replace(_watched(row, entry), given=given, has_moved=has_moved)
-    return Suspect(row, known, attempt, entry, watched, judge(watched, entry.terms))
+    return Suspect(row, run_dir, known, attempt, entry, watched, judge(watched, entry.terms))
 
 
 def looked_at(entry: Entry, row: RunningRow, turn: Turn) -> Entry:
@@ -87,9 +84,9 @@ def looked_at(entry: Entry, row: RunningRow, turn: Turn) -> Entry:
     return entry.looked_at(signs_of(row.report), log_bytes, turn)
 
 
-def first_look(row: RunningRow, known: Known, turn: Turn) -> Entry:
+def first_look(row: RunningRow, run_dir: RunDir, known: Known, turn: Turn) -> Entry:
     """Return the first entry of a run: its settings, and the record of its earlier attempts."""
-    spec = read_run(RunDir(Path(row.run_dir))).spec
+    spec = read_run(run_dir).spec
     retry = spec.retry
     terms = Terms(
         retry.stall_after_s, retry.stall_factor, retry.stall_log, spec.checkpoint.notice_s

@@ -177,6 +177,9 @@ class _Look:
             if is_here[row.site] and attempt_state(row.raw_state or "") is AttemptState.RUNNING
         ]
 
+    def _run_dir(self, row: RunningRow) -> RunDir:
+        return self._context.settings.home.run_dir(row.run_dir)
+
     def _is_here(self, site: str) -> bool:
         try:
             return not other_cluster(self._context.find_site(site), self._context.connect(site))
@@ -204,7 +207,9 @@ class _Look:
         for row in new:
             if row.run_id in known:
                 with self._run_errors.of(row.run_id, row.site):
-                    entries[row.run_id] = first_look(row, known[row.run_id], self._turn)
+                    entries[row.run_id] = first_look(
+                        row, self._run_dir(row), known[row.run_id], self._turn
+                    )
         return entries
 
     def _suspects(self, rows: list[RunningRow], entries: dict[str, Entry]) -> list[Suspect]:
@@ -223,7 +228,8 @@ class _Look:
             if of_run is not None and attempt is not None:
                 with self._run_errors.of(row.run_id, row.site):
                     entry = entries[row.run_id]
-                    suspects.append(suspect_of(row, of_run, attempt, entry, self._turn))
+                    run_dir = self._run_dir(row)
+                    suspects.append(suspect_of(row, run_dir, of_run, attempt, entry, self._turn))
         return suspects
 
     def _act(self, suspects: Iterable[Suspect]) -> None:

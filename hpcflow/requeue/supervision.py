@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.errors import HpcflowError, shell_word
@@ -84,6 +83,7 @@ def unsupervised(
         StorageError: the home cannot be read.
     """
     from hpcflow.storage.own_runs import OwnRuns
+    from hpcflow.storage.runs import is_gone
 
     open_runs = [run for run in runs if not run.state.is_final and run.user == settings.user]
     if not open_runs or supervision(settings, now).has_rounds:
@@ -93,8 +93,9 @@ def unsupervised(
     for run in open_runs:
         # A missing or damaged site file or run directory is reported elsewhere.
         with suppress(HpcflowError, OSError, ValueError, LookupError, TypeError, AttributeError):
-            if own.has(run.run_id, run.run_dir):
-                site, times = site_named(run.site), _resubmissions(RunDir(Path(run.run_dir)))
+            run_dir = settings.home.run_dir(run.run_dir)
+            if own.has(run.run_id, run.run_dir) and not is_gone(run_dir):
+                site, times = site_named(run.site), _resubmissions(run_dir)
                 if needs_daemon(site, run.partition, times, settings, run.state, run.next_action):
                     found.add(run.run_id)
     return frozenset(found)

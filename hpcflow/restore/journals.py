@@ -1,13 +1,13 @@
-"""Merge the journals of a restored run. Pure.
+"""Compare the journals of a restored run. Pure.
 
-There may be three sources: the rest on scratch; the mirror, which is some minutes behind; and the
-ledger, which may have read more than the mirror has. A journal is never shortened. If two sources
-contradict each other, the user must decide.
+There may be three sources: the home; the mirror, which is some minutes behind; and the ledger,
+which may have read more than the home has, if that is lost or came back from a backup. A journal is
+never shortened. If two sources contradict each other, the user must decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -40,38 +40,21 @@ _KINDS: Final = (
     "accounted",
 )
 _STOPS: Final = (CancelRequested, Held)
+#: Why a run is held whose journal comes from a store,
+LOST: Final = "its journal comes from the store, because this home has lost it"
+#: and one whose ``run.json`` does.
+UNAPPROVED: Final = (
+    "what it executes comes from the store, and no user of this home has approved it"
+)
 
 
-class DivergedError(Exception):
-    """Two journals of one run differ from ``line`` on, counted from 1."""
-
-    def __init__(self, line: int) -> None:
-        super().__init__(line)
-        self.line = line
-
-
-def joined(here: bytes, there: bytes) -> bytes:
-    """Merge the journals on scratch and in the mirror.
-
-    If one begins with the other, return the longer one. If a purge took the one here and lines were
-    added since, append these to the mirror's.
-
-    Raises:
-        DivergedError: each has lines that the other lacks.
-    """
-    here, there = whole(here), whole(there)
-    if here.startswith(there):
-        return here
-    if there.startswith(here):
-        return there
-    line = 1 + sum(1 for _ in _same(here, there))
-    latest = _latest(history_of(there).records)
-    mine = [each.at for each in history_of(here).records]
-    if line == 1 and not mine:
-        return there  # the file here has no valid lines, for example after a crash
-    if line == 1 and latest is not None and latest < min(mine):
-        return there + here
-    raise DivergedError(line)
+def first_difference(one: bytes, other: bytes) -> int | None:
+    """Return the first line, counted from 1, that differs; None if one begins with the other."""
+    one, other = whole(one), whole(other)
+    if one.startswith(other) or other.startswith(one):
+        return None
+    pairs = zip(one.split(b"\n"), other.split(b"\n"), strict=False)
+    return next(line for line, (mine, theirs) in enumerate(pairs, 1) if mine != theirs)
 
 
 def history_of(data: bytes) -> RunHistory:
@@ -109,14 +92,6 @@ def only_in_ledger(history: RunHistory, known: Known) -> list[JournalRecord]:
         if is_unknown_stop or latest is None or decided.at > latest:
             lost.append(decided)
     return sorted(lost, key=lambda record: record.at)
-
-
-def was_resumed(history: RunHistory, known: Known) -> bool:
-    """Return whether ``history`` stops the run, but the ledger has read later that it continues."""
-    said = known.run.journal
-    is_stopped_by_rule = said.get("decided", {}).get("action") == "stop"
-    is_free = not {"held_at", "cancel_requested_at"} & said.keys() and not is_stopped_by_rule
-    return is_free and history.is_stopped
 
 
 def parsed(said: dict[str, Any]) -> JournalRecord | None:
@@ -208,10 +183,3 @@ def _latest(records: Sequence[JournalRecord]) -> datetime | None:
 def whole(data: bytes) -> bytes:
     """Return the complete lines of a journal."""
     return data[: data.rfind(b"\n") + 1]
-
-
-def _same(one: bytes, other: bytes) -> Iterable[bytes]:
-    for mine, theirs in zip(one.split(b"\n"), other.split(b"\n"), strict=False):
-        if mine != theirs:
-            return
-        yield mine

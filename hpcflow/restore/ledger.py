@@ -26,14 +26,16 @@ from hpcflow.projection import rebuild
 from hpcflow.projection.reading import MIRROR
 from hpcflow.restore import journals
 from hpcflow.restore.events import drop_start_and_end
+from hpcflow.restore.local import journal_of
 from hpcflow.restore.objects import EVENTS, JOURNAL
 from hpcflow.restore.remote_run import RemoteRun
+from hpcflow.runtime.reading import read_file
 from hpcflow.settings import Settings
 from hpcflow.sites.loader import is_site_file
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
+from hpcflow.storage.approval import is_approved
 from hpcflow.storage.files import write_durably
-from hpcflow.storage.journal_copy import read_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import link_run
 from hpcflow.storage.runs import is_gone, link_of
@@ -80,12 +82,12 @@ def rebuild_from(
     """Read all runs of this user in a store into the ledger.
 
     A run whose directory is here is read from it. If the ledger has read more of a run than the
-    store has, its rows stay. The home's copy of a journal takes precedence over the store's, which
-    other users may have changed.
+    store has, its rows stay. The record of a run in the home takes precedence over the store's,
+    which other users may have changed.
 
     Args:
         site: of this machine: runs from its scratch get a link to their earlier place, so that
-            ``hpcflow restore`` finds them.
+            ``hpcflow restore`` finds them. It writes their record, and holds them.
         on_run: called with the number of runs done, and of all.
 
     Raises:
@@ -149,12 +151,14 @@ class _Batch:
                     found.others.append(run_id)
                     continue
                 self._require_site(run)
-                copy = read_copy(self._settings.home, run_id)
-                lines = there.journal if copy is None else copy
+                own = self._settings.home.run_dir(self._folder / run_id)
+                lines = journal_of(own)
+                if not journals.history_of(lines).records:
+                    lines = there.journal
                 if run_id in known and _has_more(known[run_id], there, len(lines)):
                     found.ahead.append(run_id)
                 else:
-                    self._run_dirs.append(self._fetched(there, lines))
+                    self._run_dirs.append(self._fetched(there, own, lines))
                 if here is None and self._has_place(run):
                     link_run(self._settings.home, Path(run.run_dir))
                     found.linked.append(run_id)
@@ -175,8 +179,13 @@ class _Batch:
             shutil.rmtree(run_dir)
         self._run_dirs, self._fetched_bytes = [], 0
 
-    def _fetched(self, there: RemoteRun, lines: bytes) -> RunDir:
-        """Fetch the files that the ledger reads into a folder; ``lines`` are the journal."""
+    def _fetched(self, there: RemoteRun, own: RunDir, lines: bytes) -> RunDir:
+        """Fetch the files that the ledger reads into a folder.
+
+        Args:
+            own: with the record in this home, if there is one.
+            lines: the journal.
+        """
         history = journals.history_of(lines)
         were_jobs = history.submitted_attempts
         names, run_bytes = [], 0
@@ -192,16 +201,17 @@ class _Batch:
         run_dir = RunDir(self._folder / there.run_id)
         run_dir.path.mkdir(mode=0o700)
         try:
-            self._fetch(there, run_dir, lines, names)
+            run_json = read_file(own.run_json) if is_approved(own) else there.run_json
+            write_durably(run_dir.run_json, run_json)
+            write_durably(run_dir.journal, lines)
+            self._fetch(there, run_dir, names)
             drop_start_and_end(run_dir, history.attempts_without_end)
         except BaseException:
             shutil.rmtree(run_dir.path, ignore_errors=True)  # make room for the next runs
             raise
         return run_dir
 
-    def _fetch(self, there: RemoteRun, run_dir: RunDir, lines: bytes, names: list[str]) -> None:
-        write_durably(run_dir.run_json, there.run_json)
-        write_durably(run_dir.journal, lines)
+    def _fetch(self, there: RemoteRun, run_dir: RunDir, names: list[str]) -> None:
         wanted = [
             Wanted(there.name(name), run_dir.path / name, there.entry(name).size_bytes)
             for name in names
@@ -216,7 +226,7 @@ class _Batch:
 
     def _linked(self, run_id: str) -> RunDir | None:
         try:
-            return RunDir(Path(link_of(self._settings.home, run_id)))
+            return self._settings.home.run_dir(link_of(self._settings.home, run_id))
         except OSError:
             return None
 

@@ -43,32 +43,30 @@ class Place:
 
 def where_it_was(
     run: Run,
-    linked: Path,
+    run_dir: RunDir,
     url: str,
     *,
     site: str | None,
-    is_known: bool,
     mirror: Mirror | None,
 ) -> Place:
     """Return the earlier place of a run, which its link in the home names.
 
     Args:
         run: as the store has it.
+        run_dir: that place.
         site: its site, if known; used if ``run.json`` is missing or damaged.
-        is_known: whether the store's ``run.json`` was frozen here.
-        mirror: the new mirror, if ``run.json`` is missing here and the store's was not frozen here.
+        mirror: the new mirror, if ``run.json`` is missing here.
 
     Raises:
         InputError: the run was moved to another place.
         StorageError: ``run.json`` here cannot be read.
     """
-    run_dir = RunDir(linked)
     here = frozen(run_dir)
     if here is not None:
         is_ours = run.place_id in (here.place_id, here.place_before)
     else:
         is_site = run.site == site or (site is None and not is_site_file(run.site))
-        is_ours = Path(run.run_dir) == linked and (is_known or is_site)
+        is_ours = Path(run.run_dir) == run_dir.path and is_site
     if not is_ours:
         raise InputError(
             f"run {run.run_id} was moved: {url} has it in {run.run_dir}, on site {run.site}",
@@ -76,7 +74,7 @@ def where_it_was(
             f"{shell_word(url)}",
         )
     if here is None:
-        here = run if is_known else mirrored_to(run, mirror)
+        here = mirrored_to(run, mirror)
     return Place(run_dir, here, here)
 
 
@@ -150,7 +148,7 @@ def place_on(
             "estimated_cost_usd": estimate_cost_usd(placement, run.created_at),
         }
     )
-    return Place(RunDir(final), moved(here, run), run)
+    return Place(settings.home.run_dir(final), moved(here, run), run)
 
 
 def _named_mirror(spec: RunSpec, url: str) -> RunSpec:

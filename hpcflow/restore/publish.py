@@ -10,19 +10,16 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from hpcflow.model.journal import JournalRecord
-from hpcflow.model.run import Run
-from hpcflow.restore.local import begins_as, frozen, is_missing
+from hpcflow.restore.local import begins_as, is_missing
 from hpcflow.restore.staging import Staging
 from hpcflow.runtime.files import files_below, remove_tree, sync_folders
-from hpcflow.storage import journal
 from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_error, write_durably
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.rundir import FOLDERS, frozen_files
+from hpcflow.storage.rundir import FOLDERS
 from hpcflow.storage.runtime_copy import add_runtime, is_whole
 
 _NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
@@ -30,20 +27,14 @@ _SHARED = ".runtime"
 
 
 def publish_new(
-    staged: Staging,
-    run_dir: RunDir,
-    run: Run,
-    lines: bytes,
-    attempts: Iterable[int],
-    *,
-    is_known: bool,
+    staged: Staging, run_dir: RunDir, params: bytes | None, attempts: Iterable[int]
 ) -> bool:
     """Turn the staged files into the run directory, atomically.
 
     Args:
-        lines: the journal.
+        params: ``params.json``; None if it comes from a store. A pending job would read it; the
+            next submission writes it.
         attempts: attempts that always get a folder, because their jobs may still start.
-        is_known: whether ``run`` was frozen here; else such a job gets no parameters.
 
     Returns:
         False, and nothing is changed, if the run directory was created meanwhile.
@@ -52,10 +43,8 @@ def publish_new(
         StorageError: the disk is full or missing; nothing became visible.
     """
     half, final = RunDir(staged.run), run_dir.path
-    files = _frozen_files(run, is_known=is_known)
-    for name, data in files.items():
-        staged.put(name, data)
-    staged.put(half.journal.name, lines)
+    if params is not None:
+        staged.put(half.params_json.name, params)
     try:
         for folder in [*(half.path / name for name in FOLDERS)] + [
             half.attempt(number).path for number in attempts
@@ -71,8 +60,7 @@ def publish_new(
                 raise
             # Keep only the files that `merge` adds.
             remove_tree(half.runtime)
-            for name in (half.journal.name, *files):
-                (half.path / name).unlink()
+            half.params_json.unlink(missing_ok=True)
             return False
         fsync_folder(final.parent)
     except OSError as error:
@@ -81,24 +69,12 @@ def publish_new(
 
 
 def merge(
-    staged: Staging,
-    run_dir: RunDir,
-    run: Run,
-    attempts: Iterable[int],
-    *,
-    is_move: bool,
-    is_known: bool,
-    lines: bytes | None,
-    records: Sequence[JournalRecord],
+    staged: Staging, run_dir: RunDir, params: bytes | None, attempts: Iterable[int]
 ) -> list[str]:
     """Move staged files into an existing run directory; the caller holds its submit lock.
 
     Args:
-        is_move: rewrite the frozen files, which are of another place. They come after the journal,
-            so that a killed restore is still a move.
-        is_known: as for :func:`publish_new`.
-        lines: the new journal, which includes the one here; None to append to that.
-        records: to append if ``lines`` is None.
+        params: as for :func:`publish_new`.
 
     Returns:
         Names of files that were kept because they differ from those in the mirror.
@@ -124,26 +100,9 @@ def merge(
             _renew_runtime(run_dir, staged)
     except OSError as error:
         raise storage_error("restore files in", run_dir.path, error) from error
-    if lines is not None:
-        write_durably(run_dir.journal, lines)
-    else:
-        journal.append_all(run_dir, records)
-    is_anew = is_move or frozen(run_dir) is None
-    for name, data in _frozen_files(run, is_known=is_known).items():
-        if is_anew or is_missing(run_dir, name):
-            write_durably(run_dir.path / name, data)
+    if params is not None and is_missing(run_dir, run_dir.params_json.name):
+        write_durably(run_dir.params_json, params)
     return others
-
-
-def _frozen_files(run: Run, *, is_known: bool) -> dict[str, bytes]:
-    """Return the frozen files of ``run``, without parameters from a store.
-
-    A pending job would read them. The next submission writes them.
-    """
-    files = frozen_files(run)
-    if not is_known:
-        del files[RunDir(Path()).params_json.name]
-    return files
 
 
 def _publish_checkpoint(folder: Path, run_dir: RunDir) -> None:

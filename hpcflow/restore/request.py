@@ -32,8 +32,7 @@ from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.schema import Site
-from hpcflow.storage.frozen import frozen_mirror, matches_frozen
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone, link_of
 
 
@@ -72,14 +71,14 @@ class Changes:
 def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settings) -> Mirror:
     """Return where a run of this home was mirrored.
 
-    Sources, in this order: its ``run.json``, the home, the ledger, its site.
+    Sources, in this order: its ``run.json``, the ledger, its site.
 
     Raises:
         InputError: none of them has a mirror.
         LedgerError: the database does not answer.
     """
     run_id = run_dir.path.name
-    mirror = _frozen_mirror(run_dir, settings)
+    mirror = mirror_of_run(run_dir)  # None also if run.json is damaged
     if mirror is None:
         known = ledger.known([run_id]).get(run_id)
         url = _known_url(ledger, known) if known is not None else None
@@ -102,13 +101,7 @@ def own_mirror(run_dir: RunDir, site: Site, settings: Settings) -> Mirror | None
 
     The ledger does not count, because it may have read data from a store.
     """
-    frozen = _frozen_mirror(run_dir, settings)
-    return frozen or _mirror_of_site(site, settings, site.default_account)
-
-
-def _frozen_mirror(run_dir: RunDir, settings: Settings) -> Mirror | None:
-    # mirror_of_run also returns None if run.json is damaged.
-    return mirror_of_run(run_dir) or frozen_mirror(settings.home, run_dir.path.name)
+    return mirror_of_run(run_dir) or _mirror_of_site(site, settings, site.default_account)
 
 
 def _mirror_of_site(site: Site, settings: Settings, account: str | None) -> Mirror | None:
@@ -121,7 +114,6 @@ def of_this_home(
     mirror: Mirror,
     clock: Clock,
     *,
-    home: Home,
     site: str | None,
     own: Mirror | None,
 ) -> Found:
@@ -148,15 +140,24 @@ def of_this_home(
     try:
         run = remote.run
     except NotFoundError as error:
-        if frozen(run_dir) is not None:
+        if not is_gone(run_dir):
             error.next_action = (
                 f"only scratch has files of it; see them: hpcflow show {run_id}; continue from "
                 f"them: hpcflow resume {run_id}"
             )
         raise
-    is_known = matches_frozen(home, run_id, remote.run_json)
-    there = where_it_was(run, run_dir.path, remote.url, site=site, is_known=is_known, mirror=own)
-    return Found(remote, _as_it_is(there))
+    there = where_it_was(run, run_dir, remote.url, site=site, mirror=own)
+    return Found(remote, there, _mirrored_no_more(run, there.run))
+
+
+def _mirrored_no_more(before: Run, run: Run) -> list[str]:
+    """Return a warning about a run whose mirror only its lost ``run.json`` named."""
+    if before.mirror is None or run.mirror is not None or run.spec.mirror == "never":
+        return []
+    return [
+        f"run {run.run_id} is not mirrored any more, because its run.json was lost here; to mirror "
+        f"it: hpcflow resume {run.run_id} --set mirror=URL"
+    ]
 
 
 def of_elsewhere(
@@ -177,14 +178,12 @@ def of_elsewhere(
     mirror = Mirror(url=folder, endpoint_url=endpoint_url)
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
     linked = _linked(settings, run_id)
-    if linked is not None and (
-        frozen(linked) is not None or _was(linked, remote.run, site, changes)
-    ):
-        run = remote.run
-        if not matches_frozen(settings.home, run_id, remote.run_json):
-            run = mirrored_to(run, own_mirror(linked, site, settings))
-        here = _as_it_is(Place(linked, run, run))
-        return _here(remote, here, changes, clock)
+    if linked is not None:
+        run = frozen(linked)
+        if run is None and _was(linked, remote.run, site, changes):
+            run = mirrored_to(remote.run, own_mirror(linked, site, settings) or mirror)
+        if run is not None:
+            return _here(remote, Place(linked, run, run), changes, clock)
     place = place_on(
         site,
         remote.run,
@@ -195,8 +194,8 @@ def of_elsewhere(
         working_dir=changes.working_dir,
         mirror=mirror,
     )
-    here = _as_it_is(place)
-    if here is not place:
+    if (run := frozen(place.run_dir)) is not None:  # only its link is missing
+        here = Place(settings.home.run_dir(run.run_dir), run, run)
         return _here(remote, here, changes, clock)
     warnings = missing_environment(place.run) + _at_rest(remote, changes, clock)
     return Found(remote, place, warnings)
@@ -214,12 +213,6 @@ def _at_rest(remote: RemoteRun, changes: Changes, clock: Clock) -> list[str]:
         return []
     warned = require_at_rest(remote, history_of(remote.journal), clock.now())
     return [warned] if warned is not None else []
-
-
-def _as_it_is(place: Place) -> Place:
-    """Return ``place`` with the run that is frozen there already, if any."""
-    run = frozen(place.run_dir)
-    return place if run is None else Place(place.run_dir, run, run)
 
 
 def split_url(url: str, run: str | None) -> tuple[str, str]:
@@ -262,7 +255,7 @@ def _known_url(ledger: Ledger, known: Known) -> str | None:
 
 def _linked(settings: Settings, run_id: str) -> RunDir | None:
     try:
-        return RunDir(Path(link_of(settings.home, run_id)))
+        return settings.home.run_dir(link_of(settings.home, run_id))
     except OSError:
         return None
 

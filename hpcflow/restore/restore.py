@@ -1,7 +1,8 @@
 """Restore one run: fetch its files, and append to its journal.
 
-It may be killed at any moment. A new run directory appears with one rename. If a part of one is
-left, each file appears by itself, and a repeated restore does the rest.
+It may be killed at any moment. A new record and a new run directory each appear with one rename,
+the record first. If a part of one is left, each file appears by itself, and a repeated restore does
+the rest.
 """
 
 from __future__ import annotations
@@ -10,14 +11,12 @@ from contextlib import suppress
 from functools import partial
 
 from hpcflow.clock import Clock
-from hpcflow.errors import (
-    StorageError,
-)
+from hpcflow.errors import StorageError
 from hpcflow.history import RunHistory
 from hpcflow.history.run import OLDER_HOME
 from hpcflow.launch.cancel import record_kept
 from hpcflow.ledger.rows import Known
-from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored, Resumed
+from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.reconcile.attempt_events import last_event_at, last_exit
 from hpcflow.restore import journals, local
@@ -27,18 +26,23 @@ from hpcflow.restore.outcome import Outcome
 from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging
-from hpcflow.runtime.reading import read_file
 from hpcflow.settings import Settings
+from hpcflow.storage.approval import is_approved, withhold_approval
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import write_durably
-from hpcflow.storage.frozen import is_frozen_here, matches_frozen, record_frozen
-from hpcflow.storage.journal import Journal, is_lost
-from hpcflow.storage.journal_copy import forget_copy, path_of, read_copy
+from hpcflow.storage.journal import Journal, append_all, is_lost, tell_jobs
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
 from hpcflow.storage.restoring import is_cancelled
-from hpcflow.storage.rundir import link_run, make_place, read_run
-from hpcflow.storage.runs import is_gone
+from hpcflow.storage.rundir import (
+    frozen_json,
+    link_run,
+    make_place,
+    make_record,
+    params_json,
+    read_run,
+)
+from hpcflow.storage.runtime_copy import is_whole
 
 
 def restore(
@@ -75,11 +79,6 @@ def restore(
     with staging(place.run_dir, settings.user) as staged:
         work = _Restoring(remote, place, staged, settings, clock, cluster, known, progress)
         outcome = work.do(which, always_record=always_record)
-        link_run(settings.home, place.run_dir.path)
-        if work.is_known:  # the same content, as this version formats it
-            record_frozen(settings.home, place.run_dir)
-        if place.is_move:  # the copy is older than the journal of the other place
-            forget_copy(settings.home, remote.run_id)
         staged.remove()
         return outcome
 
@@ -121,70 +120,57 @@ class _Restoring:
         self._settings, self._clock, self._cluster = settings, clock, cluster
         self._known = known
         self._run_dir = place.run_dir
-        self.is_known = self._is_frozen_here = False
-        self._copy = None if place.is_move else read_copy(settings.home, remote.run_id)
-        self._lines_bytes = 0
+        has_run_json = not place.is_move and local.frozen(place.run_dir) is not None
+        self._is_approved = has_run_json and is_approved(place.run_dir)
+        here = local.journal_of(place.run_dir)
+        self._has_own = not place.is_move and bool(journals.history_of(here).records)
         self._outcome = Outcome(remote.run_id, place.run_dir, remote.url)
         self._fetching = Fetching(remote, place, staged, self._outcome, progress)
 
     def do(self, which: Which, *, always_record: bool) -> Outcome:
         outcome = self._outcome
         outcome.refused = self._remote.objects.refused
+        outcome.is_unknown = not (self._is_approved or self._place.is_move)
         here, lines = local.journal_of(self._run_dir), self._lines()
-        self._lines_bytes = len(lines)
         history = journals.history_of(lines)
         self._fetching.checkpoints(which)
         self._fetching.small(history.plus(*self._lost(history)))
         records = self._new_records(history, journals.history_of(here))
-        if is_gone(self._run_dir) and not self._run_dir.path.exists():
-            everything = lines + self._text(
-                [*records, self._restored(lines, records, has_journal=True)]
-            )
-            said = journals.history_of(everything)
-            outcome.is_new = publish_new(
-                self._staged,
-                self._run_dir,
-                self._place.run,
-                everything,
-                said.startable_attempts,
-                is_known=self._is_frozen_here,
-            )
-            if outcome.is_new:
-                self._record_cancel(said)
-                self._look_for_newest()
-                return outcome
-        self._merge(records, always_record=always_record)
+        self._write(records, always_record=always_record)
         return outcome
 
     def _lines(self) -> bytes:
-        """Return the journal of the run, merged from scratch and the home's copy or the store."""
-        here, copy = local.journal_of(self._run_dir), self._copy
-        if here and copy is None and not self._remote.has_journal:
-            return here
-        there = self._remote.journal if copy is None else copy
-        try:
-            return journals.joined(here, there)
-        except journals.DivergedError as error:
-            other = (
-                self._remote.url
-                if copy is None
-                else path_of(self._settings.home, self._remote.run_id)
-            )
+        """Return the journal of the run: that of the home; if it is lost, the store's; if the run
+        continued elsewhere, the longer one."""
+        here = local.journal_of(self._run_dir)
+        if self._has_own:
+            return journals.whole(here)
+        if not self._place.is_move:
+            is_unused = not here and not is_lost(self._run_dir)
+            return b"" if is_unused and not self._remote.has_journal else self._remote.journal
+        line = journals.first_difference(here, self._remote.journal)
+        if line is not None:
             raise StorageError(
-                f"the journals of run {self._remote.run_id} here and in {other} differ from line "
-                f"{error.line} on, so nothing was changed",
+                f"the journals of run {self._remote.run_id} here and in {self._remote.url} differ "
+                f"from line {line} on, so nothing was changed",
                 next_action="it may be active in two places: compare both, and move away the one "
                 f"that is wrong: {self._run_dir.journal}",
-            ) from None
+            )
+        return max(journals.whole(here), self._remote.journal, key=len)
 
     def _new_records(self, history: RunHistory, here: RunHistory) -> list[JournalRecord]:
         """Return the records to append: those that only the ledger has; for a run that moves, ends
         of its open attempts and a hold."""
         new = self._lost(history)
-        if is_cancelled(self._settings.home, self._remote.run_id):
+        is_stored = is_cancelled(self._settings.home, self._remote.run_id)
+        if is_stored and not history.plus(*new).is_cancelled:
             new.append(CancelRequested(at=self._clock.now(), by=self._settings.user))
-        if not self._place.is_move:
-            return new + self._held_unless_known(history.plus(*new), here)
+        if self._place.is_move:
+            new += self._taken_over(history.plus(*new))
+        return new + self._hold(history.plus(*new), here)
+
+    def _taken_over(self, history: RunHistory) -> list[JournalRecord]:
+        """Return ends of the attempts that are open on another cluster."""
         now, before = self._clock.now(), self._place.before
         staged = RunDir(self._staged.run)
 
@@ -192,16 +178,14 @@ class _Restoring:
             word = last_exit(staged, number)
             return None if word is None else word[0]
 
-        new += journals.taken_over(
-            history.plus(*new),
+        return journals.taken_over(
+            history,
             cluster=self._cluster,
             now=now,
             exit_code=exit_code,
             ended_at=partial(last_event_at, staged),
             why=f"it came from {self._remote.url}; its job on site {before.site} is not known here",
         )
-        said = history.plus(*new)
-        return new + self._decide(said, here, why="what it executes comes from a store")
 
     def _lost(self, history: RunHistory) -> list[JournalRecord]:
         """Return the records that only the ledger has."""
@@ -209,71 +193,47 @@ class _Restoring:
             return []
         return journals.only_in_ledger(history, self._known)
 
-    def _held_unless_known(self, history: RunHistory, here: RunHistory) -> list[JournalRecord]:
-        """Return a hold if the run's commands come from the store and were not frozen here.
+    def _hold(self, history: RunHistory, here: RunHistory) -> list[JournalRecord]:
+        """Return a hold, unless the run may continue, is held already, or its user cancelled it.
 
-        A line from the store also never resumes a run that was stopped here.
+        Args:
+            history: with all other records to append.
+            here: only the journal of this home.
         """
-        home, run_id = self._settings.home, self._remote.run_id
-        is_here = local.frozen(self._run_dir) is not None
-        has_new = len(history.records) > len(here.records)
-        has_new = has_new or not (self._is_own_journal or here.records)
-        has_new = has_new or self._has_less_than_store(history)
-        data = read_file(self._run_dir.run_json) if is_here else self._remote.run_json
-        is_known = matches_frozen(home, run_id, data)
-        self.is_known, self._is_frozen_here = is_known and not is_here, is_known
-        why = ""
-        if not is_known:
-            is_ours = history.hold is not None and history.hold.why is not None
-            is_changed = is_frozen_here(home, run_id)
-            self._outcome.is_unknown = not is_here or has_new or is_ours or is_changed
-            why = "what it executes comes from the store, and no user of this home has approved it"
-        if not has_new and (is_known or is_here):
+        why, is_own = self._why_held(history), self._is_own_journal
+        if why is None or (history.is_cancelled and self._is_own_cancel(history, here)):
             return []
-        return self._decide(history, here, why=why)
-
-    def _decide(self, history: RunHistory, here: RunHistory, *, why: str) -> list[JournalRecord]:
-        """Return the records to append after ``history``: a hold if a user must approve the run
-        first, or that it was resumed."""
-        home, run_id = self._settings.home, self._remote.run_id
-        now, by, is_own = self._clock.now(), self._settings.user, self._is_own_journal
-        is_marked = is_cancelled(home, run_id) or self._run_dir.cancel.exists()
-        if history.is_cancelled:
-            is_own_cancel = (history if is_own else here).is_cancelled
-            is_own_cancel = is_own_cancel or self._is_cancelled_in_ledger
-            if is_marked or (is_own_cancel and not self._was_resumed(history)):
-                return []
-        if not why and is_own and history.last.is_completed:
+        # A hold in the store alone may be forged, and does not count.
+        holds = [each.hold for each in ([history] if is_own else [history, here])]
+        if all(hold is not None and hold.why == why for hold in holds):
             return []
-        if not why and self._has_less_than_store(history):
-            why = OLDER_HOME
-        if not why and not is_own:
-            why = "its journal comes from the store, because this home has no copy of it"
-        if why:
-            # A hold in the store alone may be forged, and does not count.
-            holds = [each.hold for each in ([history] if is_own else [history, here])]
-            if all(hold is not None and hold.why == why for hold in holds):
-                return []
-            self._outcome.held = why
-            return [Held(at=now, by=by, why=why)]
-        return [Resumed(at=now, by=by)] if self._was_resumed(history) else []
+        self._outcome.held = why
+        return [Held(at=self._clock.now(), by=self._settings.user, why=why)]
 
-    @property
-    def _is_cancelled_in_ledger(self) -> bool:
-        """Whether the ledger has the user's cancel, and the run was frozen in this home."""
-        known = self._known
-        return (
-            self._is_frozen_here
-            and known is not None
-            and "cancel_requested_at" in known.run.journal
-        )
+    def _why_held(self, history: RunHistory) -> str | None:
+        """Return why the user must approve the run before it continues; None if it may."""
+        if not self._is_approved:
+            return journals.UNAPPROVED
+        if not self._is_own_journal:
+            return journals.LOST
+        if self._has_less_than_store(history) and not history.last.is_completed:
+            return OLDER_HOME
+        return None
+
+    def _is_own_cancel(self, history: RunHistory, here: RunHistory) -> bool:
+        """Return whether a user of this home cancelled the run; the store's lines do not count."""
+        is_marked = is_cancelled(self._settings.home, self._remote.run_id)
+        is_said = (history if self._is_own_journal else here).is_cancelled
+        # The ledger of a run that is not approved may come from the store, too.
+        known = self._known if self._is_approved else None
+        is_read = known is not None and "cancel_requested_at" in known.run.journal
+        return is_marked or is_said or is_read or self._run_dir.cancel.exists()
 
     def _has_less_than_store(self, history: RunHistory) -> bool:
         """Return whether the store has more of the journal than this home, maybe from a backup."""
-        if self._copy is None or history.is_older_home_accepted:
+        if not self._has_own or history.is_older_home_accepted:
             return False
-        known_bytes = max(len(self._copy), self._read_bytes, self._here_bytes)
-        return self._remote.has_lines_after(known_bytes)
+        return self._remote.has_lines_after(self._here_bytes)
 
     @property
     def _here_bytes(self) -> int:
@@ -283,15 +243,7 @@ class _Restoring:
     @property
     def _is_own_journal(self) -> bool:
         """Whether no line of the journal comes from the store."""
-        return self._copy is not None or not self._remote.has_journal
-
-    def _was_resumed(self, history: RunHistory) -> bool:
-        """Return whether ``history`` stops the run, but the ledger has read later that it was
-        resumed."""
-        known = self._known
-        if known is None or not self._is_shorter:
-            return False
-        return self._read_bytes >= self._lines_bytes and journals.was_resumed(history, known)
+        return self._has_own or not self._remote.has_journal
 
     @property
     def _read_bytes(self) -> int:
@@ -323,34 +275,76 @@ class _Restoring:
             run_dir_before=before.run_dir if is_move else None,
         )
 
-    def _merge(self, records: list[JournalRecord], *, always_record: bool) -> None:
-        """Add what is missing to the existing run directory."""
+    def _write(self, records: list[JournalRecord], *, always_record: bool) -> None:
+        """Write the record of the run, then add what is missing to its run directory.
+
+        The record is first, so that a hold in it is seen before there is anything to continue.
+        """
         outcome, run_dir = self._outcome, self._run_dir
+        is_made = self._make_record(records)
         with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=self._clock):
-            here = local.journal_of(run_dir)
-            lines = self._lines()  # another process may have appended to it since
-            is_less = not here.startswith(lines) or is_lost(run_dir)
-            lacks = local.frozen(run_dir) is None
-            is_move = self._place.is_move
-            if outcome.is_nothing and not (always_record or is_less or lacks or records or is_move):
+            if not is_made and not self._complete_record(records, always_record=always_record):
                 self._look_for_newest()
                 return
-            mark_dirty(self._settings.home, run_dir)
-            new = [*records, self._restored(lines, records, has_journal=is_less)]
-            said = journals.history_of(lines).plus(*new)
-            outcome.left = merge(
-                self._staged,
-                run_dir,
-                self._place.run,
-                said.startable_attempts,
-                is_move=is_move,
-                is_known=self._is_frozen_here,
-                lines=lines + self._text(new) if is_less else None,
-                records=new,
-            )
-            outcome.files += lacks + is_less
+            said = journals.history_of(local.journal_of(run_dir))
+            params = params_json(self._place.run) if self._is_approved else None
+            attempts = said.startable_attempts
+            if not run_dir.path.exists():
+                outcome.is_new = publish_new(self._staged, run_dir, params, attempts)
+            if not outcome.is_new:
+                outcome.left = merge(self._staged, run_dir, params, attempts)
+            tell_jobs(run_dir, said)
         self._record_cancel(said)
         self._look_for_newest()
+
+    def _make_record(self, records: list[JournalRecord]) -> bool:
+        """Make the record of a run; return False if the home has one, or parts of one."""
+        home, run_dir = self._settings.home, self._run_dir
+        if run_dir.journal.parent.exists():
+            return False
+        mark_dirty(home, run_dir)
+        lines = self._lines()
+        new = [*records, self._restored(lines, records, has_journal=True)]
+        lines += self._text(new)
+        is_made = make_record(home, self._place.run, journal=lines, is_approved=False)
+        self._outcome.files += 2 * is_made
+        return is_made
+
+    def _complete_record(self, records: list[JournalRecord], *, always_record: bool) -> bool:
+        """Write what the record lacks; ``run.json`` last, so that a killed restore is still a move.
+
+        Returns:
+            False, and the journal is not changed, if nothing is to be restored.
+        """
+        outcome, run_dir, is_move = self._outcome, self._run_dir, self._place.is_move
+        link_run(self._settings.home, run_dir.path)
+        here = local.journal_of(run_dir)
+        lines = self._lines()  # another process may have appended to it since
+        is_less = not here.startswith(lines) or is_lost(run_dir)
+        lacks = local.frozen(run_dir) is None
+        is_due = always_record or is_less or lacks or bool(records) or is_move
+        if outcome.is_nothing and not is_due and not self._lacks_files_of_jobs:
+            return False
+        mark_dirty(self._settings.home, run_dir)
+        new = [*records, self._restored(lines, records, has_journal=is_less)]
+        if is_less:
+            write_durably(run_dir.journal, lines + self._text(new))
+        else:
+            append_all(run_dir, new)
+        if is_move or lacks:
+            withhold_approval(run_dir)
+            write_durably(run_dir.run_json, frozen_json(self._place.run))
+        if is_move:  # what was mirrored from here before is older
+            run_dir.mirrored.unlink(missing_ok=True)
+        outcome.files += lacks + is_less
+        return True
+
+    @property
+    def _lacks_files_of_jobs(self) -> bool:
+        """Whether the run directory lacks what hpcflow itself puts there for jobs."""
+        run_dir = self._run_dir
+        lacks_params = local.is_missing(run_dir, run_dir.params_json.name)
+        return (lacks_params and self._is_approved) or not is_whole(run_dir.runtime)
 
     def _record_cancel(self, said: RunHistory) -> None:
         """Write the cancel request again, so that a cancelled run does not start again."""

@@ -215,7 +215,7 @@ def survey(run_dir: RunDir) -> Survey:
         found,
         hidden,
         held,
-        retention.mirror_of(run_dir.path, has_mirror=run.mirror is not None),
+        retention.mirror_of(run_dir.path, run.mirror.url if run.mirror else None),
         removed,
         max((row.attempt for row in attempts), default=0),
     )
@@ -302,7 +302,7 @@ def prune(
             gone = [
                 each
                 for each in pruned.gone
-                if each.train_step not in read_mirror(run_dir.path).under_way
+                if each.train_step not in read_mirror(run_dir.path, None).under_way
                 and retention.remove(each, record)
             ]
             for leftover in pruned.leftovers:

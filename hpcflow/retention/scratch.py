@@ -73,6 +73,22 @@ class Disk:
 
 
 @dataclass(frozen=True)
+class InHome:
+    """The files in a user's home of hpcflow: the records of all runs, the ledger and the rest.
+
+    Attributes:
+        space: its file system; None if unknown.
+        size_bytes: their disk usage.
+    """
+
+    path: Path
+    space: Space | None
+    runs: int
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class Scratch:
     """All runs and file systems of a user.
 
@@ -81,6 +97,7 @@ class Scratch:
         gone: ids of the runs whose directory is missing.
     """
 
+    home: InHome
     disks: list[Disk]
     runs: list[OnScratch]
     gone: list[str]
@@ -117,21 +134,29 @@ def survey_scratch(
             there.append(_look(run_dir, site_of))
     last = datetime.max.replace(tzinfo=timezone.utc)
     there.sort(key=lambda run: (run.purged_at or last, run.run_id))
-    return Scratch(list(_disks(there, settings.user)), there, gone)
+    home = _in_home(settings, len(there) + len(gone))
+    return Scratch(home, list(_disks(there, settings.user)), there, gone)
+
+
+def _in_home(settings: Settings, runs: int) -> InHome:
+    path = settings.home.path
+    files = list(_files(path)) if path.is_dir() else []
+    size_bytes = sum(file.st_blocks * _BLOCK_BYTES for file in files)
+    return InHome(path, look(path, settings.user), runs, len(files), size_bytes)
 
 
 def _look(run_dir: RunDir, site_of: Callable[[str], Site]) -> OnScratch:
-    run_id, purge_days, has_mirror = run_dir.path.name, None, False
+    run_id, purge_days, url = run_dir.path.name, None, None
     with suppress(HpcflowError):  # run.json or the site file is missing
         run = read_run(run_dir)
-        has_mirror = run.mirror is not None
+        url = run.mirror.url if run.mirror else None
         purge_days = site_of(run.site).scratch.purge_days
     whole: list[Found] = []
     with suppress(OSError):
         found = retention.find(run_dir.checkpoints, run_id)
         whole = [each for each in found if each.state == COMPLETE]
     there = [each.train_step for each in whole]
-    has = mirrored(run_dir.path)
+    has = mirrored(run_dir.path, url)
     lacks = [train_step for train_step in there if train_step not in has]
     purged_at = {each.train_step: _purged_at(each.path, purge_days) for each in whole}
     missed = [purged_at[train_step] for train_step in {*there[-1:], *lacks}]
@@ -143,7 +168,7 @@ def _look(run_dir: RunDir, site_of: Callable[[str], Site]) -> OnScratch:
         size_bytes=sum(file.st_blocks * _BLOCK_BYTES for file in _files(run_dir.path)),
         newest=there[-1] if there else None,
         checkpoints=there,
-        not_mirrored=lacks if has_mirror or has else None,
+        not_mirrored=lacks if url is not None or has else None,
         purge_days=purge_days,
         checkpoint_purged_at={step: at for step, at in purged_at.items() if at is not None},
         purged_at=min((at for at in missed if at is not None), default=None),

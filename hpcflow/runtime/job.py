@@ -31,7 +31,7 @@ class Job:
 
     Attributes:
         run_dir: paths in events are relative to it.
-        has_mirror: whether the mirror copies checkpoints to an object store.
+        mirror_url: the object store to which the mirror copies checkpoints; None without one.
         attempt_dir: holds the file that requests a resubmission.
         events: the file that events are appended to.
         notice: exists once the job has the notice to save and exit.
@@ -56,7 +56,7 @@ class Job:
     run_id: str | None = None
     attempt: int | None = None
     run_dir: Path | None = None
-    has_mirror: bool = False
+    mirror_url: str | None = None
     attempt_dir: Path | None = None
     events: Path | None = None
     notice: Path | None = None
@@ -102,7 +102,7 @@ def job_from(environ: Mapping[str, str]) -> Job:
         run_id=environ.get("HPCFLOW_RUN_ID"),
         attempt=_number(environ, "HPCFLOW_ATTEMPT"),
         run_dir=path("HPCFLOW_RUN_DIR"),
-        has_mirror=_choice(environ, "HPCFLOW_MIRROR", ("0", "1")) == "1",
+        mirror_url=environ.get("HPCFLOW_MIRROR_URL") or None,
         attempt_dir=path("HPCFLOW_ATTEMPT_DIR"),
         events=path("HPCFLOW_EVENTS"),
         notice=path("HPCFLOW_NOTICE"),

@@ -24,7 +24,6 @@ from hpcflow.runtime.reading import (
     parse_object,
     read_file,
     read_lines,
-    read_object,
 )
 
 NAME = "mirror.jsonl"
@@ -52,18 +51,20 @@ class MirrorState:
     under_way: frozenset[int] = frozenset()
 
 
-def mirrored(run_dir: Path) -> set[int]:
-    """Return the train steps of the checkpoints that the store has."""
-    return set(read_mirror(run_dir).there)
+def mirrored(run_dir: Path, url: str | None) -> set[int]:
+    """Return the train steps of the checkpoints that the store has; see :func:`read_mirror`."""
+    return set(read_mirror(run_dir, url).there)
 
 
-def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
+def read_mirror(run_dir: Path, url: str | None, now: datetime | None = None) -> MirrorState:
     """Return the state of a run's mirror; empty if it cannot be read. Never raises.
 
     Args:
+        url: the store that the run uses now; None counts the lines of all stores.
         now: the current time, aware; for :data:`PATIENCE`.
     """
-    now, url = now or datetime.now(timezone.utc), _url(run_dir)
+    now = now or datetime.now(timezone.utc)
+    url = url and url.rstrip("/")
     began: dict[int, datetime] = {}
     ended: dict[int, tuple[str, bool, str | None]] = {}  # the last line of each train step
     with suppress(OSError):
@@ -91,14 +92,6 @@ def read_mirror(run_dir: Path, now: datetime | None = None) -> MirrorState:
             there.add(train_step)
     under_way = {train_step for train_step, at in began.items() if now - at < PATIENCE}
     return MirrorState(frozenset(there), frozenset(settled), frozenset(under_way))
-
-
-def _url(run_dir: Path) -> str | None:
-    """Return the store that the run uses now; None if its ``run.json`` has none."""
-    try:
-        return str(read_object(run_dir / "run.json")["mirror"]["url"]).rstrip("/")
-    except (OSError, JsonError, KeyError, TypeError):
-        return None
 
 
 def _is_of_another(sha256: str | None, run_dir: Path, train_step: int) -> bool:

@@ -254,7 +254,7 @@ class Keeper:
         """Return what the mirror has of this run; None if there is no mirror."""
         if self._job.run_dir is None:
             return None
-        return mirror_of(self._job.run_dir, has_mirror=self._job.has_mirror)
+        return mirror_of(self._job.run_dir, self._job.mirror_url)
 
     def _held(self) -> dict[int, str]:
         """Return the reasons to keep results, and the checkpoint that the program resumed from: it
@@ -279,14 +279,14 @@ class Keeper:
             self._to_print.append(text)
 
 
-def mirror_of(run_dir: Path, *, has_mirror: bool) -> MirrorState | None:
+def mirror_of(run_dir: Path, mirror_url: str | None) -> MirrorState | None:
     """Return what the mirror has of the run in ``run_dir``; None if there is no mirror.
 
     Args:
-        has_mirror: whether the run has a mirror now. If it had one before, its file counts.
+        mirror_url: its mirror now; None without one. If it had one before, its file counts.
     """
-    if has_mirror or (run_dir / MIRROR_NAME).exists():
-        return read_mirror(run_dir)
+    if mirror_url is not None or (run_dir / MIRROR_NAME).exists():
+        return read_mirror(run_dir, mirror_url)
     return None
 
 

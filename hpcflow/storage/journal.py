@@ -6,18 +6,17 @@ lost. Then hpcflow appends nothing until the user resumes or cancels the run.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from hpcflow.errors import StorageError, shell_word
 from hpcflow.history import RunHistory
 from hpcflow.model import lost_journal
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
 from hpcflow.runtime.reading import open_regular, read_lines
-from hpcflow.storage.files import append_line_durably, size_of, storage_error
+from hpcflow.storage.files import FILE_MODE, append_line_durably, size_of, storage_error
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.runs import is_gone, require_no_link
 
 
 class Journal:
@@ -104,19 +103,34 @@ def append_all(run_dir: RunDir, records: Sequence[JournalRecord], *, begins: boo
 
 
 def _append(run_dir: RunDir, records: Sequence[JournalRecord], *, begins: bool) -> int:
-    _require_run(run_dir)
     if not begins:
         require(run_dir)
     lines = "".join(record.to_line() for record in records).encode()
     append_line_durably(run_dir.journal, lines, must_exist=not begins)
+    tell_jobs(run_dir, RunHistory.of(records))
     return len(lines)
 
 
+def tell_jobs(run_dir: RunDir, history: RunHistory) -> None:
+    """Write what jobs must know of ``history`` to the run directory: they do not read the journal.
+
+    If it cannot be written, a restarted job or a standby only exits, or runs once more.
+    """
+    if not (history.has_completed or history.promoted_standbys) or run_dir.path.is_symlink():
+        return
+    if history.has_completed:
+        with suppress(OSError):
+            run_dir.completed.touch(mode=FILE_MODE)
+    for attempt, job_id in history.promoted_standbys.items():
+        with suppress(OSError):
+            run_dir.attempt(attempt).adopted.write_text(f"{job_id}\n")
+
+
 def is_lost(run_dir: RunDir) -> bool:
-    """Return whether a run directory has no journal.
+    """Return whether a run has no journal.
 
     Raises:
-        StorageError: the directory cannot be read.
+        StorageError: its record cannot be read.
     """
     return size_of(run_dir.journal) is None
 
@@ -135,9 +149,8 @@ def read(run_dir: RunDir) -> list[JournalRecord]:
     version.
 
     Raises:
-        StorageError: the journal cannot be read, or the run directory is a link.
+        StorageError: the journal cannot be read.
     """
-    require_no_link(run_dir)
     try:
         found = (parse_record_or_none(line) for line in read_lines(run_dir.journal) if line)
         return [record for record in found if record is not None]
@@ -145,13 +158,3 @@ def read(run_dir: RunDir) -> list[JournalRecord]:
         return []
     except OSError as error:
         raise storage_error("read", run_dir.journal, error) from error
-
-
-def _require_run(run_dir: RunDir) -> None:
-    """Raise StorageError if the run directory is gone or a link: a journal in it would make a
-    deleted run look like an existing one.
-    """
-    require_no_link(run_dir)
-    if is_gone(run_dir):
-        error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(run_dir.journal))
-        raise storage_error("append to", run_dir.journal, error)

@@ -2,14 +2,12 @@
 
 ::
 
-    <scratch>/hpcflow/<project>/<run_id>/      0700
-      run.json                                 the frozen run, written once
+    <scratch>/hpcflow/<project>/<run_id>/      0700: all that is large, and can be made again
       params.json                              its parameters, for the program
-      journal.jsonl                            intents, submissions, observations and decisions of
-                                               the login side; empty at first
-      submit.lock                              held while a job may be created
       adoption.json                            the program's own files that are not to be adopted
       cancel                                   exists once the user cancelled the run
+      completed                                exists once the journal records that it completed;
+                                               for jobs, which do not read the journal
       mirror.jsonl                             the state of each checkpoint in the object store
       mirror.lock                              held while this run is mirrored
       .mirror-sent.json                        the small files as last mirrored
@@ -22,6 +20,8 @@
         resubmit                               exists once the program asked to be resubmitted
         failed  terminated                     exists once a rank failed, or ended by SIGTERM
         killed                                 exists if the first failed rank was killed
+        adopted                                "<job id>": the standby that is this attempt, by the
+                                               journal
         ended                                  exists once the first rank ended with exit code 0
         program                                its process id; after its end also its exit code
         .usage/                                resource usage that each node measured
@@ -31,7 +31,7 @@
       code/                                    uncommitted changes to the user's code
       code/<digest>.tar.gz                     the code that the run executes; a dotfile if it may
                                                hold secrets
-      artifacts/  tensorboard/
+      artifacts/  tensorboard/                 made by the job when it starts
     <scratch>/hpcflow/<project>/.<run_id>.restore/   files being fetched from its mirror
     <scratch>/hpcflow/.runtime/<digest>/       target of the hard links in runtime/ of all runs
     <scratch>/hpcflow/.code/<digest>/          code that runs execute; see code_snapshot.py
@@ -40,16 +40,23 @@
       config.yaml                              the user's settings: site, ledger
       ledger.sqlite                            the ledger, unless it is elsewhere
       compiled_templates                       cache of compiled templates
-      runs/<run_id>                            symbolic link to the run directory: finds runs
+      runs/<run_id>/                           the record of a run: all that must outlive scratch
+        run.json                               the frozen run, written once
+        journal.jsonl                          intents, submissions, observations and decisions of
+                                               the login side; empty at first
+        submit.lock                            held while a job may be created
+        scratch                                symbolic link to the run directory
+        upgrade                                exists while an upgrade could not read scratch
+        unapproved                             exists while what it executes comes from a store
+        mirrored                               length and checksum of the journal last mirrored
+        rows.json.gz                           its rows in the ledger, when it was last at rest
       sweeps/<sweep_id>/                       a sweep; see sweeps.py
       unread/<run_id>                          mark: the ledger may not have read all of it
       unsettled/<run_id>                       mark: a cost of it is not yet settled in its budgets
       budgets/<kind>/<name>.jsonl              budgets and what was spent; one lock for all
-      frozen/<run_id>                          the checksum of its run.json
       forgiven.jsonl                           nodes whose failures the user has forgiven
-      restoring/<run_id>                       held during its restore; how the restore ended
-      restoring/<run_id>.cancelled             cancelled while its directory was gone
-      journals/<run_id>                        its journal, as last mirrored
+      restoring/<run_id>                       locked during its restore; how the restore ended
+      restoring/<run_id>.cancelled             cancelled during its restore, or without a journal
       silent/<site>                            mark: its accounting recently did not answer
       mirror/                                  why the last mirror pass failed; the plain folders
                                                that it has sent to
@@ -66,8 +73,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from hpcflow.ownership import NO_TRUST, Trust, WeakPoint
+
+#: In the folder of a run in the home: the link to its run directory.
+SCRATCH: Final = "scratch"
 
 
 @dataclass(frozen=True)
@@ -105,6 +116,10 @@ class AttemptDir:
         return self.path / "killed"
 
     @property
+    def adopted(self) -> Path:
+        return self.path / "adopted"
+
+    @property
     def usage(self) -> Path:
         """Return the file with the sampler's newest usage event: JSON without its braces."""
         return self.path / ".usage/event"
@@ -112,13 +127,19 @@ class AttemptDir:
 
 @dataclass(frozen=True)
 class RunDir:
-    """Paths of one run."""
+    """Paths of one run.
+
+    Attributes:
+        path: its run directory, on scratch.
+        record: its record, in the home; None if both are the same folder, as in a store.
+    """
 
     path: Path
+    record: Path | None = None
 
     @property
     def run_json(self) -> Path:
-        return self.path / "run.json"
+        return (self.record or self.path) / "run.json"
 
     @property
     def params_json(self) -> Path:
@@ -126,11 +147,27 @@ class RunDir:
 
     @property
     def journal(self) -> Path:
-        return self.path / "journal.jsonl"
+        return (self.record or self.path) / "journal.jsonl"
 
     @property
     def submit_lock(self) -> Path:
-        return self.path / "submit.lock"
+        return (self.record or self.path) / "submit.lock"
+
+    @property
+    def unapproved(self) -> Path:
+        return (self.record or self.path) / "unapproved"
+
+    @property
+    def mirrored(self) -> Path:
+        return (self.record or self.path) / "mirrored"
+
+    @property
+    def kept_rows(self) -> Path:
+        return (self.record or self.path) / "rows.json.gz"
+
+    @property
+    def completed(self) -> Path:
+        return self.path / "completed"
 
     @property
     def cancel(self) -> Path:
@@ -160,6 +197,10 @@ class RunDir:
     def runtime(self) -> Path:
         """Return the folder for the job's PYTHONPATH."""
         return self.path / "runtime"
+
+    @property
+    def runtime_init(self) -> Path:
+        return self.runtime / "hpcflow" / "__init__.py"
 
     @property
     def code(self) -> Path:
@@ -227,6 +268,15 @@ class Home:
     def runs(self) -> Path:
         return self.path / "runs"
 
+    def run_dir(self, path: str | Path) -> RunDir:
+        """Return the run with this run directory, whose name is its id."""
+        path = Path(path)
+        return RunDir(path, self.runs / path.name)
+
+    def scratch_link(self, run_id: str) -> Path:
+        """Return the link to the run directory of a run."""
+        return self.runs / run_id / SCRATCH
+
     @property
     def sweeps(self) -> Path:
         return self.path / "sweeps"
@@ -248,12 +298,9 @@ class Home:
         return self.path / "forgiven.jsonl"
 
     @property
-    def frozen(self) -> Path:
+    def older(self) -> Path:
+        """Return a folder that only the home of an older hpcflow has."""
         return self.path / "frozen"
-
-    @property
-    def journals(self) -> Path:
-        return self.path / "journals"
 
     @property
     def restoring(self) -> Path:

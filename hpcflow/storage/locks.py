@@ -16,6 +16,7 @@ import errno
 import fcntl
 import logging
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -33,7 +34,6 @@ from hpcflow.errors import (
 from hpcflow.runtime.reading import require_safe
 from hpcflow.storage.files import FILE_MODE, storage_error
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.runs import require_no_link
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 #: How long a command waits for the submit lock. sbatch gives up after about two minutes; a process
@@ -97,9 +97,8 @@ def submit_lock(
 
     Raises:
         StorageError: another process holds the lock (``retryable`` unless ``must_be_free``), the
-            lock file cannot be opened, or the run directory is a link.
+            lock file cannot be opened.
     """
-    require_no_link(run_dir)
     lock = HeldLock(_open(run_dir.submit_lock))
     try:
         held = partial(_stuck if must_be_free else _contended, run_dir)
@@ -172,6 +171,22 @@ def try_lock(path: Path) -> Iterator[HeldLock | None]:
         yield lock if _take(lock.fd, path) else None
     finally:
         lock.release()
+
+
+def has_locks(folder: Path) -> bool:
+    """Return whether files in ``folder`` can be locked. Raise StorageError if none can be made."""
+    path = folder / f".{secrets.token_hex(8)}.tmp"
+    fd = _open(path)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise storage_error("lock", path, error) from error
+        return False
+    finally:
+        os.close(fd)
+        path.unlink(missing_ok=True)
+    return True
 
 
 def _open(path: Path, within: int | None = None) -> int:

@@ -61,7 +61,7 @@ class OwnRuns:
         Args:
             in_ledger: the run directory in the ledger.
         """
-        return RunDir(Path(in_ledger)) if self.has(run_id, in_ledger) else None
+        return self._home.run_dir(in_ledger) if self.has(run_id, in_ledger) else None
 
     def has(self, run_id: str, in_ledger: str) -> bool:
         """Return whether hpcflow may act on a run at the path that the ledger has."""
@@ -74,7 +74,7 @@ class OwnRuns:
             return False
         self._problems[run_id] = (
             f"{run_id}: skipped: its path in the ledger differs from the link "
-            f"{self._home.runs / run_id}; if the link is right: hpcflow ledger rebuild"
+            f"{self._home.scratch_link(run_id)}; if the link is right: hpcflow ledger rebuild"
         )
         return False
 
@@ -84,14 +84,21 @@ class OwnRuns:
         lost, self._lost = list(self._lost.items()), {}
         messages, self._problems = list(self._problems.values()), {}
         for run_id, path in lost[:_MAX_NAMED]:
-            messages.append(
-                f"{run_id}: skipped: it is yours, but {self._home.runs} has no link to it; restore "
-                f"the link: ln -s {shell_word(path)} {shell_word(self._home.runs)}/"
-            )
+            link = self._home.scratch_link(run_id)
+            if link.parent.is_dir():
+                messages.append(
+                    f"{run_id}: skipped: it is yours, but {link} is missing; make it again: "
+                    f"ln -s {shell_word(path)} {shell_word(link)}"
+                )
+            else:
+                messages.append(
+                    f"{run_id}: skipped: it is yours, but its record {link.parent} is missing; put "
+                    "it back from a backup; if the run was mirrored: hpcflow restore --from URL"
+                )
         if len(lost) > _MAX_NAMED:
             messages.append(
-                f"{len(lost) - _MAX_NAMED} more runs of yours have no link; list them: "
-                "hpcflow ledger check"
+                f"{len(lost) - _MAX_NAMED} more runs of yours are skipped because of this; list "
+                "them: hpcflow ledger check"
             )
         return messages
 
@@ -147,7 +154,7 @@ def _owner(path: str) -> int | None:
 def _is_certainly_ours(run_id: str, path: Path) -> bool:
     """Return whether a run without a link is this user's: the user owns its files."""
     with suppress(OSError, ValueError):
-        folder, frozen = os.lstat(path), os.lstat(RunDir(path).run_json)
+        folder, frozen = os.lstat(path), os.lstat(RunDir(path).params_json)
         return (
             path.name == run_id
             and path.is_absolute()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -34,11 +35,10 @@ from hpcflow.storage.files import (
     write_durably,
     write_new,
 )
-from hpcflow.storage.frozen import write_frozen
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import SCRATCH, Home, RunDir
 from hpcflow.storage.lustre import set_layout
 from hpcflow.storage.path_check import require_safe_path
-from hpcflow.storage.runs import find_run, list_runs, require_no_link
+from hpcflow.storage.runs import find_run, list_runs, require_no_link, require_upgraded
 from hpcflow.storage.runtime_copy import add_runtime
 
 __all__ = [
@@ -46,11 +46,13 @@ __all__ = [
     "create_run",
     "discard_run",
     "find_run",
-    "frozen_files",
+    "frozen_json",
     "is_no_json",
     "link_run",
     "list_runs",
     "make_place",
+    "make_record",
+    "params_json",
     "parse_run",
     "read_run",
     "renew_params",
@@ -69,10 +71,10 @@ def create_run(
     start: Callable[[Path], object] | None = None,
     trust: Trust = NO_TRUST,
 ) -> RunDir:
-    """Make the directory of ``run`` and link it from ``home``, or change nothing.
+    """Make the directory of ``run`` on scratch and its record in ``home``, or change nothing.
 
-    The directory is built under a temporary name, synced, and renamed. A killed process leaves
-    ``.<run_id>.<random>.tmp``, or a directory that no home links to; no job was submitted for
+    Both are built under a temporary name, synced, and renamed; the record last. A killed process
+    leaves ``.<run_id>.<random>.tmp``, or a run directory without a record; no job was submitted for
     either. The temporary one may hold a copied checkpoint. The next run of the project that starts
     from a checkpoint removes it after a week.
 
@@ -95,7 +97,7 @@ def create_run(
         if snapshot is not None:
             undo.append(partial(discard_code, final.parent.parent, snapshot))
         undo.append(partial(shutil.rmtree, half))
-        run_json = _build(half, run, code or {}, undo)
+        _build(half, run, code or {}, undo)
         if snapshot is not None:
             add_code(RunDir(half).code, final.parent.parent, snapshot)
         if start is not None and run.begins_from is not None:
@@ -105,7 +107,8 @@ def create_run(
         half.rename(final)
         undo.append(partial(shutil.rmtree, final))
         fsync_folder(final.parent)
-        _enter(home, final, run_json, undo)
+        if not make_record(home, run, undo=undo):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), home.runs / run.run_id)
     except BaseException as error:
         for step in reversed(undo):
             with suppress(OSError):
@@ -115,7 +118,7 @@ def create_run(
         raise
     if start is not None:  # only then are leftovers large; the scan takes longer with each run
         remove_leftovers(final.parent)
-    return RunDir(final)
+    return home.run_dir(final)
 
 
 def require_room(run: Run, home: Home, trust: Trust = NO_TRUST) -> None:
@@ -126,6 +129,7 @@ def require_room(run: Run, home: Home, trust: Trust = NO_TRUST) -> None:
             user could replace a folder on the path.
     """
     final = Path(run.run_dir)
+    require_upgraded(home)
     _require_own(final, trust)
     for folder, key in ((final.parent, None), (home.runs, "HPCFLOW_HOME")):
         nearest = existing_parent(folder / "new")
@@ -153,19 +157,20 @@ def make_place(final: Path, trust: Trust = NO_TRUST) -> None:
 
 
 def link_run(home: Home, final: Path) -> None:
-    """Make or replace the link in ``home`` to the run at ``final``.
+    """Make or replace the link in the record of a run to its run directory ``final``.
 
     Raises:
         ScratchError: the home is full, read-only, or not a folder.
     """
-    link = home.runs / final.name
-    if os.path.lexists(link) and link.is_symlink() and link.readlink() == final:
+    link = home.scratch_link(final.name)
+    if link.is_symlink() and link.readlink() == final:
         return
-    new = home.runs / f".{secrets.token_hex(8)}.tmp"
+    new = link.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        make_folders(home.runs)
+        make_folders(link.parent)
         new.symlink_to(final)
         new.replace(link)
+        fsync_folder(link.parent)
         fsync_folder(home.runs)
     except OSError as error:
         with suppress(OSError):
@@ -173,27 +178,61 @@ def link_run(home: Home, final: Path) -> None:
         raise _home_error(home.runs, error) from error
 
 
-def _enter(home: Home, final: Path, run_json: bytes, undo: list[Callable[[], object]]) -> None:
-    """Record the checksum of the run and its link in the home.
+def make_record(
+    home: Home,
+    run: Run,
+    *,
+    journal: bytes = b"",
+    is_approved: bool = True,
+    undo: list[Callable[[], object]] | None = None,
+) -> bool:
+    """Make the record of a run, atomically.
+
+    Args:
+        is_approved: whether a user of this home has approved what it executes.
+        undo: receives functions that remove the record, and new folders of the home.
+
+    Returns:
+        False, and nothing is changed, if the home has a record of it.
 
     Raises:
         ScratchError: the home is full, read-only, or not a folder.
+        StorageError: an older hpcflow made it.
     """
-    link, known = home.runs / final.name, home.frozen / final.name
+    require_upgraded(home)
+    record = home.runs / run.run_id
+    half = home.runs / f".{run.run_id}.{secrets.token_hex(4)}.tmp"
+    new = RunDir(Path(run.run_dir), half)
     try:
-        make_folders(known.parent, undo)
-        undo.append(partial(known.unlink, missing_ok=True))
-        write_frozen(home, final.name, run_json)
-        make_folders(link.parent, undo)
-        link.symlink_to(final)
-        undo.append(link.unlink)
-        fsync_folder(link.parent)
+        make_folders(home.runs, undo)
+        half.mkdir(mode=FOLDER_MODE)
+        try:
+            write_new(new.run_json, frozen_json(run))
+            # A missing journal means a lost one. An empty file needs no sync beyond its folder's.
+            if journal:
+                write_new(new.journal, journal)
+            else:
+                new.journal.touch(mode=FILE_MODE)
+            if not is_approved:
+                new.unapproved.touch(mode=FILE_MODE)
+            (half / SCRATCH).symlink_to(run.run_dir)
+            fsync_folder(half)
+            half.rename(record)
+        except BaseException as error:
+            shutil.rmtree(half, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        if undo is not None:
+            undo.append(partial(shutil.rmtree, record))
+        fsync_folder(home.runs)
     except OSError as error:
-        raise _home_error(link.parent, error) from error
+        raise _home_error(home.runs, error) from error
+    return True
 
 
 def _home_error(folder: Path, error: OSError) -> ScratchError:
-    reason = storage_error("link the run in", folder, error)
+    reason = storage_error("write the record of the run in", folder, error)
     return ScratchError(
         reason.message, where=Where(key="HPCFLOW_HOME"), next_action=reason.next_action
     )
@@ -203,17 +242,15 @@ def read_run(run_dir: RunDir) -> Run:
     """Return the run that was frozen into ``run.json``.
 
     Raises:
-        StorageError: it is missing, behind a link, damaged, of another run, or was written by a
-            newer hpcflow.
+        StorageError: it is missing, damaged, of another run, or was written by a newer hpcflow.
     """
     path = run_dir.run_json
-    require_no_link(run_dir)
     try:
         data = read_file(path, MAX_JSON_BYTES)
     except FileNotFoundError:
         raise StorageError(
             f"{path} is gone",
-            next_action="scratch may have been purged; if the run was mirrored: hpcflow restore "
+            next_action=f"put it back from a backup; if the run was mirrored: hpcflow restore "
             f"{run_dir.path.name}; see its last state in the ledger: hpcflow show "
             f"{run_dir.path.name}",
         ) from None
@@ -266,17 +303,15 @@ def is_no_json(data: bytes) -> bool:
 
 
 def discard_run(run_dir: RunDir, home: Home) -> None:
-    """Delete the directory of a run that was never submitted, and its entry in ``home``.
+    """Delete the directory of a run that was never submitted, and its record in ``home``.
 
     Raises:
         StorageError: it could not be deleted.
     """
     try:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(run_dir.path)
-        (home.runs / run_dir.path.name).unlink(missing_ok=True)
-        (home.frozen / run_dir.path.name).unlink(missing_ok=True)
-        (home.journals / run_dir.path.name).unlink(missing_ok=True)
+        for folder in (run_dir.path, home.runs / run_dir.path.name):
+            with suppress(FileNotFoundError):
+                shutil.rmtree(folder)
     except OSError as error:
         raise storage_error("delete", run_dir.path, error) from error
 
@@ -310,34 +345,29 @@ def _require_private(folder: Path) -> None:
 
 def _build(
     half: Path, run: Run, code: Mapping[str, bytes], undo: list[Callable[[], object]]
-) -> bytes:
-    """Make the folder ``half`` and sync its files, but not its folders; return ``run.json``."""
+) -> None:
+    """Make the folder ``half`` and sync its files, but not its folders."""
     half.mkdir(mode=FOLDER_MODE)
     for name in FOLDERS:
         (half / name).mkdir(mode=FOLDER_MODE)
     target = RunDir(half)
     set_layout(target.checkpoints)  # first, because it does not change existing files
-    # A missing journal means a lost one. An empty file needs no sync beyond that of its folder.
-    target.journal.touch(mode=FILE_MODE)
-    frozen = frozen_files(run)
-    for name, content in frozen.items():
-        write_new(half / name, content)
+    write_new(target.params_json, params_json(run))
     add_runtime(target.runtime, Path(run.run_dir).parent.parent / ".runtime", undo)
     for name, data in code.items():
         path = target.code / _relative(name)
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         write_new(path, data)
-    return frozen[target.run_json.name]
 
 
-def frozen_files(run: Run) -> dict[str, bytes]:
-    """Return ``run.json`` and ``params.json`` of ``run``: file name -> content."""
-    frozen = run.model_dump(mode="json")
-    return {
-        RunDir(Path()).run_json.name: json.dumps(frozen, indent=1).encode() + b"\n",
-        RunDir(Path()).params_json.name: json.dumps(frozen["spec"]["params"], indent=1).encode()
-        + b"\n",
-    }
+def frozen_json(run: Run) -> bytes:
+    """Return ``run.json`` of ``run``."""
+    return json.dumps(run.model_dump(mode="json"), indent=1).encode() + b"\n"
+
+
+def params_json(run: Run) -> bytes:
+    """Return ``params.json`` of ``run``."""
+    return json.dumps(run.model_dump(mode="json")["spec"]["params"], indent=1).encode() + b"\n"
 
 
 def renew_params(run_dir: RunDir, run: Run) -> None:
@@ -347,7 +377,7 @@ def renew_params(run_dir: RunDir, run: Run) -> None:
         StorageError: it cannot be written.
     """
     path = run_dir.params_json
-    data = frozen_files(run)[path.name]
+    data = params_json(run)
     with suppress(OSError):
         if read_file(path) == data:
             return

@@ -1,4 +1,4 @@
-"""Find runs by the symbolic links in ``HPCFLOW_HOME/runs``, without opening a run directory.
+"""Find runs by the links ``HPCFLOW_HOME/runs/<run_id>/scratch``, without opening a run directory.
 
 A link is followed only if its target can be a run directory: an absolute path that ends in its
 run id, below the folders of all projects and of one project. Any other link is skipped. So is a run
@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import monotonic
 
@@ -20,7 +20,7 @@ from hpcflow.errors import NotFoundError, StorageError, shell_word
 from hpcflow.model.ids import is_run_id
 from hpcflow.ownership import NO_TRUST, WeakPoint, foreign_part
 from hpcflow.storage.files import size_of, storage_error
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import SCRATCH, Home, RunDir
 
 _LISTED = 8
 #: How long the check of a path is cached: a command may read ten thousand links of few projects.
@@ -51,16 +51,48 @@ class UntrustedPathError(InvalidRunLinkError):
 
 
 def run_ids(home: Home) -> list[str]:
-    """Return the ids of all runs of this home, sorted, including those whose directory is gone."""
+    """Return the ids of all runs of this home, sorted, including those whose directory is gone.
+
+    Raises:
+        StorageError: the home cannot be read, or is of an older hpcflow.
+    """
+    found: list[str] = []
+    links: list[str] = []
     try:
-        with os.scandir(home.runs) as entries:  # tells links without a stat of each
-            return sorted(
-                entry.name for entry in entries if is_run_id(entry.name) and entry.is_symlink()
-            )
+        with os.scandir(home.runs) as entries:  # tells folders and links without a stat of each
+            for entry in entries:
+                if is_run_id(entry.name):
+                    (links if entry.is_symlink() else found).append(entry.name)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise storage_error("read", home.runs, error) from error
+    if any(is_older_link(home, run_id) for run_id in links):
+        raise _older(home)
+    require_upgraded(home)
+    return sorted(found)
+
+
+def require_upgraded(home: Home) -> None:
+    """Raise StorageError if an older hpcflow made this home, and its runs were not moved yet."""
+    if os.path.lexists(home.older):
+        raise _older(home)
+
+
+def _older(home: Home) -> StorageError:
+    return StorageError(
+        f"an older hpcflow made {home.path}, and kept the records of your runs on scratch",
+        next_action="move the records here: hpcflow home upgrade",
+    )
+
+
+def is_older_link(home: Home, run_id: str) -> bool:
+    """Return whether an older hpcflow made the link ``runs/<run_id>`` to a run directory."""
+    try:
+        target = os.readlink(home.runs / run_id)  # noqa: PTH115 - the exact text
+    except OSError:
+        return False
+    return _is_run_path(target, run_id)
 
 
 def run_dir_of(home: Home, run_id: str) -> RunDir:
@@ -71,13 +103,13 @@ def run_dir_of(home: Home, run_id: str) -> RunDir:
         StorageError: another user has made a directory or a link on the path.
     """
     try:
-        return RunDir(Path(link_of(home, run_id)))
+        return home.run_dir(link_of(home, run_id))
     except UntrustedPathError as error:
         raise StorageError(f"{run_id}: {error.problem}", next_action=error.next_action) from None
     except InvalidRunLinkError as error:
         raise NotFoundError(
             f"no run {run_id}: {error.strerror}",
-            next_action=f"remove the link: rm {shell_word(f'{home.runs}/{run_id}')}",
+            next_action=f"remove the link: rm {shell_word(home.scratch_link(run_id))}",
         ) from None
     except OSError:
         raise NotFoundError(f"no run {run_id}", next_action="list yours: hpcflow ls") from None
@@ -89,17 +121,22 @@ def link_of(home: Home, run_id: str) -> str:
     Raises:
         OSError: there is no link; an :class:`InvalidRunLinkError` if it leads elsewhere.
     """
-    link = os.readlink(f"{home.runs}/{run_id}")  # noqa: PTH115 - a Path takes far longer
-    folder, _, name = link.rpartition("/")
-    if name != run_id or link.count("/") < _LEAST_SLASHES or link[0] != "/":
+    link = os.readlink(f"{home.runs}/{run_id}/{SCRATCH}")  # noqa: PTH115 - faster than a Path
+    if not _is_run_path(link, run_id):
         reason = f"its link in {home.runs} leads to {link!r}, which is not its run directory"
-        raise InvalidRunLinkError(errno.EINVAL, reason, str(home.runs / run_id))
+        raise InvalidRunLinkError(errno.EINVAL, reason, str(home.scratch_link(run_id)))
+    folder = link.rpartition("/")[0]
     weak = _route(home, folder)
     if weak is not None and (trust := home.trust_of(run_id)) != NO_TRUST:
         weak = foreign_part(Path(folder), trust)
     if weak is not None:
         raise UntrustedPathError(folder, weak)
     return link
+
+
+def _is_run_path(path: str, run_id: str) -> bool:
+    """Return whether ``path`` can be the run directory of ``run_id``."""
+    return path.endswith(f"/{run_id}") and path.count("/") >= _LEAST_SLASHES and path[0] == "/"
 
 
 def is_linked(home: Home, run_id: str, path: str) -> bool:
@@ -145,21 +182,31 @@ def invalid_link_message(home: Home, run_id: str, error: InvalidRunLinkError) ->
         return f"{error.problem}; {error.next_action}"
     return (
         f"{run_id}: skipped: {error.strerror}; remove the link: "
-        f"rm {shell_word(f'{home.runs}/{run_id}')}"
+        f"rm {shell_word(home.scratch_link(run_id))}"
     )
 
 
 def is_gone(run_dir: RunDir) -> bool:
-    """Return whether a run has neither ``run.json`` nor a journal with content.
+    """Return whether the run directory lacks all that hpcflow puts there for a job.
 
-    The folder does not count, because a running program recreates parts of a deleted one. A run
-    directory that cannot be read, or is a link, is not gone.
+    A purge takes old files one by one. The folder does not count, because a running program
+    recreates parts of a deleted one. A run directory that cannot be read, or is a link, is not
+    gone.
     """
     try:
-        is_there = size_of(run_dir.run_json) is not None or bool(size_of(run_dir.journal))
-    except StorageError:
+        return not any(size_of(path) is not None for path in _of_jobs(run_dir)) and not (
+            run_dir.path.is_symlink()
+        )
+    except (StorageError, OSError):
         return False
-    return not is_there and not run_dir.path.is_symlink()
+
+
+def _of_jobs(run_dir: RunDir) -> Iterator[Path]:
+    yield run_dir.params_json
+    yield run_dir.runtime_init
+    for number in reversed(run_dir.attempt_numbers()):
+        yield run_dir.attempt(number).log
+        yield run_dir.attempt(number).script
 
 
 def require_no_link(run_dir: RunDir) -> None:
@@ -201,7 +248,7 @@ def linked(
     warnings: dict[str, None] = {}
     for run_id in ids:
         try:
-            found.append(RunDir(Path(link_of(home, run_id))))
+            found.append(home.run_dir(link_of(home, run_id)))
         except InvalidRunLinkError as error:  # noqa: PERF203 - each link can fail alone
             warnings[invalid_link_message(home, run_id, error)] = None
         except OSError:  # it was removed meanwhile
@@ -262,7 +309,7 @@ def _by_age(home: Home, ids: list[str]) -> list[str]:
 
     def made_ns(run_id: str) -> int:
         try:
-            return (home.runs / run_id).lstat().st_mtime_ns
+            return home.scratch_link(run_id).lstat().st_mtime_ns
         except OSError:  # discarded meanwhile
             return 0
 

@@ -18,12 +18,11 @@ from hpcflow.model.state import RunState
 from hpcflow.model.sweep import Submit
 from hpcflow.model.sweep_records import Halted, Sweep, SweepRecord, Told
 from hpcflow.requeue.round_context import RoundContext
-from hpcflow.runtime.reading import read_file
 from hpcflow.schedulers.clusters import other_cluster
-from hpcflow.storage.frozen import is_frozen_here, matches_frozen
+from hpcflow.storage.approval import is_approved
 from hpcflow.storage.locks import HeldLock
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_path_untrusted, is_purged, linked
+from hpcflow.storage.runs import is_purged, linked
 from hpcflow.storage.sweeps import (
     SweepDir,
     append,
@@ -219,22 +218,16 @@ class Round:
 
     def was_made(self, run_id: str) -> bool:
         """Return whether the home has this run."""
-        return (self.around.settings.home.runs / run_id).is_symlink()
+        return self.around.settings.home.scratch_link(run_id).is_symlink()
 
     def _is_trial(self, run_id: str) -> bool:
-        """Return whether a run that was frozen in this home is a trial of this sweep.
-
-        ``run.json`` decides; if it is missing or was changed, the name of the run.
-        """
-        home = self.around.settings.home
-        if not is_frozen_here(home, run_id):
-            return False
-        for run_dir in linked(home, [run_id]):
-            with suppress(StorageError, OSError):
-                if matches_frozen(home, run_id, read_file(run_dir.run_json)):
-                    return read_run(run_dir).parent_sweep == self.sweep_dir.sweep_id
-            return run_id.startswith(f"{self.sweep.spec.name}-t")
-        return is_path_untrusted(home, run_id) and run_id.startswith(f"{self.sweep.spec.name}-t")
+        """Return whether a run that is approved in this home is a trial of this sweep."""
+        run_dir = self.around.settings.home.run_dir(run_id)
+        with suppress(StorageError):
+            return is_approved(run_dir) and (
+                read_run(run_dir).parent_sweep == self.sweep_dir.sweep_id
+            )
+        return False
 
     def why_no_submission(self) -> str | None:
         """Return why no run without a job is submitted any more; None if it may be."""

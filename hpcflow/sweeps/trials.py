@@ -24,6 +24,7 @@ from hpcflow.errors import (
 from hpcflow.launch import submission
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.launch.cancel_request import cancel_requested
+from hpcflow.launch.jobs import discard_unrecorded
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.execution import CodeMode
 from hpcflow.model.ids import parse_job_name
@@ -43,7 +44,7 @@ from hpcflow.storage.files import storage_error
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
-from hpcflow.storage.rundir import link_run, read_run
+from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, linked, run_dir_of
 from hpcflow.storage.sweeps import SweepDir
 from hpcflow.sweeps.budget import Rate
@@ -223,15 +224,14 @@ class TrialRuns:
         from hpcflow.launch.run import launch
 
         home = self._settings.home
-        if not (home.runs / run_id).is_symlink():
+        if not home.scratch_link(run_id).is_symlink():
             start = None if source is None else self._newest_of(source)
             plan = self.plan(trial.number, trial.params, repeat, run_id, start)
-            if not Path(plan.run.run_dir).exists():
-                return launch(
-                    plan, settings=self._settings, scheduler=self._scheduler, clock=self._clock
-                )
-            # The process that made it was killed before it linked it; nothing was submitted.
-            link_run(home, Path(plan.run.run_dir))
+            if Path(plan.run.run_dir).exists():
+                discard_unrecorded(Path(plan.run.run_dir))
+            return launch(
+                plan, settings=self._settings, scheduler=self._scheduler, clock=self._clock
+            )
         run_dir = run_dir_of(home, run_id)
         return None if is_gone(run_dir) else self._send_made(run_dir)
 
@@ -250,9 +250,10 @@ class TrialRuns:
     def has_checkpoint(self, run_id: str) -> bool:
         """Return whether another run can continue from this one."""
         home = self._settings.home
-        return (home.runs / run_id).is_symlink() and newest_complete(
-            run_dir_of(home, run_id)
-        ) is not None
+        return (
+            home.scratch_link(run_id).is_symlink()
+            and newest_complete(run_dir_of(home, run_id)) is not None
+        )
 
     def send_arrays(self, plans: list[Plan], sweep_dir: SweepDir) -> Iterator[dict[str, str]]:
         """Submit runs as arrays, as large as the cluster accepts; yield run id -> job id of each.
@@ -302,12 +303,9 @@ class TrialRuns:
     def is_never_sent(self, run_id: str) -> bool:
         """Return whether a run never had a job, and has none without a new submission."""
         home = self._settings.home
-        if not (home.runs / run_id).is_symlink():
+        if not home.scratch_link(run_id).is_symlink():
             return True
-        run_dir = run_dir_of(home, run_id)
-        if is_gone(run_dir):
-            return False
-        history = Journal(run_dir).history
+        history = Journal(run_dir_of(home, run_id)).history
         return not history.has_job and (history.last.intent is None or history.last.is_void)
 
     def is_unsent(self, run_id: str) -> bool:
@@ -316,7 +314,7 @@ class TrialRuns:
         It has no job, for certain, and is not held, cancelled or changed.
         """
         home = self._settings.home
-        if not (home.runs / run_id).is_symlink():
+        if not home.scratch_link(run_id).is_symlink():
             return True
         run_dir = run_dir_of(home, run_id)
         if is_gone(run_dir) or run_dir.cancel.exists():
@@ -327,7 +325,7 @@ class TrialRuns:
     def was_refused(self, run_id: str) -> bool:
         """Return whether Slurm did not accept the last submission of a run."""
         home = self._settings.home
-        if not (home.runs / run_id).is_symlink():
+        if not home.scratch_link(run_id).is_symlink():
             return False
         last = Journal(run_dir_of(home, run_id)).history.last
         return last.intent is not None and last.is_void
@@ -362,10 +360,11 @@ class TrialRuns:
             StorageError: the request cannot be written.
         """
         home = self._settings.home
-        if not (home.runs / run_id).is_symlink():
+        if not home.scratch_link(run_id).is_symlink():
             return
         run_dir = run_dir_of(home, run_id)
-        if is_gone(run_dir) or (run_dir.cancel.exists() and Journal(run_dir).history.is_cancelled):
+        is_told = is_gone(run_dir) or run_dir.cancel.exists()
+        if is_told and Journal(run_dir).history.is_cancelled:
             return
         request_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, prune=prune)
 

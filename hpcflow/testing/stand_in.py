@@ -178,7 +178,7 @@ class StandIn:
 
 
 def _run_dir(job: Job, home: Home) -> RunDir:
-    return RunDir((home.runs / job.run_id).readlink())
+    return home.run_dir(home.scratch_link(job.run_id).readlink())
 
 
 def assert_exactly_once(jobs: list[Job]) -> None:

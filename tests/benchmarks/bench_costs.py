@@ -7,7 +7,6 @@ print at once what the real ones print, and count how often they are called.
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
@@ -36,6 +35,7 @@ from hpcflow.schedulers.slurm.parse_jobs import ACCOUNTING_FIELDS, FIELD_END
 from hpcflow.schedulers.slurm.times import format_time
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.cluster import Postgres
+from tests.benchmarks.records import make_files
 from tests.benchmarks.timing import Row, in_turn, quiet, time_process, wall
 from tests.ledger.roles import SharedServer
 from tests.storage.runs import make_run
@@ -160,14 +160,11 @@ def _make(root: Path, home: Home, number: int, attempts: int, *, is_billed: bool
         resources=_RESOURCES,
     )
     run = run.model_copy(update={"user": pwd.getpwuid(os.getuid()).pw_name})
-    run_dir = RunDir(Path(run.run_dir))
-    run_dir.path.mkdir(parents=True)
-    run_dir.run_json.write_text(json.dumps(run.model_dump(mode="json")))
+    run_dir = make_files(home, run)
     records: list[JournalRecord] = []
     for attempt in range(1, attempts + 1):
         records += _lived(run.run_id, number * attempts + attempt, attempt, at, is_billed)
     run_dir.journal.write_text("".join(record.to_line() for record in records))
-    (home.runs / run.run_id).symlink_to(run_dir.path)
     return run_dir
 
 

@@ -22,6 +22,7 @@ from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import rebuild
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import Home, RunDir
+from tests.benchmarks.records import make_files
 from tests.benchmarks.timing import Row
 from tests.storage.runs import make_run
 
@@ -41,11 +42,8 @@ def rows() -> list[Row]:
     root = Path(tempfile.mkdtemp(prefix="hpcflow-bench-"))
     now = SystemClock().now()
     try:
-        run_dirs = [_make(root, now - timedelta(days=365, minutes=n)) for n in range(_RUNS)]
         home = Home(root / "home")
-        home.runs.mkdir(parents=True)
-        for run_dir in run_dirs:
-            (home.runs / run_dir.path.name).symlink_to(run_dir.path)
+        run_dirs = [_make(home, now - timedelta(days=365, minutes=n)) for n in range(_RUNS)]
         with open_ledger(str(root / "ledger.sqlite")) as ledger:
             rebuild(ledger, run_dirs)
             every, gb_months = _time(ledger, home, now - timedelta(days=1000), now)
@@ -77,10 +75,9 @@ def _time(ledger: Ledger, home: Home, since: datetime, until: datetime) -> tuple
     return time.perf_counter() - began, float(found.report.total.gb_months)
 
 
-def _make(root: Path, at: datetime) -> RunDir:
+def _make(home: Home, at: datetime) -> RunDir:
     """A run as its files would be, written without fsync."""
-    run = make_run(root, at=at)
-    run_dir = RunDir(Path(run.run_dir))
+    run_dir = make_files(home, run := make_run(home.path.parent, at=at))
     end = at + timedelta(seconds=_LINES)
     who = {"attempt": 1, "job_id": "1"}
     times = {"submitted_at": at, "started_at": at, "ended_at": end}
@@ -93,8 +90,6 @@ def _make(root: Path, at: datetime) -> RunDir:
             at=end, attempt=1, cause=Cause.COMPLETED, raw_state="COMPLETED", ended_at=end, rule="x"
         ),
     ]
-    run_dir.attempt(1).events.parent.mkdir(parents=True)
-    run_dir.run_json.write_text(json.dumps(run.model_dump(mode="json")))
     run_dir.journal.write_text("".join(record.to_line() for record in records))
     run_dir.attempt(1).events.write_text("".join(map(_events, [at] * _LINES, range(1, _LINES + 1))))
     return run_dir

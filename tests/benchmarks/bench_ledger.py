@@ -29,6 +29,7 @@ from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import catch_up, rebuild
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import list_runs
+from tests.benchmarks.records import make_files
 from tests.benchmarks.timing import Row, in_turn, quiet, wall
 from tests.ledger import lines as say
 from tests.storage.runs import CREATED_AT, make_run
@@ -119,10 +120,8 @@ def make_completed(root: Path, number: int, events: int) -> RunDir:
     created_at = CREATED_AT + timedelta(seconds=number)
     run = make_run(root / "scratch", name=f"run{number % 100}", at=created_at)
     run = run.model_copy(update={"user": pwd.getpwuid(os.getuid()).pw_name})
-    run_dir = RunDir(Path(run.run_dir))
+    run_dir = make_files(Home(root / "home"), run)
     attempt = run_dir.attempt(1)
-    attempt.path.mkdir(parents=True)
-    run_dir.run_json.write_text(json.dumps(run.model_dump(mode="json")))
     run_dir.journal.write_bytes(
         say.intended(1)
         + say.submitted(1)
@@ -140,9 +139,6 @@ def make_completed(root: Path, number: int, events: int) -> RunDir:
     attempt.events.write_bytes(
         say.started(1, 1) + "".join(progress).encode() + b"".join(saved) + say.exited(0, 60)
     )
-    home = Home(root / "home")
-    home.runs.mkdir(parents=True, exist_ok=True)
-    (home.runs / run.run_id).symlink_to(run_dir.path)
     return run_dir
 
 

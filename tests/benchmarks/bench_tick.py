@@ -35,6 +35,7 @@ from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, QUEUE_FORMAT, ROW_END
 from hpcflow.schedulers.slurm.times import format_time
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.cluster import Postgres
+from tests.benchmarks.records import make_files
 from tests.benchmarks.timing import Row
 from tests.ledger.roles import SharedServer
 from tests.storage.runs import make_run
@@ -119,7 +120,6 @@ class _World:
         (root / "last_job").write_text(f"{_FIRST_JOB + _RUNS}\n")
         self.home = Home(root / "home")
         self.home.path.mkdir(mode=0o700)
-        self.home.runs.mkdir()
         now = SystemClock().now().replace(microsecond=0)
         self.runs = [self._make(number, now) for number in range(_RUNS)]
         self.show(self.runs)
@@ -131,12 +131,10 @@ class _World:
         run = make_run(
             self.root / "scratch", name=f"run{number % 100}", at=at, resources=_RESOURCES
         )
-        run_dir = RunDir(Path(run.run_dir))
+        run_dir = make_files(self.home, run)
         attempt = run_dir.attempt(1)
-        attempt.path.mkdir(parents=True)
         job, name = str(_FIRST_JOB + number), job_name(run.run_id, 1)
         started_at = at.replace(microsecond=0) + timedelta(seconds=number)
-        run_dir.run_json.write_text(json.dumps(run.model_dump(mode="json")))
         records = (
             Intended(at=at, attempt=1, job_name=name, scheduler="slurm", partition="gpu"),
             Submitted(at=at, attempt=1, job_id=job),
@@ -158,7 +156,6 @@ class _World:
             f'{{"at": "{text}", "event": "started", "job_id": "{job}", "nodes": ["n1", "n2"]}}\n'
             f'{{"at": "{text}", "event": "train_started", "train_step": 0}}\n'
         )
-        (self.home.runs / run.run_id).symlink_to(run_dir.path)
         return _Active(number, run_dir, job, name, at, started_at)
 
     def show(self, runs: Sequence[_Active], *, state: str = "RUNNING", rack: str = "n") -> None:

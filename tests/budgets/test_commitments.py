@@ -16,7 +16,6 @@ from hpcflow.errors import (
     SubmissionInDoubt,
     SubmissionRefused,
 )
-from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import Fault
 from tests.budgets.desk import VISION, BudgetDesk
 
@@ -99,7 +98,7 @@ def test_what_slurm_refuses_is_given_back(desk: BudgetDesk) -> None:
     with pytest.raises(SchedulerUnavailable) as caught:
         desk.launch()
     assert desk.usd() == ("0.00", "0.00")
-    kept = RunDir(Path(str(caught.value.details["run_dir"])))
+    kept = desk.settings.home.run_dir(Path(str(caught.value.details["run_dir"])))
     assert desk.resume(kept).attempt == 1, "its number is free again, and so is its money"
     assert desk.usd() == ("0.00", "3.00")
 
@@ -143,7 +142,7 @@ def test_every_budget_that_counts_an_attempt_must_have_room(desk: BudgetDesk) ->
     desk.train(launched.job_id, minutes=20, state="PREEMPTED")
     desk.set(user, hard="200", unit="gpu_hours")
     with pytest.raises(BudgetError, match=r"budget run:small-\S+ has no room: of 4.00 USD, 2.00"):
-        desk.resume(RunDir(launched.run_dir))
+        desk.resume(desk.dir_of(launched))
 
 
 def test_a_budget_begins_with_what_was_spent_before(desk: BudgetDesk) -> None:
@@ -161,7 +160,7 @@ def test_what_a_budget_began_with_is_not_settled_once_more(desk: BudgetDesk) -> 
     first = desk.launch()
     desk.train(first.job_id, minutes=10, state="PREEMPTED")
     desk.set(hard="100")
-    second = desk.resume(RunDir(first.run_dir))
+    second = desk.resume(desk.dir_of(first))
     desk.slurm.start(second.job_id)
     desk.look()
     desk.clock.advance(600)

@@ -11,7 +11,6 @@ from hpcflow.cli.next_words import next_words
 from hpcflow.errors import BudgetError, SpecError
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import rehearse
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 from tests.budgets.desk import BudgetDesk
 
@@ -37,8 +36,8 @@ def test_all_attempts_of_a_run_together_take_no_more(desk: BudgetDesk) -> None:
     seen = desk.seen(launched.run_id)
     assert next_words(seen.run) == f"wait: budget {scope} of 4.00 USD has no room for 3.00 USD"
     with pytest.raises(BudgetError):
-        desk.resume(RunDir(launched.run_dir))
-    assert desk.resume(RunDir(launched.run_dir), overrides=["budget.cost_usd=5.5"])
+        desk.resume(desk.dir_of(launched))
+    assert desk.resume(desk.dir_of(launched), overrides=["budget.cost_usd=5.5"])
     assert [change.how for change in desk.budget(scope).changes] == ["config", "config"]
     assert desk.usd(scope) == ("2.00", "3.00")
 
@@ -59,7 +58,7 @@ def test_a_budget_that_the_config_does_not_ask_for_any_more_is_gone(desk: Budget
     launched = desk.launch()
     desk.slurm.end(launched.job_id, "PREEMPTED")
     desk.look()
-    desk.resume(RunDir(launched.run_dir), overrides=["budget=null"])
+    desk.resume(desk.dir_of(launched), overrides=["budget=null"])
     budget = desk.budget(f"run:{launched.run_id}")
     assert budget.terms is None
     assert [(each.how, each.terms is None) for each in budget.changes] == [
@@ -93,7 +92,7 @@ def test_a_budget_that_comes_later_begins_with_what_was_spent(desk: BudgetDesk) 
     desk.look()
     desk.clock.advance(60)
     desk.look()
-    desk.resume(RunDir(launched.run_dir), overrides=["budget.cost_usd=5.5"])
+    desk.resume(desk.dir_of(launched), overrides=["budget.cost_usd=5.5"])
     assert desk.usd(f"run:{launched.run_id}") == ("2.00", "3.00")
 
 
@@ -110,7 +109,7 @@ def test_an_estimate_that_a_budget_began_with_is_corrected_and_not_counted_twice
     for _ in range(2):
         desk.look()
         desk.clock.advance(10)
-    desk.resume(RunDir(launched.run_dir), overrides=["budget.cost_usd=5.5"])
+    desk.resume(desk.dir_of(launched), overrides=["budget.cost_usd=5.5"])
     assert desk.usd(scope) == ("2.00", "3.00"), "by its times"
     desk.slurm._records = records  # type: ignore[method-assign]
     desk.clock.advance(60)
@@ -120,7 +119,7 @@ def test_an_estimate_that_a_budget_began_with_is_corrected_and_not_counted_twice
 
 def test_what_has_no_bill_yet_counts_with_all_that_it_may_take(desk: BudgetDesk) -> None:
     launched = desk.launch()
-    run_dir, scope = RunDir(launched.run_dir), f"run:{launched.run_id}"
+    run_dir, scope = desk.dir_of(launched), f"run:{launched.run_id}"
     desk.slurm.start(launched.job_id)
     desk.look()
     desk.clock.advance(1200)

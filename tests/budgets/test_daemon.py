@@ -18,6 +18,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.budgets.desk import VISION, BudgetDesk
 from tests.requeue.standbys import begins, waiting_standby
+from tests.run_dirs import run_dir_at
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def desk(tmp_path: Path) -> BudgetDesk:
 
 
 def decided(run_dir: Path) -> list[tuple[str, str]]:
-    records = journal.read(RunDir(run_dir))
+    records = journal.read(run_dir_at(run_dir))
     return [(each.action, each.rule) for each in records if isinstance(each, Decided)]
 
 
@@ -197,10 +198,10 @@ def test_a_run_that_needs_more_memory_waits_until_there_is_room_for_that(desk: B
         report = desk.tick()
         assert (report.sent, report.problems) == ({}, {})
     assert decided(launched.run_dir)[-1] == ("wait", "over_budget")
-    written = len(journal.read(RunDir(launched.run_dir)))
+    written = len(journal.read(desk.dir_of(launched)))
     desk.clock.advance(120)
     desk.tick()
-    assert len(journal.read(RunDir(launched.run_dir))) == written, "said once"
+    assert len(journal.read(desk.dir_of(launched))) == written, "said once"
     desk.set(hard="4.30")
     desk.clock.advance(120)
     assert list(desk.tick().sent) == [launched.run_id]
@@ -234,9 +235,9 @@ def test_a_run_that_is_changed_has_the_share_of_its_standby(desk: BudgetDesk) ->
     desk.look()
     assert desk.usd() == ("1.00", "3.00")
     with pytest.raises(BudgetError, match="has no room"):
-        desk.resume(RunDir(launched.run_dir), overrides=["resources.time_limit=3h"])
+        desk.resume(desk.dir_of(launched), overrides=["resources.time_limit=3h"])
     assert desk.alive() == [standby], "nothing was given up for what cannot be sent"
-    sent = desk.resume(RunDir(launched.run_dir), overrides=["resources.time_limit=29m"])
+    sent = desk.resume(desk.dir_of(launched), overrides=["resources.time_limit=29m"])
     assert desk.alive() == [sent.job_id]
     assert desk.usd() == ("1.00", "2.90")
 

@@ -22,6 +22,7 @@ from hpcflow.storage.locks import HeldLock, submit_lock
 from tests.budgets.desk import BudgetDesk
 from tests.requeue.killing import Killer
 from tests.requeue.standbys import begins
+from tests.run_dirs import run_dir_at
 
 SAVE = OnExceeded.SAVE_AND_STOP
 
@@ -32,7 +33,7 @@ def desk(tmp_path: Path) -> BudgetDesk:
 
 
 def notices(run_dir: Path) -> list[str]:
-    records = journal.read(RunDir(run_dir))
+    records = journal.read(run_dir_at(run_dir))
     return [each.why for each in records if isinstance(each, Overspent)]
 
 
@@ -42,7 +43,7 @@ def test_by_default_what_runs_may_finish(desk: BudgetDesk) -> None:
     desk.clock.advance(900)
     desk.set(hard="1")
     assert desk.tick().overspent == {}
-    assert not RunDir(launched.run_dir).attempt(1).notice.exists()
+    assert not desk.dir_of(launched).attempt(1).notice.exists()
 
 
 def test_it_saves_and_leaves_and_goes_on_once_the_budget_was_raised(desk: BudgetDesk) -> None:
@@ -54,7 +55,7 @@ def test_it_saves_and_leaves_and_goes_on_once_the_budget_was_raised(desk: Budget
     desk.clock.advance(300)
     why = "budget project:vision of 1.00 USD is reached"
     assert desk.tick().overspent == {launched.run_id: why}
-    assert RunDir(launched.run_dir).attempt(1).notice.read_text() == "budget\n"
+    assert desk.dir_of(launched).attempt(1).notice.read_text() == "budget\n"
     assert next_words(desk.seen(launched.run_id).run) == f"notice: {why}"
     desk.clock.advance(10)
     assert desk.tick().overspent == {}, "once"
@@ -97,7 +98,7 @@ def test_the_standby_of_such_a_run_does_not_go_on(desk: BudgetDesk) -> None:
     desk.set(hard="1", on_exceeded=SAVE)
     assert list(desk.tick().overspent) == [launched.run_id]
     assert desk.alive() == [launched.job_id]
-    assert RunDir(launched.run_dir).attempt(2).claim.read_text() != waiting
+    assert desk.dir_of(launched).attempt(2).claim.read_text() != waiting
     assert desk.tick().standbys == {}
 
 
@@ -117,9 +118,9 @@ def test_whoever_is_killed_over_a_notice_has_it_given_by_the_next(
         with killer.armed():
             desk.tick()
         desk.tick()
-        assert RunDir(launched.run_dir).attempt(1).notice.exists(), f"killed at {moment}"
+        assert desk.dir_of(launched).attempt(1).notice.exists(), f"killed at {moment}"
         assert notices(launched.run_dir)
-        desk.cancel(RunDir(launched.run_dir))
+        desk.cancel(desk.dir_of(launched))
         if not killer.has_struck:
             break
     assert moment > 4
@@ -131,7 +132,7 @@ def test_whoever_wants_to_cancel_it_needs_no_notice(desk: BudgetDesk) -> None:
     desk.clock.advance(900)
     desk.set(hard="1", on_exceeded=SAVE)
     request = CancelRequested(at=desk.clock.now(), by="ada")
-    journal.append(RunDir(launched.run_dir), request)  # and Slurm has not answered yet
+    journal.append(desk.dir_of(launched), request)  # and Slurm has not answered yet
     assert desk.tick().overspent == {}
     assert notices(launched.run_dir) == []
 
@@ -161,4 +162,4 @@ def test_what_has_ended_at_this_moment_is_told_nothing(
     monkeypatch.setattr(overspent, "submit_lock", behind_another)
     assert desk.tick().overspent == {}
     assert notices(launched.run_dir) == []
-    assert not RunDir(launched.run_dir).attempt(1).notice.exists()
+    assert not desk.dir_of(launched).attempt(1).notice.exists()

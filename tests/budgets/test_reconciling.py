@@ -32,6 +32,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import list_runs
 from hpcflow.testing.fake_scheduler import Fault
 from tests.budgets.desk import CONFIG, VISION, BudgetDesk
 from tests.hostile import KINDS, bounded, put
@@ -58,7 +59,7 @@ def unsent(desk: BudgetDesk) -> RunDir:
     desk.slurm.faults.append(Fault.UNAVAILABLE)
     with pytest.raises(SchedulerUnavailable) as caught:
         desk.launch()
-    return RunDir(Path(str(caught.value.details["run_dir"])))
+    return desk.settings.home.run_dir(Path(str(caught.value.details["run_dir"])))
 
 
 def billed(launched: Launched, desk: BudgetDesk) -> Settlement:
@@ -148,7 +149,7 @@ def test_nothing_is_released_while_scratch_is_not_mounted(desk: BudgetDesk) -> N
     desk.slurm.faults.append(Fault.CONTROLLER_DIES)
     with pytest.raises(SubmissionInDoubt):
         desk.launch()
-    scratch = next(desk.settings.home.runs.iterdir()).resolve().parent
+    scratch = list_runs(desk.settings.home)[0].path.parent
     shutil.move(scratch, desk.folder / "away")
     desk.clock.advance(3 * HOUR_S)
     desk.look()
@@ -160,7 +161,7 @@ def test_nothing_is_released_while_scratch_is_not_mounted(desk: BudgetDesk) -> N
     assert len(desk.alive()) == 1
 
 
-def test_a_bill_that_could_not_be_settled_leaves_the_estimate_if_its_run_is_purged(
+def test_a_bill_that_could_not_be_settled_is_settled_though_its_run_is_purged(
     desk: BudgetDesk,
 ) -> None:
     desk.set(hard="10")
@@ -175,17 +176,11 @@ def test_a_bill_that_could_not_be_settled_leaves_the_estimate_if_its_run_is_purg
         desk.look()
     marks = desk.settings.home.unsettled
     assert [each.name for each in marks.iterdir()] == [launched.run_id]
-    scratch = launched.run_dir.parents[1]
-    shutil.move(scratch, desk.folder / "away")
-    desk.look()
-    assert list(marks.iterdir()), "scratch will be back"
-    shutil.move(desk.folder / "away", scratch)
     shutil.rmtree(launched.run_dir)
     desk.look()
     assert list(marks.iterdir()) == []
     assert desk.usd() == ("1.00", "0.00")
-    # The ledger may have it from a store: its bill replaces no estimate.
-    assert [line.get("is_final") for line in desk.lines()][-1] is False
+    assert [line.get("is_final") for line in desk.lines()][-1] is True
 
 
 def test_a_job_that_lives_counts_although_somebody_has_given_it_up(desk: BudgetDesk) -> None:
@@ -193,7 +188,7 @@ def test_a_job_that_lives_counts_although_somebody_has_given_it_up(desk: BudgetD
     launched = desk.launch()
     release(
         desk.budgets,
-        [pledge_of(desk, RunDir(launched.run_dir))],
+        [pledge_of(desk, desk.dir_of(launched))],
         desk.clock.now(),
         why="taken for one that never became a job",
     )
@@ -319,7 +314,7 @@ def test_what_is_settled_nobody_opens_again(desk: BudgetDesk) -> None:
     desk.set(hard="100")
     launched = desk.launch()
     late = [
-        pledge_of(desk, RunDir(launched.run_dir)).to_line(desk.clock.now()),
+        pledge_of(desk, desk.dir_of(launched)).to_line(desk.clock.now()),
         *(
             entry_line(name, desk.clock.now(), "ada", launched.run_id, 1, began_at=desk.clock.now())
             for name in ("began", "released")
@@ -437,7 +432,7 @@ def test_a_look_reads_a_journal_once_however_many_lines_name_its_run(
         desk.clock.advance(hours * HOUR_S)
         with ExitStack() as stack:
             if run == "locked":
-                stack.enter_context(submit_lock(RunDir(launched.run_dir), wait_s=0))
+                stack.enter_context(submit_lock(desk.dir_of(launched), wait_s=0))
             assert max(counted(desk, monkeypatch, run_id)) <= 1
     is_kept = run == "locked" or (run == "never made" and not is_home_said)
     for scope in scopes:
@@ -459,7 +454,7 @@ def test_a_look_reads_a_journal_once_however_many_of_its_attempts_are_to_be_sett
         restored = Restored(
             at=desk.clock.now(), by="ada", url="s3://x", journal=True, after=1, site="devcluster"
         )
-        journal.append(RunDir(launched.run_dir), restored)
+        journal.append(desk.dir_of(launched), restored)
     for scope in others:
         forge(desk, launched.run_id, range(1, 2), scope)
     assert max(counted(desk, monkeypatch, launched.run_id)) <= 1

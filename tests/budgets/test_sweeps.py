@@ -44,7 +44,7 @@ def test_trials_one_by_one_wait_for_room_and_the_sweep_goes_on(desk: BudgetSweep
     assert f"budget {sweep} has no room" in report.problems[0]
     for _ in range(8):
         for number in desk.running():
-            if (desk.settings.home.runs / desk.trial(number).current_runs[0]).is_symlink():
+            if (desk.settings.home.runs / desk.trial(number).current_runs[0]).is_dir():
                 desk.completes(number, 0.5)
         desk.round()
     assert desk.states() == ["complete"] * 4

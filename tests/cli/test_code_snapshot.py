@@ -15,6 +15,8 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.provenance.git import GitError
+from hpcflow.settings import load_settings
+from hpcflow.storage.runs import run_dir_of
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.cli.desk import Desk
 from tests.cli.test_secrets import TOKEN
@@ -506,7 +508,7 @@ def test_code_that_is_read_from_the_working_directory_is_warned_of(
 
 def test_a_run_of_an_older_hpcflow_goes_on_as_live(desk: Desk, config: Callable[..., str]) -> None:
     run = desk.json("run", config(), "--wait", code=1)
-    path = Path(run["run_dir"]) / "run.json"
+    path = run_dir_of(load_settings().home, run["run_id"]).run_json
     frozen = json.loads(path.read_text())
     del frozen["code"], frozen["spec"]["code"]
     path.write_text(json.dumps(frozen))

@@ -20,6 +20,7 @@ from hpcflow.clock import SystemClock
 from hpcflow.model.journal import Submitted
 from hpcflow.requeue.tick import Report
 from hpcflow.settings import load_settings
+from hpcflow.storage.runs import run_dir_of
 from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 from tests.daemons import daemon
@@ -96,7 +97,7 @@ def test_what_is_completed_is_neither_held_nor_released(desk: Desk) -> None:
 
 def test_what_scancel_has_ended_is_held_once_it_was_released(desk: Desk) -> None:
     run = desk.json("run", desk.config("patient", "exit 75"), "--wait", code=1)
-    journal = Path(run["run_dir"]) / "journal.jsonl"
+    journal = run_dir_of(load_settings().home, run["run_id"]).journal
     lines = journal.read_text().replace('"checkpointed"', '"cancelled"')
     journal.write_text(lines)
     assert "was cancelled" in desk.error("hold", "patient")
@@ -125,7 +126,7 @@ def test_a_run_whose_directory_is_gone_says_so_and_what_to_do(desk: Desk) -> Non
 
 def test_a_run_whose_journal_is_gone_is_neither_held_nor_sent(desk: Desk) -> None:
     run = desk.json("run", desk.config("patient", PATIENT), "--wait", code=1)
-    journal = Path(run["run_dir"]) / "journal.jsonl"
+    journal = run_dir_of(load_settings().home, run["run_id"]).journal
     journal.unlink()
     for word in ("hold", "release"):
         (said,) = desk.json(word, "patient", code=1)["runs"]
@@ -253,7 +254,7 @@ def test_one_round_has_no_interval(desk: Desk) -> None:
 def test_the_loop_says_each_trouble_once(desk: Desk) -> None:
     spoiled = desk.json("run", desk.config("spoiled", PATIENT), "--wait", code=1)
     desk.say("ls")
-    (Path(spoiled["run_dir"]) / "run.json").write_text("{")
+    run_dir_of(load_settings().home, spoiled["run_id"]).run_json.write_text("{")
     desk.json("run", desk.config("patient", PATIENT), "--wait", code=1)
     words = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "--interval", "1"]
     log = desk.folder / "daemon.log"

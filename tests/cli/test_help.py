@@ -150,7 +150,7 @@ def test_what_help_says_to_begin_with_works_wherever_hpcflow_is_installed(
 def test_shells_complete_commands_and_runs(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     for name in ("digits-20260101-abcdefgh", "other-20260101-abcdefgh"):
-        (tmp_path / "runs" / name).symlink_to(tmp_path)
+        (tmp_path / "runs" / name).mkdir()
     assert completed("hpcflow re", tmp_path) == ["render", "resume", "release", "restore"]
     assert completed("hpcflow show di", tmp_path) == ["digits-20260101-abcdefgh"]
     assert completed("hpcflow cancel o", tmp_path) == ["other-20260101-abcdefgh"]

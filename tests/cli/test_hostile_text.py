@@ -96,6 +96,7 @@ LINES: list[tuple[str, ...]] = [
     ("sweep", "start", f"{EVIL}.yaml"),
     ("sweep", "tick"),
     ("daemon", "status"),
+    ("home", "upgrade"),
     ("render", "hostile.yaml"),
     ("run", "hostile.yaml", "--dry-run"),
     ("plan", "hostile.yaml"),

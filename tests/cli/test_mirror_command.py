@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -35,7 +36,10 @@ def run_in(desk: Desk, home: Path, store: Path | str) -> RunDir:
 def test_from_nothing_to_everything_there(desk: Desk, home: Path, store: Path) -> None:
     run_dir = run_in(desk, home, store)
     run_id = run_dir.path.name
-    assert "export HPCFLOW_MIRROR=1" in run_dir.attempt(1).script.read_text()
+    assert (
+        f"export HPCFLOW_MIRROR=1\nexport HPCFLOW_MIRROR_URL={shlex.quote(str(store))}\n"
+        in run_dir.attempt(1).script.read_text()
+    )
     save(run_dir, 400)
     (before,) = desk.json("mirror", "status")["runs"]
     assert (before["newest"], before["mirrored"]) == (400, None)
@@ -207,7 +211,7 @@ def test_a_bar_on_a_terminal(desk: Desk, home: Path, store: Path) -> None:
 
 def test_never(desk: Desk, home: Path) -> None:
     run_dir = run_in(desk, home, "never")
-    assert "HPCFLOW_MIRROR=1" not in run_dir.attempt(1).script.read_text()
+    assert "HPCFLOW_MIRROR=" not in run_dir.attempt(1).script.read_text()
     assert "no run is mirrored" in desk.say("mirror", "status")
     assert "is not mirrored" in desk.error("mirror", "verify", run_dir.path.name)
 

@@ -1,4 +1,4 @@
-"""Runs that a purge deleted, wholly or partly, before the ledger read them.
+"""Runs whose directories a purge deleted before the ledger read them: the home has their records.
 
 Slurm has forgotten their jobs meanwhile. Each is seen in ``ls``, and ``why`` explains it.
 """
@@ -47,14 +47,8 @@ def purge(run_dir: RunDir, what: str) -> None:
         shutil.rmtree(run_dir.path)
     elif what == "the project too":
         shutil.rmtree(run_dir.path.parent)
-    elif what == "run.json":
-        run_dir.run_json.unlink()
-    elif what == "run.json and the attempts":
-        run_dir.run_json.unlink()
+    elif what == "the attempts":
         shutil.rmtree(run_dir.path / "attempts")
-    elif what == "run.json and the journal":
-        run_dir.run_json.unlink()
-        run_dir.journal.unlink()
 
 
 def seen(there: ClusterDesk, run_dir: RunDir) -> Any:
@@ -63,26 +57,16 @@ def seen(there: ClusterDesk, run_dir: RunDir) -> Any:
 
 
 @pytest.mark.parametrize("when", ["queued", "running", "completed", "failed"])
-@pytest.mark.parametrize(
-    "what",
-    [
-        "all of it",
-        "the project too",
-        "run.json",
-        "run.json and the attempts",
-        "run.json and the journal",
-    ],
-)
+@pytest.mark.parametrize("what", ["all of it", "the project too", "the attempts"])
 def test_it_is_seen_and_explained(there: ClusterDesk, when: str, what: str) -> None:
     other, run_dir = send(there, "other"), send(there)
     moment(there, run_dir, when)
     purge(run_dir, what)
     run = seen(there, run_dir)
     assert (run["name"], run["project"]) == ("digits", "tests")
-    assert run["user"] == load_settings().user
+    assert (run["user"], run["site"], run["nodes"]) == (load_settings().user, "devcluster", 1)
     assert run["state"] in ("waiting", "queued", "failed", "completed")
-    is_gone = what in ("all of it", "the project too", "run.json and the journal")
-    if is_gone:
+    if what != "the attempts":
         assert (run["state"], run["cause"]) == ("waiting", "vanished")
         assert "its run directory is gone" in there.say("why", run_dir.path.name)
         assert f"hpcflow restore {run_dir.path.name}" in there.say("why", run_dir.path.name)
@@ -98,29 +82,15 @@ def test_it_is_seen_and_explained(there: ClusterDesk, when: str, what: str) -> N
         assert seen(there, other)["state"] == "queued"
 
 
-@pytest.mark.parametrize("what", ["all of it", "run.json"])
-def test_what_comes_back_says_what_really_was(
-    there: ClusterDesk, tmp_path: Path, what: str
-) -> None:
+def test_what_comes_back_says_what_really_was(there: ClusterDesk, tmp_path: Path) -> None:
     run_dir = send(there)
     kept = tmp_path / "kept"
     shutil.copytree(run_dir.path, kept)
-    purge(run_dir, what)
-    assert seen(there, run_dir)["nodes"] == 0
-    shutil.copytree(kept, run_dir.path, dirs_exist_ok=True)
-    with run_dir.journal.open("a") as file:
-        file.write("\n")
-    run = seen(there, run_dir)
-    assert (run["state"], run["site"], run["nodes"]) == ("queued", "devcluster", 1)
-    assert there.json("ledger", "check")["differences"] == []
-
-
-def test_a_run_that_was_thrown_away_is_no_ghost(there: ClusterDesk) -> None:
-    run_dir = send(there)
-    shutil.rmtree(run_dir.path)
+    purge(run_dir, "all of it")
     assert seen(there, run_dir)["state"] == "waiting"
-    (load_settings().home.runs / run_dir.path.name).unlink()
-    assert there.json("ls")["runs"] == []
+    shutil.copytree(kept, run_dir.path, dirs_exist_ok=True)
+    assert seen(there, run_dir)["state"] == "queued"
+    assert there.json("ledger", "check")["differences"] == []
 
 
 def test_it_can_be_cancelled_while_its_job_waits(there: ClusterDesk) -> None:

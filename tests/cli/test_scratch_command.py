@@ -48,8 +48,24 @@ def mirror(trained: Trained, train_step: int) -> None:
 
 
 def test_without_runs_there_is_nothing(desk: Desk) -> None:
-    assert desk.json("scratch") == {"format": 1, "file_systems": [], "runs": [], "gone": []}
-    assert desk.say("scratch") == "no runs on scratch\n"
+    said = desk.json("scratch")
+    assert said.pop("home")["runs"] == 0
+    assert said == {"format": 1, "file_systems": [], "runs": [], "gone": []}
+    assert desk.say("scratch").endswith("\nno runs on scratch\n")
+
+
+def test_the_home_is_told_first_with_what_it_takes(desk: Desk, home: Path) -> None:
+    Trained(desk)
+    before = desk.json("scratch")["home"]
+    assert (before["path"], before["runs"]) == (str(home), 1)
+    (home / "large").write_bytes(bytes(3 << 20))
+    said = desk.json("scratch")["home"]
+    assert said["size_bytes"] - before["size_bytes"] == 3 << 20
+    assert said["files"] == before["files"] + 1
+    first, second, *_ = desk.say("scratch").splitlines()
+    assert first.startswith(str(home))
+    assert "the records of 1 run and the rest take " in second
+    assert second.endswith(f"in {said['files']} files")
 
 
 def test_what_is_purged_first_stands_first(purging: Desk) -> None:
@@ -210,9 +226,10 @@ def test_a_run_with_a_link_in_the_place_of_its_directory_is_skipped_with_a_warni
     moved, whole = Trained(desk), Trained(desk)
     elsewhere = moved.dir.path.rename(tmp_path / "elsewhere")
     moved.dir.path.symlink_to(elsewhere)
-    os.utime(elsewhere / "run.json", (0, moved.dir.run_json.stat().st_mtime))
+    (elsewhere / "mirror.jsonl").write_text("{}\n")
+    os.utime(elsewhere / "mirror.jsonl", (0, time.time()))
     assert [run["run_id"] for run in desk.json("scratch")["runs"]] == [whole.run_id]
     assert f"{moved.run_id}: skipped: {moved.dir.path} is a link to" in desk.error(
         "scratch", code=0
     )
-    assert (elsewhere / "run.json").stat().st_atime == 0
+    assert (elsewhere / "mirror.jsonl").stat().st_atime == 0

@@ -65,7 +65,9 @@ def test_show_says_what_a_run_was_made_from_and_its_state_once(desk: Desk) -> No
     trained = Path(said["run_dir"])
     trained.rename(trained.with_name("purged"))
     gone = desk.json("show", run_id)
-    assert (gone["params"]["lr"], gone["overrides"], gone["commit"]) == (0.25, None, None)
+    assert [gone[key] for key in ("params", "overrides", "commit")] == [
+        said[key] for key in ("params", "overrides", "commit")
+    ], "the record is in the home"
 
 
 @pytest.mark.parametrize("word", ["completed", "failed"])

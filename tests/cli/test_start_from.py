@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hpcflow.runtime.files import remove_tree
+from hpcflow.settings import load_settings
 from hpcflow.storage.layout import RunDir
 from tests.cli.desk import Desk
 from tests.cli.trained import Trained
@@ -35,7 +36,9 @@ def tuned(desk: Desk, start_from: str, *, shell: str = TOLD) -> str:
 
 def started(desk: Desk, start_from: str) -> RunDir:
     """A run that was trained to its end."""
-    return RunDir(Path(desk.json("run", tuned(desk, start_from), "--wait")["run_dir"]))
+    return load_settings().home.run_dir(
+        desk.json("run", tuned(desk, start_from), "--wait")["run_dir"]
+    )
 
 
 def manifest(run_dir: RunDir) -> dict[str, Any]:
@@ -98,7 +101,7 @@ def test_a_run_goes_on_from_its_own_checkpoint_once_it_has_one(source: Trained, 
     assert desk.code("resume", "tuned", "--wait") == 2
     shell = f"{TOLD}; test -e $HPCFLOW_RUN_DIR/checkpoints/000000100"
     config = tuned(desk, source.run_id, shell=shell)
-    again = RunDir(Path(desk.json("run", config, "--wait", code=1)["run_dir"]))
+    again = load_settings().home.run_dir(desk.json("run", config, "--wait", code=1)["run_dir"])
     shutil.copytree(source.dir.checkpoints / "000000100", again.checkpoints / "000000100")
     desk.say("resume", again.path.name, "--wait")
     assert (again.path / "told").read_text() == f"{again.checkpoints}/000000100\n"

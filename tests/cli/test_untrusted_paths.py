@@ -16,8 +16,8 @@ import pytest
 from hpcflow.cli.main import main
 from hpcflow.ownership import Trust, foreign_part, weak_point
 from hpcflow.resources import resource_dir
-from hpcflow.storage.frozen import frozen_site
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import Home
+from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import link_of, list_runs
 from tests.cli.test_hostile_files import LISTING, OF_ALL
 from tests.hostile import held_run
@@ -183,7 +183,7 @@ def test_a_user_whom_the_site_trusts_may_have_made_it(
         monkeypatch.setenv("HPCFLOW_SITE", str(path))
     site = str(path) if how == "its path" else "local"
     run_dir = held_run(place, name="trusted", is_over=False, scratch=scratch, site=site)
-    assert frozen_site(place, run_dir.path.name) == site
+    assert read_run(run_dir).site == site
     attack(scratch)
     for command in ("ls", "daemon --once", f"show {run_dir.path.name}", "scratch"):
         assert "belongs to" not in said(capfd, *command.split())
@@ -223,7 +223,8 @@ def test_ten_thousand_runs_are_a_look_at_each_project(
     projects = [scratch / "hpcflow" / name for name in ("vision", "text")]
     for number in range(200):
         run_id = f"run{number}-20260301-aaaaaaaa"
-        (place.runs / run_id).symlink_to(projects[number % 2] / run_id)
+        (place.runs / run_id).mkdir()
+        place.scratch_link(run_id).symlink_to(projects[number % 2] / run_id)
     assert len(list_runs(place)) == 200
     assert sorted(looks) == sorted(projects)
 
@@ -265,4 +266,4 @@ def test_a_run_is_back_when_the_link_is_gone(place: Home, scratch: Path) -> None
         link_of(place, run_dir.path.name)
     scratch.unlink()
     (scratch.parent / "of-old").rename(scratch)
-    assert list_runs(Home(place.path)) == [RunDir(run_dir.path)]
+    assert list_runs(Home(place.path)) == [place.run_dir(run_dir.path)]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hpcflow.storage.layout import RunDir
+from hpcflow.settings import load_settings
 from hpcflow.testing.cluster import poll
 from tests.cli.desk import Desk
 from tests.runtime.published import publish
@@ -23,7 +23,7 @@ class Trained:
         is_endless = "sleep" in shell
         said = desk.json("run", str(config), *([] if is_endless else ["--wait"]))
         self.run_id: str = said["run_id"]
-        self.dir = RunDir(Path(said["run_dir"]))
+        self.dir = load_settings().home.run_dir(said["run_dir"])
         self.desk = desk
         if is_endless:
             poll((self.dir.attempt(1).path / "program").exists, 120, "it never ran")

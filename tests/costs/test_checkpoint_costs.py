@@ -130,7 +130,8 @@ def test_only_directories_to_which_a_link_of_this_home_leads_are_read(desk: Watc
     scratch = desk.site.scratch.model_copy(update={"price": price})
     desk.site = desk.site.model_copy(update={"scratch": scratch})
     (run_dir,) = list_runs(desk.settings.home)
-    run_id, link = run_dir.path.name, desk.settings.home.runs / run_dir.path.name
+    run_id = run_dir.path.name
+    link = desk.settings.home.scratch_link(run_id)
     assert kept(desk).report.total.gb_months == 30
     for other in (None, run_dir.path.parent / "other" / run_id):
         link.unlink(missing_ok=True)

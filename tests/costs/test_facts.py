@@ -18,7 +18,7 @@ from hpcflow.clock import to_text
 from hpcflow.costs.facts import SCRATCH, Facts, Fetched, Stored, add_scratch, add_store
 from hpcflow.ledger.rows import MirroredRow, StoringRow
 from hpcflow.model.journal import CheckpointRemoved, JournalRecord, Restored
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home
 from tests.runtime.published import publish
 
 URL = "s3://lab/ada"
@@ -33,9 +33,12 @@ class Records:
     """The files of a run, as far as they matter here."""
 
     def __init__(self, folder: Path) -> None:
-        self.dir = RunDir(folder / "a-1")
+        self.home = Home(folder / "home")
+        self.dir = self.home.run_dir(folder / "a-1")
+        self.dir.journal.parent.mkdir(parents=True)
         self.events = self.dir.attempt(1).events
         self.events.parent.mkdir(parents=True)
+        self.dir.params_json.touch()
         self.dir.journal.touch()
         self.row = StoringRow("a-1", "vision", "ada", "here", None, str(self.dir.path), URL)
 
@@ -67,12 +70,12 @@ class Records:
 
     def in_store(self, *known: MirroredRow) -> Facts:
         facts = Facts()
-        add_store(facts, self.row, known)
+        add_store(facts, self.home, self.row, known)
         return facts
 
     def on_scratch(self) -> Facts:
         facts = Facts()
-        add_scratch(facts, self.row)
+        add_scratch(facts, self.home, self.row)
         return facts
 
 
@@ -232,8 +235,9 @@ def test_of_what_is_closed_to_us_nobody_says_that_a_purge_took_it(what: str) -> 
         records = Records(Path(folder))
         records.event("checkpoint", 1)
         records.make()
-        assert (records.dir.path / what).exists()
-        with closed(records.dir.path / what):
+        path = records.dir.journal if what == "journal.jsonl" else records.dir.path / what
+        assert path.exists()
+        with closed(path):
             found = records.on_scratch()
         assert (found.lost_runs, found.lost_checkpoints, found.stored) == ({"a-1"}, 0, [])
 

@@ -12,7 +12,6 @@ from hpcflow.cli.show import cost_text
 from hpcflow.costs.running import running_rows
 from hpcflow.ledger.store import open_ledger
 from hpcflow.reconcile.unbudgeted import adopted
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 from tests.requeue.watched import Watched
 
@@ -27,12 +26,12 @@ def test_a_run_that_auto_sent_to_a_cheap_partition_is_counted_at_its_price(tmp_p
     desk.site = desk.site.model_copy(update={"partitions": {"spot": spot, "gpu": gpu}})
     launched = desk.launch()
     desk.look()
-    assert read_run(RunDir(launched.run_dir)).partition == "spot"
+    assert read_run(desk.dir_of(launched)).partition == "spot"
     desk.site = desk.site.model_copy(update={"partitions": {"gpu": gpu, "spot": spot}})
     desk.clock.advance(3600)
     with open_ledger(desk.settings.ledger_url) as ledger:
         rows = ledger.spending_under_way(user=desk.settings.user)
-    (row,) = running_rows(rows, lambda _: desk.site, desk.clock.now())
+    (row,) = running_rows(rows, desk.settings.home, lambda _: desk.site, desk.clock.now())
     assert (row.partition, row.gpu_hours) == ("spot", 2.0)
     assert Decimal(row.cost_usd or 0) == 2, "two GPU hours for a dollar each"
     line = adopted(rows[0], 1, desk.settings.home, lambda _: desk.site, desk.clock)

@@ -28,7 +28,7 @@ from typing import Any
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Decided, Ended, Intended, JournalRecord, Submitted
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 
@@ -76,10 +76,15 @@ class Counted:
 
     run_id: str
     path: Path
+    home: Path
+
+    @property
+    def run_dir(self) -> RunDir:
+        return Home(self.home).run_dir(self.path)
 
     @property
     def records(self) -> list[JournalRecord]:
-        return journal.read(RunDir(self.path))
+        return journal.read(self.run_dir)
 
     @property
     def job_ids(self) -> list[str]:
@@ -134,7 +139,7 @@ class Counted:
 
     def checkpoints(self) -> list[int]:
         """Train steps of the complete ones."""
-        manifests = RunDir(self.path).checkpoints.glob("*/manifest.json")
+        manifests = self.run_dir.checkpoints.glob("*/manifest.json")
         return sorted(int(each.parent.name) for each in manifests if each.parent.name.isdecimal())
 
     def saves(self) -> int:
@@ -143,7 +148,7 @@ class Counted:
 
     def events(self, attempt: int, kind: str) -> list[dict[str, Any]]:
         """What the job of an attempt has reported; what is no event is left out."""
-        path = RunDir(self.path).attempt(attempt).events
+        path = self.run_dir.attempt(attempt).events
         lines = path.read_bytes().splitlines() if path.exists() else []
         return [line for line in map(_parsed, lines) if line.get("event") == kind]
 
@@ -201,7 +206,7 @@ def start(hpcflow: Hpcflow, *options: str) -> Counted:
     program = hpcflow.write_config(_PROGRAM.name, _PROGRAM.read_text())
     config = hpcflow.write_config("counted.yaml", _CONFIG.format(program=program))
     done = hpcflow.json("run", config, "--site", "devcluster", *options)
-    return Counted(done["run_id"], Path(done["run_dir"]))
+    return Counted(done["run_id"], Path(done["run_dir"]), hpcflow.home)
 
 
 class Daemon:
@@ -316,7 +321,7 @@ def _assert_executed_one_by_one(run: Counted) -> None:
     assert sum(each.has_ended for each in executions) <= 1, "completed twice"
     assert not any(each.has_ended for each in executions[:-1]), "something came after its end"
     completed = {each.attempt for each in executions if each.has_ended}
-    for number in RunDir(run.path).attempt_numbers():
+    for number in run.run_dir.attempt_numbers():
         codes = [each["exit_code"] for each in run.events(number, "exited")]
         assert 0 not in codes or number in completed, f"attempt {number} says that it completed"
     begins = [each.began_at for each in executions]

@@ -145,6 +145,6 @@ def test_resume_sends_the_next_attempt_with_what_the_first_had(hpcflow: Hpcflow)
     shown = hpcflow.json("wait", "twice")
     assert (shown["state"], shown["partition"]) == ("completed", "spot")
     assert len(shown["attempts"]) == 2
-    (script,) = hpcflow.home.glob("runs/*/attempts/0002/job.sbatch")
+    (script,) = hpcflow.home.glob("runs/*/scratch/attempts/0002/job.sbatch")
     asked = {"--partition=spot", f"--time={format_minutes(5)}", "--cpus-per-task=2"}
     assert asked <= set(script.read_text().replace("#SBATCH ", "").splitlines())

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.storage.layout import RunDir
 from hpcflow.testing.cluster import Cluster, User, poll
 from tests.cluster_fixture import small_disk
 from tests.e2e.conftest import Hpcflow
@@ -52,7 +51,7 @@ def write_shorter(events: Path) -> None:
 
 
 def events(run: Counted, attempt: int) -> Path:
-    return RunDir(run.path).attempt(attempt).events
+    return run.run_dir.attempt(attempt).events
 
 
 def has_reported_much(run: Counted) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run
 from hpcflow.testing.cluster import S3, User, poll
 from tests.e2e.conftest import TWO_NODES, Hpcflow, newcomer
@@ -87,7 +87,7 @@ def test_what_is_in_the_bucket_is_trained_to_the_same_end(
     hpcflow("mirror", "--once")
     restored = other.json("restore", "--from", there, "--site", "devcluster")
     assert restored["is_from_elsewhere"]
-    run_dir = RunDir(Path(restored["run_dir"]))
+    run_dir = Home(other.home).run_dir(restored["run_dir"])
     assert run_dir.path.is_relative_to(other.env["SCRATCH"])
     assert read_run(run_dir).mirror is not None
     shown = other.json("show", run_id)

@@ -13,7 +13,6 @@ import pytest
 from hpcflow.model.journal import Stall
 from hpcflow.reconcile.attempt_events import time_there
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
 from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.counted import start
@@ -110,7 +109,7 @@ def test_a_scancel_long_after_a_cancel_that_never_came_is_a_persons(
     """The daemon was killed before it sent its own, and the job went on."""
     run = start(hpcflow)
     run.wait_training()
-    run_dir, ago = RunDir(run.path), timedelta(minutes=minutes_ago)
+    run_dir, ago = run.run_dir, timedelta(minutes=minutes_ago)
     notice, job_id = run_dir.attempt(1).notice, run.job_id
     run.tell("stick")
     hpcflow.user.run(["sh", "-c", f"echo stalled > {notice}"])

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from hpcflow.storage.layout import RunDir
 from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.counted import Counted, assert_counted, start, take_all_nodes
@@ -80,7 +79,7 @@ def test_the_standby_of_a_run_that_completes_executes_nothing(hpcflow: Hpcflow) 
             120,
             lambda: f"the standby did not leave: {in_queue(hpcflow, run)}",
         )
-        assert "the run has completed" in RunDir(run.path).attempt(2).log.read_text()
+        assert "the run has completed" in run.run_dir.attempt(2).log.read_text()
         assert hpcflow("wait", run.run_id).returncode == 0
         (only,) = hpcflow.json("show", run.run_id)["attempts"]
         assert only["cause"] == "completed"

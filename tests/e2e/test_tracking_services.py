@@ -82,7 +82,7 @@ def test_a_preempted_script_goes_on_with_its_run_of_wandb_and_mlflow(
     }
     path = hpcflow.write_config("tracked.yaml", json.dumps(config))
     done = hpcflow.json("run", path, "--site", "devcluster")
-    run = Counted(done["run_id"], Path(done["run_dir"]))
+    run = Counted(done["run_id"], Path(done["run_dir"]), hpcflow.home)
     poll(lambda: run.events(1, "progress"), 240, "it does not train")
     with watch(hpcflow):
         take_all_nodes(grace)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from hpcflow.storage.layout import RunDir
 from hpcflow.testing.cluster import User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.counted import Counted, take_all_nodes, watch
@@ -49,12 +48,12 @@ def start(hpcflow: Hpcflow, style: str) -> Counted:
     }
     path = hpcflow.write_config(f"{style}.yaml", json.dumps(config))
     done = hpcflow.json("run", path, "--site", "devcluster")
-    return Counted(done["run_id"], Path(done["run_dir"]))
+    return Counted(done["run_id"], Path(done["run_dir"]), hpcflow.home)
 
 
 def begins(run: Counted, attempt: int) -> int:
     """Where the program of an attempt has begun, as it said so; -1 before it has."""
-    path = RunDir(run.path).attempt(attempt).log
+    path = run.run_dir.attempt(attempt).log
     text = path.read_text() if path.exists() else ""
     return int(text.split("begins at ")[1].split()[0]) if "begins at " in text else -1
 
@@ -63,7 +62,7 @@ def wait_saved(run: Counted, attempt: int, count: int) -> None:
     """Wait until that attempt has saved so often."""
 
     def log() -> str:
-        path = RunDir(run.path).attempt(attempt).log
+        path = run.run_dir.attempt(attempt).log
         return path.read_text() if path.exists() else ""
 
     poll(lambda: log().count("saved ") >= count, 300, log)
@@ -89,7 +88,7 @@ def test_preempted_it_goes_on_from_what_was_adopted(
         assert begins(run, 3) >= second
         poll(lambda: run.causes[-1:] == ["completed"], 300, lambda: str(run.records[-3:]))
     assert run.causes == ["preempted", "preempted", "completed"]
-    newest = RunDir(run.path).checkpoints / f"{run.checkpoints()[-1]:09d}"
+    newest = run.run_dir.checkpoints / f"{run.checkpoints()[-1]:09d}"
     (own,) = (newest / "adopted").iterdir()
     assert writer.load(style, own) == COUNT
     detail = hpcflow.json("show", run.run_id)
@@ -126,9 +125,9 @@ def test_what_was_saved_on_notice_is_adopted_before_the_job_ends(
     done = hpcflow.json(
         "run", hpcflow.write_config("notice.yaml", json.dumps(config)), "--site", "devcluster"
     )
-    run = Counted(done["run_id"], Path(done["run_dir"]))
+    run = Counted(done["run_id"], Path(done["run_dir"]), hpcflow.home)
     wait_saved(run, 1, 1)
     take_all_nodes(grace)
     poll(lambda: run.events(1, "exited"), 300, "it was not preempted")
-    attempt = RunDir(run.path).attempt(1).path
+    attempt = run.run_dir.attempt(1).path
     assert run.checkpoints() == [7], (attempt / "program").read_text()

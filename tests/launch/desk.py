@@ -59,6 +59,9 @@ class Desk:
             path.touch(0o600)
             path.write_bytes(content)
 
+    def dir_of(self, launched: Launched) -> RunDir:
+        return self.settings.home.run_dir(launched.run_dir)
+
     def launch(self) -> Launched:
         plan = make_plan(
             self.config, settings=self.settings, clock=self.clock, site=self.site, overrides=()

@@ -23,6 +23,7 @@ from hpcflow.pending.unsent import explain_unsent
 from hpcflow.storage import journal
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import run_dir_of
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.killing import Killer
 from tests.requeue.watched import Watched
@@ -47,13 +48,13 @@ def queued(desk: Watched) -> RunDir:
     desk.slurm._starts_at_once = False
     launched = desk.launch()
     desk.tick()
-    return RunDir(launched.run_dir)
+    return desk.dir_of(launched)
 
 
 def running(desk: Watched) -> RunDir:
     launched = desk.launch()
     desk.tick()
-    return RunDir(launched.run_dir)
+    return desk.dir_of(launched)
 
 
 def ended(desk: Watched) -> RunDir:
@@ -61,7 +62,7 @@ def ended(desk: Watched) -> RunDir:
     launched = desk.launch()
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     desk.look()
-    return RunDir(launched.run_dir)
+    return desk.dir_of(launched)
 
 
 def in_doubt(desk: Watched) -> RunDir:
@@ -77,12 +78,12 @@ def with_standby(desk: Watched) -> RunDir:
     launched = desk.launch()
     desk.tick()
     assert len(desk.slurm.queue()) == 2
-    return RunDir(launched.run_dir)
+    return desk.dir_of(launched)
 
 
 def newest(desk: Watched) -> RunDir:
-    links = sorted(desk.settings.home.runs.iterdir(), key=lambda each: each.lstat().st_mtime_ns)
-    return RunDir(links[-1].readlink())
+    records = sorted(desk.settings.home.runs.iterdir(), key=lambda each: each.lstat().st_mtime_ns)
+    return run_dir_of(desk.settings.home, records[-1].name)
 
 
 STATES = (queued, running, ended, in_doubt, with_standby)

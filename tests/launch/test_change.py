@@ -16,7 +16,7 @@ from hpcflow.model.journal import Changed, Intended
 from hpcflow.model.run import Result
 from hpcflow.model.state import RunState
 from hpcflow.projection import check
-from hpcflow.storage import journal
+from hpcflow.storage import journal, rundir
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
 from tests.launch.desk import Desk
@@ -33,7 +33,7 @@ def _ended(desk: Desk) -> RunDir:
     launched = desk.launch()
     desk.slurm.end(launched.job_id, "PREEMPTED")
     desk.look()
-    return RunDir(launched.run_dir)
+    return desk.dir_of(launched)
 
 
 def test_it_asks_for_more_from_now_on(desk: Desk) -> None:
@@ -121,7 +121,7 @@ def test_a_file_that_was_deleted_since_is_told_before_anything_changes(desk: Des
 
 
 def test_a_run_that_is_under_way_is_not_changed(desk: Desk) -> None:
-    run_dir = RunDir(desk.launch().run_dir)
+    run_dir = desk.dir_of(desk.launch())
     before = run_dir.run_json.read_bytes()
     with pytest.raises(InputError, match="still pending or running in Slurm"):
         desk.resume(run_dir, overrides=["resources.cpus_per_task=2"])
@@ -130,7 +130,7 @@ def test_a_run_that_is_under_way_is_not_changed(desk: Desk) -> None:
 
 def _completed(desk: Desk) -> RunDir:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     facts = {"run_id": launched.run_id, "attempt": 1, "world_size": 1}
     publish(run_dir.checkpoints, 100, {"model.pt": b"weights"}, **facts)
     desk.slurm.end(launched.job_id, "COMPLETED")
@@ -144,6 +144,7 @@ def test_a_completed_run_is_extended_once_wherever_that_was_killed(
 ) -> None:
     killer = Killer(monkeypatch)
     killer.watch(change, "write_durably")
+    killer.watch(rundir, "write_durably")
     killer.watch(resuming, "_go_on")
     for moment in count(1):
         run_dir = _completed(desk)

@@ -20,7 +20,6 @@ from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import rehearse
 from hpcflow.settings import load_settings
 from hpcflow.sites.schema import SchedulerKind
-from hpcflow.storage.layout import RunDir
 from tests.launch.desk import Desk
 
 #: Knows gcc, and torch-stack once gcc is loaded; gpu exists, and loads on compute nodes only.
@@ -469,7 +468,7 @@ def test_a_run_that_is_resumed_is_checked_again_before_anything_is_changed(
     node.write(SCRIPT + f"code: live\nenvironment: {{venv: {venv}}}\n")
     node.plan()
     launched = node.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = node.dir_of(launched)
     node.slurm.end(launched.job_id, "FAILED")
     node.look()
     before = run_dir.journal.read_bytes()
@@ -495,7 +494,7 @@ def test_a_run_that_is_resumed_is_not_judged_by_code_that_it_does_not_execute(
     node.slurm.end(launched.job_id, "FAILED")
     node.look()
     (node.folder / "train.py").write_text("x = (\n")
-    assert node.resume(RunDir(launched.run_dir)).attempt == 2
+    assert node.resume(node.dir_of(launched)).attempt == 2
 
 
 def test_a_dry_run_asks_slurm_whether_it_would_take_the_job(

@@ -16,7 +16,6 @@ from hpcflow.resources import resource_dir
 from hpcflow.sites.loader import list_sites, load_site, search_path
 from hpcflow.storage import runtime_copy
 from hpcflow.storage.files import make_folders
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import make_place
 from tests.launch.desk import Desk
 from tests.untrusted_paths import EVE, LAB
@@ -68,7 +67,7 @@ def test_the_site_says_whom_it_trusts(desk: Desk) -> None:
     assert "chmod +t" in str(caught.value)
     trusting(desk, trusted_groups=[str(LAB)])
     launched = desk.launch()
-    script = RunDir(launched.run_dir).attempt(1).script.read_text()
+    script = desk.dir_of(launched).attempt(1).script.read_text()
     assert f" 0 $EUID {EVE} " in script
     assert f" {LAB} " in script
 
@@ -95,7 +94,7 @@ def test_no_later_attempt_is_sent_where_the_way_was_opened(desk: Desk) -> None:
     launched = desk.launch()
     desk.slurm.end(launched.job_id, "PREEMPTED")
     desk.look()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     run_dir.path.parent.chmod(0o777)
     with pytest.raises(ScratchError, match="every user can write to"):
         desk.resume(run_dir)
@@ -108,7 +107,7 @@ def test_a_link_in_the_runtime_is_refused(desk: Desk) -> None:
     launched = desk.launch()
     desk.slurm.end(launched.job_id, "PREEMPTED")
     desk.look()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     (run_dir.runtime / "torch").symlink_to("/usr")
     with pytest.raises(StorageError, match="symbolic link"):
         desk.resume(run_dir)
@@ -123,7 +122,7 @@ def test_a_later_attempt_takes_the_runtime_that_the_run_has(
     launched = desk.launch()
     desk.slurm.end(launched.job_id, "PREEMPTED")
     desk.look()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     expected = runtime_copy.runtime_sum(run_dir.runtime)
     monkeypatch.setattr(runtime_copy, "_installed", lambda: ("new", {"__init__.py": b"new"}))
     assert desk.resume(run_dir).attempt == 2

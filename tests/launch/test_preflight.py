@@ -57,7 +57,7 @@ def test_a_first_run_is_warned_of_a_disk_that_is_nearly_full_only(desk: Desk) ->
 
 
 def test_a_run_is_judged_by_its_own_checkpoints(desk: Desk) -> None:
-    run_dir = RunDir(desk.launch().run_dir)
+    run_dir = desk.dir_of(desk.launch())
     run = read_run(run_dir)
     checkpoint(run_dir, 100, 2 * MIB)
     assert shortage(run, desk.settings) is None  # four of 2 MiB, at most
@@ -68,7 +68,7 @@ def test_a_run_is_judged_by_its_own_checkpoints(desk: Desk) -> None:
 
 
 def test_what_is_being_written_has_its_room_already(desk: Desk) -> None:
-    run_dir = RunDir(desk.launch().run_dir)
+    run_dir = desk.dir_of(desk.launch())
     for train_step in (100, 200, 300, 400):
         checkpoint(run_dir, train_step, 3 * MIB)
     run = read_run(run_dir)
@@ -83,7 +83,7 @@ def test_what_is_being_written_has_its_room_already(desk: Desk) -> None:
 
 
 def test_a_new_run_is_judged_by_the_last_one_of_its_name(desk: Desk) -> None:
-    earlier = RunDir(desk.launch().run_dir)
+    earlier = desk.dir_of(desk.launch())
     checkpoint(earlier, 100, 5 * MIB)
     said = of_new_run(desk)
     assert said is not None
@@ -93,7 +93,7 @@ def test_a_new_run_is_judged_by_the_last_one_of_its_name(desk: Desk) -> None:
 
 
 def test_what_stays_as_the_best_takes_room_too(desk: Desk) -> None:
-    run_dir = RunDir(desk.launch().run_dir)
+    run_dir = desk.dir_of(desk.launch())
     checkpoint(run_dir, 100, MIB)
     keep = "checkpoint: {keep_last: 10, keep_best: {metric: loss, mode: min, count: 9}}\n"
     assert of_new_run(desk) is None
@@ -106,7 +106,7 @@ def test_what_stays_as_the_best_takes_room_too(desk: Desk) -> None:
 def test_a_quota_is_a_limit_as_the_disk_is(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Quota("user ada", 9 * MIB, None, 10 * MIB, None, None)
     monkeypatch.setattr(lustre, "quotas", lambda _path, _user: [ours])
-    run_dir = RunDir(desk.launch().run_dir)
+    run_dir = desk.dir_of(desk.launch())
     checkpoint(run_dir, 100, MIB)
     said = shortage(read_run(run_dir), desk.settings)
     assert said is not None
@@ -117,7 +117,7 @@ def test_a_quota_is_a_limit_as_the_disk_is(desk: Desk, monkeypatch: pytest.Monke
 def test_nothing_is_refused_for_it(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoint(RunDir(desk.launch().run_dir), 100, 5 * MIB)
+    checkpoint(desk.dir_of(desk.launch()), 100, 5 * MIB)
     for name, value in desk.settings.environ.items():
         monkeypatch.setenv(name, value)
     words = ["run", str(desk.config), "--site", "devcluster", "--dry-run"]

@@ -27,6 +27,7 @@ from hpcflow.model.state import Cause, RunState
 from hpcflow.reconcile.classify_end import VANISHED_AFTER_S
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import list_runs, run_dir_of
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.launch.desk import Desk
 
@@ -38,7 +39,7 @@ def desk(tmp_path: Path) -> Desk:
 
 def test_a_run_whose_journal_was_purged_is_not_sent_beside_its_job(desk: Desk) -> None:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     run_dir.attempt(1).log.touch()
     run_dir.journal.unlink()
     with pytest.raises(StorageError, match=r"journal of run .* is missing"):
@@ -56,7 +57,7 @@ def test_a_run_that_was_killed_before_its_first_intent_is_sent(desk: Desk) -> No
     with pytest.raises(SchedulerUnavailable) as caught:
         desk.launch()
     run_id = str(caught.value.next_action).rsplit(maxsplit=1)[-1]
-    run_dir = RunDir((desk.settings.home.runs / run_id).readlink())
+    run_dir = run_dir_of(desk.settings.home, run_id)
     run_dir.journal.write_bytes(b"")
     assert run_dir.attempt(1).script.exists()
     launched = desk.resume(run_dir)
@@ -68,16 +69,19 @@ def test_a_run_that_was_never_sent_is_sent(desk: Desk) -> None:
     with pytest.raises(SchedulerUnavailable, match="controller") as caught:
         desk.launch()
     run_id = str(caught.value.next_action).rsplit(maxsplit=1)[-1]
-    kept = desk.settings.home.runs / run_id
-    assert caught.value.details == {"run_id": run_id, "run_dir": str(kept.readlink())}
-    launched = desk.resume(RunDir((desk.settings.home.runs / run_id).readlink()), known_attempts=1)
+    kept = run_dir_of(desk.settings.home, run_id)
+    assert caught.value.details == {"run_id": run_id, "run_dir": str(kept.path)}
+    launched = desk.resume(
+        run_dir_of(desk.settings.home, run_id),
+        known_attempts=1,
+    )
     assert (launched.attempt, desk.alive()) == (1, [launched.job_id])
 
 
 @pytest.mark.parametrize("what", ["journal", "everything"])
 def test_a_purged_run_can_be_cancelled(desk: Desk, what: str) -> None:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     if what == "journal":
         run_dir.journal.unlink()
     else:
@@ -113,7 +117,7 @@ def test_the_cancel_request_outlives_a_cluster_that_cannot_be_reached(
     assert main(["cancel", first.run_id, second.run_id]) == 2
     assert capsys.readouterr().err.count("there is no sbatch") == 2
     for launched in (first, second):
-        run_dir = RunDir(launched.run_dir)
+        run_dir = desk.dir_of(launched)
         assert run_dir.cancel.exists()
         assert '"cancel_requested"' in run_dir.journal.read_text()
         assert desk.cancel(run_dir) == launched.job_id, "it is said again where Slurm answers"
@@ -121,7 +125,7 @@ def test_the_cancel_request_outlives_a_cluster_that_cannot_be_reached(
 
 def test_cancel_ends_a_job_of_this_run_alone(desk: Desk) -> None:
     first, second = desk.launch(), desk.launch()
-    desk.cancel(RunDir(first.run_dir))
+    desk.cancel(desk.dir_of(first))
     assert desk.alive() == [second.job_id]
 
 
@@ -131,7 +135,7 @@ def _launched_in_doubt(desk: Desk) -> tuple[RunDir, str]:
     with pytest.raises(SubmissionInDoubt) as caught:
         desk.launch()
     run_id = str(caught.value.next_action).rsplit(maxsplit=1)[-1]
-    return RunDir((desk.settings.home.runs / run_id).readlink()), run_id
+    return run_dir_of(desk.settings.home, run_id), run_id
 
 
 def test_a_job_that_is_found_after_its_run_was_cancelled_is_ended(desk: Desk) -> None:
@@ -164,7 +168,7 @@ def test_the_reason_of_a_wait_is_the_present_one(desk: Desk) -> None:
         desk.slurm.wait_for(launched.job_id, reason)
         said.append(desk.state(launched.run_id)[1])
     assert said == ["Priority", "Priority", "AssocGrpGRES", "AssocGrpGRES", "ReqNodeNotAvail"]
-    journal = RunDir(launched.run_dir).journal.read_text()
+    journal = desk.dir_of(launched).journal.read_text()
     assert journal.count('"observed"') == 3, "what is not new is not written"
     desk.slurm.start(launched.job_id)
     assert desk.state(launched.run_id) == (RunState.RUNNING, None)
@@ -189,7 +193,7 @@ def test_nothing_is_sent_from_another_clusters_login_node(desk: Desk) -> None:
     here, desk.slurm = desk.slurm, FakeScheduler(desk.clock, cluster_name="othercluster")
     with pytest.raises(InputError, match="site devcluster is cluster devcluster"):
         desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     with pytest.raises(InputError, match="of cluster othercluster"):
         desk.resume(run_dir)
     with pytest.raises(SchedulerUnavailable, match="is on cluster devcluster") as caught:
@@ -219,7 +223,7 @@ def test_cancel_lets_a_job_alone_that_got_the_same_id(desk: Desk) -> None:
     desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
     new = desk.launch()
     assert new.job_id == old.job_id
-    assert desk.cancel(RunDir(old.run_dir)) is None
+    assert desk.cancel(desk.dir_of(old)) is None
     assert desk.alive() == [new.job_id]
 
 
@@ -237,8 +241,7 @@ def test_a_job_that_appears_after_its_attempt_was_withdrawn_executes_nothing(des
     desk.slurm.faults.append(Fault.LOST_REQUEST)
     with pytest.raises(SubmissionLost):
         desk.launch()
-    (link,) = desk.settings.home.runs.iterdir()
-    run_dir = RunDir(link.readlink())
+    (run_dir,) = list_runs(desk.settings.home)
     assert desk.resume(run_dir).attempt == 2
     attempt = run_dir.attempt(1)
     job = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "n1"}
@@ -368,7 +371,7 @@ def test_a_job_that_still_writes_has_not_vanished(desk: Desk) -> None:
     """Whatever queue and accounting say."""
     launched = desk.launch()
     desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
-    log = RunDir(launched.run_dir).attempt(1).log
+    log = desk.dir_of(launched).attempt(1).log
     for _ in range(4):
         log.write_text("loss 0.1\n")
         now = desk.clock.now().timestamp()
@@ -385,7 +388,7 @@ def test_the_jobs_own_exit_code_wins_over_that_of_accounting(desk: Desk) -> None
     """sacct takes 128 off what is above 127: a failure with 203 would be "send me again"."""
     launched = desk.launch()
     line = '{"at": "%s", "event": "exited", "exit_code": 203}\n'
-    events = RunDir(launched.run_dir).attempt(1).events
+    events = desk.dir_of(launched).attempt(1).events
     events.write_text(line % to_text(desk.clock.now()))
     desk.slurm.end(launched.job_id, "FAILED", exit_code=75)
     desk.slurm.forget(launched.job_id)
@@ -397,7 +400,7 @@ def test_a_job_that_its_owner_renamed_is_cancelled_and_not_doubled(desk: Desk) -
     launched = desk.launch()
     desk.slurm.rename(launched.job_id, "mytraining")
     desk.clock.advance(3600)
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     with pytest.raises(InputError, match="still pending or running in Slurm"):
         desk.resume(run_dir)
     assert desk.cancel(run_dir) == launched.job_id
@@ -411,7 +414,7 @@ def test_an_old_id_under_a_strange_name_is_somebody_elses(desk: Desk) -> None:
     other = desk.launch()
     assert other.job_id == launched.job_id
     desk.slurm.rename(other.job_id, "mytraining")
-    assert desk.cancel(RunDir(launched.run_dir)) is None
+    assert desk.cancel(desk.dir_of(launched)) is None
     assert desk.alive() == [other.job_id]
 
 
@@ -433,7 +436,10 @@ def test_a_purged_run_is_not_cancelled_from_another_cluster(desk: Desk) -> None:
     elsewhere = FakeScheduler(desk.clock, cluster_name="othercluster")
     with pytest.raises(SchedulerUnavailable, match="its job is on cluster devcluster"):
         end_jobs(
-            RunDir(launched.run_dir), scheduler=elsewhere, clock=desk.clock, cluster="devcluster"
+            desk.dir_of(launched),
+            scheduler=elsewhere,
+            clock=desk.clock,
+            cluster="devcluster",
         )
 
 
@@ -456,9 +462,9 @@ def test_every_attempt_has_the_umask_of_whoever_asked_for_the_run(desk: Desk) ->
         os.umask(0o022)  # of cron, for one
         desk.slurm.end(launched.job_id, "PREEMPTED")
         desk.look()
-        desk.resume(RunDir(launched.run_dir))
+        desk.resume(desk.dir_of(launched))
     finally:
         os.umask(before)
     for number in (1, 2):
-        script = RunDir(launched.run_dir).attempt(number).script.read_text()
+        script = desk.dir_of(launched).attempt(number).script.read_text()
         assert "hpcflow_umask=0002 " in script

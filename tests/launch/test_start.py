@@ -15,12 +15,13 @@ from hpcflow.errors import DamagedError, HpcflowError, InputError, NotFoundError
 from hpcflow.launch.run import Launched
 from hpcflow.runtime.manifest import verify
 from hpcflow.storage.files import link_tree
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import list_runs
 from hpcflow.testing.cluster import S3
 from tests.launch.desk import CONFIG
 from tests.restore.mirrored import purge, save
 from tests.restore.owner import Owner
+from tests.run_dirs import run_dir_at
 
 MANY = {f"rank{number}/shard.pt": bytes([number]) * 20_000 for number in range(30)}
 _OTHER_USER = 4711
@@ -39,7 +40,7 @@ def tune(owner: Owner, start_from: object) -> Launched:
 
 def origin(launched: Launched) -> tuple[str | None, int]:
     """Which run and train step it started from, whose copy is whole."""
-    run = read_run(RunDir(launched.run_dir))
+    run = read_run(run_dir_at(launched.run_dir))
     assert run.started_from is not None
     assert verify(launched.run_dir / _START).train_step == run.started_from.train_step
     return run.started_from.run_id, run.started_from.train_step
@@ -223,7 +224,7 @@ def test_killed_while_it_is_copied_nothing_is_sent_and_the_next_one_is_whole(
         time.sleep(moment * 0.02)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        for link in owner.settings.home.runs.iterdir():
-            if link.name != run_dir.path.name:
-                verify(link / _START)
+        for each in list_runs(owner.settings.home):
+            if each != run_dir:
+                verify(each.path / _START)
     assert origin(tune(owner, url)) == (run_dir.path.name, 200)

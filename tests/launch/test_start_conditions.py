@@ -9,6 +9,7 @@ import pytest
 
 from hpcflow.errors import SubmissionLost
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import list_runs
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.launch.desk import Desk
 
@@ -46,13 +47,12 @@ def test_a_job_that_never_existed_does_not_count(desk: Desk) -> None:
     desk.slurm.faults.append(Fault.LOST_REQUEST)
     with pytest.raises(SubmissionLost):
         desk.launch()
-    (link,) = desk.settings.home.runs.iterdir()
-    run_dir = RunDir(link.readlink())
+    (run_dir,) = list_runs(desk.settings.home)
     assert waits(run_dir, desk.resume(run_dir).attempt) == _WAITS
 
 
 def test_a_job_that_was_cancelled_while_it_waited_does_not_count(desk: Desk) -> None:
-    run_dir = RunDir(desk.launch().run_dir)
+    run_dir = desk.dir_of(desk.launch())
     for number in (2, 3):
         cancelled(desk, run_dir)
         assert desk.resume(run_dir, overrides=["resources.time_limit=5m"]).attempt == number
@@ -64,7 +64,7 @@ def test_a_job_that_was_cancelled_while_it_waited_does_not_count(desk: Desk) -> 
 
 def test_once_it_has_started_it_waits_no_more(desk: Desk) -> None:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     assert waits(run_dir, 1) == _WAITS
     desk.slurm.start(launched.job_id)
     desk.slurm.end(launched.job_id, "PREEMPTED")
@@ -74,7 +74,7 @@ def test_once_it_has_started_it_waits_no_more(desk: Desk) -> None:
 
 def test_a_claim_tells_the_start_of_a_job_that_slurm_has_forgotten(desk: Desk) -> None:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     run_dir.attempt(1).claim.write_text(f"{launched.job_id}\n")
     cancelled(desk, run_dir)
     assert waits(run_dir, desk.resume(run_dir).attempt) == []
@@ -93,7 +93,7 @@ def test_a_claim_tells_the_start_of_a_job_that_slurm_has_forgotten(desk: Desk) -
 def test_a_run_that_has_started_waits_for_what_resume_sets(
     desk: Desk, override: str, expected: list[str]
 ) -> None:
-    run_dir = RunDir(desk.launch().run_dir)
+    run_dir = desk.dir_of(desk.launch())
     started(desk)
     cancelled(desk, run_dir)
     desk.slurm.faults.append(Fault.LOST_REQUEST)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from hpcflow.ledger.rhythm import _seconds
 @given(
     st.datetimes(
         EARLIEST.replace(tzinfo=None),
-        LATEST.replace(tzinfo=None),
+        LATEST.replace(tzinfo=None) - timedelta(seconds=1),
         timezones=st.just(timezone.utc),
         allow_imaginary=False,
     )

@@ -22,7 +22,6 @@ from hpcflow.errors import MirrorError
 from hpcflow.mirror.folder_remote import FolderRemote
 from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Options, Remote
-from hpcflow.storage.journal_copy import forget_copy
 from tests.hostile import KINDS, bounded, put
 from tests.ledger import lines as say
 from tests.mirror.runs import Desk, desk_in, save
@@ -280,7 +279,8 @@ def test_a_run_of_mode_0700_stays_private_in_its_mirror(tmp_path: Path) -> None:
     desk = desk_in(tmp_path, str(tmp_path / "archive"))
     run_dir = desk.make()
     save(run_dir, 100)
-    (run_dir.path / "artifacts" / "notes.txt").write_text("mine")
+    run_dir.artifacts.mkdir()
+    (run_dir.artifacts / "notes.txt").write_text("mine")
     assert desk.mirror().problems == {}
     assert _modes(tmp_path / "archive") == {("d", 0o700), ("f", 0o600)}
 
@@ -334,7 +334,8 @@ def test_links_and_pipes_of_a_run_directory_are_not_sent(tmp_path: Path) -> None
     run_dir, secret = desk.make(), tmp_path / "secret"
     secret.mkdir()
     (secret / "key").write_bytes(PRIVATE)
-    artifacts = run_dir.path / "artifacts"
+    artifacts = run_dir.artifacts
+    artifacts.mkdir()
     (artifacts / "link").symlink_to(secret / "key")
     (artifacts / "folder").symlink_to(secret)
     os.mkfifo(artifacts / "pipe")
@@ -347,9 +348,9 @@ def test_links_and_pipes_of_a_run_directory_are_not_sent(tmp_path: Path) -> None
     assert "artifacts/pipe" not in there
 
 
-@pytest.mark.parametrize("has_copy", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
 def test_a_journal_of_gigabytes_in_the_store_is_not_read_whole(
-    tmp_path: Path, *, has_copy: bool
+    tmp_path: Path, *, is_known: bool
 ) -> None:
     """hpcflow reads no more of it than the one here has."""
     desk = desk_in(tmp_path, str(tmp_path / "archive"))
@@ -364,8 +365,8 @@ def test_a_journal_of_gigabytes_in_the_store_is_not_read_whole(
     assert there.read_bytes() == run_dir.journal.read_bytes(), "what was added there says nothing"
     there.write_bytes(run_dir.journal.read_bytes() + b"{}\n" * 1000)
     grow(run_dir.journal, say.resumed(2))
-    if not has_copy:
-        forget_copy(desk.home, run_dir.path.name)
+    if not is_known:
+        run_dir.mirrored.unlink()
     (problem,) = desk.mirror().problems.values()
     assert "has more of the run's journal" in problem.message
 

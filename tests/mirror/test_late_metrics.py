@@ -46,7 +46,7 @@ def test_only_its_manifest_is_sent_again_and_is_never_away(
     save(run_dir, 400)
     desk.mirror()
     log(run_dir, 400, val_loss=0.25)
-    assert mirrored(run_dir.path) == set(), "what the store has is not what is here"
+    assert mirrored(run_dir.path, desk.url) == set(), "what the store has is not what is here"
 
     sent: list[str] = []
     put, kind = type(desk.remote).put_bytes, type(desk.remote)
@@ -64,7 +64,7 @@ def test_only_its_manifest_is_sent_again_and_is_never_away(
     assert [done.train_step for done in report.mirrored] == [400]
     assert in_store(desk, run_dir, 400) == {"val_loss": 0.25}
     assert said(run_dir) == [("began", 400), ("mirrored", 400)] * 2
-    assert mirrored(run_dir.path) == {400}
+    assert mirrored(run_dir.path, desk.url) == {400}
     status = status_of(run_dir, SystemClock().now(), {})
     assert status is not None and (status.mirrored, status.problem) == (400, None)
     clock = SystemClock()

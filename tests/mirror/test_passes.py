@@ -58,7 +58,8 @@ def test_a_checkpoint_is_there_as_it_was_made(desk: Desk, tmp_path: Path) -> Non
 
 def test_the_small_files_of_a_run_are_there(desk: Desk) -> None:
     run_dir = desk.make()
-    (run_dir.artifacts / "plots").mkdir()
+    (run_dir.artifacts / "plots").mkdir(parents=True)
+    run_dir.tensorboard.mkdir()
     (run_dir.artifacts / "plots" / "größe 1.png").write_bytes(b"png")
     (run_dir.tensorboard / "events.out.tfevents.1").write_bytes(b"tb")
     attempt = run_dir.attempt(1)
@@ -202,11 +203,11 @@ def test_nothing_is_read_or_sent_from_behind_a_link_in_the_place_of_a_run_direct
         save(each, 400)
     moved = run_dir.path.rename(tmp_path / "elsewhere")
     run_dir.path.symlink_to(moved)
-    os.utime(moved / "run.json", (0, run_dir.run_json.stat().st_mtime))
+    os.utime(moved / "params.json", (0, run_dir.params_json.stat().st_mtime))
     report = desk.mirror()
     assert [each.run_id for each in report.mirrored] == [other.path.name]
     assert f"is a link to {moved}" in str(report.problems[run_dir.path.name])
-    assert (moved / "run.json").stat().st_atime == 0
+    assert (moved / "params.json").stat().st_atime == 0
 
 
 @pytest.mark.parametrize("kind", ["mirrored", "damaged"])
@@ -328,6 +329,7 @@ def test_a_run_without_a_mirror_is_left_alone(desk: Desk) -> None:
 def test_parts_that_nobody_goes_on_with_are_thrown_away(desk: Desk) -> None:
     run_dir = desk.make()
     save(run_dir, 400, {"model.pt": 17 << 20})
+    run_dir.artifacts.mkdir()
     (run_dir.artifacts / "large").write_bytes(b"\0" * (17 << 20))
     parts = desk.remote.parts
     assert parts is not None
@@ -342,6 +344,7 @@ def test_parts_that_nobody_goes_on_with_are_thrown_away(desk: Desk) -> None:
 
 def test_a_bucket_that_was_made_anew_gets_all_small_files_again(desk: Desk) -> None:
     run_dir = desk.make()
+    run_dir.artifacts.mkdir()
     (run_dir.artifacts / "plot.png").write_bytes(b"png")
     desk.mirror()
     before = desk.there(run_dir)

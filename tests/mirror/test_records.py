@@ -109,7 +109,7 @@ def test_millions_of_lines_that_say_nothing_take_a_moment(desk: Desk, line: byte
 
     def read(size_bytes: int) -> None:
         assert set(read_records(run_dirs[size_bytes], desk.url).removed) == {400}
-        assert set(read_mirror(run_dirs[size_bytes].path).settled) == {400}
+        assert set(read_mirror(run_dirs[size_bytes].path, desk.url).settled) == {400}
 
     require_no_square(read, 4 << 20)
 

@@ -96,6 +96,7 @@ def test_what_is_no_checksum_is_the_checksum_of_no_file(desk: Desk, said: object
 
 def test_a_small_file_that_the_store_has_lost_is_found_and_sent_again(desk: Desk) -> None:
     run_dir = desk.make()
+    run_dir.artifacts.mkdir()
     (run_dir.artifacts / "plot.png").write_bytes(b"png")
     desk.mirror()
     clock = SystemClock()

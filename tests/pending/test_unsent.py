@@ -14,7 +14,6 @@ from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Held, Released
 from hpcflow.pending.unsent import Unsent, explain_unsent
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import list_runs
 from hpcflow.testing.fake_scheduler import Fault
 from tests.requeue.watched import Watched
@@ -28,7 +27,7 @@ def desk(tmp_path: Path) -> Watched:
 def why(desk: Watched, run_id: str) -> Unsent:
     seen = desk.seen(run_id)
     jobs = [each for each in seen.attempts if each.job_id]
-    run_dir = RunDir(Path(seen.run.run_dir))
+    run_dir = desk.settings.home.run_dir(seen.run.run_dir)
     return explain_unsent(
         seen.run,
         jobs[-1] if jobs else None,
@@ -62,7 +61,7 @@ def test_a_run_that_runs_says_since_when_and_where(desk: Watched) -> None:
 
 def test_a_cancel_that_was_killed_before_the_job_ended_is_told(desk: Watched) -> None:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     request_cancel(run_dir, settings=desk.settings, clock=desk.clock)
     desk.look()
     told = why(desk, launched.run_id)
@@ -147,7 +146,7 @@ def test_a_run_that_slurm_did_not_take_says_why(desk: Watched) -> None:
     desk.look()
     desk.slurm.faults.append(Fault.REFUSED)
     with pytest.raises(SubmissionRefused):
-        desk.resume(RunDir(launched.run_dir))
+        desk.resume(desk.dir_of(launched))
     told = why(desk, launched.run_id)
     assert told.words.startswith("Slurm refused it: ")
     assert "Invalid partition name specified" in told.words
@@ -194,7 +193,7 @@ def test_a_submission_in_doubt_is_told_as_one(desk: Watched) -> None:
 def test_a_run_whose_journal_is_lost_waits_for_its_user(desk: Watched, *, has_ledger: bool) -> None:
     launched = preempted(desk)
     desk.look()
-    RunDir(launched.run_dir).journal.unlink()
+    desk.dir_of(launched).journal.unlink()
     if not has_ledger:
         (desk.settings.home.path / "ledger.sqlite").unlink()
     desk.look()
@@ -208,5 +207,5 @@ def test_a_completed_run_whose_journal_is_lost_is_completed(desk: Watched) -> No
     launched = desk.launch()
     desk.end(launched.job_id, "COMPLETED")
     desk.look()
-    RunDir(launched.run_dir).journal.unlink()
+    desk.dir_of(launched).journal.unlink()
     assert why(desk, launched.run_id).words == "it is completed"

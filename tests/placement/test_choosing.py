@@ -26,7 +26,6 @@ from hpcflow.settings import load_settings
 from hpcflow.sites.live import ClusterInfo
 from hpcflow.sites.schema import Site
 from hpcflow.sites.standing import Association, FairShare, Limit, QosLimits, Standing
-from hpcflow.storage.layout import RunDir
 from hpcflow.testing.clock import FakeClock
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.launch.desk import CONFIG, Desk
@@ -448,7 +447,7 @@ def test_auto_is_not_decided_anew_when_a_run_is_sent_again(tmp_path: Path) -> No
     desk.slurm.end(first.job_id, "FAILED")
     desk.seen(first.run_id)
 
-    desk.resume(RunDir(first.run_dir), overrides=["resources.account=auto"])
+    desk.resume(desk.dir_of(first), overrides=["resources.account=auto"])
 
     script = (first.run_dir / "attempts" / "0002" / "job.sbatch").read_text()
     assert "#SBATCH --account=physics\n" in script
@@ -474,7 +473,7 @@ def test_a_later_attempt_goes_where_the_first_one_was_sent(tmp_path: Path) -> No
         desk.config, settings=desk.settings, clock=desk.clock, site=desk.site, chooser=chooser
     )
     first = launch(plan, settings=desk.settings, scheduler=desk.slurm, clock=desk.clock)
-    run_dir = RunDir(first.run_dir)
+    run_dir = desk.dir_of(first)
     desk.slurm.end(first.job_id, "FAILED")
     desk.seen(first.run_id)
 

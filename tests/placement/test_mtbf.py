@@ -12,7 +12,6 @@ from hpcflow.errors import LedgerError
 from hpcflow.launch.plan import make_plan
 from hpcflow.ledger.rates import Observed
 from hpcflow.placement.mtbf import mtbf_s
-from hpcflow.storage.layout import RunDir
 from tests.launch.desk import Desk
 
 DAY_S = 24 * 3600
@@ -69,7 +68,7 @@ def test_a_first_run_gets_what_is_expected_and_makes_no_ledger(desk: Desk) -> No
 def test_each_attempt_gets_what_is_known_when_it_is_sent(desk: Desk) -> None:
     desk.config.write_text(desk.config.read_text() + AUTO)
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     desk.slurm.start(launched.job_id)
     desk.look()
     desk.clock.advance(6 * 3600)

@@ -75,4 +75,4 @@ def test_runs_on_one_side_only_are_listed(ledger: Ledger, run_dir: RunDir, tmp_p
     run_dir.path.rename(tmp_path / "purged")
     first, second = check(ledger, [unknown, run_dir])
     assert first == f"{unknown.path.name}: not in the ledger"
-    assert second.startswith(f"{run_dir.path.name}: only in the ledger")
+    assert second == f"{run_dir.path.name}: its run directory is gone"

@@ -11,7 +11,7 @@ from hpcflow.model.views import MirrorLag
 from hpcflow.projection import catch_up, catch_up_home, check, rebuild
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.rundir import frozen_files, read_run
+from hpcflow.storage.rundir import frozen_json, read_run
 from tests.ledger import lines as say
 from tests.projection.files import grow, new_run
 
@@ -113,7 +113,7 @@ def test_what_was_made_after_the_newest_in_the_store_is_behind(
 
 def _is_mirrored_to(run_dir: RunDir, url: str) -> None:
     run = read_run(run_dir).model_copy(update={"mirror": Mirror(url=url)})
-    run_dir.run_json.write_bytes(frozen_files(run)["run.json"])
+    run_dir.run_json.write_bytes(frozen_json(run))
 
 
 def test_a_run_at_rest_is_read_again_when_it_is_marked(ledger: Ledger, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.restarts import sluid_of
 from tests.requeue.watched import Watched
+from tests.run_dirs import run_dir_at
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 GPUS = "resources: {time_limit: 2h, account: physics, gpus_per_node: 2, partition: gpu}\n"
@@ -47,7 +48,7 @@ def attempts(desk: Watched, run_id: str) -> list[AttemptRow]:
 
 
 def bills(run_dir: Path) -> list[Accounted]:
-    return [each for each in journal.read(RunDir(run_dir)) if isinstance(each, Accounted)]
+    return [each for each in journal.read(run_dir_at(run_dir)) if isinstance(each, Accounted)]
 
 
 def audited(desk: Watched) -> Audit:
@@ -173,7 +174,7 @@ def test_without_slurmdbd_the_estimate_stays(desk: Watched) -> None:
 def test_a_job_that_never_started_costs_nothing(desk: Watched) -> None:
     desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster", starts_at_once=False)
     launched = desk.launch()
-    desk.cancel(RunDir(launched.run_dir))
+    desk.cancel(desk.dir_of(launched))
     desk.look()
     look_later(desk)
     (bill,) = bills(launched.run_dir)
@@ -194,7 +195,7 @@ def test_an_attempt_that_never_ran_where_there_is_no_price_leaves_the_sum_of_its
         desk.tick()
         desk.clock.advance(60)
     assert any(job.job_id != launched.job_id for job in desk.slurm.queue())
-    desk.cancel(RunDir(launched.run_dir))
+    desk.cancel(desk.dir_of(launched))
     gpu = desk.site.partitions["gpu"].model_copy(update={"price": None})
     desk.site = desk.site.model_copy(update={"partitions": {"gpu": gpu}})
     desk.look()
@@ -335,7 +336,7 @@ def test_before_its_bill_an_attempt_is_booked_to_the_account_that_it_asks_for(
     with open_ledger(desk.settings.ledger_url) as ledger:
         under_way = ledger.spending_under_way(user=desk.settings.user)
         (used,) = ledger.used()
-    (running,) = running_rows(under_way, lambda _: desk.site, desk.clock.now())
+    (running,) = running_rows(under_way, desk.settings.home, lambda _: desk.site, desk.clock.now())
     assert (running.account, used.account) == ("physics", "physics")
 
 
@@ -560,7 +561,7 @@ def test_a_journal_with_any_number_of_bills_to_come_holds_up_no_look(
 ) -> None:
     """A run from a store brings such a journal."""
     launched, other = desk.launch(), desk.launch()
-    run_dir, now = RunDir(launched.run_dir), desk.clock.now()
+    run_dir, now = desk.dir_of(launched), desk.clock.now()
     for number in range(2, 132):
         name = job_name(launched.run_id, number)
         journal.append_all(

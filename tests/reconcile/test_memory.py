@@ -63,7 +63,7 @@ def test_a_job_without_samples_was_only_killed(tmp_path: Path) -> None:
 def test_it_is_sent_again_with_more_memory(tmp_path: Path) -> None:
     desk = Watched(tmp_path)
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     used(run_dir, NEARLY_ALL)
     desk.slurm.end(launched.job_id, "FAILED", signal=9)
     desk.tick()

@@ -30,7 +30,7 @@ def test_what_may_run_on_behind_a_dead_network_is_told_to_leave_before_the_next_
     launched = desk.launch()
     desk.end(launched.job_id, raw_state, checkpoint=100)
     desk.tick()
-    first, second = (RunDir(launched.run_dir).attempt(number).notice for number in (1, 2))
+    first, second = (desk.dir_of(launched).attempt(number).notice for number in (1, 2))
     assert first.exists() == is_told
     if is_told:
         assert len(desk.alive()) == 0, "nothing was sent in the same breath"
@@ -43,7 +43,7 @@ def test_what_may_run_on_behind_a_dead_network_is_told_to_leave_before_the_next_
 def test_a_job_that_nobody_knows_any_more_may_run_on_too(desk: Watched) -> None:
     launched = desk.launch()
     desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
-    notice = RunDir(launched.run_dir).attempt(1).notice
+    notice = desk.dir_of(launched).attempt(1).notice
     for _ in range(2):
         desk.tick()
         assert not notice.exists()
@@ -111,7 +111,7 @@ def test_the_job_of_an_attempt_that_vanished_before_it_began_executes_nothing(
     launched = desk.launch()
     desk.slurm = FakeScheduler(desk.clock, cluster_name="devcluster")
     assert _watch(desk, 300) == [launched.run_id]
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     assert _run_script(run_dir, launched.job_id) == 1
     assert f"job {launched.job_id} exits" in run_dir.attempt(1).log.read_text()
     assert not executed.exists()
@@ -122,7 +122,7 @@ def test_a_job_that_begins_while_it_is_taken_for_vanished_has_not(
 ) -> None:
     launched = desk.launch()
     alive, desk.slurm = desk.slurm, FakeScheduler(desk.clock, cluster_name="devcluster")
-    claim = RunDir(launched.run_dir).attempt(1).claim
+    claim = desk.dir_of(launched).attempt(1).claim
 
     def begins(path: Path, _: bytes) -> None:
         claim.write_text(f"{launched.job_id}\n")

@@ -8,10 +8,12 @@ from datetime import datetime, timezone
 
 import pytest
 
+from hpcflow.history import RunHistory
 from hpcflow.model.journal import Ended, Submitted
 from hpcflow.model.state import Cause
 from hpcflow.rendering.context import Standby
 from hpcflow.rendering.integrity import IntegrityCheck
+from hpcflow.storage.journal import tell_jobs
 from hpcflow.storage.runtime_copy import runtime_sum
 from tests.rendering.executed import NONE, Bench, written
 from tests.rendering.samples import a_site, a_spec, script_of
@@ -237,9 +239,9 @@ def test_one_that_was_given_up_and_is_restarted_leaves_too(waiting: Bench) -> No
 
 def adopt(bench: Bench, job_id: str, number: int = 2) -> None:
     at = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+    bench.run_dir.attempt(number).path.mkdir(exist_ok=True)
     submitted = Submitted(at=at, attempt=number, job_id=job_id, how="standby")
-    with bench.run_dir.journal.open("a") as file:
-        file.write(submitted.to_line())
+    tell_jobs(bench.run_dir, RunHistory.of([submitted]))
 
 
 @pytest.mark.parametrize("state", ["FAILED", "NODE_FAIL", "CANCELLED"])
@@ -269,8 +271,7 @@ def test_the_journal_counts_before_what_the_attempt_said(
         return
     at = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
     ended = Ended(at=at, attempt=1, cause=Cause.COMPLETED, raw_state="COMPLETED", rule="x")
-    with waiting.run_dir.journal.open("a") as file:
-        file.write(ended.to_line())
+    tell_jobs(waiting.run_dir, RunHistory.of([ended]))
     assert_it_left(waiting, "the run has completed")
 
 

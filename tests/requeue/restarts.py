@@ -14,7 +14,6 @@ from hpcflow.launch.run import Launched
 from hpcflow.model.state import Cause
 from hpcflow.model.views import RunDetail
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.storage.layout import RunDir
 from tests.requeue.watched import Watched
 
 
@@ -26,7 +25,7 @@ def claim(
     Args:
         more: what else stands in the first event.
     """
-    attempt = RunDir(launched.run_dir).attempt(number)
+    attempt = desk.dir_of(launched).attempt(number)
     attempt.path.mkdir(mode=0o700, exist_ok=True)
     attempt.claim.write_text(f"{job_id}\n")
     started = {

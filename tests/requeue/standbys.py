@@ -14,14 +14,13 @@ from hpcflow.launch.run import Launched
 from hpcflow.model.state import Cause
 from hpcflow.model.views import RunDetail
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.watched import Watched
 
 
 def begins(desk: Watched, launched: Launched, number: int, job_id: str, *events: Any) -> None:
     """What the script does when it starts: its claim, unless it has another's, and its events."""
-    with RunDir(launched.run_dir).attempt(number).claim.open("x") as file:
+    with desk.dir_of(launched).attempt(number).claim.open("x") as file:
         file.write(f"{job_id}\n")
     started = {"event": "started", "job_id": job_id, "nodes": ["n1"], "restarts": 0}
     says(desk, launched, number, started, *events)
@@ -29,7 +28,7 @@ def begins(desk: Watched, launched: Launched, number: int, job_id: str, *events:
 
 def says(desk: Watched, launched: Launched, number: int, *events: dict[str, Any]) -> None:
     """Events of an attempt."""
-    with RunDir(launched.run_dir).attempt(number).events.open("a") as file:
+    with desk.dir_of(launched).attempt(number).events.open("a") as file:
         for event in events:
             file.write(json.dumps({"at": to_text(desk.clock.now()), **event}) + "\n")
 

@@ -16,7 +16,7 @@ from hpcflow.requeue.daemon import INTERVAL_S, SOON_S, Daemon, ExitRequest
 from hpcflow.requeue.expected_exits import MOST, ExpectedExits
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report
-from hpcflow.storage.layout import AttemptDir, RunDir
+from hpcflow.storage.layout import AttemptDir
 from tests.requeue.training import MINUTE
 from tests.requeue.watched import Watched
 
@@ -36,7 +36,7 @@ def running(desk: Watched) -> tuple[str, AttemptDir]:
     """Job id and folder of an attempt that runs."""
     launched = desk.launch()
     desk.slurm.start(launched.job_id)
-    return launched.job_id, RunDir(launched.run_dir).attempt(1)
+    return launched.job_id, desk.dir_of(launched).attempt(1)
 
 
 def say(attempt: AttemptDir, event: str) -> None:

@@ -25,7 +25,6 @@ from hpcflow.requeue.daemon import Daemon, ExitRequest
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import Mark
 from hpcflow.storage.runs import list_runs
 from hpcflow.testing.clock import FakeClock
@@ -218,7 +217,7 @@ def test_the_clock_of_the_job_changes_neither_its_end_nor_what_follows(
         {"event": "checkpoint", "train_step": 5, "path": "checkpoints/5", "size_bytes": 1},
         {"event": "exited", "exit_code": 1},
     ]
-    with RunDir(launched.run_dir).attempt(1).events.open("w") as file:
+    with desk.dir_of(launched).attempt(1).events.open("w") as file:
         file.writelines(json.dumps({"at": to_text(theirs), **event}) + "\n" for event in events)
     desk.slurm = FakeScheduler(desk.slurm._clock, cluster_name="devcluster")  # Slurm forgot it
     assert desk.tick().sent == {} or jump_s < 0
@@ -235,7 +234,7 @@ def test_a_file_whose_time_is_nonsense_ends_no_daemon_and_keeps_no_run(
     launched, other = desk.launch(), desk.launch()
     desk.tick()
     with NamedTemporaryFile(dir="/dev/shm") as events:  # other file systems know no year 12000
-        RunDir(launched.run_dir).attempt(1).events.symlink_to(events.name)
+        desk.dir_of(launched).attempt(1).events.symlink_to(events.name)
         moment = (year - 1970) * 31_556_952
         os.utime(events.name, (moment, moment))
         desk.slurm._jobs.pop(launched.job_id)
@@ -395,7 +394,7 @@ def test_a_clock_that_is_years_off_for_some_rounds_stops_and_delays_nothing_for_
     one_round_elsewhen(desk, jump_s, rounds)
     assert not any(
         isinstance(record, Decided) and record.action == "stop"
-        for record in journal.read(RunDir(launched.run_dir))
+        for record in journal.read(desk.dir_of(launched))
     )
     if not desk.alive():
         sent_after_s(desk, HOUR_S)

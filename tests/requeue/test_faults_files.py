@@ -18,8 +18,9 @@ import pytest
 
 from hpcflow.errors import StorageError
 from hpcflow.launch.run import Launched
+from hpcflow.model.journal import Ended
 from hpcflow.model.state import Cause, RunState
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage import journal
 from tests.cluster_fixture import small_disk
 from tests.requeue.watched import Watched
 from tests.storage.full_disk import full_from
@@ -127,11 +128,9 @@ def test_where_the_claim_cannot_be_sealed_the_other_runs_go_on(
             desk.tick()
     assert FakeScheduler.submit is submit
     (doubted,) = (
-        each
-        for each in (lost, other)
-        if b'"attempt": 2' in RunDir(each.run_dir).journal.read_bytes()
+        each for each in (lost, other) if b'"attempt": 2' in desk.dir_of(each).journal.read_bytes()
     )
-    attempt = RunDir(doubted.run_dir).attempt(2)
+    attempt = desk.dir_of(doubted).attempt(2)
     fsync = os.fsync
 
     def full(descriptor: int) -> None:
@@ -175,7 +174,7 @@ def test_whatever_stands_in_their_events_runs_come_to_their_end(
     runs = {kind: desk.launch() for kind in GARBAGE}
     desk.tick()
     for kind, launched in runs.items():
-        with RunDir(launched.run_dir).attempt(1).events.open("ab") as file:
+        with desk.dir_of(launched).attempt(1).events.open("ab") as file:
             file.write(GARBAGE[kind])
     desk.tick()
     for launched in runs.values():
@@ -198,7 +197,7 @@ def test_whatever_stands_in_their_events_runs_come_to_their_end(
 @pytest.mark.parametrize("how", ["shorter", "empty", "gone", "a folder", "closed"])
 def test_events_that_are_rewritten_or_taken_away_change_no_end(desk: Watched, how: str) -> None:
     launched = desk.launch()
-    events = RunDir(launched.run_dir).attempt(1).events
+    events = desk.dir_of(launched).attempt(1).events
     line = {"at": "2026-03-01T00:00:00.000Z", "event": "progress", "train_step": 7}
     events.write_text("".join(json.dumps(line) + "\n" for _ in range(100)))
     desk.tick()
@@ -225,7 +224,7 @@ def test_events_that_are_rewritten_or_taken_away_change_no_end(desk: Watched, ho
 def test_a_pipe_in_the_place_of_a_file_hangs_nobody(desk: Watched, name: str) -> None:
     launched, other = desk.launch(), desk.launch()
     desk.tick()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     path = getattr(run_dir if name in ("journal", "run_json") else run_dir.attempt(1), name)
     path.unlink(missing_ok=True)
     os.mkfifo(path)
@@ -235,7 +234,7 @@ def test_a_pipe_in_the_place_of_a_file_hangs_nobody(desk: Watched, name: str) ->
         desk.tick()
         desk.clock.advance(60)
     assert other.run_id in desk.tick().sent or len(desk.seen(other.run_id).attempts) == 2
-    if path.parent != run_dir.path:
+    if name not in ("journal", "run_json"):
         assert [each.cause for each in desk.seen(launched.run_id).attempts] == [Cause.FAILED, None]
 
 
@@ -271,7 +270,7 @@ def test_a_run_directory_that_is_deleted_is_said_once_and_costs_nothing_after(
         assert lost.job_id in desk.alive()
 
 
-def test_a_run_directory_that_is_deleted_while_slurm_is_asked_gets_no_new_journal(
+def test_a_run_directory_that_is_deleted_while_slurm_is_asked_takes_no_record_with_it(
     desk: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = desk.launch()
@@ -287,27 +286,25 @@ def test_a_run_directory_that_is_deleted_while_slurm_is_asked_gets_no_new_journa
     with monkeypatch.context() as patch:
         patch.setattr(desk.slurm, "queue", deleted)
         (said,) = desk.tick().warnings
-    assert "journal.jsonl: No such file or directory" in said
-    assert not RunDir(lost.run_dir).journal.exists()
-    (said,) = desk.tick().warnings
     assert "run directory is gone" in said
+    ends = [each for each in journal.read(desk.dir_of(lost)) if isinstance(each, Ended)]
+    assert [each.cause for each in ends] == [Cause.PREEMPTED]
+    assert not desk.dir_of(lost).params_json.exists()
     report = desk.tick()
     assert (report.looked_at, report.warnings, report.problems) == (0, [], {})
 
 
 @pytest.mark.parametrize("what", [".", "run.json"])
-def test_run_directories_that_have_changed_places_send_neither_run(
-    desk: Watched, what: str
-) -> None:
+def test_records_that_have_changed_places_send_neither_run(desk: Watched, what: str) -> None:
     runs = preempted(desk, 2)
-    one, other = (each.run_dir / what for each in runs)
+    one, other = (desk.settings.home.runs / each.run_id / what for each in runs)
     between = desk.folder / "between"
     one.resolve().rename(between)
     other.resolve().rename(one.resolve())
     between.rename(other.resolve())
     for launched in runs:
         with pytest.raises(StorageError, match="belongs to another run") as caught:
-            desk.resume(RunDir(launched.run_dir))
+            desk.resume(desk.dir_of(launched))
         assert f"hpcflow restore {launched.run_id}" in str(caught.value.next_action)
     for _ in range(3):
         assert desk.tick().sent == {}

@@ -13,7 +13,6 @@ from hpcflow.model.state import Cause
 from hpcflow.requeue import stalls
 from hpcflow.requeue.stall_watch import WatchFile
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.killing import Killer
 from tests.requeue.standbys import begins
@@ -87,7 +86,7 @@ def test_there_is_one_standby_and_then_one_attempt(
             begins(desk, launched, last.attempt, job_id)
             desk.tick()
         assert len(desk.alive()) == alive, f"killed at moment {moment}"
-        desk.cancel(RunDir(launched.run_dir))
+        desk.cancel(desk.dir_of(launched))
         assert desk.alive() == []
     assert moment > 8
 

@@ -9,7 +9,6 @@ import pytest
 from hpcflow.model.journal import Accounted, Ended
 from hpcflow.model.state import Cause
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
 from tests.requeue.restarts import causes, claim
 from tests.requeue.watched import Watched
 
@@ -37,7 +36,7 @@ def test_a_job_that_its_node_could_not_start_is_sent_again(
     desk.clock.advance(60)
     desk.tick()
     assert causes(desk.seen(launched.run_id)) == [Cause.LAUNCH_FAILED, None]
-    written = journal.read(RunDir(launched.run_dir))
+    written = journal.read(desk.dir_of(launched))
     (ended,) = (each for each in written if isinstance(each, Ended))
     assert ended.rule == "queue says CANCELLED: its node could not start the script"
     (bill,) = (each for each in written if isinstance(each, Accounted))
@@ -192,7 +191,7 @@ def test_accounting_that_never_answers_does_not_hold_a_cancelled_job_for_ever(
         desk.clock.advance(3600)
         assert causes(desk.seen(launched.run_id)) == [None]
     if is_asked:
-        desk.cancel(RunDir(launched.run_dir))
+        desk.cancel(desk.dir_of(launched))
     desk.clock.advance(3600)
     assert desk.tick().sent == {}
     assert causes(desk.seen(launched.run_id)) == [Cause.CANCELLED]
@@ -238,7 +237,7 @@ def test_a_job_that_root_cancelled_after_its_script_started_stays_cancelled(
 ) -> None:
     launched = desk.launch()
     desk.look()
-    path = RunDir(launched.run_dir).attempt(1).path / sign
+    path = desk.dir_of(launched).attempt(1).path / sign
     path.write_text(launched.job_id if sign == "claim" else "{}\n")
     desk.slurm.end(launched.job_id, "CANCELLED by 0")
     desk.look()

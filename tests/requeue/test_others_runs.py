@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -38,7 +39,7 @@ class Mallory:
         self.desk = Training(folder)
         self.desk.config.write_text(self.desk.config.read_text() + f"retry: {retry}\n")
         self.launched = self.desk.launch()
-        self.run_dir = RunDir(self.launched.run_dir)
+        self.run_dir = self.desk.dir_of(self.launched)
         self.victim = victim
         self.freeze(user=victim.settings.user)
         self.write("intended", job_name="mywork")
@@ -154,7 +155,7 @@ def test_a_run_of_ours_that_others_say_is_elsewhere_is_not_looked_for_there(
     mallory = Mallory(tmp_path / "mallory", desk)
     taken = mallory.run_dir.path.with_name(mine.run_id)
     mallory.run_dir.path.rename(taken)
-    mallory.run_dir = RunDir(taken)
+    mallory.run_dir = RunDir(taken, mallory.run_dir.record)
     mallory.freeze(run_id=mine.run_id, run_dir=str(taken))
     mallory.preempted()
     with open_ledger(desk.settings.ledger_url) as ledger:
@@ -169,7 +170,7 @@ def test_a_run_of_ours_that_others_say_is_elsewhere_is_not_looked_for_there(
     assert "hpcflow ledger rebuild" in warning
     assert str(taken) not in warning, "where, is what they chose"
     with open_ledger(desk.settings.ledger_url) as ledger:
-        rebuild(ledger, [RunDir(mine.run_dir)])
+        rebuild(ledger, [desk.dir_of(mine)])
     desk.slurm.end(mine.job_id, "PREEMPTED")
     assert list(desk.tick().sent) == [mine.run_id]
 
@@ -198,7 +199,7 @@ def test_a_row_of_somebody_else_stops_nobody(desk: Training, row: str) -> None:
     """Of a newer hpcflow with one more word, or damaged."""
     mine, other = desk.launch(), desk.launch()
     desk.tick()
-    (desk.settings.home.runs / other.run_id).unlink()
+    desk.settings.home.scratch_link(other.run_id).unlink()
     with open_ledger(desk.settings.ledger_url) as ledger:
         sql = "UPDATE run SET user_name = 'bob' WHERE run_id = ?"
         ledger.connection().execute(sql, [other.run_id])
@@ -212,12 +213,12 @@ def test_a_row_of_somebody_else_stops_nobody(desk: Training, row: str) -> None:
 def test_a_run_whose_link_is_lost_is_named_with_what_to_type(desk: Training) -> None:
     launched = desk.launch()
     desk.look()
-    link = desk.settings.home.runs / launched.run_id
+    link = desk.settings.home.scratch_link(launched.run_id)
     link.unlink()
     (warning,) = desk.tick().warnings
     assert launched.run_id in warning
-    command = warning.split("restore the link: ")[1]
-    assert command == f"ln -s {shlex.quote(str(launched.run_dir))} {desk.settings.home.runs}/"
+    command = warning.split("make it again: ")[1]
+    assert command == f"ln -s {shlex.quote(str(launched.run_dir))} {link}"
     assert os.system(command) == 0
     assert link.readlink() == launched.run_dir
     desk.slurm.end(launched.job_id, "PREEMPTED")
@@ -225,11 +226,22 @@ def test_a_run_whose_link_is_lost_is_named_with_what_to_type(desk: Training) -> 
     assert (report.warnings, list(report.sent)) == ([], [launched.run_id])
 
 
+def test_a_run_whose_record_is_lost_is_named_with_what_to_type(desk: Training) -> None:
+    launched = desk.launch()
+    desk.look()
+    record = desk.settings.home.runs / launched.run_id
+    shutil.rmtree(record)
+    (warning,) = desk.tick().warnings
+    assert warning.startswith(f"{launched.run_id}: skipped: it is yours, but its record {record}")
+    assert "hpcflow restore --from URL" in warning
+    assert desk.alive() == [launched.job_id]
+
+
 def test_no_link_is_suggested_to_what_lies_in_another_run(desk: Training) -> None:
     """A store can put it there, and say in a run.json of its own that this is the place."""
     launched, other = desk.launch(), desk.launch()
     desk.look()
-    (desk.settings.home.runs / launched.run_id).unlink()
+    desk.settings.home.scratch_link(launched.run_id).unlink()
     planted = launched.run_dir.rename(other.run_dir / "code" / launched.run_id)
     with open_ledger(desk.settings.ledger_url) as ledger:
         sql = "UPDATE run SET run_dir = ? WHERE run_id = ?"
@@ -239,12 +251,15 @@ def test_no_link_is_suggested_to_what_lies_in_another_run(desk: Training) -> Non
 
 def test_many_lost_links_are_counted(desk: Training) -> None:
     for _ in range(5):
-        link = desk.settings.home.runs / desk.launch().run_id
+        link = desk.settings.home.scratch_link(desk.launch().run_id)
         desk.look()
         link.unlink()
     warnings = desk.look()
     assert len(warnings) == 4
-    assert "2 more runs of yours have no link; list them: hpcflow ledger check" in warnings[-1]
+    assert (
+        "2 more runs of yours are skipped because of this; list them: hpcflow ledger check"
+        in warnings[-1]
+    )
 
 
 def test_a_run_that_was_made_while_our_name_was_not_known_is_named_with_what_to_type(
@@ -259,10 +274,10 @@ def test_a_run_that_was_made_while_our_name_was_not_known_is_named_with_what_to_
     assert f"{launched.run_id}: " in said
     assert f"names user '1000' and not {ada.user!r}" in said
     assert desk.alive() == []
-    frozen = launched.run_dir / "run.json"
+    frozen = desk.dir_of(launched).run_json
     frozen.write_text(json.dumps({**json.loads(frozen.read_text()), "user": ada.user}))
     with open_ledger(ada.ledger_url) as ledger:
-        rebuild(ledger, [RunDir(launched.run_dir)])
+        rebuild(ledger, [desk.dir_of(launched)])
     report = desk.tick()
     assert (list(report.sent), report.warnings) == ([launched.run_id], [])
 

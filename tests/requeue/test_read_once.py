@@ -54,7 +54,7 @@ def test_of_long_journals_and_of_many_few_stay_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     desk = Watched(tmp_path)
-    first, second = RunDir(desk.launch().run_dir), RunDir(desk.launch().run_dir)
+    first, second = desk.dir_of(desk.launch()), desk.dir_of(desk.launch())
     own = OwnRuns(desk.settings.home)
     opened = own.journal_of(first)
     assert opened.history.has_job

@@ -14,7 +14,6 @@ from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.requeue.history import history
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_cluster import REQUEUE_WAIT
 from tests.requeue.restarts import causes, claim, jobs, lose_from_queue, restarted, tell_restarts
 from tests.requeue.watched import Watched
@@ -76,7 +75,7 @@ def test_a_requeue_by_an_admin_is_the_next_attempt_and_starts_at_once(desk: Watc
     desk.assert_rebuilt_alike(launched.run_id)
     with open_ledger(desk.settings.ledger_url) as ledger:
         rows = ledger.known([launched.run_id])[launched.run_id].attempts
-    story = history(rows, journal.read(RunDir(launched.run_dir)))
+    story = history(rows, journal.read(desk.dir_of(launched)))
     first_chapter, second_chapter = story.chapters
     assert (first_chapter.how, second_chapter.how) == ("sbatch", "restarted")
     assert [(each.kind, each.attempt) for each in story.entries] == [("begin_lifted", 2)]
@@ -153,7 +152,7 @@ def test_where_a_begin_time_may_not_be_changed_it_is_said_once(desk: Watched) ->
     desk.slurm.requeue(launched.job_id)
     (warning,) = desk.tick().warnings
     assert "permission denied" in warning
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     before = journal.read(run_dir)
     for _ in range(3):
         desk.clock.advance(10)
@@ -184,7 +183,7 @@ def test_who_has_lost_the_lease_writes_of_no_further_run(desk: Watched) -> None:
     desk.look()
     answers = iter([True, True])  # before Slurm is asked, and before the first run
     (lifted,) = desk.tick(may_act=lambda: next(answers, False)).lifted
-    lasts = {each.run_id: journal.read(RunDir(each.run_dir))[-1] for each in runs}
+    lasts = {each.run_id: journal.read(desk.dir_of(each))[-1] for each in runs}
     assert [run_id for run_id, last in lasts.items() if isinstance(last, BeginLifted)] == [lifted]
 
 
@@ -242,7 +241,7 @@ def test_a_job_that_slurm_holds_for_its_exit_code_has_ended_and_another_takes_it
     seen = desk.seen(launched.run_id)
     assert causes(seen) == [cause, None]
     assert len(set(jobs(seen))) == 2
-    bills = [each for each in journal.read(RunDir(launched.run_dir)) if isinstance(each, Accounted)]
+    bills = [each for each in journal.read(desk.dir_of(launched)) if isinstance(each, Accounted)]
     (bill,) = bills
     assert (bill.source, bill.elapsed_s) == ("accounting", Decimal(600))
     desk.assert_rebuilt_alike(launched.run_id)
@@ -268,7 +267,7 @@ def test_a_run_that_is_cancelled_leaves_no_held_job_behind(desk: Watched, is_see
     desk.slurm.hold_for_its_exit(launched.job_id, 75)
     if is_seen:
         desk.look()
-    desk.cancel(RunDir(launched.run_dir))
+    desk.cancel(desk.dir_of(launched))
     (held,) = desk.slurm.queue([launched.job_id])
     assert held.raw_state.startswith("CANCELLED")
     assert desk.tick().sent == {}
@@ -365,7 +364,7 @@ def test_what_it_said_once_the_script_was_told_to_leave_is_no_end(
     """A program without hpcflow's runtime writes no event of its notice; the script's trap does."""
     launched = desk.launch()
     claim(desk, launched, 1, launched.job_id, {"event": "exited", "exit_code": exit_code})
-    RunDir(launched.run_dir).attempt(1).notice.write_text("TERM\n")
+    desk.dir_of(launched).attempt(1).notice.write_text("TERM\n")
     desk.tick()
     desk.slurm.requeue(launched.job_id)
     desk.tick()

@@ -14,7 +14,6 @@ from hpcflow.model.state import Cause, RunState
 from hpcflow.reconcile.attempts import observe
 from hpcflow.storage import journal
 from hpcflow.storage.journal import Journal
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.testing.fake_cluster import REQUEUE_WAIT
 from tests.requeue.restarts import (
@@ -41,7 +40,7 @@ def test_a_count_beyond_all_reason_is_not_believed(
     desk.look()
     tell_restarts(desk, monkeypatch, 99_999)
     desk.look()
-    assert Journal(RunDir(launched.run_dir)).history.last.number == 1 + MAX_RESTARTS
+    assert Journal(desk.dir_of(launched)).history.last.number == 1 + MAX_RESTARTS
 
 
 def test_the_later_request_wins_a_job_ended_by_scancel_and_requeued_by_hand_goes_on(
@@ -127,7 +126,7 @@ def test_whoever_resumes_a_run_whose_job_was_requeued_gets_that_job(desk: Watche
     desk.end(launched.job_id, "FAILED", exit_code=1)
     desk.look()
     desk.slurm.requeue(launched.job_id)
-    again = desk.resume(RunDir(launched.run_dir))
+    again = desk.resume(desk.dir_of(launched))
     assert (again.attempt, again.job_id) == (2, launched.job_id)
     assert desk.alive() == [launched.job_id]
 
@@ -185,7 +184,7 @@ def test_cancel_ends_a_restarted_job(desk: Watched) -> None:
     desk.tick()
     desk.slurm.requeue(launched.job_id)
     desk.tick()
-    assert desk.cancel(RunDir(launched.run_dir)) == launched.job_id
+    assert desk.cancel(desk.dir_of(launched)) == launched.job_id
     desk.tick()
     seen = desk.seen(launched.run_id)
     assert (seen.run.state, causes(seen)) == (
@@ -199,7 +198,7 @@ def test_killed_after_any_line_of_the_journal_the_next_look_goes_on(
     desk: Watched, lines: int
 ) -> None:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     desk.tick()
     before = run_dir.journal.read_bytes()
     desk.slurm.requeue(launched.job_id)
@@ -224,7 +223,7 @@ def test_a_restart_for_which_there_is_a_script_already_is_not_adopted(desk: Watc
     launched = desk.launch()
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     desk.look()
-    attempt = RunDir(launched.run_dir).attempt(2)
+    attempt = desk.dir_of(launched).attempt(2)
     attempt.path.mkdir(mode=0o700)
     attempt.script.write_text("#!/bin/bash\n")
     desk.slurm.requeue(launched.job_id)
@@ -257,7 +256,7 @@ def test_of_two_who_look_at_one_moment_one_writes_it_down(desk: Watched) -> None
         stale = ledger.live_attempts(user=desk.settings.user)
     desk.slurm.requeue(launched.job_id)
     desk.look()
-    before = RunDir(launched.run_dir).journal.read_bytes()
+    before = desk.dir_of(launched).journal.read_bytes()
     observe(
         stale,
         connect=lambda _: desk.slurm,
@@ -267,12 +266,12 @@ def test_of_two_who_look_at_one_moment_one_writes_it_down(desk: Watched) -> None
         home=desk.settings.home,
         warnings=[],
     )
-    assert RunDir(launched.run_dir).journal.read_bytes() == before
+    assert desk.dir_of(launched).journal.read_bytes() == before
 
 
 def test_while_somebody_sends_the_run_a_restart_is_left_for_the_next_look(desk: Watched) -> None:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     desk.tick()
     desk.slurm.requeue(launched.job_id)
     before = run_dir.journal.read_bytes()

@@ -15,7 +15,6 @@ from hpcflow.model.journal import Decided, Held, Restored
 from hpcflow.requeue.restores import MOST_AT_ONCE
 from hpcflow.restore.fetching import ALL, NEWEST, Which
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import read_mark, restoring
 from tests.restore.mirrored import mirror, purge, save
 from tests.restore.owner import Owner
@@ -334,8 +333,8 @@ def test_what_another_bucket_says_is_not_asked(owner: Owner, tmp_path: Path) -> 
     (tmp_path / "other").mkdir()
     other = open_remote(str(tmp_path / "other"))
     other.make_root()
-    mirror(run_dir, other, owner.settings.home)
-    shutil.rmtree(RunDir(run_dir.path).checkpoints / "000000200")
+    mirror(run_dir, other)
+    shutil.rmtree(run_dir.checkpoints / "000000200")
     assert owner.tick().restores.keys() == {run_dir.path.name}
 
 

@@ -10,7 +10,6 @@ from hpcflow.cli.next_words import next_words
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.model.state import Cause, RunState
 from hpcflow.requeue.stalls import NOTICE_WORD
-from hpcflow.storage.layout import RunDir
 from tests.requeue.training import MINUTE, Training
 
 
@@ -209,9 +208,9 @@ def test_a_job_that_waits_again_after_its_notice_says_why_it_waits(desk: Trainin
     desk.slurm.wait_for(launched.job_id, "BeginTime")
     desk.tick()
     assert desk.seen(launched.run_id).attempts[0].reason == "BeginTime"
-    before = RunDir(launched.run_dir).journal.read_bytes()
+    before = desk.dir_of(launched).journal.read_bytes()
     desk.waits(3)
-    assert RunDir(launched.run_dir).journal.read_bytes() == before
+    assert desk.dir_of(launched).journal.read_bytes() == before
 
 
 @pytest.mark.parametrize("raw_state", ["COMPLETING", "PENDING", "LEVITATING"])
@@ -321,7 +320,7 @@ def test_a_persons_cancel_wins(desk: Training) -> None:
         desk.trains(each, 1)
     desk.waits(30)
     assert [desk.acts(each) for each in (launched, other)] == [["notice"], ["notice"]]
-    desk.cancel(RunDir(launched.run_dir))
+    desk.cancel(desk.dir_of(launched))
     desk.slurm.cancel([other.job_id])  # scancel by hand
     assert desk.waits(3) == []
     for each in (launched, other):
@@ -332,7 +331,7 @@ def test_who_is_to_be_cancelled_gets_no_notice(desk: Training) -> None:
     """hpcflow cancel was requested while Slurm did not answer; its job runs on."""
     launched = desk.launch()
     desk.trains(launched, 1)
-    request_cancel(RunDir(launched.run_dir), settings=desk.settings, clock=desk.clock)
+    request_cancel(desk.dir_of(launched), settings=desk.settings, clock=desk.clock)
     assert desk.waits(40) == []
 
 

@@ -21,7 +21,7 @@ from hpcflow.requeue import stalls
 from hpcflow.requeue.stalls import NOTICE_WORD
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
-from hpcflow.storage.layout import AttemptDir, RunDir
+from hpcflow.storage.layout import AttemptDir
 from hpcflow.storage.runs import list_runs
 from tests.requeue.killing import Killed
 from tests.requeue.training import MINUTE, Training
@@ -351,11 +351,11 @@ def test_runs_that_cannot_be_taken_under_watch_keep_no_other_from_it(
     for watch in desk.settings.home.watch.iterdir():
         watch.unlink()
     for each in broken:
-        RunDir(each.run_dir).run_json.rename(each.run_dir / "elsewhere")
+        desk.dir_of(each).run_json.rename(each.run_dir / "elsewhere")
     assert desk.waits(35).count("notice") == len(whole)
     assert set(desk.tick().problems) == {each.run_id for each in broken}, "said at every round"
     mended = broken[2]
-    (mended.run_dir / "elsewhere").rename(RunDir(mended.run_dir).run_json)
+    (mended.run_dir / "elsewhere").rename(desk.dir_of(mended).run_json)
     assert desk.waits(35).count("notice") == 1
     assert desk.acts(mended) == ["notice", "cancel"]
 

@@ -23,7 +23,6 @@ from hpcflow.requeue.table import EXAMPLES, NOW
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage import journal
 from hpcflow.storage.journal import Journal
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.standbys import begins, job, told, waiting_standby, with_standby
@@ -39,15 +38,15 @@ def desk(tmp_path: Path) -> Watched:
 
 def test_a_run_has_one_standby_while_it_runs_and_it_is_no_attempt(desk: Watched) -> None:
     launched, standby = with_standby(desk)
-    script = RunDir(launched.run_dir).attempt(2).script.read_text()
+    script = desk.dir_of(launched).attempt(2).script.read_text()
     assert f"#SBATCH --dependency=afterany:{launched.job_id}\n" in script
     assert (job(desk, standby).raw_state, job(desk, standby).reason) == ("PENDING", "Dependency")
-    before = RunDir(launched.run_dir).journal.read_bytes()
+    before = desk.dir_of(launched).journal.read_bytes()
     for _ in range(3):
         report = desk.tick()
         assert (report.standbys, report.sent, report.problems) == ({}, {}, {})
         desk.clock.advance(60)
-    assert RunDir(launched.run_dir).journal.read_bytes() == before
+    assert desk.dir_of(launched).journal.read_bytes() == before
     seen = desk.seen(launched.run_id)
     assert (seen.run.state, seen.run.number_of_attempts) == (RunState.RUNNING, 1)
     assert next_words(seen.run) == f"standby: job {standby} waits"
@@ -92,7 +91,7 @@ def test_after_a_preemption_the_standby_is_the_next_attempt_and_has_one_itself(
     desk.assert_rebuilt_alike(launched.run_id)
     with open_ledger(desk.settings.ledger_url) as ledger:
         rows = ledger.known([launched.run_id])[launched.run_id].attempts
-    _, second = history(rows, journal.read(RunDir(launched.run_dir))).chapters
+    _, second = history(rows, journal.read(desk.dir_of(launched))).chapters
     assert second.how == "standby"
     assert second.waited_s is not None
     assert second.waited_s <= 5, "what it waited for before was the end of attempt 1"
@@ -109,7 +108,7 @@ def test_without_a_daemon_whoever_looks_first_writes_down_what_happened(desk: Wa
     assert seen.run.state is RunState.RUNNING
     assert told(seen) == [(1, launched.job_id, Cause.PREEMPTED), (2, standby, None)]
     submitted = [
-        each for each in journal.read(RunDir(launched.run_dir)) if isinstance(each, Submitted)
+        each for each in journal.read(desk.dir_of(launched)) if isinstance(each, Submitted)
     ]
     assert [each.how for each in submitted] == ["sbatch", "standby"]
     desk.end(standby, "COMPLETED", exit_code=0)
@@ -149,9 +148,9 @@ def test_a_completed_run_needs_none_and_it_costs_nothing(desk: Watched) -> None:
     assert (seen.run.state, seen.run.number_of_attempts) == (RunState.COMPLETED, 1)
     assert (seen.run.gpu_hours, seen.run.next_action) == (0.0, None)
     assert told(seen) == [(1, launched.job_id, Cause.COMPLETED)]
-    before = RunDir(launched.run_dir).journal.read_bytes()
+    before = desk.dir_of(launched).journal.read_bytes()
     desk.tick()
-    assert RunDir(launched.run_dir).journal.read_bytes() == before
+    assert desk.dir_of(launched).journal.read_bytes() == before
     desk.assert_rebuilt_alike(launched.run_id)
 
 
@@ -219,14 +218,14 @@ def test_hpcflow_cancel_ends_both_in_that_order(
         cancel(slurm, job_ids)
 
     monkeypatch.setattr(FakeScheduler, "cancel", noted)
-    desk.cancel(RunDir(launched.run_dir))
+    desk.cancel(desk.dir_of(launched))
     assert cancelled[0] == standby
     assert launched.job_id in cancelled
     assert desk.alive() == []
     for _ in range(3):
         assert desk.tick().sent == {}
     assert desk.seen(launched.run_id).run.state is RunState.CANCELLED
-    again = desk.resume(RunDir(launched.run_dir))
+    again = desk.resume(desk.dir_of(launched))
     assert desk.alive() == [again.job_id]
 
 
@@ -249,10 +248,10 @@ def test_held_while_slurm_was_down_and_then_released_it_gets_one_that_can_execut
 ) -> None:
     """The one before is closed to its job, which could not be cancelled then."""
     launched, _ = with_standby(desk)
-    before = Journal(RunDir(launched.run_dir)).history.last.standby
+    before = Journal(desk.dir_of(launched)).history.last.standby
     assert before is not None
     assert before.intent is not None
-    seal(RunDir(launched.run_dir), before.intent)
+    seal(desk.dir_of(launched), before.intent)
     desk.say(launched.run_dir, Held(at=desk.clock.now(), by="ada"))
     desk.say(launched.run_dir, Released(at=desk.clock.now(), by="ada"))
     desk.tick()
@@ -287,7 +286,7 @@ def test_a_person_who_resumes_gets_the_standby(desk: Watched) -> None:
     launched, standby = waiting_standby(desk)
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     desk.look()
-    again = desk.resume(RunDir(launched.run_dir))
+    again = desk.resume(desk.dir_of(launched))
     assert (again.attempt, again.job_id) == (2, standby)
     assert desk.alive() == [standby]
 
@@ -303,7 +302,7 @@ def test_a_standby_that_may_be_leaving_is_not_what_the_run_goes_on_with(
     desk.look()
     if has_started:
         desk.slurm.start(standby)
-    again = desk.resume(RunDir(launched.run_dir))
+    again = desk.resume(desk.dir_of(launched))
     assert (again.job_id == standby) == (not has_started)
     assert desk.alive() == [again.job_id]
 
@@ -347,7 +346,7 @@ def test_more_memory_needs_another_job_than_the_standby(desk: Watched) -> None:
     (sent,) = desk.tick().sent.values()
     assert sent != standby
     assert desk.alive() == [sent]
-    assert "--mem=1536M" in RunDir(launched.run_dir).attempt(3).script.read_text()
+    assert "--mem=1536M" in desk.dir_of(launched).attempt(3).script.read_text()
 
 
 def test_a_round_sends_so_many_and_the_next_one_the_others(
@@ -397,7 +396,7 @@ def test_a_claim_that_cannot_be_read_for_a_moment_is_no_seal(
         desk.look()
     desk.slurm.queue()
     begins(desk, launched, 2, standby)
-    claim = RunDir(launched.run_dir).attempt(2).claim
+    claim = desk.dir_of(launched).attempt(2).claim
 
     def fail_to_read(path: Path) -> bytes:
         if path == claim:
@@ -420,7 +419,7 @@ def test_a_claim_that_cannot_be_read_for_a_moment_is_no_seal(
 def test_a_lock_that_keeps_a_run_from_its_standby_is_told_of(desk: Watched) -> None:
     launched = desk.launch()
     begins(desk, launched, 1, launched.job_id)
-    with submit_lock(RunDir(launched.run_dir), wait_s=0):
+    with submit_lock(desk.dir_of(launched), wait_s=0):
         assert desk.tick().problems == {}, "somebody may be sending it"
         desk.clock.advance(301)
         assert "submit.lock is held" in desk.tick().problems[launched.run_id]
@@ -429,7 +428,7 @@ def test_a_lock_that_keeps_a_run_from_its_standby_is_told_of(desk: Watched) -> N
 
 def test_of_standby_records_the_last_attempt_knows_nothing(desk: Watched) -> None:
     launched, _ = with_standby(desk)
-    records: list[JournalRecord] = journal.read(RunDir(launched.run_dir))
+    records: list[JournalRecord] = journal.read(desk.dir_of(launched))
     assert sum(isinstance(each, Standby) for each in records) == 2
     last = RunHistory.of(records).last
     assert (last.number, last.is_live, last.has_standby, last.next_number) == (1, True, True, 3)

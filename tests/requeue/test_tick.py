@@ -26,6 +26,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.rundir import read_run
+from hpcflow.storage.runs import list_runs, run_dir_of
 from hpcflow.testing.fake_scheduler import FakeScheduler, Fault
 from tests.requeue.watched import Watched
 
@@ -64,11 +65,11 @@ def test_a_run_that_is_preempted_while_it_starts_goes_on_at_once(desk: Watched) 
 def test_a_tick_in_which_nothing_happened_writes_and_sends_nothing(desk: Watched) -> None:
     launched = desk.launch()
     desk.tick()
-    before = RunDir(launched.run_dir).journal.read_bytes()
+    before = desk.dir_of(launched).journal.read_bytes()
     for _ in range(3):
         report = desk.tick()
         assert (report.looked_at, report.decisions, report.warnings) == (0, {}, [])
-    assert RunDir(launched.run_dir).journal.read_bytes() == before
+    assert desk.dir_of(launched).journal.read_bytes() == before
 
 
 def test_failures_wait_longer_and_longer_and_end(desk: Watched) -> None:
@@ -94,7 +95,7 @@ def test_failures_wait_longer_and_longer_and_end(desk: Watched) -> None:
     seen = desk.seen(launched.run_id).run
     assert (seen.state, next_words(seen)) == (RunState.FAILED, "stop: budget")
     assert desk.tick().looked_at == 0
-    launched_again = desk.resume(RunDir(launched.run_dir))
+    launched_again = desk.resume(desk.dir_of(launched))
     assert launched_again.attempt == 5
     desk.end(launched_again.job_id, "FAILED", exit_code=1)
     assert desk.tick().decisions[launched.run_id].action is Action.WAIT, "it counts from zero"
@@ -131,10 +132,10 @@ def test_a_run_of_another_cluster_is_left_to_a_daemon_over_there(desk: Watched) 
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     desk.look()
     home, desk.slurm = desk.slurm, FakeScheduler(desk.clock, cluster_name="elsewhere")
-    before = RunDir(launched.run_dir).journal.read_bytes()
+    before = desk.dir_of(launched).journal.read_bytes()
     report = desk.tick()
     assert (report.sent, report.decisions, report.problems) == ({}, {}, {})
-    assert RunDir(launched.run_dir).journal.read_bytes() == before
+    assert desk.dir_of(launched).journal.read_bytes() == before
     desk.slurm = home
     assert launched.run_id in desk.tick().sent
 
@@ -142,7 +143,7 @@ def test_a_run_of_another_cluster_is_left_to_a_daemon_over_there(desk: Watched) 
 def test_while_somebody_is_sending_it_nothing_is_decided(desk: Watched) -> None:
     launched = desk.launch()
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    with submit_lock(RunDir(launched.run_dir), wait_s=0):  # somebody is sending it by hand
+    with submit_lock(desk.dir_of(launched), wait_s=0):  # somebody is sending it by hand
         assert [desk.tick().decisions for _ in range(3)] == [{}, {}, {}]
     assert launched.run_id in desk.tick().sent
 
@@ -151,19 +152,19 @@ def test_a_lock_that_nobody_gives_back_is_told_of_in_the_end(desk: Watched) -> N
     """A file server keeps the lock of a login node that died."""
     launched = desk.launch()
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
-    with submit_lock(RunDir(launched.run_dir), wait_s=0):
+    with submit_lock(desk.dir_of(launched), wait_s=0):
         for _ in range(5):
             assert desk.tick().problems == {}, "somebody may be sending it"
             desk.clock.advance(60)
         desk.clock.advance(1)
         said = desk.tick().problems[launched.run_id]
-    assert said.startswith(f"{launched.run_dir}/submit.lock is held")
+    assert said.startswith(f"{desk.dir_of(launched).submit_lock} is held")
     assert list(desk.tick().sent) == [launched.run_id]
 
 
 def test_a_cancelled_run_stays_cancelled(desk: Watched) -> None:
     launched = desk.launch()
-    desk.cancel(RunDir(launched.run_dir))
+    desk.cancel(desk.dir_of(launched))
     other = desk.launch()
     desk.slurm.cancel([other.job_id])  # scancel by hand
     for _ in range(3):
@@ -218,13 +219,13 @@ def test_out_of_memory_asks_for_more_and_goes_on_with_that(desk: Watched) -> Non
     desk.tick()
     desk.clock.advance(60)
     desk.tick()
-    scripts = [RunDir(launched.run_dir).attempt(n).script.read_text() for n in (1, 2)]
+    scripts = [desk.dir_of(launched).attempt(n).script.read_text() for n in (1, 2)]
     assert ["--mem=2048M" in scripts[0], "--mem=3072M" in scripts[1]] == [True, True]
     (job_id,) = desk.alive()
     desk.end(job_id, "PREEMPTED", checkpoint=200)
     desk.look()
-    again = desk.resume(RunDir(launched.run_dir))
-    assert "--mem=3072M" in RunDir(launched.run_dir).attempt(again.attempt).script.read_text()
+    again = desk.resume(desk.dir_of(launched))
+    assert "--mem=3072M" in desk.dir_of(launched).attempt(again.attempt).script.read_text()
 
 
 def test_a_run_that_was_made_and_never_sent_is_sent_when_nobody_can_be_at_it(
@@ -233,11 +234,11 @@ def test_a_run_that_was_made_and_never_sent_is_sent_when_nobody_can_be_at_it(
     desk.slurm.faults.append(Fault.UNAVAILABLE)
     with pytest.raises(SchedulerUnavailable):
         desk.launch()
-    (link,) = desk.settings.home.runs.iterdir()
-    RunDir(link.readlink()).journal.write_bytes(b"")  # killed before its first intent
+    (run_dir,) = list_runs(desk.settings.home)
+    run_dir.journal.write_bytes(b"")  # killed before its first intent
     assert desk.tick().sent == {}
     desk.clock.advance(301)
-    assert list(desk.tick().sent) == [link.name]
+    assert list(desk.tick().sent) == [run_dir.path.name]
 
 
 def test_what_nobody_foresaw_of_one_run_hides_no_other(
@@ -261,7 +262,7 @@ def test_what_only_a_person_can_mend_is_said_with_what_to_type(desk: Watched) ->
     launched = desk.launch()
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     desk.look()
-    run_json = RunDir(launched.run_dir).path / "run.json"
+    run_json = desk.dir_of(launched).run_json
     whole = run_json.read_text()
     run_json.write_text("{")
     said = desk.tick().problems[launched.run_id]
@@ -298,13 +299,13 @@ def test_without_its_journal_nothing_is_sent_and_nothing_forgotten(desk: Watched
     launched = desk.launch()
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     desk.look()
-    RunDir(launched.run_dir).journal.unlink()
+    desk.dir_of(launched).journal.unlink()
     for _ in range(3):
         report = desk.tick()
         assert report.sent == {}
         assert "journal" in report.problems[launched.run_id]
         desk.clock.advance(3600)
-    assert not RunDir(launched.run_dir).journal.exists()
+    assert not desk.dir_of(launched).journal.exists()
 
 
 def test_an_ended_job_that_an_admin_requeued_is_not_joined_by_a_second(desk: Watched) -> None:
@@ -329,7 +330,7 @@ def test_what_was_never_sent_and_is_old_is_left_alone(desk: Watched) -> None:
     desk.clock.advance(3600)
     assert desk.tick().decisions[run_id].action is Action.STOP
     assert desk.alive() == []
-    run_dir = (desk.settings.home.runs / run_id).readlink()
+    run_dir = desk.settings.home.scratch_link(run_id).readlink()
     *_, told = _story(desk, run_id).entries
     assert (told.attempt, told.action, told.rule) == (0, "stop", "forgotten")
     desk.say(run_dir, Released(at=desk.clock.now(), by="ada"))
@@ -339,7 +340,7 @@ def test_what_was_never_sent_and_is_old_is_left_alone(desk: Watched) -> None:
 
 
 def _story(desk: Watched, run_id: str) -> Story:
-    records = journal.read(RunDir((desk.settings.home.runs / run_id).readlink()))
+    records = journal.read(run_dir_of(desk.settings.home, run_id))
     with open_ledger(desk.settings.ledger_url) as ledger:
         return history(ledger.known([run_id])[run_id].attempts, records)
 
@@ -454,10 +455,10 @@ def test_whoever_sleeps_between_looking_and_acting_acts_no_more(
 
     monkeypatch.setattr("hpcflow.requeue.tick.submit_lock", long_sleep)
     desk.look()
-    before = [RunDir(launched.run_dir).journal.read_bytes() for launched in runs]
+    before = [desk.dir_of(launched).journal.read_bytes() for launched in runs]
     report = desk.tick(may_act=lambda: has_lease)
     assert (report.sent, report.decisions, report.has_lost_lease) == ({}, {}, True)
-    assert [RunDir(launched.run_dir).journal.read_bytes() for launched in runs] == before
+    assert [desk.dir_of(launched).journal.read_bytes() for launched in runs] == before
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def go_on(desk: Watched, run_id: str) -> None:
 
 def test_a_program_that_crashes_twice_alike_is_not_sent_a_third_time(desk: Watched) -> None:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     crash(desk, run_dir, 1, "OSError: [Errno 5] pid 4711")
     go_on(desk, launched.run_id)
     crash(desk, run_dir, 2, "OSError: [Errno 5] pid 815")
@@ -52,7 +52,7 @@ def test_a_program_that_crashes_twice_alike_is_not_sent_a_third_time(desk: Watch
 
 def test_a_broken_node_alone_does_not_stop_a_run(desk: Watched) -> None:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     desk.slurm.start(launched.job_id, ["n2"])
     crash(desk, run_dir, 1, "RuntimeError: No CUDA GPUs are available")
     go_on(desk, launched.run_id)
@@ -61,7 +61,7 @@ def test_a_broken_node_alone_does_not_stop_a_run(desk: Watched) -> None:
 
 def test_crashes_that_differ_or_come_late_are_no_reason_to_stop(desk: Watched) -> None:
     launched = desk.launch()
-    run_dir = RunDir(launched.run_dir)
+    run_dir = desk.dir_of(launched)
     crash(desk, run_dir, 1, "OSError: a")
     go_on(desk, launched.run_id)
     crash(desk, run_dir, 2, "OSError: b")

@@ -17,9 +17,9 @@ from hpcflow.model.state import Cause
 from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.nodes import Evidence
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
 from hpcflow.testing.fake_scheduler import Fault
 from tests.requeue.watched import Watched
+from tests.run_dirs import run_dir_at
 
 
 @pytest.fixture
@@ -39,11 +39,13 @@ def _failed_on(desk: Watched, node: str, count: int) -> list[Launched]:
 
 
 def _intents(launched: Launched) -> list[Intended]:
-    return [each for each in journal.read(RunDir(launched.run_dir)) if isinstance(each, Intended)]
+    return [
+        each for each in journal.read(run_dir_at(launched.run_dir)) if isinstance(each, Intended)
+    ]
 
 
 def _script(launched: Launched, attempt: int) -> str:
-    return RunDir(launched.run_dir).attempt(attempt).script.read_text()
+    return run_dir_at(launched.run_dir).attempt(attempt).script.read_text()
 
 
 def test_a_node_that_failed_two_runs_is_excluded_from_what_is_sent_again(desk: Watched) -> None:
@@ -56,7 +58,7 @@ def test_a_node_that_failed_two_runs_is_excluded_from_what_is_sent_again(desk: W
         assert "#SBATCH --exclude=n2\n" in _script(launched, 2)
         assert [each.excluded for each in _intents(launched)] == [None, ["n2"]]
         assert "excluding n2" in report.decisions[launched.run_id].why
-    decided = [each for each in journal.read(RunDir(third.run_dir)) if isinstance(each, Decided)]
+    decided = [each for each in journal.read(desk.dir_of(third)) if isinstance(each, Decided)]
     assert decided[-1].why == "attempt 1 ended as preempted; excluding n2"
     fresh = desk.launch()
     assert "--exclude" not in _script(fresh, 1), "a first attempt needs no ledger"
@@ -148,11 +150,11 @@ def test_a_resume_by_hand_keeps_away_too_and_goes_without_where_it_must(desk: Wa
     launched = desk.launch()
     desk.end(launched.job_id, "PREEMPTED", checkpoint=100)
     desk.look()
-    again = desk.resume(RunDir(launched.run_dir), avoid=["n2"])
+    again = desk.resume(desk.dir_of(launched), avoid=["n2"])
     assert "#SBATCH --exclude=n2\n" in _script(launched, 2)
     desk.end(again.job_id, "PREEMPTED", checkpoint=200)
     desk.look()
-    third = desk.resume(RunDir(launched.run_dir), avoid=["gone"])
+    third = desk.resume(desk.dir_of(launched), avoid=["gone"])
     assert third.attempt == 3
     assert "--exclude" not in _script(launched, 3)
     assert [each.excluded for each in _intents(launched)] == [None, ["n2"], ["gone"], None]

@@ -10,7 +10,7 @@ from hpcflow.clock import to_text
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Stall
 from hpcflow.storage import journal
-from hpcflow.storage.layout import AttemptDir, RunDir
+from hpcflow.storage.layout import AttemptDir
 from tests.requeue.watched import Watched
 
 MINUTE = 60.0
@@ -32,7 +32,7 @@ class Training(Watched):
             file.write(json.dumps({"at": at, "event": kind, **facts}) + "\n")
 
     def files(self, launched: Launched, attempt: int = 1) -> AttemptDir:
-        return RunDir(launched.run_dir).attempt(attempt)
+        return self.dir_of(launched).attempt(attempt)
 
     def trains(self, launched: Launched, minutes: int, *, attempt: int = 1) -> None:
         """A train step each minute, and a tick."""
@@ -53,10 +53,10 @@ class Training(Watched):
 
     def acts(self, launched: Launched) -> list[str]:
         """What the journal says of its stalls."""
-        records = journal.read(RunDir(launched.run_dir))
+        records = journal.read(self.dir_of(launched))
         return [record.action for record in records if isinstance(record, Stall)]
 
     def why(self, launched: Launched) -> str:
         """What the journal first says about its stall."""
-        records = journal.read(RunDir(launched.run_dir))
+        records = journal.read(self.dir_of(launched))
         return next((record.why for record in records if isinstance(record, Stall)), "")

@@ -18,8 +18,7 @@ from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.dirty_marks import mark_dirty
-from hpcflow.storage.layout import RunDir
-from hpcflow.storage.runs import list_runs
+from hpcflow.storage.runs import list_runs, run_dir_of
 from tests.launch.desk import Desk
 
 
@@ -74,7 +73,7 @@ class Watched(Desk):
         """The job ends, after it made a checkpoint."""
         job = next(job for job in self.slurm.queue() if job.job_id == job_id)
         run_id, attempt = job.job_name.split(":")
-        run_dir = RunDir((self.settings.home.runs / run_id).readlink())
+        run_dir = run_dir_of(self.settings.home, run_id)
         if checkpoint is not None:
             name = path or f"checkpoints/{checkpoint:09d}"
             event = {"event": "checkpoint", "train_step": checkpoint, "path": name}
@@ -84,8 +83,8 @@ class Watched(Desk):
         self.slurm.end(job_id, raw_state, **how)
 
     def say(self, run_dir: Path, record: JournalRecord) -> None:
-        mark_dirty(self.settings.home, RunDir(run_dir))
-        journal.append(RunDir(run_dir), record)
+        mark_dirty(self.settings.home, self.settings.home.run_dir(run_dir))
+        journal.append(self.settings.home.run_dir(run_dir), record)
 
     def assert_rebuilt_alike(self, run_id: str) -> None:
         """From an empty database the files tell the same."""

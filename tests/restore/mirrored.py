@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from hpcflow.mirror.overwrite_guard import note_mirrored
 from hpcflow.mirror.remote import Remote
-from hpcflow.storage.journal_copy import write_copy
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import RunDir
 from tests.runtime.published import publish
 
 FILES: Mapping[str, bytes] = {"model.pt": b"weights" * 1000, "rank0/optim.pt": b"adam" * 500}
@@ -20,14 +20,15 @@ def save(run_dir: RunDir, train_step: int, files: Mapping[str, bytes] = FILES) -
     return publish(run_dir.checkpoints, train_step, files, **facts).path
 
 
-def mirror(run_dir: RunDir, remote: Remote, home: Home) -> None:
-    """Send all that a run directory holds, the manifests last."""
-    write_copy(home, run_dir.path.name, run_dir.journal.read_bytes())
+def mirror(run_dir: RunDir, remote: Remote) -> None:
+    """Send the record and all that a run directory holds, the manifests last."""
+    note_mirrored(run_dir, run_dir.journal.read_bytes())
+    for path in (run_dir.run_json, run_dir.journal):
+        remote.put(path, f"{run_dir.path.name}/{path.name}")
     names = [path for path in sorted(run_dir.path.rglob("*")) if path.is_file()]
-    left_out = {run_dir.submit_lock}
     for path in sorted(names, key=lambda path: path.name == "manifest.json"):
         name = path.relative_to(run_dir.path)
-        if path in left_out or name.parts[0] == "runtime" or any(p[0] == "." for p in name.parts):
+        if name.parts[0] == "runtime" or any(p[0] == "." for p in name.parts):
             continue
         remote.put(path, f"{run_dir.path.name}/{name.as_posix()}")
 
@@ -41,6 +42,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+def all_of(run_dir: RunDir) -> dict[str, bytes]:
+    """The same of its run directory, with its journal and its ``run.json``."""
+    kept = (run_dir.run_json, run_dir.journal)
+    record = {path.name: path.read_bytes() for path in kept if path.exists()}
+    return {**contents(run_dir.path), **record}
+
+
 def purge(run_dir: RunDir) -> None:
-    """All of it, as ``rm -r`` does."""
+    """All of its run directory, as ``rm -r`` does; the record is out of reach."""
     shutil.rmtree(run_dir.path)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from hpcflow.errors import NotFoundError
 from hpcflow.ledger.store import open_ledger
 from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.passes import Pass, Report
 from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.stores import Stores
 from hpcflow.projection import rebuild
 from hpcflow.restore.moving import Place, place_on, where_it_was
 from hpcflow.restore.outcome import Outcome
@@ -16,11 +19,10 @@ from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.request import own_mirror
 from hpcflow.restore.restore import note_nothing_there, restore
 from hpcflow.sites.schema import SiteMirror
-from hpcflow.storage.frozen import matches_frozen
-from hpcflow.storage.journal_copy import forget_copy
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
-from hpcflow.storage.runs import is_gone
+from hpcflow.storage.runs import is_gone, run_dir_of
+from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.watched import Watched
 from tests.restore.mirrored import mirror, save
 
@@ -38,7 +40,7 @@ class Owner(Watched):
     def trained(self, *train_steps: int, end: str | None = "PREEMPTED") -> RunDir:
         """A run that made these checkpoints, and ended so; seen by the ledger."""
         launched = self.launch()
-        run_dir = RunDir(launched.run_dir)
+        run_dir = self.dir_of(launched)
         for step in train_steps:
             save(run_dir, step)
         if end is not None:
@@ -53,11 +55,16 @@ class Owner(Watched):
 
     def mirror(self, run_dir: RunDir) -> None:
         """As a pass of the mirror does."""
-        mirror(run_dir, self.remote, self.settings.home)
+        mirror(run_dir, self.remote)
 
-    def lose_copy(self, run_dir: RunDir) -> None:
-        """The run was mirrored by an older hpcflow, or the home is lost."""
-        forget_copy(self.settings.home, run_dir.path.name)
+    def lose_record(self, run_dir: RunDir) -> None:
+        """The home is lost, but for the link to the run directory and the ledger."""
+        for path in (run_dir.run_json, run_dir.journal, run_dir.mirrored):
+            path.unlink(missing_ok=True)
+
+    def mirror_pass(self, run_dir: RunDir) -> Report:
+        with Stores(self.clock) as stores:
+            return Pass(self.settings.home, self.clock, stores).run(lambda: [run_dir])
 
     def there(self, run_id: str, remote: Remote | None = None) -> RemoteRun:
         return RemoteRun(remote or self.remote, run_id)
@@ -66,13 +73,11 @@ class Owner(Watched):
         """As ``hpcflow restore RUN`` does, ledger included."""
         there = self.there(run_dir.path.name, remote)
         with restoring(self.settings.home, there.run_id, self.clock):
-            home, run_id = self.settings.home, there.run_id
             place = where_it_was(
                 there.run,
-                run_dir.path,
+                run_dir,
                 there.url,
                 site=self.site.name,
-                is_known=matches_frozen(home, run_id, there.run_json),
                 mirror=own_mirror(run_dir, self.site, self.settings),
             )
             return self.put(there, place, **how)
@@ -80,7 +85,7 @@ class Owner(Watched):
     def restores_for_the_daemon(self) -> None:
         """What the daemon has started does its work."""
         while self.restoring:
-            run_dir = RunDir(self.settings.home.runs.joinpath(self.restoring.pop()).readlink())
+            run_dir = run_dir_of(self.settings.home, self.restoring.pop())
             try:
                 self.restore(run_dir, always_record=True)
             except NotFoundError:
@@ -121,3 +126,15 @@ def home_of(folder: Path) -> Owner:
     """Another person's, or another cluster's: nothing in common but the bucket."""
     folder.mkdir()
     return Owner(folder)
+
+
+def elsewhere(owner: Owner) -> Owner:
+    """Another cluster, with a scratch and a home of its own, and the same bucket."""
+    other = home_of(owner.folder / "other")
+    other.slurm = FakeScheduler(other.clock, cluster_name="elsewhere")
+    other.site = other.site.model_copy(
+        update={"name": "elsewhere", "cluster_name": "elsewhere", "mirror": None}
+    )
+    other.remote = owner.remote
+    other.clock.advance(timedelta(hours=3).total_seconds())
+    return other

@@ -101,7 +101,7 @@ def test_a_forged_stop_in_a_store_that_is_behind_has_no_effect(
     owner.clock.advance(60)
     owner.end(owner.alive()[0], "PREEMPTED", checkpoint=200)
     owner.look()
-    forge(owner, run_dir, [record(at=owner.clock.now(), by="mallory")], has_copy=True)
+    forge(owner, run_dir, [record(at=owner.clock.now(), by="mallory")], has_record=True)
     purge(run_dir)
     owner.restore(run_dir)
     assert_goes_on(owner, run_dir)
@@ -126,7 +126,7 @@ def test_no_record_of_the_future_hides_that_a_run_was_stopped(owner: Owner) -> N
         owner,
         run_dir,
         [Decided(at=at, after=0, action="wait", rule="x", why="x")],
-        has_copy=True,
+        has_record=True,
     )
     purge(run_dir)
     owner.restore(run_dir)

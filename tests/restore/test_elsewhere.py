@@ -32,7 +32,7 @@ from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
 from hpcflow.storage.rundir import read_run
-from tests.restore.mirrored import contents, purge
+from tests.restore.mirrored import all_of, purge
 from tests.restore.owner import Owner
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -297,11 +297,18 @@ def test_a_second_time_it_goes_on_and_takes_over_nothing_again(owner: Owner, oth
     run_dir = owner.mirrored(100, 200)
     there = _take(other, run_dir.path.name)
     other.resume(there)
-    before = contents(there.path)
+    before = all_of(there)
     _take(other, run_dir.path.name)
-    assert contents(there.path) == before
-    (there.path / "run.json").unlink()
-    (other.settings.home.runs / run_dir.path.name).unlink()
+    assert all_of(there) == before
+    link = other.settings.home.scratch_link(run_dir.path.name)
+    link.unlink()
+    site, scratch = other.site, other.site.scratch.model_copy(update={"path": "$SCRATCH/more"})
+    other.site = site.model_copy(update={"scratch": scratch})
+    _take(other, run_dir.path.name)
+    other.site = site
+    assert (all_of(there), link.readlink()) == (before, there.path)
+    there.run_json.unlink()
+    other.settings.home.scratch_link(run_dir.path.name).unlink()
     _take(other, run_dir.path.name)
     assert read_run(there).site == "elsewhere"
     assert sum(isinstance(each, Submitted) for each in journal.read(there)) == 2

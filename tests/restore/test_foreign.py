@@ -19,10 +19,12 @@ from hpcflow.mirror.stores import Stores
 from hpcflow.model.journal import Ended, Held, Intended, Resumed, Withdrawn
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import Cause
+from hpcflow.restore.journals import UNAPPROVED
 from hpcflow.restore.ledger import rebuild_from
 from hpcflow.restore.moving import where_it_was
 from hpcflow.restore.request import Changes, mirror_of_gone, of_elsewhere, own_mirror
 from hpcflow.storage import journal
+from hpcflow.storage.approval import is_approved
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.restoring import restoring
 from hpcflow.storage.rundir import read_run
@@ -54,22 +56,28 @@ def change(owner: Owner, run_dir: RunDir, do: Callable[[dict[str, Any]], object]
     owner.remote.put_bytes(json.dumps(said).encode(), name)
 
 
-@pytest.mark.parametrize("left", ["nothing", "params.json", "run.json", "journal.jsonl"])
+@pytest.mark.parametrize("lost", ["nothing", "run.json", "the record"])
+@pytest.mark.parametrize("has_params", [True, False])
 def test_a_job_that_is_still_in_the_queue_gets_no_parameters_from_a_bucket(
-    owner: Owner, left: str
+    owner: Owner, lost: str, *, has_params: bool
 ) -> None:
-    """The run is held, but Slurm starts what was submitted before."""
+    """The run is held if its run.json is lost, but Slurm starts what was submitted before."""
     run_dir = owner.mirrored(100, end=None)
     change(owner, run_dir, lambda said: said["spec"].update(params={"evil": 1}))
-    kept = None if left == "nothing" else (run_dir.path / left).read_bytes()
+    before = run_dir.params_json.read_bytes()
     purge(run_dir)
-    if kept is not None:
+    if has_params:
         run_dir.path.mkdir(mode=0o700)
-        (run_dir.path / left).write_bytes(kept)
+        run_dir.params_json.write_bytes(before)
+    if lost == "run.json":
+        run_dir.run_json.unlink()
+    if lost == "the record":
+        owner.lose_record(run_dir)
     for _ in range(2):
-        owner.restore(run_dir)
-        params = run_dir.params_json
-        assert not params.exists() or "evil" not in params.read_text()
+        assert owner.restore(run_dir).is_unknown is (lost != "nothing")
+        assert run_dir.params_json.exists() is (has_params or lost == "nothing")
+        if run_dir.params_json.exists():
+            assert run_dir.params_json.read_bytes() == before
     (job_id,) = owner.alive()
     owner.end(job_id, "PREEMPTED")
     owner.look()
@@ -118,10 +126,10 @@ def _pass(owner: Owner, run_dir: RunDir) -> None:
         Pass(owner.settings.home, owner.clock, stores).run(lambda: [run_dir])
 
 
-@pytest.mark.parametrize("is_cut", [False, True], ids=["purged", "run.json is cut"])
+@pytest.mark.parametrize("lost", ["run directory", "run.json", "run.json, in part", "record"])
 @pytest.mark.parametrize("key", ["mirror", "spec"])
 def test_a_bucket_does_not_say_where_a_run_of_this_home_is_mirrored(
-    owner: Owner, key: str, is_cut: bool
+    owner: Owner, key: str, lost: str
 ) -> None:
     run_dir, evil = owner.mirrored(100), owner.folder / "evil"
     evil.mkdir()
@@ -131,11 +139,15 @@ def test_a_bucket_does_not_say_where_a_run_of_this_home_is_mirrored(
         "spec": lambda said: said["spec"].update(mirror=str(evil)),
     }
     change(owner, run_dir, lies[key])
-    if is_cut:
-        run_dir.run_json.write_bytes(run_dir.run_json.read_bytes()[:300])
-    else:
+    if lost == "run directory":
         purge(run_dir)
-    assert owner.restore(run_dir).is_unknown
+    elif lost == "run.json":
+        run_dir.run_json.unlink()
+    elif lost == "record":
+        owner.lose_record(run_dir)
+    else:
+        run_dir.run_json.write_bytes(run_dir.run_json.read_bytes()[:300])
+    assert owner.restore(run_dir).is_unknown is (lost != "run directory")
     assert read_run(run_dir).mirror == before.mirror
     owner.clock.advance(100)
     _pass(owner, run_dir)
@@ -163,7 +175,7 @@ def test_nor_does_what_the_ledger_has_read_of_a_bucket(owner: Owner) -> None:
     purge(run_dir)
     with open_ledger(owner.settings.ledger_url) as ledger:
         assert mirror_of_gone(ledger, run_dir, owner.site, owner.settings) == before
-        (owner.settings.home.frozen / name).unlink()
+        owner.lose_record(run_dir)
         assert own_mirror(run_dir, owner.site, owner.settings) == before
         nowhere = owner.site.model_copy(update={"mirror": None})
         assert own_mirror(run_dir, nowhere, owner.settings) is None
@@ -174,9 +186,10 @@ def test_a_bucket_does_not_choose_the_site_file(owner: Owner, name: str) -> None
     run_dir = owner.mirrored(100)
     change(owner, run_dir, lambda said: said.update(site=name))
     purge(run_dir)
+    owner.lose_record(run_dir)
     there = owner.there(run_dir.path.name)
     with pytest.raises(InputError, match="was moved"):
-        where_it_was(there.run, run_dir.path, there.url, site=None, is_known=False, mirror=None)
+        where_it_was(there.run, run_dir, there.url, site=None, mirror=None)
     for path in (owner.folder / "scratch", owner.settings.home.path):
         shutil.rmtree(path)
     owner.settings.home.path.mkdir(mode=0o700)
@@ -192,7 +205,7 @@ def test_a_run_on_the_site_file_of_this_machine_is_read(owner: Owner) -> None:
     assert owner.site.file is not None
     change(owner, run_dir, lambda said: said.update(site=owner.site.file))
     purge(run_dir)
-    (owner.settings.home.runs / run_dir.path.name).unlink()
+    owner.settings.home.scratch_link(run_dir.path.name).unlink()
     with open_ledger(owner.settings.ledger_url) as ledger:
         found = rebuild_from(ledger, owner.remote, owner.settings, site=owner.site)
     assert found.linked == [run_dir.path.name]
@@ -241,20 +254,41 @@ def test_a_purged_run_goes_on_with_what_was_frozen_here(owner: Owner) -> None:
     assert not any(isinstance(each, Held) for each in journal.read(run_dir))
 
 
-def test_a_purged_run_that_others_have_changed_in_the_bucket_waits(owner: Owner) -> None:
+def test_what_others_have_changed_in_the_bucket_is_not_read_but_replaced(owner: Owner) -> None:
+    run_dir = owner.mirrored(100)
+    before = run_dir.run_json.read_bytes()
+    change(owner, run_dir, lambda said: said["spec"].update(command=["sh", "-c", "evil"]))
+    purge(run_dir)
+    outcome = owner.restore(run_dir)
+    assert (outcome.is_unknown, outcome.held) == (False, None)
+    assert run_dir.run_json.read_bytes() == before
+    owner.clock.advance(3600)
+    assert list(owner.tick().sent) == [run_dir.path.name]
+    assert "evil" not in run_dir.attempt(2).script.read_text()
+    _pass(owner, run_dir)
+    assert owner.remote.read(f"{run_dir.path.name}/run.json") == before
+
+
+def test_a_lost_run_that_others_have_changed_in_the_bucket_waits(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     evil = ["sh", "-c", "evil"]
     change(owner, run_dir, lambda said: said["spec"].update(command=evil))
     purge(run_dir)
+    owner.lose_record(run_dir)
     outcome = owner.restore(run_dir)
     assert outcome.is_unknown
+    assert outcome.held == UNAPPROVED
+    assert not is_approved(run_dir)
     owner.clock.advance(3600)
     assert owner.tick().sent == {}
     assert owner.alive() == []
     purge(run_dir)  # and it is no better known for having been here
     assert owner.restore(run_dir).is_unknown
+    owner.clock.advance(3600)
+    assert owner.tick().sent == {}
     owner.resume(run_dir)
     assert len(owner.alive()) == 1
+    assert is_approved(run_dir)
 
 
 TIMES = ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
@@ -310,7 +344,7 @@ _MANY = b'{"format":1,"train_step":200,"files":{},"x":[' + b"[]," * (20 << 20) +
 )
 def test_json_of_many_megabytes_in_a_store_is_not_parsed(owner: Owner, name: str) -> None:
     run_dir = owner.mirrored(100)
-    owner.lose_copy(run_dir)
+    owner.lose_record(run_dir)
     data = b'{"at":"2026-03-01T00:00:00Z","record":"held","by":""}\n' * (1 << 20)
     data = data if name == "journal.jsonl" else _MANY
     owner.remote.put_bytes(data, f"{run_dir.path.name}/{name}")

@@ -51,15 +51,15 @@ def forge(
     records: Sequence[JournalRecord],
     claim: str = "",
     *,
-    has_copy: bool = False,
+    has_record: bool = False,
 ) -> None:
     """Somebody writes more into the bucket's journal.
 
     Args:
-        has_copy: whether the home still has its copy of the journal.
+        has_record: whether the home still has the record of the run.
     """
-    if not has_copy:
-        owner.lose_copy(run_dir)
+    if not has_record:
+        owner.lose_record(run_dir)
     name = f"{run_dir.path.name}/journal.jsonl"
     lines = owner.remote.read(name) + "".join(each.to_line() for each in records).encode()
     owner.remote.put_bytes(lines, name)
@@ -158,6 +158,7 @@ def test_no_bucket_lets_go_on_what_is_held(
     run_dir = owner.mirrored(100)
     change(owner, run_dir, lambda said: said["spec"].update(command=["sh", "-c", "evil"]))
     purge(run_dir)
+    owner.lose_record(run_dir)
     assert owner.restore(run_dir).is_unknown
     owner.mirror(run_dir)
     at = owner.clock.now() + timedelta(days=3650)
@@ -201,19 +202,25 @@ def test_what_a_person_let_go_on_goes_on(owner: Owner) -> None:
     assert not RunHistory.of(records).is_cancelled
 
 
-def test_a_run_of_an_older_hpcflow_is_known_once_it_was_sent_anew(owner: Owner) -> None:
-    """Its directory is private, and what is sent is executed: from then on it is what is known."""
+def test_a_run_that_its_user_resumed_is_approved(owner: Owner) -> None:
+    """From then on its run.json is that of the home, as if it had been made here."""
     run_dir = owner.mirrored(100)
-    (owner.settings.home.frozen / run_dir.path.name).unlink()
-    assert owner.tick().sent
-    owner.mirror(run_dir)
+    owner.lose_record(run_dir)
+    assert owner.restore(run_dir).is_unknown
+    job_id = owner.resume(run_dir).job_id or ""
+    owner.end(job_id, "PREEMPTED")
+    owner.look()
+    assert owner.mirror_pass(run_dir).problems == {}
     purge(run_dir)
-    assert not owner.restore(run_dir).is_unknown
+    outcome = owner.restore(run_dir)
+    assert (outcome.is_unknown, outcome.held) == (False, None)
+    owner.clock.advance(600)
+    assert list(owner.tick().sent) == [run_dir.path.name]
 
 
 def test_why_it_is_held_is_told(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
-    (owner.settings.home.frozen / run_dir.path.name).unlink()
+    run_dir.run_json.unlink()
     purge(run_dir)
     owner.restore(run_dir)
     held = [each for each in journal.read(run_dir) if isinstance(each, Held)][-1]

@@ -155,7 +155,7 @@ def test_no_bucket_empties_a_budget(desk: Desk, forged: Forge, number: int, left
     desk.restore(run_dir)
     _looks(desk)
     assert all(used <= 15 for used in _used(desk))
-    assert not any(RunDir(each.run_dir).attempt(1).notice.exists() for each in others)
+    assert not any(desk.dir_of(each).attempt(1).notice.exists() for each in others)
     desk.launch()
 
 
@@ -200,7 +200,7 @@ def test_a_bill_of_zero_does_not_free_what_was_committed(desk: Desk) -> None:
     at = desk.clock.now()
     bill = _bill(1, at).model_copy(update={"cost_usd": Decimal(0), "gpu_hours": Decimal(0)})
     last_month = _ended(1, at).model_copy(update={"ended_at": at - timedelta(days=60)})
-    forge(desk, run_dir, [last_month, bill], has_copy=True)
+    forge(desk, run_dir, [last_month, bill], has_record=True)
     purge(run_dir)
     before = _used(desk)
     desk.restore(run_dir)

@@ -171,7 +171,7 @@ def test_attempts_that_are_still_to_come_are_not_sealed(owner: Owner) -> None:
         run_dir, [Withdrawn(at=now, attempt=number, reason="no such job") for number in (2, 3, 40)]
     )
     owner.mirror(run_dir)
-    owner.lose_copy(run_dir)
+    owner.lose_record(run_dir)
     purge(run_dir)
     owner.restore(run_dir)
     assert list(run_dir.path.glob("attempts/*/claim")) == []

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from hpcflow.errors import StorageError
 from hpcflow.history.run import OLDER_HOME
 from hpcflow.model.journal import Held
+from hpcflow.restore.journals import LOST, UNAPPROVED
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from tests.restore.mirrored import purge
@@ -16,9 +18,8 @@ from tests.restore.test_foreign import change, take
 
 WHYS = {
     "none": None,
-    "a program": "what it executes comes from the store, and no user of this home has approved it",
-    "a journal": "its journal comes from the store, because this home has no copy of it",
-    "a program of another place": "what it executes comes from a store",
+    "a program": UNAPPROVED,
+    "a journal": LOST,
     "an older home": OLDER_HOME,
     "a user's": "a person has written this",
 }
@@ -58,12 +59,16 @@ def goes_on_after_the_mirror(owner: Owner) -> None:
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "whole"])
 @pytest.mark.parametrize("is_changed", [True, False], ids=["another program", "the same program"])
 @pytest.mark.parametrize("why", WHYS.values(), ids=WHYS.keys())
-def test_without_a_copy_a_run_is_held_whatever_hold_the_store_says(
-    owner: Owner, why: str | None, is_changed: bool, is_cut: bool
+@pytest.mark.parametrize("lost", ["journal", "record"])
+def test_a_lost_run_is_held_whatever_hold_the_store_says(
+    owner: Owner, why: str | None, is_changed: bool, is_cut: bool, lost: str
 ) -> None:
     run_dir = owner.mirrored(100)
     goes_on_after_the_mirror(owner)
-    owner.lose_copy(run_dir)
+    if lost == "journal":
+        run_dir.journal.unlink()
+    else:
+        owner.lose_record(run_dir)
     forge(owner, run_dir, why, is_cut=is_cut)
     if is_changed:
         change(owner, run_dir, another_program)
@@ -75,8 +80,9 @@ def test_without_a_copy_a_run_is_held_whatever_hold_the_store_says(
 
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "whole"])
 @pytest.mark.parametrize("why", WHYS.values(), ids=WHYS.keys())
+@pytest.mark.parametrize("is_lost", [True, False])
 def test_a_run_that_is_taken_from_another_place_is_held_whatever_hold_the_store_says(
-    owner: Owner, why: str | None, is_cut: bool
+    owner: Owner, why: str | None, is_cut: bool, is_lost: bool
 ) -> None:
     """The store says that it is of another place, so `restore` advises `restore --from`."""
     run_dir = owner.mirrored(100)
@@ -88,5 +94,13 @@ def test_a_run_that_is_taken_from_another_place_is_held_whatever_hold_the_store_
 
     change(owner, run_dir, lie)
     purge(run_dir)
+    if is_lost:
+        owner.lose_record(run_dir)
     owner.clock.advance(7200)
+    if is_cut and why is not None and not is_lost:
+        before = run_dir.journal.read_bytes()
+        with pytest.raises(StorageError, match="differ from line 2 on, so nothing was changed"):
+            take(owner, run_dir.path.name)
+        assert run_dir.journal.read_bytes() == before
+        return
     assert_nothing_is_sent(owner, take(owner, run_dir.path.name))

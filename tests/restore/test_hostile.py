@@ -21,7 +21,6 @@ from hpcflow.model.state import Cause
 from hpcflow.restore import objects, staging
 from hpcflow.restore.moving import where_it_was
 from hpcflow.restore.objects import below_files, sort_out, why_unsafe
-from hpcflow.storage.layout import RunDir
 from hpcflow.storage.space import Space
 from tests.growth import require_no_square
 from tests.restore.mirrored import purge
@@ -129,7 +128,7 @@ def test_objects_that_no_run_has_are_left_out_and_told(owner: Owner) -> None:
     purge(run_dir)
     outcome = owner.restore(run_dir)
     assert outcome.refused == ["'artifacts/a\\x1bb'"]
-    runtime = RunDir(run_dir.path).runtime / "hpcflow/runtime/run.py"
+    runtime = run_dir.runtime / "hpcflow/runtime/run.py"
     assert runtime.read_bytes() != b"import os"
 
 
@@ -181,8 +180,7 @@ def test_nothing_is_put_behind_a_link_in_the_run_directory(owner: Owner, folder:
     """The program may have made it, to anywhere."""
     run_dir, outside = owner.mirrored(100), owner.folder / "outside"
     outside.mkdir()
-    if folder == "artifacts":
-        (run_dir.path / folder).rmdir()
+    (run_dir.path / folder).parent.mkdir(exist_ok=True)
     (run_dir.path / folder).symlink_to(outside)
     owner.remote.put_bytes(b"evil", f"{run_dir.path.name}/{folder}/deep/rc")
     owner.remote.put_bytes(b"evil", f"{run_dir.path.name}/{folder}/rc")
@@ -254,8 +252,7 @@ def test_a_file_that_grows_after_it_was_listed_is_fetched_within_the_limits(
     owner.remote.put_bytes(b"1" * 100_000, f"{run_id}/attempts/0001/{name}")
     monkeypatch.setattr(objects, "MAX_LINES_FILE_BYTES", 50_000)
     monkeypatch.setattr(staging, "look", lambda *_: Space(Path("/"), "ext4", 1 << 40, 90_000))
-    place = where_it_was(there.run, run_dir.path, there.url, site=owner.site.name, is_known=True,
-                         mirror=None)  # fmt: skip
+    place = where_it_was(there.run, run_dir, there.url, site=owner.site.name, mirror=None)
     with pytest.raises(HpcflowError, match="too large" if name != "out.log" else "has room"):
         owner.put(there, place)
     assert not run_dir.path.exists()

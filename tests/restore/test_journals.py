@@ -1,4 +1,4 @@
-"""Of two journals of one run, nothing is lost, and none is made up."""
+"""Two journals of one run are compared line by line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from hpcflow.model.journal import Held, Released
-from hpcflow.restore.journals import DivergedError, joined
+from hpcflow.restore.journals import first_difference
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
@@ -23,47 +23,28 @@ BLOCKS = b"\0" * 512 + b"\n"
 
 
 @pytest.mark.parametrize(
-    ("here", "there", "expected"),
+    ("one", "other", "line"),
     [
-        (b"", FIRST, FIRST),
-        (FIRST, b"", FIRST),
-        (FIRST + SECOND, FIRST, FIRST + SECOND),
-        (FIRST, FIRST + SECOND, FIRST + SECOND),
-        (FIRST + SECOND[:9], FIRST + SECOND, FIRST + SECOND),
-        (THIRD, FIRST + SECOND, FIRST + SECOND + THIRD),
-        (BLOCKS, FIRST, FIRST),
-        (b"{}\n[]\n", FIRST + SECOND, FIRST + SECOND),
-        (SECOND[:-9], FIRST, FIRST),
-    ],
-    ids=[
-        "purged",
-        "never mirrored",
-        "the mirror is behind",
-        "the mirror is ahead",
-        "torn",
-        "begun anew after a purge",
-        "blocks",
-        "lines that say nothing",
-        "one torn line",
-    ],
-)
-def test_the_longer_one_counts(here: bytes, there: bytes, expected: bytes) -> None:
-    assert joined(here, there) == expected
-
-
-@pytest.mark.parametrize(
-    ("here", "there", "line"),
-    [
+        (b"", FIRST, None),
+        (FIRST + SECOND, FIRST, None),
+        (FIRST + SECOND[:9], FIRST + THIRD, None),
+        (SECOND[:-9], FIRST, None),
         (FIRST + SECOND, FIRST + THIRD, 2),
         (FIRST, SECOND, 1),
         (FIRST + BLOCKS, FIRST + SECOND, 2),
         (FIRST, BLOCKS, 1),
     ],
-    ids=["two stories", "the one here is older", "blocks at the end", "blocks there"],
+    ids=[
+        "lost",
+        "one is behind",
+        "torn",
+        "one torn line",
+        "two stories",
+        "from the first line on",
+        "blocks at the end",
+        "blocks",
+    ],
 )
-def test_where_both_say_something_else_a_person_judges(
-    here: bytes, there: bytes, line: int
-) -> None:
-    with pytest.raises(DivergedError) as caught:
-        joined(here, there)
-    assert caught.value.line == line
+def test_the_first_line_that_differs_is_found(one: bytes, other: bytes, line: int | None) -> None:
+    assert first_difference(one, other) == line
+    assert first_difference(other, one) == line

@@ -128,18 +128,23 @@ def test_what_is_on_scratch_is_read_from_there(owner: Owner) -> None:
     assert _rows(owner, "other.sqlite") == _rows(owner)
 
 
-def test_what_the_ledger_has_read_beyond_the_mirror_stays(owner: Owner) -> None:
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_the_ledger_has_read_beyond_the_mirror_stays(owner: Owner, *, is_lost: bool) -> None:
+    """Without the record its rows stay; with it they are read from it."""
     run_dir = owner.mirrored(100)
     owner.resume(run_dir)
     owner.look()
     before = _rows(owner)
     purge(run_dir)
     assert is_gone(run_dir)
-    assert _rebuild(owner).ahead == [run_dir.path.name]
+    if is_lost:
+        owner.lose_record(run_dir)
+    assert _rebuild(owner).ahead == [run_dir.path.name] * is_lost
     assert _rows(owner) == before
 
 
-def test_more_events_there_make_up_for_no_journal(owner: Owner) -> None:
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_more_events_there_make_up_for_no_journal(owner: Owner, *, is_lost: bool) -> None:
     """Each file for itself: what the ledger has read of a journal that is lost must not go."""
     run_dir = owner.mirrored(100)
     with run_dir.attempt(1).events.open("a") as file:
@@ -151,7 +156,9 @@ def test_more_events_there_make_up_for_no_journal(owner: Owner) -> None:
     owner.look()
     before = _rows(owner)
     purge(run_dir)
-    assert _rebuild(owner).ahead == [run_dir.path.name]
+    if is_lost:
+        owner.lose_record(run_dir)
+    assert _rebuild(owner).ahead == [run_dir.path.name] * is_lost
     assert _rows(owner) == before
 
 

@@ -13,30 +13,33 @@ import pytest
 
 from hpcflow.errors import InputError, MirrorError, NotFoundError, ScratchError, StorageError
 from hpcflow.history import RunHistory
+from hpcflow.history.run import OLDER_HOME
 from hpcflow.model.journal import CancelRequested, Decided, Ended, Held, Restored, Submitted
 from hpcflow.model.run import Mirror
 from hpcflow.model.state import RunState
 from hpcflow.restore.fetching import ALL
+from hpcflow.restore.journals import UNAPPROVED
 from hpcflow.restore.local import frozen, newest_whole
-from hpcflow.restore.request import of_this_home
+from hpcflow.restore.request import of_this_home, own_mirror
 from hpcflow.storage import journal
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.approval import is_approved
 from hpcflow.storage.restoring import read_mark
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.storage.space import Space
-from tests.restore.mirrored import FILES, contents, purge, save
+from tests.restore.mirrored import FILES, all_of, contents, purge, save
 from tests.restore.owner import Owner
+from tests.restore.test_foreign import take
 from tests.runtime.published import publish
 
 
 def test_a_purged_run_is_back_as_it_was(owner: Owner) -> None:
     run_dir = owner.mirrored(100, 200)
-    before = contents(run_dir.path)
+    before = all_of(run_dir)
     purge(run_dir)
     outcome = owner.restore(run_dir, which=ALL)
     assert (outcome.is_new, outcome.checkpoints, outcome.newest) == (True, [200, 100], 200)
-    after = contents(run_dir.path)
+    after = all_of(run_dir)
     *lines, last = after.pop("journal.jsonl").splitlines(keepends=True)
     assert b"".join(lines) == before.pop("journal.jsonl")
     assert b'"restored"' in last
@@ -92,33 +95,32 @@ def test_doing_it_again_does_nothing(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     purge(run_dir)
     owner.restore(run_dir)
-    before = contents(run_dir.path)
+    before = all_of(run_dir)
     assert owner.restore(run_dir).is_nothing
-    assert contents(run_dir.path) == before
+    assert all_of(run_dir) == before
 
 
 @pytest.mark.parametrize(
     "taken",
     [
-        ["run.json"],
-        ["journal.jsonl"],
-        ["run.json", "journal.jsonl"],
+        ["params.json"],
+        ["runtime/hpcflow/runtime/run.py"],
         ["attempts/0001/events.jsonl", "params.json"],
         ["checkpoints/000000200/rank0/optim.pt"],
         ["checkpoints/000000200/manifest.json"],
         ["checkpoints"],
-        ["runtime/hpcflow/runtime/run.py", "run.json"],
+        ["runtime/hpcflow/runtime/run.py", "params.json"],
     ],
     ids=str,
 )
 def test_what_a_purge_took_of_a_run_directory_is_put_back(owner: Owner, taken: list[str]) -> None:
     run_dir = owner.mirrored(100, 200)
-    before = contents(run_dir.path)
+    before = all_of(run_dir)
     for name in taken:
         path = run_dir.path / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    owner.restore(run_dir, which=ALL)
-    after = {name: data for name, data in contents(run_dir.path).items() if ".broken/" not in name}
+    assert owner.restore(run_dir, which=ALL).held is None
+    after = {name: data for name, data in all_of(run_dir).items() if ".broken/" not in name}
     assert after.pop("journal.jsonl").startswith(before.pop("journal.jsonl"))
     assert after == before
     assert run_dir.runtime.joinpath("hpcflow/runtime/run.py").is_file()
@@ -155,36 +157,81 @@ def test_newer_checkpoints_and_lines_on_scratch_stay(owner: Owner) -> None:
     assert run_dir.journal.read_bytes().startswith(written)
 
 
-def test_the_longer_journal_counts_wherever_it_lies(owner: Owner) -> None:
-    run_dir = owner.mirrored(100)
-    whole = run_dir.journal.read_bytes()
-    run_dir.journal.write_bytes(whole.splitlines(keepends=True)[0] + b'{"at": "2026-0')
-    owner.restore(run_dir)
-    assert run_dir.journal.read_bytes().startswith(whole)
+@pytest.mark.parametrize(
+    "taken", [["run.json"], ["journal.jsonl"], ["run.json", "journal.jsonl"], ["mirrored"]], ids=str
+)
+@pytest.mark.parametrize("is_purged", [True, False])
+def test_what_the_record_lost_is_put_back_and_the_run_waits_for_its_user(
+    owner: Owner, taken: list[str], *, is_purged: bool
+) -> None:
+    run_dir = owner.mirrored(100, 200)
+    before, record = all_of(run_dir), run_dir.run_json.parent
+    for name in taken:
+        (record / name).unlink()
+    if is_purged:
+        purge(run_dir)
+    held = owner.restore(run_dir, which=ALL, always_record=True).held
+    assert (held is None) is (taken == ["mirrored"])
+    assert is_approved(run_dir) is ("run.json" not in taken)
+    after = all_of(run_dir)
+    assert after.pop("journal.jsonl").startswith(before.pop("journal.jsonl"))
+    params = "params.json" if is_purged and "run.json" in taken else ""
+    assert after == {name: data for name, data in before.items() if name != params}
+    owner.look()
+    owner.clock.advance(600)
+    assert bool(owner.tick().sent) is (held is None)
+    if held is not None:
+        assert owner.resume(run_dir).attempt == 2
+        assert is_approved(run_dir)
 
 
-def test_lines_that_were_added_since_the_journal_was_purged_follow_those_of_the_mirror(
-    owner: Owner,
+@pytest.mark.parametrize("name", ["run.json", "journal.jsonl"])
+@pytest.mark.parametrize("is_purged", [True, False])
+def test_such_a_file_in_the_run_directory_is_not_read(
+    owner: Owner, name: str, *, is_purged: bool
 ) -> None:
     run_dir = owner.mirrored(100)
-    there = run_dir.journal.read_bytes()
-    run_dir.journal.write_bytes(b"")
-    owner.clock.advance(60)
-    owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
-    here = run_dir.journal.read_bytes()
-    owner.restore(run_dir)
-    assert run_dir.journal.read_bytes().startswith(there + here)
+    before = all_of(run_dir)
+    if is_purged:
+        purge(run_dir)
+        run_dir.path.mkdir(mode=0o700)
+    forged = before[name].replace(b"PREEMPTED", b"COMPLETED").replace(b'"true"', b'"evil"')
+    (run_dir.path / name).write_bytes(forged)
+    assert owner.restore(run_dir, always_record=True).held is None
+    assert run_dir.run_json.read_bytes() == before["run.json"]
+    assert run_dir.journal.read_bytes().startswith(before["journal.jsonl"])
+    owner.clock.advance(600)
+    assert owner.tick().sent.keys() == {run_dir.path.name}
+    assert owner.mirror_pass(run_dir).problems == {}
+    assert owner.remote.read(f"{run_dir.path.name}/{name}") != forged
 
 
-def test_journals_that_say_different_things_are_for_a_person_to_judge(owner: Owner) -> None:
+def test_a_home_from_a_backup_waits_for_its_user(owner: Owner) -> None:
+    """What the ledger has read since is not lost."""
+    run_dir = owner.mirrored(100)
+    before = owner.seen(run_dir.path.name).attempts
+    whole = run_dir.journal.read_bytes()
+    run_dir.journal.write_bytes(whole.splitlines(keepends=True)[0] + b'{"at": "2026-0')
+    assert owner.restore(run_dir).held == OLDER_HOME
+    after = owner.seen(run_dir.path.name).attempts
+    assert [(each.job_id, each.cause) for each in after] == [
+        (each.job_id, each.cause) for each in before
+    ]
+    assert owner.tick().sent == {}
+    assert owner.resume(run_dir).attempt == 2
+
+
+def test_a_journal_that_says_something_else_than_the_stores_counts(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     first, *rest = run_dir.journal.read_bytes().splitlines(keepends=True)
-    run_dir.journal.write_bytes(first + rest[0].replace(b"Z", b"z"))
+    name = f"{run_dir.path.name}/journal.jsonl"
+    owner.remote.put_bytes(first + rest[0].replace(b"Z", b"z"), name)
     (run_dir.attempt(1).events).unlink()
-    before = contents(run_dir.path)
-    with pytest.raises(StorageError, match="differ from line 2 on, so nothing was"):
-        owner.restore(run_dir)
-    assert contents(run_dir.path) == before
+    before = run_dir.journal.read_bytes()
+    assert owner.restore(run_dir).held is None
+    assert run_dir.journal.read_bytes().startswith(before)
+    assert owner.mirror_pass(run_dir).problems == {}
+    assert owner.remote.read(name) == run_dir.journal.read_bytes()
 
 
 def test_what_only_the_ledger_knew_is_not_lost(owner: Owner) -> None:
@@ -263,20 +310,24 @@ def test_what_was_cancelled_while_it_was_gone_comes_back_cancelled(owner: Owner)
 
 
 @pytest.mark.parametrize("left", ["", "cut", "zeros"])
-def test_a_run_json_that_was_cut_is_taken_from_the_mirror(owner: Owner, left: str) -> None:
+def test_a_run_json_that_was_cut_is_taken_from_the_mirror_and_waits_for_its_user(
+    owner: Owner, left: str
+) -> None:
     """So it is after a crash, or on a disk that was full."""
     run_dir = owner.mirrored(100, 200)
     whole = run_dir.run_json.read_bytes()
     kept = {"": b"", "cut": whole[:300], "zeros": b"\0" * len(whole)}
     run_dir.run_json.write_bytes(kept[left])
-    before = contents(run_dir.path)
+    before = all_of(run_dir)
     outcome = owner.restore(run_dir)
     assert (outcome.files, outcome.checkpoints) == (1, [])
     assert run_dir.run_json.read_bytes() == whole
-    after = contents(run_dir.path)
+    after = all_of(run_dir)
     assert after.pop("journal.jsonl").startswith(before.pop("journal.jsonl"))
     assert {**before, "run.json": whole} == after
-    assert owner.tick().sent.keys() == {run_dir.path.name}
+    assert outcome.held == UNAPPROVED
+    assert owner.tick().sent == {}
+    assert owner.resume(run_dir).attempt == 2
 
 
 def test_a_run_json_that_was_cut_is_not_taken_from_a_run_that_went_elsewhere(owner: Owner) -> None:
@@ -320,7 +371,6 @@ def test_a_run_that_the_store_does_not_have_is_no_errand_in_a_circle(owner: Owne
             run_dir,
             mirror_there,
             owner.clock,
-            home=owner.settings.home,
             site=owner.site.name,
             own=None,
         )
@@ -332,7 +382,6 @@ def test_a_run_that_the_store_does_not_have_is_no_errand_in_a_circle(owner: Owne
             run_dir,
             mirror_there,
             owner.clock,
-            home=owner.settings.home,
             site=owner.site.name,
             own=None,
         )
@@ -352,7 +401,7 @@ def test_a_run_that_was_never_mirrored_is_said_to_be_none(owner: Owner) -> None:
 
 def test_a_store_without_a_journal_makes_no_run(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
-    owner.lose_copy(run_dir)
+    owner.lose_record(run_dir)
     owner.remote.delete([f"{run_dir.path.name}/journal.jsonl"])
     purge(run_dir)
     with pytest.raises(MirrorError, match="the state of the run's jobs is unknown"):
@@ -383,7 +432,7 @@ def test_a_folder_made_meanwhile_keeps_what_is_in_it(owner: Owner) -> None:
     """A program that goes on in a deleted directory makes parts of it again."""
     run_dir = owner.mirrored(100)
     purge(run_dir)
-    save_in = RunDir(run_dir.path)
+    save_in = run_dir
     save_in.checkpoints.mkdir(parents=True)
     save(save_in, 150)
     assert owner.restore(run_dir, which=ALL).checkpoints == [100]
@@ -434,10 +483,9 @@ def test_nothing_is_restored_where_a_link_leads_that_lies_in_the_place_of_a_run(
     run_dir.path.symlink_to(elsewhere)
     assert not is_gone(run_dir)
     assert not is_purged(run_dir), "the daemon restores what is"
-    for act in (lambda: owner.restore(run_dir), lambda: read_run(run_dir)):
-        with pytest.raises(StorageError, match=f"is a link to {elsewhere}") as caught:
-            act()
-        assert f"rm {run_dir.path} && hpcflow restore" in str(caught.value)
+    with pytest.raises(StorageError, match=f"is a link to {elsewhere}") as caught:
+        owner.restore(run_dir)
+    assert f"rm {run_dir.path} && hpcflow restore" in str(caught.value)
     if not is_dangling:
         assert [each.name for each in elsewhere.iterdir()] == ["thesis.tex"]
         (elsewhere / "run.json").write_bytes(b"{}")
@@ -457,3 +505,30 @@ def test_the_checkpoint_of_another_run_that_it_begins_from_is_restored(owner: Ow
     owner.restore(run_dir)
     assert contents(start) == before
     assert before
+
+
+@pytest.mark.parametrize("lost", ["nothing", "run.json", "run.json, with --from"])
+def test_a_run_whose_mirror_only_its_run_json_named_is_mirrored_where_its_user_says(
+    owner: Owner, lost: str
+) -> None:
+    """What the store and the ledger say of it may be forged."""
+    run_dir = owner.mirrored(100)
+    run_id, named = run_dir.path.name, read_run(run_dir).mirror
+    owner.site = owner.site.model_copy(update={"mirror": None})
+    if lost != "nothing":
+        run_dir.run_json.unlink()
+    if lost == "run.json, with --from":
+        assert named is not None
+        run = read_run(take(owner, run_id))
+        assert (run.mirror, run.spec.mirror) == (named, None)
+        return
+    found = of_this_home(
+        run_dir,
+        Mirror(url=owner.remote.url),
+        owner.clock,
+        site=owner.site.name,
+        own=own_mirror(run_dir, owner.site, owner.settings),
+    )
+    assert found.place.run.mirror == (named if lost == "nothing" else None)
+    warned = f"hpcflow resume {run_id} --set mirror=URL"
+    assert [warned in each for each in found.warnings] == [True] * (lost != "nothing")

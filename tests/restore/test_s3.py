@@ -15,7 +15,7 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.restore.fetching import ALL, Progress
 from hpcflow.testing.cluster import S3, packages
 from tests.cluster_fixture import need
-from tests.restore.mirrored import contents, purge, save
+from tests.restore.mirrored import all_of, purge, save
 from tests.restore.owner import Owner
 
 pytestmark = pytest.mark.s3
@@ -65,11 +65,11 @@ def test_a_run_with_strange_names_is_back_as_it_was(owner: Owner) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     owner.mirror(run_dir)
-    before = contents(run_dir.path)
+    before = all_of(run_dir)
     purge(run_dir)
     outcome = owner.restore(run_dir, which=ALL)
     assert (outcome.checkpoints, outcome.refused) == ([200, 100], [])
-    after = contents(run_dir.path)
+    after = all_of(run_dir)
     assert after.pop("journal.jsonl").startswith(before.pop("journal.jsonl"))
     assert after == before
 

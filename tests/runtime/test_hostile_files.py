@@ -72,7 +72,7 @@ def test_what_lies_beside_the_checkpoints_holds_no_save_up(run_dir: Path, kind: 
     """Nor is it written to: not through a link, and not into a pipe that nobody reads."""
     for place in BESIDE_THEM:
         put(kind, run_dir / place)
-    job = job_in(run_dir, attempt_dir=run_dir / "attempts/0002", has_mirror=True)
+    job = job_in(run_dir, attempt_dir=run_dir / "attempts/0002", mirror_url="s3://b")
     secrets = {path: path.read_bytes() for path in run_dir.parent.rglob(".secret-*")}
     with bounded():
         successor(job)

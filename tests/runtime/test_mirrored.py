@@ -19,15 +19,15 @@ def said(what: str, train_step: object, *, ago: timedelta = timedelta(), **more:
     return json.dumps({"at": at, "what": what, "train_step": train_step, "bytes": 7, **more}) + "\n"
 
 
-def state(folder: Path, *lines: str) -> MirrorState:
+def state(folder: Path, *lines: str, url: str | None = None) -> MirrorState:
     (folder / NAME).write_text("".join(lines))
-    return read_mirror(folder, NOW)
+    return read_mirror(folder, url, NOW)
 
 
 def test_a_run_without_a_mirror_has_nothing_mirrored(tmp_path: Path) -> None:
-    assert mirrored(tmp_path) == set()
-    assert mirrored(tmp_path / "gone") == set()
-    assert read_mirror(tmp_path) == MirrorState()
+    assert mirrored(tmp_path, None) == set()
+    assert mirrored(tmp_path / "gone", None) == set()
+    assert read_mirror(tmp_path, None) == MirrorState()
 
 
 def steps(*train_steps: int) -> frozenset[int]:
@@ -37,13 +37,13 @@ def steps(*train_steps: int) -> frozenset[int]:
 def test_what_was_mirrored_is_there(tmp_path: Path) -> None:
     seen = state(tmp_path, said("began", 100), said("mirrored", 100))
     assert seen == MirrorState(there=steps(100), settled=steps(100))
-    assert mirrored(tmp_path) == {100}
+    assert mirrored(tmp_path, None) == {100}
 
 
 def test_what_was_removed_from_the_store_is_not_there_and_not_due_again(tmp_path: Path) -> None:
     seen = state(tmp_path, said("mirrored", 100), said("removed", 100))
     assert seen == MirrorState(settled=steps(100))
-    assert mirrored(tmp_path) == set()
+    assert mirrored(tmp_path, None) == set()
 
 
 def test_what_failed_is_tried_again_unless_it_is_damaged(tmp_path: Path) -> None:
@@ -96,12 +96,12 @@ def test_what_the_store_lost_later_is_due_again(tmp_path: Path) -> None:
 
 def test_what_another_store_has_does_not_count(tmp_path: Path) -> None:
     here, elsewhere = "s3://lab/here", "s3://lab/elsewhere"
-    (tmp_path / "run.json").write_text(json.dumps({"mirror": {"url": "s3://lab/here/"}}))
     seen = state(
         tmp_path,
         said("mirrored", 100, url=here),
         said("mirrored", 200, url=elsewhere),
         said("removed", 100, url=elsewhere),
+        url=f"{here}/",
     )
     assert seen == MirrorState(there=steps(100), settled=steps(100))
 

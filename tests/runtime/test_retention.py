@@ -305,7 +305,7 @@ def test_a_mirror_that_has_not_said_a_word_is_waited_for_all_the_same(tmp_path: 
     for has_mirror, left in ((True, [20, 30]), (False, [30])):
         folder = tmp_path / str(has_mirror)
         folder.mkdir()
-        job = job_in(folder, rule, has_mirror=has_mirror)
+        job = job_in(folder, rule, mirror_url="s3://b" if has_mirror else None)
         for train_step in (10, 20, 30):
             save(folder, train_step, loss=1 / train_step)
         tell_mirror(folder, "mirrored", 10)
@@ -330,7 +330,6 @@ def test_without_a_variable_there_is_no_rule() -> None:
 
 
 def test_whether_there_is_a_mirror_stands_in_a_variable() -> None:
-    assert not job_from({}).has_mirror
-    assert job_from({"HPCFLOW_MIRROR": "1"}).has_mirror
-    with pytest.raises(ValueError, match="HPCFLOW_MIRROR='yes': not 0 or 1"):
-        job_from({"HPCFLOW_MIRROR": "yes"})
+    assert job_from({}).mirror_url is None
+    assert job_from({"HPCFLOW_MIRROR_URL": ""}).mirror_url is None
+    assert job_from({"HPCFLOW_MIRROR_URL": "s3://b/p"}).mirror_url == "s3://b/p"

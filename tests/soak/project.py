@@ -121,7 +121,7 @@ class Project:
         )
 
     def run_dir(self, role: str) -> RunDir:
-        return RunDir(self.scratch / "hpcflow" / "vision" / self.runs[role])
+        return self.home.run_dir(self.scratch / "hpcflow" / "vision" / self.runs[role])
 
     def environ_of_job(self, role: str) -> dict[str, str]:
         """The environment of the first job of a run, as far as the runtime reads it."""

@@ -124,7 +124,7 @@ def _jobs_are_safe(this: Try, shared: Path) -> None:
     """Nobody could exchange the files of a job that was sent in this try."""
     before = {job.job_id for job in this.project.jobs}
     for job in this.project.slurm.jobs():
-        link = this.project.home.runs / job.run_id
+        link = this.project.home.scratch_link(job.run_id)
         if job.job_id in before or not link.is_symlink():
             continue
         path = link.readlink()

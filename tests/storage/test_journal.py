@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tracemalloc
 from pathlib import Path
 
@@ -10,19 +11,20 @@ import pytest
 from hpcflow.errors import StorageError
 from hpcflow.model.journal import (
     CancelRequested,
+    Ended,
     Intended,
     JournalRecord,
     Observed,
     Refused,
+    Submitted,
     parse_record_or_none,
 )
-from hpcflow.model.state import AttemptState
+from hpcflow.model.state import AttemptState, Cause
 from hpcflow.storage import journal
 from hpcflow.storage.journal import Journal
-from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import submit_lock
-from hpcflow.storage.rundir import read_run
-from tests.storage.runs import CREATED_AT
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.rundir import create_run, read_run
+from tests.storage.runs import CREATED_AT, make_run
 
 INTENDED = Intended(at=CREATED_AT, attempt=1, job_name="x:1", scheduler="slurm")
 REFUSED = Refused(at=CREATED_AT, attempt=1, reason="Invalid account\n\0", retryable=False)
@@ -57,31 +59,44 @@ def test_a_journal_that_does_not_exist_is_empty(run_dir: RunDir) -> None:
     assert journal.read(run_dir) == []
 
 
-def test_where_a_run_was_deleted_no_journal_is_begun(run_dir: RunDir) -> None:
-    run_dir.run_json.unlink()
+def test_a_lost_journal_is_begun_only_on_request(run_dir: RunDir) -> None:
     run_dir.journal.unlink()
-    with pytest.raises(StorageError, match=r"append to .*/journal.jsonl: No such file"):
+    with pytest.raises(StorageError, match=r"its journal.jsonl is missing"):
         journal.append(run_dir, INTENDED)
     assert not run_dir.journal.exists()
+    journal.append(run_dir, INTENDED, begins=True)
+    assert journal.read(run_dir) == [INTENDED]
 
 
-def test_no_link_in_the_place_of_a_run_directory_is_followed(
-    tmp_path: Path,
-) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    RunDir(elsewhere).run_json.touch()
-    run_dir = RunDir(tmp_path / "run")
-    run_dir.path.symlink_to(elsewhere)
-    for act in (
-        lambda: journal.append(run_dir, INTENDED),
-        lambda: journal.read(run_dir),
-        lambda: submit_lock(run_dir, wait_s=0).__enter__(),
-        lambda: read_run(run_dir),
-    ):
-        with pytest.raises(StorageError, match=f"is a link to {elsewhere}"):
-            act()
-    assert [each.name for each in elsewhere.iterdir()] == ["run.json"]
+def test_what_lies_in_the_run_directory_is_not_the_record(tmp_path: Path) -> None:
+    """A program, or another user, may write anything there."""
+    home = Home(tmp_path / "home")
+    run_dir = create_run(make_run(tmp_path / "scratch"), home)
+    forged = RunDir(run_dir.path)
+    forged.journal.write_text(INTENDED.to_line())
+    forged.run_json.write_text("{}")
+    assert journal.read(run_dir) == []
+    assert read_run(run_dir).run_id == run_dir.path.name
+    shutil.rmtree(run_dir.path)
+    run_dir.path.symlink_to(tmp_path)
+    journal.append(run_dir, INTENDED)
+    assert journal.read(run_dir) == [INTENDED]
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_jobs_are_told_what_they_must_know_of_the_journal(tmp_path: Path) -> None:
+    run_dir = create_run(make_run(tmp_path / "scratch"), Home(tmp_path / "home"))
+    run_dir.attempt(2).path.mkdir()
+    assert not run_dir.completed.exists()
+    ended = Ended(at=CREATED_AT, attempt=1, cause=Cause.COMPLETED, raw_state="COMPLETED", rule="r")
+    journal.append_all(
+        run_dir, [ended, Submitted(at=CREATED_AT, attempt=2, job_id="77", how="standby")]
+    )
+    assert run_dir.completed.exists()
+    assert run_dir.attempt(2).adopted.read_text() == "77\n"
+    shutil.rmtree(run_dir.path)
+    journal.append(run_dir, ended)
+    assert not run_dir.path.exists(), "a purged directory is not begun again"
 
 
 def test_torn_foreign_and_unknown_lines_are_skipped(run_dir: RunDir) -> None:

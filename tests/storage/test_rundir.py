@@ -193,7 +193,8 @@ def test_a_scratch_that_cannot_be_used_is_bad_input(tmp_path: Path, scratch: str
 
 
 def test_a_home_that_cannot_be_used_takes_the_run_back_and_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ScratchError, match="cannot link the run in /dev/null/runs") as caught:
+    said = "cannot write the record of the run in /dev/null/runs"
+    with pytest.raises(ScratchError, match=said) as caught:
         create_run(make_run(tmp_path / "s"), Home(Path("/dev/null")))
     assert str(caught.value).startswith("HPCFLOW_HOME: ")
     assert not (tmp_path / "s").exists()
@@ -237,7 +238,7 @@ def test_a_run_json_that_is_not_ours_is_a_clear_error(
         read_run(RunDir(tmp_path))
 
 
-@pytest.mark.parametrize("what", ["the directory", "run.json", "a copy"])
+@pytest.mark.parametrize("what", ["the record", "run.json", "a copy"])
 def test_what_was_frozen_of_another_run_is_damage(tmp_path: Path, what: str) -> None:
     home = Home(tmp_path / "home")
     mine, other = (create_run(make_run(tmp_path / "scratch"), home) for _ in range(2))
@@ -246,7 +247,8 @@ def test_what_was_frozen_of_another_run_is_damage(tmp_path: Path, what: str) -> 
     elif what == "run.json":
         swap(mine.run_json, other.run_json)
     else:
-        swap(mine.path, other.path)
+        assert mine.record and other.record
+        swap(mine.record, other.record)
     for link in list_runs(home) if what != "a copy" else [mine]:
         with pytest.raises(
             StorageError, match=r"run.json is damaged: it belongs to another run: digits"

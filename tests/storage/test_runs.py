@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,16 @@ def home(tmp_path: Path) -> Home:
 
 def link(home: Home, run_id: str, tmp_path: Path) -> None:
     """Enter a run as `create_run` does, a second after the one before."""
-    path = home.runs / run_id
+    path = home.scratch_link(run_id)
+    path.parent.mkdir()
     path.symlink_to(tmp_path / "scratch" / run_id)
     made_s = len(list(home.runs.iterdir()))
     os.utime(path, (made_s, made_s), follow_symlinks=False)
+
+
+def forget(home: Home, run_id: str) -> None:
+    """Delete its record."""
+    shutil.rmtree(home.runs / run_id)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +50,8 @@ def test_what_means_one_run_finds_it(home: Home, text: str, run_id: str) -> None
 
 
 def test_a_name_is_not_confused_with_a_longer_one(home: Home, tmp_path: Path) -> None:
-    (home.runs / DIGITS_LATER).unlink()
-    assert find_run(home, "digits") == RunDir(tmp_path / "scratch" / DIGITS)
+    forget(home, DIGITS_LATER)
+    assert find_run(home, "digits") == home.run_dir(tmp_path / "scratch" / DIGITS)
 
 
 def test_several_candidates_are_listed_newest_first(home: Home) -> None:
@@ -63,7 +70,7 @@ def test_who_only_looks_gets_the_newest_run_of_exactly_that_name(
     assert find_run(home, DIGITS, newest=True).path.name == DIGITS
     with pytest.raises(NotFoundError, match="matches 2 runs"):
         find_run(home, "digits-20260302", newest=True)
-    (home.runs / DIGITS_BIG).unlink()
+    forget(home, DIGITS_BIG)
     link(home, "digits-big-20260303-cccccccd", tmp_path)
     assert find_run(home, "digits", newest=True).path.name == same_day
 
@@ -81,7 +88,7 @@ def test_a_misspelt_name_gets_the_nearest(home: Home) -> None:
 
 
 def test_only_run_ids_are_runs(home: Home) -> None:
-    (home.runs / f".{GPT}.12ab.tmp").symlink_to("/")
+    (home.runs / f".{GPT}.12ab.tmp").mkdir()
     (home.runs / "notes.txt").write_text("mine")
     assert [run_dir.path.name for run_dir in list_runs(home)] == sorted(
         [DIGITS, DIGITS_LATER, DIGITS_BIG, GPT]
@@ -104,7 +111,7 @@ def test_a_run_that_is_thrown_away_while_somebody_lists_is_left_out(
     home: Home, tmp_path: Path
 ) -> None:
     refused = "refused-20260301-eeeeeeee"
-    assert linked(home, [refused, GPT]) == [RunDir(tmp_path / "scratch" / GPT)]
+    assert linked(home, [refused, GPT]) == [home.run_dir(tmp_path / "scratch" / GPT)]
 
 
 def test_only_what_does_not_exist_is_gone(tmp_path: Path) -> None:
@@ -118,21 +125,21 @@ def test_what_a_job_leaves_in_the_place_of_a_deleted_directory_is_no_run(tmp_pat
     run_dir = RunDir(tmp_path)
     (run_dir.checkpoints / "000000100").mkdir(parents=True)
     assert is_gone(run_dir)
-    run_dir.journal.touch()
-    assert is_gone(run_dir), "run.json was there before the journal"
-    run_dir.journal.write_bytes(b"{}\n")
-    assert not is_gone(run_dir), "it may say what is out there"
-    run_dir.journal.unlink()
-    run_dir.run_json.touch()
-    assert not is_gone(run_dir), "its first record may be on its way"
+    run_dir.params_json.touch()
+    assert not is_gone(run_dir)
+    run_dir.params_json.unlink()
+    run_dir.runtime_init.parent.mkdir(parents=True)
+    assert is_gone(run_dir), "a purge leaves directories"
+    run_dir.runtime_init.touch()
+    assert not is_gone(run_dir), "a purge took only what no job has read for long"
 
 
 @pytest.mark.parametrize(
     "target", ["/etc", "/", "..", ".", "nothing", "scratch/" + GPT, "/" + GPT, "/scratch/" + DIGITS]
 )
 def test_a_link_that_leads_to_no_run_directory_hides_no_other(home: Home, target: str) -> None:
-    (home.runs / GPT).unlink()
-    (home.runs / GPT).symlink_to(target)
+    home.scratch_link(GPT).unlink()
+    home.scratch_link(GPT).symlink_to(target)
     said: list[str] = []
 
     found = list_runs(home, said.append)
@@ -140,7 +147,21 @@ def test_a_link_that_leads_to_no_run_directory_hides_no_other(home: Home, target
     assert [each.path.name for each in found] == [DIGITS, DIGITS_LATER, DIGITS_BIG]
     (text,) = said
     assert text.startswith(f"{GPT}: skipped: its link in")
-    assert text.endswith(f"rm {home.runs / GPT}")
+    assert text.endswith(f"rm {home.scratch_link(GPT)}")
     with pytest.raises(NotFoundError, match="which is not its run directory") as caught:
         find_run(home, GPT)
-    assert str(home.runs / GPT) in str(caught.value)
+    assert str(home.scratch_link(GPT)) in str(caught.value)
+
+
+def test_a_home_of_an_older_hpcflow_is_refused_with_the_command_that_upgrades_it(
+    home: Home, tmp_path: Path
+) -> None:
+    older = "older-20260301-eeeeeeee"
+    (home.runs / older).symlink_to(tmp_path / "scratch" / "project" / older)
+    with pytest.raises(StorageError, match="hpcflow home upgrade"):
+        list_runs(home)
+    (home.runs / older).unlink()
+    assert len(list_runs(home)) == 4
+    (home.path / "frozen").mkdir()
+    with pytest.raises(StorageError, match="hpcflow home upgrade"):
+        find_run(home, GPT)

@@ -22,5 +22,5 @@ def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
     killer.watch(plan, "create_run")
     killer.watch(array, "write_array")
     killer.watch(round_of_a_sweep, "append")
-    killer.watch(rundir, "_enter")
+    killer.watch(rundir, "make_record")
     return killer

@@ -13,6 +13,7 @@ from hpcflow.schedulers.arrays import ArrayScheduler
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.array_files import ArrayFiles
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import run_dir_of
 from hpcflow.storage.sweeps import SweepDir, append
 from hpcflow.sweeps.changing import go_on
 from hpcflow.sweeps.round import TickReport
@@ -97,7 +98,7 @@ class Searched(Watched):
 
     def run_dir(self, trial: int, repeat: int = 0) -> RunDir:
         run_id = self.trial(trial).current_runs[repeat]
-        return RunDir((self.settings.home.runs / run_id).readlink())
+        return run_dir_of(self.settings.home, run_id)
 
     def job(self, trial: int, repeat: int = 0) -> str:
         """The id of the newest job of a trial."""

@@ -23,7 +23,7 @@ def desk(tmp_path: Path) -> Searched:
 
 
 def pretrained(desk: Searched) -> RunDir:
-    run_dir = RunDir(desk.launch().run_dir)
+    run_dir = desk.dir_of(desk.launch())
     save(run_dir, 100)
     return run_dir
 

@@ -1,4 +1,4 @@
-"""After a purge the home's copy of the journal counts. Without one the run waits for its user."""
+"""The journal of the home counts, whatever the store says. If it is lost, the run is held."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from hpcflow.cli.next_words import next_words
 from hpcflow.clock import LATEST
 from hpcflow.errors import MirrorError
+from hpcflow.history.run import OLDER_HOME
 from hpcflow.ledger.store import open_ledger
-from hpcflow.mirror.passes import Pass, Report
-from hpcflow.mirror.stores import Stores
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import (
     Accounted,
@@ -34,8 +33,9 @@ from hpcflow.model.journal import (
     Withdrawn,
 )
 from hpcflow.model.state import Cause, RunState
+from hpcflow.restore import journals
+from hpcflow.restore.journals import UNAPPROVED
 from hpcflow.restore.ledger import FromStore, rebuild_from
-from hpcflow.restore.publish import publish_new
 from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteRun
 from hpcflow.storage import journal
 from hpcflow.storage.journal import Journal
@@ -48,7 +48,6 @@ from tests.restore.test_foreign import change, take
 from tests.restore.test_forged import forge
 
 LATE: Final = LATEST - timedelta(days=366)
-NO_COPY: Final = "this home has no copy of it"
 
 
 def end(owner: Owner, cause: Cause = Cause.COMPLETED, days: int = 0) -> Ended:
@@ -142,11 +141,6 @@ def _change(owner: Owner, run_dir: RunDir, how: str) -> None:
         owner.remote.put_bytes(after, name)
 
 
-def mirror_pass(owner: Owner, run_dir: RunDir) -> Report:
-    with Stores(owner.clock) as stores:
-        return Pass(owner.settings.home, owner.clock, stores).run(lambda: [run_dir])
-
-
 def _lose_ledger(owner: Owner) -> None:
     for path in owner.settings.home.path.glob("ledger.sqlite*"):
         path.unlink()
@@ -158,6 +152,15 @@ def _read_store(owner: Owner) -> FromStore:
 
 
 LOST: Final = ["nothing", "ledger", "ledger, read from the store"]
+#: What the home has lost of a run.
+PARTS: Final = ["journal", "record"]
+
+
+def _lose_part(owner: Owner, run_dir: RunDir, part: str) -> None:
+    if part == "journal":
+        run_dir.journal.unlink()
+    else:
+        owner.lose_record(run_dir)
 
 
 def _lose(owner: Owner, lost: str) -> None:
@@ -183,7 +186,7 @@ def _assert_waits(owner: Owner, run_dir: RunDir) -> None:
         owner.clock.advance(3600)
     assert owner.alive() == []
     (held,) = [each for each in journal.read(run_dir) if isinstance(each, Held) and each.why]
-    assert NO_COPY in str(held.why)
+    assert held.why in (journals.LOST, UNAPPROVED)
 
 
 def _assert_same(owner: Owner, run_dir: RunDir, before: list[JournalRecord]) -> None:
@@ -202,7 +205,7 @@ def test_what_a_store_has_more_is_not_used_and_the_run_waits(
     """This home may be an older copy of itself, and a job that it does not know may run."""
     run_dir = owner.mirrored(100)
     before = journal.read(run_dir)
-    forge(owner, run_dir, ADDED[added](owner, run_dir), has_copy=True)
+    forge(owner, run_dir, ADDED[added](owner, run_dir), has_record=True)
     purge(run_dir)
     _lose(owner, lost)
     assert "the store has more of its journal" in str(owner.restore(run_dir).held)
@@ -227,7 +230,7 @@ def test_a_changed_journal_in_a_store_is_not_used_but_replaced(
     _lose(owner, lost)
     assert owner.restore(run_dir).held is None
     _assert_same(owner, run_dir, before)
-    assert mirror_pass(owner, run_dir).problems == {}
+    assert owner.mirror_pass(run_dir).problems == {}
     said = owner.remote.read(f"{run_dir.path.name}/journal.jsonl")
     assert said == run_dir.journal.read_bytes()
     purge(run_dir)
@@ -235,17 +238,15 @@ def test_a_changed_journal_in_a_store_is_not_used_but_replaced(
     _assert_goes_on(owner, run_dir)
 
 
-@pytest.mark.parametrize("left", ["all but checkpoints", "all but the journal", "attempts"])
+@pytest.mark.parametrize("part", [None, *PARTS])
 def test_a_journal_that_is_changed_while_a_checkpoint_is_fetched_is_not_used(
-    owner: Owner, left: str, monkeypatch: pytest.MonkeyPatch
+    owner: Owner, part: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_dir = owner.mirrored(100)
     before = journal.read(run_dir)
     shutil.rmtree(run_dir.checkpoints)
-    if left != "all but checkpoints":
-        run_dir.journal.unlink()
-    if left == "attempts":
-        shutil.rmtree(run_dir.path / "attempts")
+    if part is not None:
+        _lose_part(owner, run_dir, part)
     real = RemoteRun.checkpoint
 
     def checkpoint(remote: RemoteRun, train_step: int) -> RemoteCheckpoint:
@@ -259,39 +260,44 @@ def test_a_journal_that_is_changed_while_a_checkpoint_is_fetched_is_not_used(
 
 @pytest.mark.parametrize("changed", CHANGED)
 @pytest.mark.parametrize("lost", LOST)
-def test_without_a_copy_a_changed_journal_holds_the_run(
-    owner: Owner, changed: str, lost: str
+@pytest.mark.parametrize("part", PARTS)
+def test_a_changed_journal_in_the_place_of_a_lost_one_holds_the_run(
+    owner: Owner, changed: str, lost: str, part: str
 ) -> None:
     run_dir = owner.mirrored(100)
     _change(owner, run_dir, changed)
-    owner.lose_copy(run_dir)
+    _lose_part(owner, run_dir, part)
     purge(run_dir)
     _lose(owner, lost)
     if changed in ("deleted", "emptied", "torn"):
         with pytest.raises(MirrorError, match="the state of the run's jobs is unknown"):
             owner.restore(run_dir)
+        assert not run_dir.path.exists()
         return
-    owner.restore(run_dir)
+    held = owner.restore(run_dir).held
+    assert held == (journals.LOST if part == "journal" else UNAPPROVED)
     _assert_waits(owner, run_dir)
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
 @pytest.mark.parametrize("ledger", ["own", "lost", "read from the store"])
-def test_without_a_copy_a_run_is_held_whatever_the_store_says(
-    owner: Owner, kind: str, ledger: str
+@pytest.mark.parametrize("part", PARTS)
+def test_a_run_whose_journal_is_lost_is_held_whatever_the_store_says(
+    owner: Owner, kind: str, ledger: str, part: str
 ) -> None:
     run_dir = owner.mirrored(100)
-    forge(owner, run_dir, [_request(kind, owner)])
+    _lose_part(owner, run_dir, part)
+    forge(owner, run_dir, [_request(kind, owner)], has_record=True)
     purge(run_dir)
     if ledger != "own":
         _lose_ledger(owner)
     if ledger == "read from the store":
         _read_store(owner)
     held = owner.restore(run_dir).held
-    if (kind, ledger) == ("cancel", "read from the store"):
+    if (kind, ledger, part) == ("cancel", "read from the store", "journal"):
         assert Journal(run_dir).history.is_cancelled  # what the ledger says counts as the user's
         return
-    assert NO_COPY in str(held)
+    assert held == (journals.LOST if part == "journal" else UNAPPROVED)
     assert not Journal(run_dir).history.is_cancelled
     assert not run_dir.cancel.exists()
     _assert_waits(owner, run_dir)
@@ -300,44 +306,24 @@ def test_without_a_copy_a_run_is_held_whatever_the_store_says(
     assert len(owner.alive()) == 1
 
 
-def test_a_run_that_was_held_and_resumed_is_its_users_again(owner: Owner) -> None:
+@pytest.mark.parametrize("known_by", ["home", "file"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_cancel_that_this_home_knows_counts_without_a_journal(
+    owner: Owner, known_by: str, part: str
+) -> None:
     run_dir = owner.mirrored(100)
-    owner.lose_copy(run_dir)
-    purge(run_dir)
-    owner.restore(run_dir)
-    owner.resume(run_dir)
-    owner.end(owner.alive()[0], "PREEMPTED", checkpoint=200)
-    owner.look()
-    assert mirror_pass(owner, run_dir).problems == {}
-    purge(run_dir)
-    assert owner.restore(run_dir).held is None
-
-
-def test_without_a_copy_nothing_is_held_of_which_the_journal_is_here(owner: Owner) -> None:
-    run_dir = owner.mirrored(100)
-    owner.lose_copy(run_dir)
-    shutil.rmtree(run_dir.checkpoints)
-    assert owner.restore(run_dir).held is None
-    _assert_goes_on(owner, run_dir)
-
-
-@pytest.mark.parametrize("known_by", ["home", "scratch", "file"])
-def test_a_cancel_that_this_home_knows_counts_without_a_copy(owner: Owner, known_by: str) -> None:
-    run_dir = owner.mirrored(100)
-    if known_by != "home":
+    if known_by == "file":
         owner.cancel(run_dir)
         owner.mirror(run_dir)
     _lose_ledger(owner)
-    if known_by == "scratch":
-        shutil.rmtree(run_dir.checkpoints)
-    else:
-        purge(run_dir)
+    purge(run_dir)
     if known_by == "home":
         keep_cancelled(owner.settings.home, run_dir.path.name)
-    if known_by == "file":
+    else:
         run_dir.path.mkdir(mode=0o700)
         run_dir.cancel.touch()
-    forge(owner, run_dir, [_request("stop", owner)])
+    _lose_part(owner, run_dir, part)
+    forge(owner, run_dir, [_request("stop", owner)], has_record=True)
     owner.restore(run_dir)
     assert Journal(run_dir).history.is_cancelled
     assert run_dir.cancel.exists()
@@ -346,18 +332,19 @@ def test_a_cancel_that_this_home_knows_counts_without_a_copy(owner: Owner, known
     assert owner.seen(run_dir.path.name).run.state is RunState.CANCELLED
 
 
-@pytest.mark.parametrize("known_by", ["ledger", "copy"])
+@pytest.mark.parametrize("was_read", [True, False])
 @pytest.mark.parametrize("how", ["cancel", "hold"])
-def test_what_its_user_stopped_stays_stopped(owner: Owner, how: str, known_by: str) -> None:
+def test_what_its_user_stopped_stays_stopped(owner: Owner, how: str, *, was_read: bool) -> None:
+    """Whether or not the ledger has read it, and whatever the store has."""
     run_dir = owner.mirrored(100)
+    owner.look()
+    owner.clock.advance(60)
     if how == "cancel":
         owner.cancel(run_dir)
     else:
-        owner.say(run_dir.path, Held(at=owner.clock.now(), by="ada"))
-    owner.look()
-    if known_by == "copy":
-        owner.mirror(run_dir)
-        _lose_ledger(owner)
+        journal.append(run_dir, _request("hold", owner))
+    if was_read:
+        owner.look()
     _change(owner, run_dir, "deleted")
     purge(run_dir)
     assert owner.restore(run_dir).held is None
@@ -367,6 +354,62 @@ def test_what_its_user_stopped_stays_stopped(owner: Owner, how: str, known_by: s
     owner.look()
     owner.clock.advance(3600)
     assert owner.tick().sent == {}
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+@pytest.mark.parametrize("is_purged", [True, False])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_cancel_that_the_ledger_has_read_stops_a_run_whose_journal_is_lost(
+    owner: Owner, part: str, *, is_alive: bool, is_purged: bool
+) -> None:
+    run_dir = owner.mirrored(100, end=None if is_alive else "PREEMPTED")
+    owner.cancel(run_dir)
+    owner.look()
+    owner.mirror(run_dir)
+    _lose_part(owner, run_dir, part)
+    if is_purged:
+        purge(run_dir)
+    else:
+        run_dir.cancel.unlink()
+    owner.restore(run_dir)
+    if part == "journal":
+        assert Journal(run_dir).history.is_cancelled
+        assert run_dir.cancel.exists()
+    else:  # the ledger may have been read from the store, and nothing of the run is approved
+        assert Journal(run_dir).history.hold is not None
+    owner.look()
+    owner.clock.advance(3600)
+    assert owner.tick().sent == {}
+
+
+@pytest.mark.parametrize("how", ["hold", "none"])
+def test_a_changed_program_is_told_at_each_restore(owner: Owner, how: str) -> None:
+    run_dir = owner.mirrored(100)
+    if how == "hold":
+        owner.say(run_dir.path, _request("hold", owner))
+        owner.mirror(run_dir)
+        owner.look()
+    change(owner, run_dir, lambda said: said["spec"].update(command=["sh", "-c", "evil"]))
+    owner.lose_record(run_dir)
+    for _ in range(3):
+        purge(run_dir)
+        assert owner.restore(run_dir).is_unknown
+    held = [each.why for each in journal.read(run_dir) if isinstance(each, Held) and each.why]
+    assert held == [UNAPPROVED]
+
+
+@pytest.mark.parametrize("part", [None, *PARTS])
+def test_a_bucket_does_not_say_where_a_run_is_mirrored_that_its_url_names(
+    owner: Owner, part: str | None
+) -> None:
+    run_dir = owner.mirrored(100)
+    evil = {"url": "s3://evil/x", "endpoint_url": "http://evil.example.org", "shared": True}
+    change(owner, run_dir, lambda said: said.update(mirror=evil))
+    purge(run_dir)
+    if part is not None:
+        _lose_part(owner, run_dir, part)
+    run = read_run(take(owner, run_dir.path.name, site_reference=owner.site.name))
+    assert run.mirror is None or "evil" not in str(run.mirror)
 
 
 def test_a_cancel_of_another_cluster_holds_the_run_here(owner: Owner, other: Owner) -> None:
@@ -410,7 +453,7 @@ def test_a_job_that_only_the_ledger_knows_finds_no_claim_of_another(owner: Owner
 
 
 @pytest.mark.parametrize("number", [-7, 0, 10**30])
-def test_without_a_copy_a_number_that_cannot_be_says_nothing(owner: Owner, number: int) -> None:
+def test_without_a_record_a_number_that_cannot_be_says_nothing(owner: Owner, number: int) -> None:
     run_dir = owner.mirrored(100)
     forge(owner, run_dir, [intent(owner, run_dir, number)])
     purge(run_dir)
@@ -419,55 +462,14 @@ def test_without_a_copy_a_number_that_cannot_be_says_nothing(owner: Owner, numbe
 
 
 @pytest.mark.parametrize("number", [10_001, 999_999])
-def test_without_a_copy_a_number_that_no_attempt_has_is_refused(owner: Owner, number: int) -> None:
+def test_without_a_record_a_number_that_no_attempt_has_is_refused(
+    owner: Owner, number: int
+) -> None:
     run_dir = owner.mirrored(100)
     forge(owner, run_dir, [intent(owner, run_dir, number)])
     purge(run_dir)
     with pytest.raises(MirrorError, match="hpcflow did not write it"):
         owner.restore(run_dir)
-
-
-def test_a_run_that_is_cancelled_while_it_is_restored_is_cancelled(
-    owner: Owner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_dir = owner.mirrored(100)
-    purge(run_dir)
-
-    def published(*args: Any, **options: Any) -> bool:
-        keep_cancelled(owner.settings.home, run_dir.path.name)
-        return publish_new(*args, **options)
-
-    monkeypatch.setattr("hpcflow.restore.restore.publish_new", published)
-    owner.restore(run_dir)
-    assert Journal(run_dir).history.is_cancelled
-    assert run_dir.cancel.exists()
-    owner.clock.advance(600)
-    assert owner.tick().sent == {}
-    with open_ledger(owner.settings.ledger_url) as ledger:
-        assert ledger.run(run_dir.path.name).run.state is RunState.CANCELLED
-
-
-@pytest.mark.parametrize("how", ["cancel", "hold"])
-@pytest.mark.parametrize("left", ["nothing", "all but the journal"])
-def test_a_stop_that_the_ledger_has_not_read_is_not_taken_back(
-    owner: Owner, how: str, left: str
-) -> None:
-    """The database did not answer, or came back from a backup."""
-    run_dir = owner.mirrored(100)
-    owner.look()
-    owner.clock.advance(60)
-    journal.append(run_dir, _request(how, owner))
-    owner.mirror(run_dir)
-    if left == "nothing":
-        purge(run_dir)
-    else:
-        run_dir.journal.unlink()
-    owner.restore(run_dir)
-    assert Journal(run_dir).history.is_cancelled is (how == "cancel")
-    assert Journal(run_dir).history.is_held is (how == "hold")
-    owner.look()
-    owner.clock.advance(3600)
-    assert owner.tick().sent == {}
 
 
 def test_a_run_that_was_cancelled_while_it_was_gone_never_says_that_it_continues(
@@ -486,22 +488,6 @@ def test_a_run_that_was_cancelled_while_it_was_gone_never_says_that_it_continues
     assert Journal(run_dir).history.is_cancelled
 
 
-@pytest.mark.parametrize("how", ["hold", "none"])
-def test_a_changed_program_is_told_at_each_restore(owner: Owner, how: str) -> None:
-    run_dir = owner.mirrored(100)
-    if how == "hold":
-        owner.say(run_dir.path, _request("hold", owner))
-        owner.mirror(run_dir)
-        owner.look()
-    change(owner, run_dir, lambda said: said["spec"].update(command=["sh", "-c", "evil"]))
-    purge(run_dir)
-    for _ in range(3):
-        assert owner.restore(run_dir).is_unknown
-    held = [each.why for each in journal.read(run_dir) if isinstance(each, Held) and each.why]
-    assert len(held) == 1
-    assert "what it executes comes from the store" in held[0]
-
-
 def test_a_bill_that_the_ledger_has_read_since_is_kept(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     bill = _bill(owner)
@@ -513,29 +499,6 @@ def test_a_bill_that_the_ledger_has_read_since_is_kept(owner: Owner) -> None:
     owner.restore(run_dir)
     assert [each for each in journal.read(run_dir) if isinstance(each, Accounted)] == [bill]
     assert owner.seen(run_dir.path.name).attempts[0].cost_usd == "500"
-
-
-@pytest.mark.parametrize("is_alive", [True, False])
-@pytest.mark.parametrize("left", ["nothing", "all but the journal"])
-def test_without_a_copy_a_cancel_that_the_ledger_has_read_counts(
-    owner: Owner, left: str, *, is_alive: bool
-) -> None:
-    run_dir = owner.mirrored(100, end=None if is_alive else "PREEMPTED")
-    owner.cancel(run_dir)
-    owner.look()
-    owner.mirror(run_dir)
-    owner.lose_copy(run_dir)
-    if left == "nothing":
-        purge(run_dir)
-    else:
-        run_dir.journal.unlink()
-        run_dir.cancel.unlink()
-    owner.restore(run_dir)
-    assert Journal(run_dir).history.is_cancelled
-    assert run_dir.cancel.exists()
-    owner.look()
-    owner.clock.advance(3600)
-    assert owner.tick().sent == {}
 
 
 @pytest.mark.parametrize("zeros", ["all", "tail"])
@@ -558,7 +521,7 @@ def test_a_journal_of_zeros_takes_nothing_that_the_ledger_has_read(
     assert owner.tick().sent == {}
 
 
-def test_without_a_copy_the_ledger_says_what_an_attempt_cost(owner: Owner) -> None:
+def test_without_a_record_the_ledger_says_what_an_attempt_cost(owner: Owner) -> None:
     run_dir = owner.mirrored(100)
     bill = _bill(owner)
     owner.say(run_dir.path, bill)
@@ -570,22 +533,20 @@ def test_without_a_copy_the_ledger_says_what_an_attempt_cost(owner: Owner) -> No
     assert owner.seen(run_dir.path.name).attempts[0].cost_usd == "500"
 
 
-@pytest.mark.parametrize("run_json", ["same", "changed", "of another place", "without checksum"])
+@pytest.mark.parametrize("run_json", ["same", "changed", "of another place"])
 @pytest.mark.parametrize("added", ["completed", "cancelled", "cancel", "resume", "bill"])
-def test_a_ledger_is_read_from_the_copy_alone_whatever_the_store_says(
+def test_a_ledger_is_read_from_the_record_alone_whatever_the_store_says(
     owner: Owner, added: str, run_json: str
 ) -> None:
     run_dir = owner.mirrored(100)
     owner.look()
     before = owner.seen(run_dir.path.name)
     records = [_bill(owner)] if added == "bill" else ADDED[added](owner, run_dir)
-    forge(owner, run_dir, records, has_copy=True)
+    forge(owner, run_dir, records, has_record=True)
     if run_json == "changed":
         change(owner, run_dir, lambda said: said["spec"].update(command=["sh", "-c", "evil"]))
     elif run_json == "of another place":
         change(owner, run_dir, lambda said: said.update(place="0123456789abcdef"))
-    elif run_json == "without checksum":
-        shutil.rmtree(owner.settings.home.frozen)
     purge(run_dir)
     _lose_ledger(owner)
     assert _read_store(owner).problems == []
@@ -596,10 +557,9 @@ def test_a_ledger_is_read_from_the_copy_alone_whatever_the_store_says(
 
 
 @pytest.mark.parametrize("added", ["completed", "cancelled"])
-def test_without_a_copy_a_ledger_is_read_from_the_store(owner: Owner, added: str) -> None:
+def test_without_a_record_a_ledger_is_read_from_the_store(owner: Owner, added: str) -> None:
     run_dir = owner.mirrored(100)
     forge(owner, run_dir, ADDED[added](owner, run_dir))
-    owner.lose_copy(run_dir)
     purge(run_dir)
     _lose_ledger(owner)
     _read_store(owner)
@@ -621,10 +581,75 @@ def test_a_ledger_says_what_this_home_knows_of_a_run_that_went_on_at_another_pla
     assert owner.seen(run_dir.path.name).run.cause is Cause.PREEMPTED
 
 
-def test_a_bucket_does_not_say_where_a_run_is_mirrored_that_its_url_names(owner: Owner) -> None:
+def test_there_and_back_the_journal_of_the_other_place_is_not_replaced(
+    owner: Owner, other: Owner
+) -> None:
     run_dir = owner.mirrored(100)
-    evil = {"url": "s3://evil/x", "endpoint_url": "http://evil.example.org", "shared": True}
-    change(owner, run_dir, lambda said: said.update(mirror=evil))
-    purge(run_dir)
-    run = read_run(take(owner, run_dir.path.name, site_reference=owner.site.name))
-    assert run.mirror is None or "evil" not in str(run.mirror)
+    there = take(other, run_dir.path.name)
+    other.resume(there)
+    other.mirror(there)
+    take(owner, run_dir.path.name, even_if_running=True)
+    other.clock.advance(60)
+    other.end(other.alive()[0], "PREEMPTED", checkpoint=200)
+    other.look()
+    other.mirror(there)
+    before = owner.remote.read(f"{run_dir.path.name}/journal.jsonl")
+    (problem,) = owner.mirror_pass(run_dir).problems.values()
+    assert "has more of the run's journal" in problem.message or "another place" in problem.message
+    assert owner.remote.read(f"{run_dir.path.name}/journal.jsonl") == before
+
+
+@pytest.mark.parametrize("is_purged", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_older_home_replaces_nothing_in_the_store_before_its_user_says_so(
+    owner: Owner, *, is_purged: bool, is_known: bool
+) -> None:
+    """It came back from a backup, and lacks an attempt that the store has as completed."""
+    run_dir, name = owner.mirrored(100), "journal.jsonl"
+    name = f"{run_dir.path.name}/{name}"
+    more = [intent(owner, run_dir, 2), end(owner).model_copy(update={"attempt": 2})]
+    lines = run_dir.journal.read_bytes() + "".join(each.to_line() for each in more).encode()
+    owner.remote.put_bytes(lines, name)
+    if not is_known:
+        run_dir.mirrored.unlink()
+    if is_purged:
+        purge(run_dir)
+    else:
+        (problem,) = _pass_after_a_line(owner, run_dir)
+        assert "has more of the run's journal" in problem
+    assert owner.restore(run_dir).held == OLDER_HOME
+    owner.look()
+    owner.clock.advance(600)
+    assert owner.tick().sent == {}
+    (problem,) = _pass_after_a_line(owner, run_dir)
+    assert f"hpcflow resume {run_dir.path.name}" in problem
+    assert owner.remote.read(name) == lines
+    owner.resume(run_dir)
+    assert _pass_after_a_line(owner, run_dir) == []
+    assert owner.remote.read(name) == run_dir.journal.read_bytes()
+    assert owner.restore(run_dir).held is None
+
+
+def _pass_after_a_line(owner: Owner, run_dir: RunDir) -> list[str]:
+    wait = Decided(at=owner.clock.now(), after=1, action="wait", rule="x", why="x")
+    owner.say(run_dir.path, wait)
+    owner.clock.advance(120)
+    problems = owner.mirror_pass(run_dir).problems.values()
+    return [f"{each.message} {each.next_action}" for each in problems]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_pass_replaces_lines_of_the_store_that_were_changed(
+    owner: Owner, *, is_known: bool
+) -> None:
+    """Without the checksum of what was sent, the store may be that of a newer home."""
+    run_dir = owner.mirrored(100)
+    _change(owner, run_dir, "changed")
+    name = f"{run_dir.path.name}/journal.jsonl"
+    changed = owner.remote.read(name)
+    if not is_known:
+        run_dir.mirrored.unlink()
+    problems = _pass_after_a_line(owner, run_dir)
+    assert ["has more of the run's journal" in each for each in problems] == [True] * (not is_known)
+    there = owner.remote.read(name)
+    assert there == (run_dir.journal.read_bytes() if is_known else changed)

@@ -1,0 +1,134 @@
+"""The rows of a run at rest, in its record: ``rows.json.gz``.
+
+Events and the mirror's records lie on scratch, and the journal has only the ends of attempts. So
+after a purge of scratch and the loss of the ledger, a rebuild takes from here what they said, and
+reads on in the journal.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final
+
+from hpcflow.ledger.codec import DamagedError, columns, decode_all, encode
+from hpcflow.ledger.rows import (
+    ROWS,
+    AttemptRow,
+    Change,
+    CheckpointRow,
+    Known,
+    MirroredRow,
+    RunRow,
+    SourceRow,
+)
+from hpcflow.ledger.store import Ledger
+from hpcflow.model.state import AttemptState, RunState
+from hpcflow.runtime.reading import parse_object, read_file
+from hpcflow.storage.files import replace_unsynced
+from hpcflow.storage.layout import RunDir
+
+_OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+_AT_REST: Final = frozenset(
+    state.value for state in RunState if state.is_final or state is RunState.WAITING
+)
+_MAX_BYTES: Final = 16 << 20
+_DAMAGED: Final = (ValueError, TypeError, LookupError, EOFError, zlib.error, DamagedError)
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """All rows of one run."""
+
+    known: Known
+    checkpoints: list[CheckpointRow]
+    mirrored: list[MirroredRow]
+
+    def with_change(self, change: Change | None) -> Change:
+        """Return the change that writes these rows and ``change`` into a ledger without the run."""
+        known = self.known
+        found = Change(
+            known.run, known.attempts, self.checkpoints, known.sources, None, mirrored=self.mirrored
+        )
+        if change is None:
+            return found
+        attempts = {row.attempt: row for row in (*found.attempts, *change.attempts)}
+        sources = {row.path: row for row in (*found.sources, *change.sources)}
+        found.run = change.run
+        found.attempts, found.sources = list(attempts.values()), list(sources.values())
+        return found
+
+
+def keep_rows(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
+    """Write the rows of the runs at rest into their records.
+
+    The files are not synced, and one that cannot be written is left out: they matter only if both
+    scratch and the ledger are lost.
+    """
+    if not run_dirs:
+        return
+    ids = [run_dir.path.name for run_dir in run_dirs]
+    known = ledger.known(ids)
+    tables: dict[str, dict[str, list[Any]]] = {"checkpoint": {}, "mirrored": {}}
+    for name, rows in (
+        ("checkpoint", ledger.checkpoints(ids)),
+        ("mirrored", ledger.mirrored(ids)),
+    ):
+        for row in rows:
+            tables[name].setdefault(row.run_id, []).append(row)
+    for run_dir in run_dirs:
+        of_run = known.get(run_dir.path.name)
+        if of_run is None or not _is_at_rest(of_run):
+            continue
+        of_tables: dict[str, list[Any]] = {
+            "run": [of_run.run],
+            "attempt": of_run.attempts,
+            "source": of_run.sources,
+            **{name: found.get(run_dir.path.name, []) for name, found in tables.items()},
+        }
+        said = {
+            name: {"columns": columns(ROWS[name]), "rows": [encode(row) for row in some]}
+            for name, some in of_tables.items()
+        }
+        with suppress(OSError):
+            replace_unsynced(run_dir.kept_rows, gzip.compress(json.dumps(said).encode(), 1))
+
+
+def may_be_at_rest(run: RunRow) -> bool:
+    """Return whether no attempt of a run is pending or running, as far as its own row tells."""
+    return run.state in _AT_REST
+
+
+def _is_at_rest(known: Known) -> bool:
+    return may_be_at_rest(known.run) and all(row.state in _OVER for row in known.attempts)
+
+
+def read_kept_rows(run_dir: RunDir) -> KeptRows | None:
+    """Return the kept rows; None if there are none, or of another version, or they are damaged."""
+    try:
+        with gzip.GzipFile(fileobj=BytesIO(read_file(run_dir.kept_rows, _MAX_BYTES))) as file:
+            text = file.read(_MAX_BYTES + 1)
+        if len(text) > _MAX_BYTES:
+            return None
+        said = parse_object(text)
+        found: dict[str, list[Any]] = {name: _decoded(name, said[name]) for name in ROWS}
+    except (OSError, *_DAMAGED):
+        return None
+    run: list[RunRow] = found["run"]
+    attempts: list[AttemptRow] = found["attempt"]
+    sources: list[SourceRow] = found["source"]
+    if [row.run_id for row in run] != [run_dir.path.name]:
+        return None
+    return KeptRows(Known(run[0], attempts, sources), found["checkpoint"], found["mirrored"])
+
+
+def _decoded(name: str, said: dict[str, Any]) -> list[Any]:
+    names = columns(ROWS[name])
+    if said["columns"] != [*names]:
+        raise ValueError("of another version")
+    return decode_all(ROWS[name], names, said["rows"], ROWS[name])
