@@ -170,8 +170,8 @@ def _print_home(home: InHome) -> None:
     echo(f"{home.path!s}{f'  {space.kind}' if space is not None and space.kind else ''}", bold=True)
     left = "" if space is None else f"{format_bytes(space.left_bytes)} left; "
     echo(
-        f"  {left}the records of {counted(home.runs, 'run')} and the rest take "
-        f"{format_bytes(home.size_bytes)} in {counted(home.files, 'file')}"
+        f"  {left}hpcflow uses {format_bytes(home.size_bytes)} in {counted(home.files, 'file')}, "
+        f"with the records of {counted(home.runs, 'run')}"
     )
     for quota in () if space is None else space.quotas:
         echo(f"  quota of {quota.whose}: {_quota(quota)}")

@@ -1,8 +1,8 @@
 """The rows of a run at rest, in its record: ``rows.json.gz``.
 
 Events and the mirror's records lie on scratch, and the journal has only the ends of attempts. So
-after a purge of scratch and the loss of the ledger, a rebuild takes from here what they said, and
-reads on in the journal.
+after a purge of scratch and the loss of the ledger, a rebuild begins with these rows, and adds what
+the journal recorded since.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ def facts_of(
     mem_max_mb: int | None = None,
     is_journal_lost: bool = False,
     is_purged: bool = False,
-    only_mirrored: int | None = None,
 ) -> Facts:
     """Return the facts of one run; the arguments are as in :class:`Facts`."""
     journal = known.run.journal
@@ -56,7 +55,6 @@ def facts_of(
         mem_max_mb=mem_max_mb,
         is_journal_lost=is_journal_lost,
         is_purged=is_purged,
-        only_mirrored=only_mirrored,
     )
 
 

@@ -158,7 +158,7 @@ class Restores:
             mirror_of_gone(context.ledger, run_dir, site, context.settings)
         except InputError:  # it has no mirror
             return
-        # The config is gone too; its `retry` applies once it is restored.
+        # The run's own `retry` applies once it is restored.
         decision = decide(facts_of(known, is_purged=True), Retry(), now)
         if decision.action is Action.RESTORE:
             self.begin(run_id, decision)

@@ -96,7 +96,7 @@ class _Upgrade:
 
     def go(self, on_run: Callable[[int, int], object]) -> Upgraded:
         home = self._home
-        names = sorted(os.listdir(home.runs)) if home.runs.is_dir() else []  # noqa: PTH208 - names
+        names = sorted(path.name for path in home.runs.iterdir()) if home.runs.is_dir() else []
         for name in names:
             run_id = name.removeprefix(".").removesuffix(_HALF)
             if name == f".{run_id}{_HALF}" and is_run_id(run_id):

