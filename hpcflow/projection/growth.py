@@ -15,14 +15,15 @@ from hpcflow.ledger.store import Ledger
 from hpcflow.projection.reading import JOURNAL, MIRROR, events_of
 from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.runs import InvalidRunLinkError, invalid_link_message, link_of
+from hpcflow.storage.own_runs import OwnRuns
+from hpcflow.storage.runs import InvalidRunLinkError, invalid_link_message
 
 #: Missing after a purge.
 _PARAMS: Final = RunDir(Path()).params_json.name
 
 
 def grown(
-    ledger: Ledger, home: Home, ids: Sequence[str], warn: Callable[[str], object]
+    ledger: Ledger, home: Home, own: OwnRuns, ids: Sequence[str], warn: Callable[[str], object]
 ) -> list[RunDir]:
     """Return the directories of the ``ids`` whose files have another length than was read.
 
@@ -37,7 +38,7 @@ def grown(
     for run_id in ids:
         # Strings, not paths: this runs ten thousand times in a round.
         try:
-            folder = link_of(home, run_id)
+            folder = own.link_of(run_id)
         except InvalidRunLinkError as error:
             warnings[invalid_link_message(home, run_id, error)] = None
             continue

@@ -30,6 +30,7 @@ from hpcflow.projection.reading import (
 from hpcflow.runtime.reading import read_object
 from hpcflow.storage.dirty_marks import dirty_runs, forget_old_marks
 from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.runs import is_gone, is_path_untrusted, is_purged, linked, run_ids
 
 _BATCH_RUNS = 200
@@ -91,7 +92,12 @@ def rebuild(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
 
 
 def catch_up_home(
-    ledger: Ledger, home: Home, *, user: str | None = None, now: datetime | None = None
+    ledger: Ledger,
+    home: Home,
+    *,
+    user: str | None = None,
+    now: datetime | None = None,
+    own: OwnRuns | None = None,
 ) -> Summary:
     """Bring the ledger up to date for a whole home, reading only runs that may have changed.
 
@@ -101,6 +107,7 @@ def catch_up_home(
 
     Args:
         user: the user whose unsubmitted runs may be forgotten, in a shared ledger.
+        own: the runs of this home, if the caller uses it further.
 
     Raises:
         StorageError: the home cannot be read.
@@ -116,7 +123,7 @@ def catch_up_home(
     wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
     ids = sorted(wanted)
     invalid_links: list[str] = []
-    run_dirs = grown(ledger, home, ids, invalid_links.append)
+    run_dirs = grown(ledger, home, own or OwnRuns(home), ids, invalid_links.append)
     summary = catch_up(ledger, run_dirs)
     summary.runs = len(ids)
     summary.problems += invalid_links
@@ -155,9 +162,8 @@ def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> 
         ids = list(todo)
         lost: list[str] = []
         for begin in range(0, len(ids), _BATCH_RUNS):
-            lost += _project_batch(
-                ledger, [todo[i] for i in ids[begin : begin + _BATCH_RUNS]], from_zero, summary
-            )
+            batch = {run_id: todo[run_id] for run_id in ids[begin : begin + _BATCH_RUNS]}
+            lost += _project_batch(ledger, batch, from_zero, summary)
         if not lost:
             return summary
         todo = {run_id: todo[run_id] for run_id in lost}
@@ -168,16 +174,14 @@ def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> 
 
 
 def _project_batch(
-    ledger: Ledger, run_dirs: list[RunDir], from_zero: bool, summary: Summary
+    ledger: Ledger, run_dirs: dict[str, RunDir], from_zero: bool, summary: Summary
 ) -> list[str]:
     """Project with few transactions; return ids of runs that another process wrote to."""
-    ids = [run_dir.path.name for run_dir in run_dirs]
-    known = ledger.known(ids)
+    known = ledger.known(list(run_dirs))
     # If a row of a run is damaged, its rows are rebuilt.
-    damaged = ledger.bytes_read([run_id for run_id in ids if run_id not in known])
+    damaged = ledger.bytes_read([run_id for run_id in run_dirs if run_id not in known])
     changes: dict[str, tuple[Change, RunReader]] = {}
-    for run_dir in run_dirs:
-        run_id = run_dir.path.name
+    for run_id, run_dir in run_dirs.items():
         try:
             found = _read(
                 run_dir,
@@ -204,15 +208,14 @@ def _project_batch(
     lost, misfits = apply(ledger, [change for change, _ in changes.values()])
     for run_id, why in misfits.items():
         summary.leave_out(run_id, why)
-    by_id = {run_dir.path.name: run_dir for run_dir in run_dirs}
     to_keep = []
     for run_id, (change, reader) in changes.items():
         if run_id not in lost and run_id not in misfits:
             summary.changed.append(run_id)
             summary.lines += reader.lines
             summary.skipped_lines += reader.skipped_lines
-            if not from_zero and may_be_at_rest(change.run) and not is_gone(by_id[run_id]):
-                to_keep.append(by_id[run_id])
+            if not from_zero and may_be_at_rest(change.run) and not is_gone(run_dirs[run_id]):
+                to_keep.append(run_dirs[run_id])
     keep_rows(ledger, to_keep)
     return lost
 
@@ -232,8 +235,13 @@ def _read(
     Args:
         may_be_kept: use the rows in the record if the run directory and the ledger's rows are gone.
     """
-    is_away = is_gone(run_dir)
-    if known is not None and counts_as_purged(known) and not is_away:
+    # A file on scratch that was read before and is missing tells the same, without another stat.
+    has_read = known is not None and any(
+        each.path != JOURNAL and each.offset_bytes for each in known.sources
+    )
+    is_purged_in_ledger = known is not None and counts_as_purged(known)
+    is_away = (from_zero or is_purged_in_ledger or not has_read) and is_gone(run_dir)
+    if is_purged_in_ledger and not is_away:
         from_zero = True  # the directory is back, with the real ends
     if known is not None and from_zero and (is_away or has_lost_journal(known, run_dir)):
         # Its events, or the records of its jobs, are in no file any more.

@@ -130,7 +130,11 @@ class RunReader:
             self.problems.append(error.message)
 
     def _read_file(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
-        path = str(self._run_dir.journal) if name == JOURNAL else f"{self._run_dir.path}/{name}"
+        # A text, not a path: this runs for ten thousand runs in a round.
+        folder = self._run_dir.path
+        if name == JOURNAL and self._run_dir.record is not None:
+            folder = self._run_dir.record
+        path = f"{folder}/{name}"
         source = self._sources.get(name) or SourceRow(self._fold.run_id, name, 0, False, 0)
         if source.offset_bytes < 0:  # hpcflow never wrote this row
             raise RunChangedError
@@ -154,7 +158,9 @@ class RunReader:
                 f"{MAX_LINES_FILE_BYTES} bytes",
                 next_action=f"look at its content: less {shell_word(path)}",
             )
-        if name != JOURNAL and source.offset_bytes < end:
+        if source.offset_bytes >= end:
+            return  # as for most files of a run
+        if name != JOURNAL:
             require_no_link(self._run_dir)
         at = Position(source.offset_bytes, source.in_long_line, 0)
         bad = 0

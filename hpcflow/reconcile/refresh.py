@@ -59,9 +59,9 @@ def refresh(
         LedgerError: the database does not answer.
     """
     kept = _record_kept_cancels(home, user, clock)
-    summary = catch_up_home(ledger, home, user=user, now=clock.now())
-    warnings = kept + summary.problems + [purged_warning(run_id) for run_id in summary.purged]
     own = own or OwnRuns(home)
+    summary = catch_up_home(ledger, home, user=user, now=clock.now(), own=own)
+    warnings = kept + summary.problems + [purged_warning(run_id) for run_id in summary.purged]
     find_site = cache(find_site)  # each site file is read once
     warnings += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
     warnings += _reconcile(ledger, home, user, find_site, clock)

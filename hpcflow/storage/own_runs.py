@@ -34,6 +34,7 @@ class OwnRuns:
 
     def __init__(self, home: Home) -> None:
         self._home, self._user = home, os.geteuid()
+        self._targets: dict[str, str] = {}
         self._links: dict[str, str | None] = {}
         self._lost: dict[str, str] = {}
         self._problems: dict[str, str] = {}
@@ -54,6 +55,13 @@ class OwnRuns:
             del self._journals[next(iter(self._journals))]
         self._journals[path] = found
         return found
+
+    def link_of(self, run_id: str) -> str:
+        """Return the target of a run's link, as text; see :func:`hpcflow.storage.runs.link_of`."""
+        target = self._targets.get(run_id)
+        if target is None:
+            target = self._targets[run_id] = link_of(self._home, run_id)
+        return target
 
     def dir_of(self, run_id: str, in_ledger: str) -> RunDir | None:
         """Return the run directory of a run; None if hpcflow must not act on it.
@@ -107,7 +115,7 @@ class OwnRuns:
         if not is_run_id(run_id):
             return None
         try:
-            link = link_of(self._home, run_id)
+            link = self.link_of(run_id)
         except UntrustedPathError as error:
             self._problems[error.problem] = invalid_link_message(self._home, run_id, error)
             return None
