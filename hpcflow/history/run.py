@@ -274,19 +274,26 @@ class RunHistory:
 
     # Records of this user alone: other users may write in a store
 
-    @cached_property
+    @property
     def _own(self) -> RunHistory:
-        """The records since the last restore of the journal."""
+        return self if self._since_restore is None else self._since_restore
+
+    @cached_property
+    def _since_restore(self) -> RunHistory | None:
+        """The records since the last restore of the journal; None without one.
+
+        A history that cached itself would live until Python's garbage collector passes.
+        """
         for place in range(len(self.records) - 1, -1, -1):
             record = self.records[place]
             if isinstance(record, Restored) and record.journal:
                 return RunHistory(self.records[place:])
-        return self
+        return None
 
     @cached_property
     def own_attempts(self) -> frozenset[int] | None:
         """The attempts with :attr:`AttemptHistory.is_own`; None for all."""
-        if self._own is self:
+        if self._since_restore is None:
             return None
         sent = [each for each in self._own._unwrapped if isinstance(each, Submitted)]
         ids = {each.job_id for each in sent if each.how in ("sbatch", "inside")}

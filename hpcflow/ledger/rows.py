@@ -16,6 +16,8 @@ from hpcflow.model.state import AttemptState
 #: Who removed a checkpoint: its job, by the config's rule; or a person, with a command.
 BY_JOB: Final = "job"
 BY_PERSON: Final = "person"
+#: The states of an attempt that has ended, or never was a job.
+OVER: Final = frozenset({AttemptState.ENDED.value, AttemptState.WITHDRAWN.value})
 
 TIME: Final = {"kind": "time"}
 JSON: Final = {"kind": "json"}
@@ -305,7 +307,7 @@ class SpendingRow:
     @property
     def is_over(self) -> bool:
         """Return whether it ended, or never was a job."""
-        return self.state in (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
+        return self.state in OVER
 
     @property
     def is_billed_for_good(self) -> bool:

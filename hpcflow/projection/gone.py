@@ -6,22 +6,19 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from hpcflow.ledger.derive import derive_attempt, derive_run
 from hpcflow.ledger.fold import AttemptFold, RunFold
 from hpcflow.ledger.queries import PURGED_RULE
-from hpcflow.ledger.rows import AttemptRow, Change, Known
+from hpcflow.ledger.rows import OVER, AttemptRow, Change, Known
 from hpcflow.ledger.store import Ledger
-from hpcflow.model.state import AttemptState, RunState, cause_of_end
+from hpcflow.model.state import RunState, cause_of_end
 from hpcflow.projection.applying import apply
 from hpcflow.projection.reading import FOLD_ERRORS, JOURNAL
 from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
-
-_OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 
 
 def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
@@ -109,7 +106,7 @@ def _is_of_another_cluster(known: Known, here: str | None) -> bool:
 def _ended(known: Known) -> Change | None:
     """Return the rows with an end for every attempt that has none; None if nothing changes."""
     run_id = known.run.run_id
-    changed = [_ended_attempt(row) for row in known.attempts if row.state not in _OVER]
+    changed = [_ended_attempt(row) for row in known.attempts if row.state not in OVER]
     if not changed and known.run.state == RunState.WAITING.value and not counts_as_purged(known):
         changed = [_without_successor(row) for row in known.attempts[-1:]]
     if not changed:

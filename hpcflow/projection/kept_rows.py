@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from hpcflow.ledger.codec import DamagedError, columns, decode_all, encode
 from hpcflow.ledger.rows import (
+    OVER,
     ROWS,
     AttemptRow,
     Change,
@@ -28,12 +29,11 @@ from hpcflow.ledger.rows import (
     SourceRow,
 )
 from hpcflow.ledger.store import Ledger
-from hpcflow.model.state import AttemptState, RunState
+from hpcflow.model.state import RunState
 from hpcflow.runtime.reading import parse_object, read_file
 from hpcflow.storage.files import replace_unsynced
 from hpcflow.storage.layout import RunDir
 
-_OVER: Final = (AttemptState.ENDED.value, AttemptState.WITHDRAWN.value)
 _AT_REST: Final = frozenset(
     state.value for state in RunState if state.is_final or state is RunState.WAITING
 )
@@ -105,7 +105,7 @@ def may_be_at_rest(run: RunRow) -> bool:
 
 
 def _is_at_rest(known: Known) -> bool:
-    return may_be_at_rest(known.run) and all(row.state in _OVER for row in known.attempts)
+    return may_be_at_rest(known.run) and all(row.state in OVER for row in known.attempts)
 
 
 def read_kept_rows(run_dir: RunDir) -> KeptRows | None:

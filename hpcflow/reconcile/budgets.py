@@ -31,6 +31,7 @@ from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Refused, Submitted, Withdrawn
+from hpcflow.model.next_action import AWAIT_STANDBY
 from hpcflow.model.units import counted
 from hpcflow.reconcile.unbudgeted import adopted, standby_of
 from hpcflow.sites.schema import Site
@@ -215,6 +216,8 @@ class _Look:
             if row.is_over or not concerned:
                 continue
             self._adopt(row, row.attempt, concerned)
+            if row.next_action != AWAIT_STANDBY:
+                continue
             # Usually the standby has the next number, and no journal is read.
             is_known = all(each.is_committed_to(row.run_id, row.attempt + 1) for each in concerned)
             if not is_known and (standby := standby_of(row, self._home)) is not None:

@@ -17,6 +17,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import LedgerError
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
+from hpcflow.model.next_action import AWAIT_STANDBY
 from hpcflow.reconcile.budgets import billed_amounts
 from hpcflow.reconcile.unbudgeted import adopted, standby_of
 from hpcflow.sites.schema import Site
@@ -160,7 +161,8 @@ def _opening_lines(
         return [_bill_line(row, clock.now())]
     if row.is_over and row.bill_due_at is None:
         return []
-    standby = None if row.is_over else standby_of(row, home)
+    is_awaited = not row.is_over and row.next_action == AWAIT_STANDBY
+    standby = standby_of(row, home) if is_awaited else None
     numbers = [each for each in (row.attempt, standby) if each is not None]
     lines = (adopted(row, number, home, find_site, clock) for number in numbers)
     return [line for line in lines if line is not None]

@@ -10,7 +10,6 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.committing import commitment_of
 from hpcflow.ledger.rows import SpendingRow
-from hpcflow.model.next_action import AWAIT_STANDBY
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
@@ -19,10 +18,8 @@ from hpcflow.storage.rundir import read_run
 
 
 def standby_of(row: SpendingRow, home: Home) -> int | None:
-    """Return the number of a live attempt's standby; None without one, or if the run cannot be
-    read."""
-    if row.next_action != AWAIT_STANDBY:
-        return None
+    """Return the number of the standby that a live attempt awaits, from the journal; None if it is
+    not one, or if the run cannot be read."""
     try:
         last = Journal(home.run_dir(row.run_dir)).history.last
     except HpcflowError:

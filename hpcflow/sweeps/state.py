@@ -324,9 +324,14 @@ def _trial(record: Asked) -> Trial:
 def _read(report: RunReport, record: Read) -> None:
     report.offsets[record.attempt] = record.offset_bytes
     report.total = record.total or report.total
-    add = report.points.setdefault
-    for point, value in record.points:
-        add(point, value)
+    # The first value of a point counts. Nearly always all are new, which is much faster.
+    points = dict(record.points)
+    if report.points or len(points) < len(record.points):
+        add = report.points.setdefault
+        for point, value in record.points:
+            add(point, value)
+    else:
+        report.points = points
     for name, value in record.last.items():
         if record.attempt >= report.said_by.get(name, 0):
             report.last[name], report.said_by[name] = value, record.attempt

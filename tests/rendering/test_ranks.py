@@ -88,7 +88,8 @@ def test_whoever_reaches_torchruns_port_executes_nothing(bench: Bench) -> None:
     """torchrun unpickles what stands under the name of its rendezvous, and looks every 5 s."""
     venv = {"venv": sys.prefix} if (Path(sys.prefix) / "bin" / "activate").exists() else {}
     torchrun = {"launcher": "torchrun"}
-    written(bench, "python3", str(RANK), str(bench.work), "9", launch=torchrun, environment=venv)
+    rank = ("python3", str(RANK), str(bench.work), "6", "go")
+    written(bench, *rank, launch=torchrun, environment=venv)
     job = bench.start()
     poll(lambda: (bench.work / "0.json").exists(), 120, bench.log)
     name = json_of(bench.work / "0.json")["environ"]["TORCHELASTIC_RUN_ID"]
@@ -100,17 +101,19 @@ def test_whoever_reaches_torchruns_port_executes_nothing(bench: Bench) -> None:
     assert found is not None
     owned = bench.folder / "owned"
     stranger = f"""
-import base64, os, pickle
+import base64, datetime, os, pickle
 from torch.distributed import TCPStore
 class Code:
     def __reduce__(self):
         return os.mkdir, ({str(owned)!r},)
 code = base64.b64encode(pickle.dumps(Code())).decode()
-store = TCPStore("127.0.0.1", {int(found[1])}, is_master=False)
+at_most = datetime.timedelta(seconds=60)
+store = TCPStore("127.0.0.1", {int(found[1])}, is_master=False, timeout=at_most)
 for name in ({RUN_ID!r}, "{RUN_ID}.1", "{RUN_ID}.1.0", "none"):
     store.set(f"torch.rendezvous.{{name}}", code)
 """
     subprocess.run([sys.executable, "-c", stranger], check=True)
+    (bench.work / "go").touch()
     assert job.wait(120) == 0, bench.log()
     assert not owned.exists()
     assert name.encode() not in shown

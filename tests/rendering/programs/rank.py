@@ -1,7 +1,8 @@
 """A program for tests: says who it is, and what it is told.
 
 Usage: rank.py OUT SECONDS [ARGUMENT…]. Writes OUT/<rank>.json at once and a line to
-OUT/<rank>.signals for every signal. It leaves with 75 after a signal, with 0 after SECONDS.
+OUT/<rank>.signals for every signal. It leaves with 75 after a signal, with 0 after SECONDS; with
+the argument "go", these begin once OUT/go exists.
 """
 
 import json
@@ -39,6 +40,8 @@ if "allreduce" in sys.argv:
     (out / f"{rank}.sum").write_text(str(total.item()))
     distributed.destroy_process_group()
 
+while "go" in sys.argv and not (out / "go").exists() and not told:
+    time.sleep(0.05)
 end = time.monotonic() + seconds
 while time.monotonic() < end and not told:
     time.sleep(0.05)
