@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -90,6 +91,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             place.get(item.path, len(files)),
         )
     )
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there for good to no garbage collection: items, and the modules of torch."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

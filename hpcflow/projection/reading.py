@@ -131,10 +131,8 @@ class RunReader:
 
     def _read_file(self, name: str, fold: Callable[[list[bytes]], int]) -> None:
         # A text, not a path: this runs for ten thousand runs in a round.
-        folder = self._run_dir.path
-        if name == JOURNAL and self._run_dir.record is not None:
-            folder = self._run_dir.record
-        path = f"{folder}/{name}"
+        record = self._run_dir.record if name == JOURNAL else None
+        path = f"{record or self._run_dir.path}/{name}"
         source = self._sources.get(name) or SourceRow(self._fold.run_id, name, 0, False, 0)
         if source.offset_bytes < 0:  # hpcflow never wrote this row
             raise RunChangedError

@@ -131,15 +131,19 @@ class RunDir:
 
     Attributes:
         path: its run directory, on scratch.
-        record: its record, in the home; None if both are the same folder, as in a store.
+        record: its record, in the home; None if both are the same folder, as in a store. Usually a
+            text: a round has ten thousand, and paths take three times the memory.
     """
 
     path: Path
-    record: Path | None = None
+    record: Path | str | None = None
+
+    def _recorded(self, name: str) -> Path:
+        return Path(self.record or self.path, name)
 
     @property
     def run_json(self) -> Path:
-        return (self.record or self.path) / "run.json"
+        return self._recorded("run.json")
 
     @property
     def params_json(self) -> Path:
@@ -147,23 +151,23 @@ class RunDir:
 
     @property
     def journal(self) -> Path:
-        return (self.record or self.path) / "journal.jsonl"
+        return self._recorded("journal.jsonl")
 
     @property
     def submit_lock(self) -> Path:
-        return (self.record or self.path) / "submit.lock"
+        return self._recorded("submit.lock")
 
     @property
     def unapproved(self) -> Path:
-        return (self.record or self.path) / "unapproved"
+        return self._recorded("unapproved")
 
     @property
     def mirrored(self) -> Path:
-        return (self.record or self.path) / "mirrored"
+        return self._recorded("mirrored")
 
     @property
     def kept_rows(self) -> Path:
-        return (self.record or self.path) / "rows.json.gz"
+        return self._recorded("rows.json.gz")
 
     @property
     def completed(self) -> Path:
@@ -271,7 +275,7 @@ class Home:
     def run_dir(self, path: str | Path) -> RunDir:
         """Return the run with this run directory, whose name is its id."""
         path = Path(path)
-        return RunDir(path, self.runs / path.name)
+        return RunDir(path, f"{self.runs}/{path.name}")
 
     def scratch_link(self, run_id: str) -> Path:
         """Return the link to the run directory of a run."""

@@ -18,4 +18,6 @@ def desk(
 ) -> Desk:
     assert not home.exists()
     monkeypatch.setenv("HPCFLOW_SITE", "local")
+    for name in ("follow", "logs", "sweep_follow"):  # what waits for a local job looks more often
+        monkeypatch.setattr(f"hpcflow.cli.{name}._POLL_S", 0.1)
     return Desk(weird_tmp_path, capfd)

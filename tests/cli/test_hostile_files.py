@@ -94,7 +94,7 @@ def test_one_bad_run_hides_no_other(
         # Every other one is under way: those are looked at in another way.
         run_dir = bad[name] = held_run(place, name=f"bad{number}", is_over=number % 2 == 0)
         is_record = name in ("run.json", "journal.jsonl", "submit.lock")
-        put(kind, (run_dir.record if is_record and run_dir.record else run_dir.path) / name)
+        put(kind, Path((is_record and run_dir.record) or run_dir.path) / name)
     link = place.scratch_link(held_run(place, name="link").path.name)
     put(kind, link)
 

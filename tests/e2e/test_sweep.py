@@ -112,17 +112,18 @@ class Search:
 
         ``preempts`` takes the nodes until so many attempts were ``preempted``, at least.
         """
-        killed = 0
+        killed, is_enough = 0, preempts is None
 
         def is_over() -> bool:
-            nonlocal killed
+            nonlocal killed, is_enough
             if chance.random() < 0.4:
                 killed += 1
                 self.tick(killed_after_s=chance.uniform(0.2, 2.5))
             else:
                 self.tick()
-                is_at_work = any(t["state"] == "running" and t["at"] for t in self.trials())
-                if preempts is not None and is_at_work and self.times_sent_again() < preempted:
+                is_enough = is_enough or self.times_sent_again() >= preempted
+                begun = [] if is_enough else [t for t in self.trials() if t["at"]]
+                if preempts is not None and any(t["state"] == "running" for t in begun):
                     take_all_nodes(preempts)  # some have just begun
             return bool(self.status()["state"] == "over")
 

@@ -248,7 +248,7 @@ def test_what_was_frozen_of_another_run_is_damage(tmp_path: Path, what: str) -> 
         swap(mine.run_json, other.run_json)
     else:
         assert mine.record and other.record
-        swap(mine.record, other.record)
+        swap(Path(mine.record), Path(other.record))
     for link in list_runs(home) if what != "a copy" else [mine]:
         with pytest.raises(
             StorageError, match=r"run.json is damaged: it belongs to another run: digits"
