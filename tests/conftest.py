@@ -37,6 +37,24 @@ settings.load_profile("hpcflow")
 #: step of several ranks would wait for each process to have its turn.
 CLUSTERS = 2
 
+#: Seconds that the longest files on a cluster took beside others, and what the others took at most.
+TOOK_S = {
+    "test_sweep.py": 350,
+    "test_advice.py": 250,
+    "test_daemon_faults.py": 180,
+    "test_main_job.py": 175,
+    "test_restored.py": 170,
+    "test_cron.py": 150,
+    "test_slurm_dies.py": 150,
+    "test_costs.py": 140,
+    "test_faults.py": 140,
+    "test_daemon.py": 135,
+    "test_by_hand.py": 135,
+    "test_requeued_by_slurm.py": 130,
+    "test_gpt.py": 105,
+}
+OTHERS_TOOK_S = 50
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let tests run on another Slurm than the installed one."""
@@ -57,7 +75,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on a cluster begin first, for they take the longest; those of a file stay together.
 
-    Half of the files are for one process, half for another, each with a cluster of its own. One
+    Each of two processes has a cluster of its own, and files for about the same time. A cluster
     that HPCFLOW_CLUSTER_DIR names is there but once: then one process has all these tests. The
     users of both clusters are the same, and so are their crontabs: one process has all tests that
     use these.
@@ -68,18 +86,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "cluster" in getattr(item, "fixturenames", ())
         and item.get_closest_marker("xdist_group") is None
     ]
-    longest_s: dict[Path, float] = {}
-    with_crontab = set()
-    for item in on_cluster:
-        limit = item.get_closest_marker("timeout")
-        longest_s[item.path] = max(longest_s.get(item.path, 0), limit.args[0] if limit else 0)
-        if "cron" in getattr(item, "fixturenames", ()):
-            with_crontab.add(item.path)
+    with_crontab = {item.path for item in on_cluster if "cron" in item.fixturenames}
     files = sorted(
-        longest_s, key=lambda path: (path not in with_crontab, -longest_s[path], path.name)
+        {item.path for item in on_cluster},
+        key=lambda path: (path not in with_crontab, -_took_s(path), path.name),
     )
     count = 1 if DIRECTORY_VARIABLE in os.environ else CLUSTERS
-    group = {path: 0 if path in with_crontab else i % count for i, path in enumerate(files)}
+    group, taken_s = {}, [0.0] * count
+    for path in files:
+        group[path] = 0 if path in with_crontab else taken_s.index(min(taken_s))
+        taken_s[group[path]] += _took_s(path)
     for item in on_cluster:
         suite = _suite(item)
         name = suite if suite is not None else str(group[item.path])
@@ -107,6 +123,10 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     test = item.nodeid.partition("[")[0].removeprefix("tests/")
     missing = set(HELD_BY.get(test, ())) - seen
     assert not missing, f"no valid JSON of {sorted(missing)}"
+
+
+def _took_s(path: Path) -> int:
+    return TOOK_S.get(path.name, OTHERS_TOOK_S)
 
 
 def _suite(item: pytest.Item) -> str | None:

@@ -186,7 +186,7 @@ class Shell:
                 return
             if not _LOOKS.match(command) or time.monotonic() > deadline:
                 break
-            time.sleep(0.5)
+            time.sleep(2)
         raise AssertionError(
             f"{block}: not what the page shows; exit code {code}\n$ {command}\n{printed}\n"
             f"the page has:\n{shown}\nbefore:\n{self.transcript}"

@@ -22,6 +22,9 @@ import pytest
 from hpcflow import __version__
 from tests.fenced import blocks_of
 
+# What all tests of this file use is made once, not once for each process of xdist.
+pytestmark = pytest.mark.xdist_group("packaging")
+
 TREE = Path(__file__).resolve().parents[1]
 RECIPES = TREE / "docs" / "installation"
 PAGE = (TREE / "docs" / "installation.md").read_text()

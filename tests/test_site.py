@@ -11,6 +11,9 @@ import pytest
 
 from tests.fenced import ROOT
 
+# What all tests of this file use is made once, not once for each process of xdist.
+pytestmark = pytest.mark.xdist_group("site")
+
 
 class Links(HTMLParser):
     """The targets of a page's links, and what they can lead to."""

@@ -196,7 +196,12 @@ class RunReader:
 
     def _change(self) -> Change:
         known, fold = self._known, self._fold
-        row = self._frozen_row() if known is None else copied(known.run)
+        checkpoints = list(fold.checkpoints.values())
+        if known is None:
+            row, best_by = self._frozen()
+        else:
+            row = copied(known.run)
+            best_by = _best_by(self._run_dir) if checkpoints else None
         attempts = {old.attempt: old for old in known.attempts} if known else {}
         is_of_journal = JOURNAL in self._moved or self._is_lost_anew
         is_progress = known is not None and not is_of_journal and not fold.changed_attempts
@@ -208,8 +213,6 @@ class RunReader:
             for number in changed:
                 attempts[number] = derive_attempt(fold.run_id, number, fold.attempts[number])
             derive_run(row, fold, [attempts[number] for number in sorted(attempts)])
-        checkpoints = list(fold.checkpoints.values())
-        best_by = _best_by(self._run_dir) if checkpoints else None
         if known is None and best_by is not None:
             best = find_best(checkpoints, best_by)
             checkpoints = with_best(checkpoints, best)
@@ -226,15 +229,19 @@ class RunReader:
             mirrored=list(fold.mirrored.values()),
         )
 
-    def _frozen_row(self) -> RunRow:
-        """Return the row from ``run.json``."""
+    def _frozen(self) -> tuple[RunRow, BestBy | None]:
+        """Return the row from ``run.json``, and how to find the best of its checkpoints, if any."""
         from hpcflow.storage.rundir import read_run  # pydantic: only for a new run
 
-        return run_row(read_run(self._run_dir))
+        run = read_run(self._run_dir)
+        keep = run.spec.checkpoint.keep_best
+        if keep is None or not self._fold.checkpoints:
+            return run_row(run), None
+        return run_row(run), BestBy(keep.metric, keep.mode == "max")
 
 
 def _best_by(run_dir: RunDir) -> BestBy | None:
-    """Return how to find the best checkpoint; None if the config does not say.
+    """Return how to find the best checkpoint of a known run; None if the config does not say.
 
     Read without the model, which would take longer than everything else. If run.json is
     lost, the run continues without a best checkpoint.

@@ -102,7 +102,7 @@ def test_what_nobody_has_thought_of_stops_one_run_only(
 def test_millions_of_lines_that_say_nothing_take_a_moment(desk: Desk, line: bytes) -> None:
     """As many as a restore fetches; the job reads them, too."""
     run_dirs = {}
-    for size_bytes in (4 << 20, (4 << 20) // TIMES):
+    for size_bytes in (2 << 20, (2 << 20) // TIMES):
         run_dirs[size_bytes] = run_dir = desk.make()
         run_dir.mirror.write_bytes(line * (size_bytes // len(line)))
         write(run_dir, desk.url, what="removed")
@@ -111,7 +111,7 @@ def test_millions_of_lines_that_say_nothing_take_a_moment(desk: Desk, line: byte
         assert set(read_records(run_dirs[size_bytes], desk.url).removed) == {400}
         assert set(read_mirror(run_dirs[size_bytes].path, desk.url).settled) == {400}
 
-    require_no_square(read, 4 << 20)
+    require_no_square(read, 2 << 20)
 
 
 def test_more_of_them_than_that_are_not_fetched() -> None:
