@@ -119,11 +119,7 @@ def batch_job_id(environ: Mapping[str, str], step: str | None) -> str:
 
 
 def _script_before_restart(home: Home, job_id: str) -> Path:
-    """Return the job script of the run that this job created before Slurm restarted it.
-
-    Raises:
-        InputError: the run is gone, or the job was restarted before it created one.
-    """
+    """Return the job script of the run that this job created before Slurm restarted it."""
     for run_dir in sorted(list_runs(home), key=_created_at, reverse=True):
         try:
             attempt = Journal(run_dir).history.submitted_inside(job_id)

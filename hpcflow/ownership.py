@@ -128,9 +128,6 @@ def foreign_part(path: Path, trust: Trust = NO_TRUST) -> WeakPoint | None:
 
     :func:`weak_point` also finds each of these, so no path that a submission accepted is refused
     later. This function queries no name service, so it is fast enough for every run.
-
-    Raises:
-        OSError: as for :func:`weak_point`.
     """
     owners = trust.users | {ROOT, os.geteuid()}
     found = (_foreign(part, owners) for part in _parts(path))
@@ -196,9 +193,7 @@ def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """Return a new temporary directory, which no other user can replace.
 
     With a full ``/tmp``, Python takes the working directory, in which others may be able to write.
-
-    Raises:
-        StorageError: there is no place for one.
+    If there is no safe place, this raises StorageError.
     """
     import tempfile  # takes 10 ms, and few commands need it
 

@@ -100,9 +100,8 @@ def _read(
 ) -> bool:
     """Read until all writers have ended, or the program has and prints nothing more.
 
-    Returns:
-        Whether all was read. If hpcflow itself was stopped (Ctrl-Z), output that came meanwhile is
-        read after the time limit.
+    Return whether all was read. If hpcflow itself was stopped (Ctrl-Z), output that came meanwhile
+    is read after the time limit.
     """
     with selectors.DefaultSelector() as selector:
         for each in printed:

@@ -12,11 +12,7 @@ from hpcflow.errors import HpcflowError, shell_word
 
 
 def resource_dir(name: str) -> Path:
-    """Return the folder ``templates``, ``site_configs``, ``sbatch`` or ``docs``.
-
-    Raises:
-        HpcflowError: the installation lacks it.
-    """
+    """Return the folder ``templates``, ``site_configs``, ``sbatch`` or ``docs``."""
     folder = _find(name)
     if folder is None:
         raise HpcflowError(

@@ -1,8 +1,4 @@
-"""The settings of the caller: home, ledger, site.
-
-``HPCFLOW_HOME`` moves everything (default ``~/.hpcflow``). ``config.yaml`` in it may name ``site``
-and ``ledger``; ``HPCFLOW_SITE`` and ``HPCFLOW_LEDGER`` win over it.
-"""
+"""The settings of the caller: home, ledger, site."""
 
 from __future__ import annotations
 
@@ -137,11 +133,7 @@ def _default_home(environ: Mapping[str, str]) -> Path:
 
 
 def _require_private(home: Path) -> None:
-    """Refuse a home that another user can write to: its templates become shell code of jobs.
-
-    Raises:
-        InputError: another user owns or can write to it, or it cannot be a directory.
-    """
+    """Refuse a home that another user can write to: its templates become shell code of jobs."""
     where = Where(key="HPCFLOW_HOME")
     try:
         status = home.stat()
@@ -174,11 +166,7 @@ def _require_private(home: Path) -> None:
 
 
 def _require_safe_path(path: Path) -> None:
-    """Refuse a home that other users could replace, and a config.yaml that they can write.
-
-    Raises:
-        InputError: another user owns or can write to ``path`` or a directory on the path to it.
-    """
+    """Refuse a home that other users could replace, and a config.yaml that they can write."""
     try:
         weak = weak_point(path)
     except OSError:
@@ -194,11 +182,7 @@ def _require_safe_path(path: Path) -> None:
 
 
 def _require_unreadable(config: Path) -> None:
-    """Refuse a password in a file that other users can read, as libpq does.
-
-    Raises:
-        InputError: other users can read it.
-    """
+    """Refuse a password in a file that other users can read, as libpq does."""
     is_closed = not config.is_symlink() and not config.parent.stat().st_mode & 0o011
     if not is_closed and config.stat().st_mode & 0o044:
         raise InputError(
@@ -213,9 +197,6 @@ def _require_private_ledger(path: Path) -> None:
 
     SQLite trusts a journal beside it: it copies the journal's content into the file, and deletes a
     file that the journal names.
-
-    Raises:
-        InputError: another user can write to the file or to its folder, or replace one of them.
     """
     try:
         weak = weak_point(path)

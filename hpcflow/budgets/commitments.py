@@ -1,10 +1,8 @@
 """Commit to attempts before they are submitted; release what no job uses.
 
-Each line is keyed by run and attempt, and can be written twice. Before an attempt is intended, the
-most that it can cost within its time limit is committed to each of its budgets, under the lock of
-the folder. All budgets are checked before a line is written. So if two attempts are submitted in
-the same second, only one gets what is left. A process that is killed afterwards leaves too much
-committed, never too little; :mod:`hpcflow.reconcile.budgets` corrects it.
+Each line is keyed by run and attempt, and can be written twice. Under the lock of the folder, all
+budgets of an attempt are checked before a line is written. A process that is killed afterwards
+leaves too much committed, never too little; :mod:`hpcflow.reconcile.budgets` corrects it.
 """
 
 from __future__ import annotations

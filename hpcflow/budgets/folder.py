@@ -234,12 +234,7 @@ class BudgetFolder:
 
     @contextmanager
     def _opened(self, scope: Scope) -> Iterator[int]:
-        """Open a budget file. In a shared directory, any user may own it.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-            StorageError: it cannot be read, or is not a regular file.
-        """
+        """Open a budget file, or raise FileNotFoundError; any user may own a shared one."""
         path = self.file(scope)
         try:
             with open_folder(self.path) as shared, open_folder(scope.kind, within=shared) as kind:

@@ -85,10 +85,7 @@ def plain_text(_ctx: click.Context, param: click.Parameter, value: str | None) -
 
 
 def _endpoint_url(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Return ``value``; refuse it without showing it if it is not the URL of a server.
-
-    It may contain a password.
-    """
+    """Return the URL of a server; refuse others without showing them: they may have a password."""
     from hpcflow.model.kinds import check_endpoint_url
 
     if value is not None:

@@ -64,12 +64,7 @@ def append_requests(
 
 
 def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released]) -> None:
-    """Append ``record`` to the journal of one run.
-
-    Raises:
-        InputError: it would change nothing.
-        StorageError: the run directory or its journal is gone, or cannot be written.
-    """
+    """Append ``record`` to the journal of one run."""
     from hpcflow.launch.jobs import require_journal
     from hpcflow.model.journal import Held, Released
     from hpcflow.storage.approval import approve
@@ -119,9 +114,6 @@ def _require_effect(run_id: str, history: RunHistory, *, scancel_counts: bool) -
 
     Args:
         scancel_counts: whether scancel by a user counts as a cancel; `release` takes it back.
-
-    Raises:
-        InputError: the run is completed, or was cancelled.
     """
     if history.last.is_completed:
         raise InputError(

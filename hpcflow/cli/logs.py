@@ -88,11 +88,7 @@ def command(
 
 
 def _lines_of_rank(run_dir: RunDir, number: int, rank: int) -> RankLines | None:
-    """Return a filter for the lines of a rank; None if there is only one rank.
-
-    Raises:
-        NotFoundError: there is no such rank.
-    """
+    """Return a filter for the lines of a rank; None if there is only one rank."""
     script = _script(run_dir, number)
     if has_labels(script):
         return RankLines(rank)
@@ -156,11 +152,7 @@ class _Printer:
 
 
 def _opened(log: Path, tail: int | None) -> BinaryIO | None:
-    """Open the log at its last ``tail`` lines; return None if it does not exist yet.
-
-    Raises:
-        StorageError: the log cannot be read, or is not a regular file of this user.
-    """
+    """Open the log at its last ``tail`` lines; return None if it does not exist yet."""
     try:
         file = open_file(log)
         if tail is not None:

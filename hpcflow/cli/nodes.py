@@ -174,11 +174,7 @@ def _site(session: Session, name: str) -> Site | None:
 
 
 def _names(session: Session, asked: str | None) -> set[str] | None:
-    """Return the names that runs may have for a site, a name or a path; None for all sites.
-
-    Raises:
-        SiteError: there is no such site.
-    """
+    """Return the names that runs may have for a site, a name or a path; None for all sites."""
     if asked is None:
         return None
     named = session.site(asked, named_in=Where(key="--site"))

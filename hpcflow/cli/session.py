@@ -136,11 +136,7 @@ class Session:
         return plan
 
     def _require_no_run(self, config: Path) -> None:
-        """Refuse a run in place of a config.
-
-        Raises:
-            InputError: there is no such file, and there is such a run.
-        """
+        """Refuse a run in place of a config."""
         from hpcflow.storage.runs import find_run
 
         if config.exists():

@@ -46,11 +46,7 @@ def command(
 
 
 def _find_site(name: str | None, *, yes: bool) -> None:
-    """Write a site file if none fits this machine.
-
-    Raises:
-        HpcflowError: there is none, and it cannot be written, or the user declined.
-    """
+    """Write a site file if none fits this machine."""
     from hpcflow.cli.site import detected, write_site
 
     _title("the cluster")

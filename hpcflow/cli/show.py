@@ -90,11 +90,7 @@ def command(run: str, as_json: bool) -> int:
 
 
 def _show_shared(session: Session, text: str, error: NotFoundError, *, as_json: bool) -> int:
-    """Show a run that is not in this home from the ledger, without opening its run directory.
-
-    Raises:
-        NotFoundError: it is not in the ledger either.
-    """
+    """Show a run that is not in this home from the ledger, without opening its run directory."""
     detail = session.ledger.shared_run(text) if _WORD.fullmatch(text) else None
     if detail is None:
         raise error

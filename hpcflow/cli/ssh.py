@@ -60,11 +60,7 @@ def command(run: str, node: str | None) -> int:
 
 
 def _running(attempts: list[AttemptView], run_id: str) -> AttemptView:
-    """Return the attempt whose job runs on nodes.
-
-    Raises:
-        InputError: none does.
-    """
+    """Return the attempt whose job runs on nodes."""
     from hpcflow.model.state import AttemptState
 
     running = [each for each in attempts if each.state is AttemptState.RUNNING and each.nodes]

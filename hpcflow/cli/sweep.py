@@ -240,11 +240,7 @@ def stop_command(sweep: str, cancel: bool, as_json: bool) -> int:
 def _end_unrecorded(
     session: Session, sweep_dir: SweepDir, progress: SweepProgress, error: StorageError
 ) -> NoReturn:
-    """Cancel the jobs of all trials although the stop request cannot be recorded.
-
-    Raises:
-        StorageError: always: the sweep is not stopped.
-    """
+    """Cancel the jobs of all trials although the stop is not recorded; then raise StorageError."""
     from hpcflow.storage.sweeps import read_sweep
     from hpcflow.sweeps.trials import cancel_jobs
 

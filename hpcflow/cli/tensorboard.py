@@ -49,11 +49,7 @@ def command(runs: tuple[str, ...]) -> int:
 
 
 def _serve(folder: Path, found: list[RunDir]) -> None:
-    """Serve the runs until a signal.
-
-    Raises:
-        InputError: TensorBoard is not installed, or the path of the socket is too long.
-    """
+    """Serve the runs until a signal."""
     path = folder / "socket"
     if len(str(path).encode()) > _MAX_PATH_BYTES:
         raise InputError(
@@ -77,11 +73,7 @@ def _serve(folder: Path, found: list[RunDir]) -> None:
 
 
 def _launch(path: Path, logs: Path) -> None:
-    """Start TensorBoard in a thread.
-
-    Raises:
-        InputError: it is not installed.
-    """
+    """Start TensorBoard in a thread."""
     try:
         from tensorboard import program
     except ImportError as error:

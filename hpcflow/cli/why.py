@@ -112,14 +112,7 @@ def _queued(attempts: Sequence[AttemptView]) -> AttemptView | None:
 def _wait(
     session: Session, detail: RunDetail, queued: AttemptView
 ) -> tuple[Wait | None, list[Alternative]]:
-    """Return why the job is pending, and changes with which it may start sooner.
-
-    Returns:
-        None and nothing if the job is not pending now.
-
-    Raises:
-        SchedulerUnavailable: the queue does not answer.
-    """
+    """Return why the job is pending, and what may start it sooner; None if it is not pending."""
     from hpcflow.pending.why import explain_wait
 
     assert queued.job_id is not None

@@ -18,11 +18,7 @@ _LEAST_SECRET: Final = 16
 
 
 def check_files(spec: RunSpec, document: Document) -> None:
-    """Refuse a script or a secret that is missing, and a secret that others can read.
-
-    Raises:
-        SpecError: with the line that names the file.
-    """
+    """Refuse a script or a secret that is missing, and a secret that others can read."""
     if spec.script is not None:
         _check_script(spec.script, document)
         _check_file(spec.script, document, ("script",))

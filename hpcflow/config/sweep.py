@@ -71,11 +71,7 @@ def without_section_nulls(document: Document) -> Document:
 
 
 def require_base(spec: SweepSpec, document: Document) -> None:
-    """Refuse a base run whose file is missing.
-
-    Raises:
-        SpecError: with the line that names it.
-    """
+    """Refuse a base run whose file is missing."""
     if not os.path.isfile(spec.base):  # noqa: PTH113 - Path raises for a name that is too long
         where = document.where(("base",))
         is_there = os.path.exists(spec.base)  # noqa: PTH110 - as above

@@ -91,7 +91,6 @@ def write_page(text: str, path: Path) -> Path:
 
     Raises:
         InputError: no file can be there.
-        StorageError: it cannot be written.
     """
     whole = path.absolute()
     is_folder = os.path.isdir(whole)  # noqa: PTH112 - pathlib raises where a name is too long

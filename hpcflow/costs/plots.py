@@ -52,11 +52,7 @@ class Part:
 
 
 def require_matplotlib() -> None:
-    """Check that bars can be drawn here.
-
-    Raises:
-        InputError: matplotlib is not installed, or the environment names an unknown backend.
-    """
+    """Raise InputError if matplotlib is missing, or the environment names an unknown backend."""
     if find_spec("matplotlib") is None:
         raise InputError(
             "a page with plots needs matplotlib, where hpcflow is installed",

@@ -40,11 +40,7 @@ _Record = TypeVar("_Record", bound=JournalRecord)
 
 @dataclass(frozen=True)
 class RunHistory:
-    """The journal of a run.
-
-    Attributes:
-        records: all records, oldest first.
-    """
+    """The journal of a run: all its records, oldest first."""
 
     records: tuple[JournalRecord, ...] = ()
 

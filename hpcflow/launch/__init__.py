@@ -4,9 +4,7 @@
 - :mod:`.submission`: submit an attempt exactly once
 - :mod:`.run`: create a run from a plan
 - :mod:`.resume`: submit the next attempt of a run; :mod:`.cancel`: cancel a run
-- :mod:`.checkpoints`: list checkpoints and why each is kept; remove the others
 - :mod:`.jobs`: which jobs belong to a run, on which cluster
-- :mod:`.provenance`: the state of the user's code
 
 :mod:`hpcflow.requeue` decides when a run is resubmitted.
 """

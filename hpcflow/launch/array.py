@@ -111,9 +111,6 @@ def _committed(plans: Sequence[Plan], settings: Settings, clock: Clock) -> list[
     """Commit the costs of all runs at once: all, or none.
 
     A later look releases commitments of runs that were not submitted because of a write error.
-
-    Raises:
-        BudgetError: there is no room for all of them.
     """
     found = [
         commitment_of(plan.run, 1, plan.placement, site=plan.site, home=settings.home, clock=clock)
@@ -180,11 +177,7 @@ def _send(
 
 
 def _found(name: str, intent: Intended, scheduler: Scheduler, error: HpcflowError) -> str | None:
-    """Return the id of an array that exists although sbatch failed; None if there is none.
-
-    Raises:
-        SubmissionInDoubt: queue and accounting gave no certain answer.
-    """
+    """Return the id of an array that exists although sbatch failed; None if certainly none does."""
     if isinstance(error, SchedulerUnavailable):
         return None  # sbatch did not reach Slurm
     try:
@@ -280,11 +273,7 @@ def _folder(run_dirs: Sequence[RunDir], sweep_id: str, number: int) -> Path:
 
 
 def _link(folder: Path, run_dirs: Sequence[RunDir]) -> None:
-    """Create a link to the folder of each attempt, named by the index of its task.
-
-    Raises:
-        StorageError: scratch cannot be written.
-    """
+    """Create a link to the folder of each attempt, named by the index of its task."""
     try:
         make_folders(folder)
         for index, run_dir in enumerate(run_dirs):

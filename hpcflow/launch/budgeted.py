@@ -17,10 +17,6 @@ def scopes_of_run(run: Run) -> tuple[Scope, ...]:
 
 
 def has_budget(run: Run, site: Site, home: Home) -> bool:
-    """Return whether a run counts against any budget.
-
-    Raises:
-        StorageError: the budgets cannot be read.
-    """
+    """Return whether a run counts against any budget."""
     folder = budgets_of(site, home)
     return run.spec.budget is not None or any(folder.has(each) for each in scopes_of_run(run))

@@ -90,8 +90,7 @@ def record_kept(home: Home, run_dir: RunDir, *, user: str, clock: Clock) -> None
     """Record the cancel request that the home stores for a run, if the run has a journal now.
 
     Raises:
-        StorageError: another process is submitting the run (``retryable``), or a file cannot be
-            written.
+        StorageError: another process is submitting the run (``retryable``).
     """
     run_id = run_dir.path.name
     if not is_kept(home, run_id) or journals.is_lost(run_dir):
@@ -177,10 +176,6 @@ def complete(
     Args:
         queue: the jobs in the queue that may belong to the run.
         before: called before a job is cancelled, if there is one.
-
-    Raises:
-        SchedulerError: Slurm refused the request.
-        StorageError: the run's files cannot be read or written.
     """
     run_dir, history = journal.run_dir, journal.history
     if not run_dir.cancel.exists():

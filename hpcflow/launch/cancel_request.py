@@ -12,9 +12,6 @@ def cancel_requested(journal: Journal, *, user: str, clock: Clock) -> bool:
 
     An older hpcflow that was killed may have left the file ``cancel`` without a journal record.
     Every job would exit at once because of it. So the missing record is written here.
-
-    Raises:
-        StorageError: the journal cannot be read or written.
     """
     if journal.history.is_cancelled:
         return True

@@ -174,9 +174,6 @@ def freeze_anew(journal: Journal, change: Change, record: Changed) -> None:
     """Write ``change`` to the frozen files, then journal it; the caller holds the submit lock.
 
     The order matters: a process that reads the record reads ``run.json`` again.
-
-    Raises:
-        StorageError: it could not be written.
     """
     run_dir = journal.run_dir
     if change.diff is not None:

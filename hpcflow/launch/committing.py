@@ -43,7 +43,6 @@ class Commitment:
 
         Raises:
             BudgetError: a hard budget has no room.
-            StorageError: a budget cannot be read or written.
         """
         earlier = partial(earlier_lines, self.pledge, journal, clock.now())
         commit(self.folder, [self.pledge], clock, earlier=earlier)
@@ -56,7 +55,6 @@ class Commitment:
 
         Raises:
             BudgetError: a hard budget has no room.
-            StorageError: a budget cannot be read.
         """
         now = clock.now()
         earlier = tuple if journal is None else partial(earlier_lines, self.pledge, journal, now)
@@ -148,11 +146,7 @@ def settlement_of(record: Accounted, run: Run) -> Settlement:
 
 
 def earlier_lines(pledge: Pledge, journal: Journal, now: datetime) -> list[str]:
-    """Return budget lines for earlier attempts: their bills, or commitments without a bill yet.
-
-    Raises:
-        StorageError: the run's files cannot be read.
-    """
+    """Return budget lines for earlier attempts: their bills, or commitments without a bill yet."""
     history, run = journal.history, read_run(journal.run_dir)
     bills = {each.attempt: each for each in history.own_bills}
     unbilled = sorted(history.submitted_attempts - bills.keys() - {pledge.attempt})

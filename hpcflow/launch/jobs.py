@@ -115,9 +115,6 @@ def cancel_held_jobs(
     """Cancel the run's jobs that Slurm holds for their exit code; return the other jobs.
 
     The next attempt replaces them. A job that a user releases would find that, and exit.
-
-    Raises:
-        SchedulerError: Slurm did not cancel them.
     """
     held = [job for job in queue if job.is_held_for_its_exit]
     own = alive_jobs(run_id, scheduler, history, queue=held) if held else []

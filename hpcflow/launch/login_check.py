@@ -1,16 +1,9 @@
 """Check on the login node what the job of a run will not find, before it is submitted.
 
-A problem is an error if the job would have it too:
-
-- A path is missing on a file system that jobs see: of the working directory, scratch or the home. A
-  path elsewhere, such as a node's local disk, is only a warning.
-- A module does not exist, an environment cannot be activated, its Python fails or has no torch, the
-  script does not compile.
-
-A problem is a warning if this machine may only differ from the nodes: a Python for other CPUs, a
-program that is not on PATH. With ``login_nodes_differ`` in the site file, or with the user's own
-templates, every problem is a warning. So is a missing Python, program or script that
-``environment.setup`` or ``before`` may provide.
+A problem is an error if the job would have it too, and a warning if this machine may only differ
+from the nodes. With ``login_nodes_differ`` in the site file, or with the user's own templates,
+every problem is a warning. So is a missing Python, program or script that ``environment.setup`` or
+``before`` may provide. docs/configuration.md lists the checks.
 """
 
 from __future__ import annotations

@@ -83,7 +83,6 @@ class NextAttempt:
 
         Raises:
             BudgetError: a hard budget has no room.
-            StorageError: a budget cannot be read.
         """
         self._commitment(clock).require_room(clock, self._journal)
 

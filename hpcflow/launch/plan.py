@@ -166,17 +166,13 @@ def plan_spec(
     chooser: Chooser | None = None,
     taken: Taken | None = None,
 ) -> Plan:
-    """Build the plan of a spec; see :func:`make_plan`.
+    """Build the plan of a spec; see :func:`make_plan`, also for its errors.
 
     Args:
         document: the positions of its keys; without lines for a frozen spec.
         working_dir: where its program starts.
         config: the file that it is from.
         taken: the snapshot of its code; None to take one now, if it asks for one.
-
-    Raises:
-        SpecError: it is wrong for this site.
-        SiteError: the site's scratch has an unset variable, or it trusts an unknown user or group.
     """
     if chooser is not None and not is_granted:
         spec, placement = chooser.choose(spec, document)

@@ -47,7 +47,6 @@ def resubmit(
         scheduler: of the run's own cluster; the caller has checked this.
         lock: the run's, held by the caller.
         queue: the scheduler's queue a moment ago.
-        avoid: nodes to exclude.
         has_room: whether Slurm accepts new jobs; a pending standby needs none.
 
     Returns:

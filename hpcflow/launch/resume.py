@@ -57,7 +57,6 @@ def resume(
 
     Args:
         known_attempts: number of attempts in the ledger, which keeps them after a purge.
-        avoid: nodes to exclude.
         overrides: as for ``--set``; they change the run for all later attempts.
         warn: receives warnings about what the job may not find, and which code it reads live.
 

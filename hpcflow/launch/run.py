@@ -170,7 +170,6 @@ def launch(plan: Plan, *, settings: Settings, scheduler: Scheduler, clock: Clock
 
 
 def _commitment(plan: Plan, settings: Settings, clock: Clock) -> Commitment | None:
-    """Return the commitment for attempt 1; None if no budget applies."""
     if not has_budget(plan.run, plan.site, settings.home):
         return None
     from hpcflow.launch.committing import commitment_of

@@ -61,10 +61,8 @@ def send_standby(
 ) -> Launched | None:
     """Submit a standby for the attempt ``after``, if that still runs and has none.
 
-    The caller holds ``lock``, and has checked that ``scheduler`` is of the run's cluster.
-
-    Returns:
-        None if another process has submitted or cancelled the run, or there is a standby.
+    The caller holds ``lock``, and has checked that ``scheduler`` is of the run's cluster. Return
+    None if another process has submitted or cancelled the run, or there is a standby.
 
     Raises:
         StorageError: the journal is missing.
@@ -106,17 +104,11 @@ def continue_with_standby(
     """Make the standby the next attempt of a run whose last attempt is over; journaled.
 
     A standby that can no longer execute the next attempt as it is wanted now is given up. The
-    caller holds ``lock``.
+    caller holds ``lock``. Return None if there is no standby (any more).
 
     Args:
         queue: the scheduler's queue a moment ago.
         mem_mb: memory on every node for the next attempt.
-
-    Returns:
-        None if there is no standby (any more).
-
-    Raises:
-        SchedulerError: Slurm could not be queried about it, or could not cancel it.
     """
     submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
     last = journal.history.last
@@ -181,11 +173,10 @@ def discard(
 ) -> Submitted | None:
     """Give up the standby of a run, and cancel its job; the caller holds ``lock``.
 
+    Return the next attempt, if the standby has become that meanwhile.
+
     Args:
         queue: the scheduler's queue a moment ago; None to query it.
-
-    Returns:
-        The next attempt, if the standby has become that meanwhile.
 
     Raises:
         SubmissionInDoubt: it may have a job whose id is unknown.
@@ -285,7 +276,6 @@ def follow_standby(
 
     Raises:
         SubmissionInDoubt: it has exited, and its claim could not be sealed.
-        SchedulerError: it could not be cancelled.
     """
     last = journal.history.last
     standby = last.standby

@@ -31,7 +31,6 @@ def require_room_instead(
 
     Raises:
         BudgetError: a hard budget has no room.
-        StorageError: a budget cannot be read.
     """
     last = journal.history.last
     if last.standby is None or not last.has_standby:

@@ -61,7 +61,6 @@ class Start:
         """Copy the checkpoint to ``target``, complete and durable.
 
         Raises:
-            OSError: ``target`` cannot be written.
             StorageError: the checkpoint was removed meanwhile.
             MirrorError: a checksum differs, or the store failed.
         """
@@ -90,11 +89,7 @@ class Start:
 
 
 def start_of(run_dir: RunDir, *, clock: Clock) -> Start | None:
-    """Return a run's copy of the checkpoint that it started from; None if it has none.
-
-    Raises:
-        StorageError, MirrorError: it cannot be read.
-    """
+    """Return a run's copy of the checkpoint that it started from; None if it has none."""
     run = read_run(run_dir)
     if run.started_from is None or run.spec.start_from is None:
         return None
@@ -156,12 +151,7 @@ def _of_place(remote: Remote, start: Wanted) -> Start:
 
 
 def _folder(path: str) -> str:
-    """Return the real path of ``path``.
-
-    Raises:
-        NotFoundError: it is not a directory that this user may enter.
-        StorageError: the path has a link of another user.
-    """
+    """Return the real path of ``path``, which is a directory that this user may enter."""
     try:
         if not os.path.isdir(os.stat(path) and path):  # noqa: PTH112, PTH116 - a path as text
             raise NotADirectoryError
@@ -226,11 +216,7 @@ def _no_checkpoint(
 
 
 def _read_start(remote: Remote, folder: str, pinned: str) -> Start:
-    """Read the checkpoint in ``folder`` by its manifest.
-
-    Raises:
-        DamagedError: it is not a complete checkpoint.
-    """
+    """Read the complete checkpoint in ``folder`` by its manifest."""
     url = remote.url_of(folder).rstrip("/")
     data = remote.read(folder + MANIFEST, MAX_JSON_BYTES)
     try:

@@ -19,9 +19,6 @@ def start_conditions(run_dir: RunDir, history: RunHistory) -> list[str]:
 
     Once an attempt has started, the condition was met. Slurm may have forgotten the jobs that a
     dependency names, and would refuse it.
-
-    Raises:
-        StorageError: a claim cannot be read.
     """
     return [key for key in START_CONDITIONS if not _is_met(key, run_dir, history)]
 

@@ -297,10 +297,7 @@ def _claimed(journal: Journal, intent: Intended, job_id: str, clock: Clock) -> S
 
 
 def _withdraw(journal: Journal, intent: Intended, clock: Clock) -> Submitted | None:
-    """Ensure that no job will ever execute this attempt, or adopt the job that already does.
-
-    A job that an abandoned sbatch created finds the attempt claimed, and exits.
-    """
+    """Ensure that no job will ever execute this attempt, or adopt the job that already does."""
     holder = seal(journal.run_dir, intent)
     if holder is not None:
         return _claimed(journal, intent, holder, clock)

@@ -51,8 +51,6 @@ def open_ledger(url: str, warn: Callable[[str], object] | None = None) -> Ledger
     Raises:
         InputError: not such a URL.
         LedgerVersionError: its tables are older or newer than this hpcflow.
-        LedgerError: the database does not answer; nothing is lost, because the files have
-            everything.
     """
     ledger = Ledger(parse_url(url), warn)
     ledger.connection()
@@ -376,10 +374,7 @@ class Ledger:
         """Write changes, each wholly or not at all, together with the offsets of the files.
 
         A change is skipped if another process wrote to its run after the rows were read, so two
-        readers never count the same lines twice.
-
-        Returns:
-            Ids of the skipped runs.
+        readers never count the same lines twice. Return the ids of the skipped runs.
 
         Raises:
             LedgerValueError: the database cannot store a value; nothing was written.

@@ -154,11 +154,7 @@ def send_checkpoint(
 
 
 def delete_incomplete(remote: Remote, folder: str) -> None:
-    """Delete the objects of an incomplete checkpoint from the store.
-
-    Raises:
-        MirrorError: the store failed.
-    """
+    """Delete the objects of an incomplete checkpoint from the store."""
     there = remote.names(folder)
     if folder + MANIFEST not in there:  # else the store has a complete one
         remote.delete(list(there))
@@ -166,12 +162,7 @@ def delete_incomplete(remote: Remote, folder: str) -> None:
 
 
 def delete_forgotten(run_dir: RunDir, train_step: int, remote: Remote, clock: Clock) -> None:
-    """Delete an incomplete checkpoint that was removed here after its upload was killed.
-
-    Raises:
-        MirrorError: the store failed.
-        StorageError: it cannot be recorded.
-    """
+    """Delete an incomplete checkpoint that was removed here after its upload was killed."""
     delete_incomplete(remote, checkpoint_folder(run_dir.path.name, train_step))
     record(run_dir, clock, FAILED, url=remote.url, train_step=train_step, why=_GONE)
 
@@ -230,11 +221,7 @@ class _Sending:
         return [self._outgoing(name) for name, is_right in is_found.items() if not is_right]
 
     def require_found(self) -> None:
-        """Check that objects found before are still there: sending the rest may take hours.
-
-        Raises:
-            MirrorError: one is missing.
-        """
+        """Check that objects found before are still there: sending the rest may take hours."""
         there = self._remote.names(self.folder) if self._found else {}
         for name in self._found:
             if self.folder + name not in there:
@@ -260,12 +247,7 @@ class _Sending:
         return has_same_files
 
     def _require_whole(self) -> None:
-        """Verify the checksums of all local files.
-
-        Raises:
-            DamagedError: a file differs from its manifest.
-            OSError: a file cannot be read.
-        """
+        """Verify the checksums of all local files."""
         for name, (size_bytes, sha256) in self._local.files.items():
             path = self._local.path / name
             with open_file(path) as file:

@@ -65,8 +65,6 @@ def download(
     Raises:
         DamagedError: the size or checksum of an object differs.
         MissingObjectError: an object does not exist.
-        MirrorError: the store failed.
-        StorageError: a file cannot be written.
     """
     # The largest first, because all would wait for one that begins last.
     files = [_File(remote, each) for each in sorted(wanted, key=lambda each: -each.size_bytes)]
@@ -112,11 +110,7 @@ class _File:
         self._descriptor: int | None = None
 
     def open(self) -> int:
-        """Return its descriptor; the first call creates the file.
-
-        Raises:
-            StorageError: it exists, or cannot be written.
-        """
+        """Return its descriptor; the first call creates the file."""
         with self._lock:
             if self._descriptor is None:
                 path = self.wanted.path
@@ -127,15 +121,7 @@ class _File:
             return self._descriptor
 
     def finish(self, index: int, digests: list[Any]) -> None:
-        """Mark a span as written; after the last one, verify and sync the file.
-
-        Args:
-            digests: of its pieces.
-
-        Raises:
-            DamagedError: the checksum of the file differs.
-            StorageError: the file cannot be written.
-        """
+        """Mark a span as written; after the last one, verify and sync the file."""
         with self._lock:
             self._digests[index] = digests
             if len(self._digests) < self.spans:
@@ -242,11 +228,7 @@ class _Fetching:
             self._on_bytes(size_bytes)
 
     def require_wanted(self) -> None:
-        """Check that no thread has failed.
-
-        Raises:
-            _StoppedError: one has.
-        """
+        """Raise _StoppedError if a thread has failed."""
         if self._stopped.is_set():
             raise _StoppedError
 
@@ -256,11 +238,7 @@ class _Fetching:
             self._changed.notify_all()
 
     def require_all(self) -> None:
-        """Check the results, after all threads have ended.
-
-        Raises:
-            BaseException: the error of the first thread that failed.
-        """
+        """Raise the error of the first thread that failed; called after all have ended."""
         if self._error is not None:
             raise self._error
         assert all(file.is_done for file in self._files)

@@ -204,13 +204,10 @@ class FolderRemote(Remote):
                 raise
 
     def _make_parents(self, root: int, name: str, stack: ExitStack) -> tuple[int, str]:
-        """Open or create the folder of an object for writing. ``OSError`` passes through.
+        """Open or create the folder of an object for writing; return it and the object's file name.
 
         Each directory on the path must belong to the user or root. Permissions of an existing one
         are only reduced, because others may have moved a private directory there.
-
-        Returns:
-            The descriptor of the folder, and the last part of the name.
         """
         above, last = _parts(name)
         folder = root
@@ -261,15 +258,7 @@ class FolderRemote(Remote):
         self._require_root(doing, status)
 
     def _require_root(self, doing: str, before: os.stat_result | None = None) -> None:
-        """Raise if the root is missing, so that it is not taken for an empty store.
-
-        Args:
-            before: status of the folder when it was opened.
-
-        Raises:
-            MirrorUnavailable: it does not exist, is not a folder, or was replaced.
-            MirrorError: no permission.
-        """
+        """Raise if the root is missing, or was replaced: it would look like an empty store."""
         root = self._folder
         try:
             status = root.stat()
@@ -319,10 +308,7 @@ class FolderRemote(Remote):
 
 
 def _entries(root: int, name: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield name and entry of all in a folder of the store; nothing if it is missing.
-
-    ``OSError`` passes through.
-    """
+    """Yield name and entry of all in a folder of the store; nothing if it is missing."""
     with ExitStack() as stack:
         folder = root
         try:
@@ -364,9 +350,6 @@ def _require_one_owner(descriptor: int, folder: int, name: str) -> None:
 
     A user who can write to a folder can move another user's private file there. The owner's next
     restore would copy it into a run, and the mirror would publish it.
-
-    Raises:
-        UnsafeFileError: it has another owner.
     """
     owner, of_folder = os.fstat(descriptor).st_uid, os.fstat(folder).st_uid
     if owner not in (of_folder, _ROOT_USER):
@@ -387,11 +370,7 @@ def _has(folder: int, name: str) -> bool:
 
 
 def _parts(name: str) -> tuple[list[str], str]:
-    """Return the folders of an object and its file name.
-
-    Raises:
-        UnsafeFileError: it leads out of the store.
-    """
+    """Return the folders of an object and its file name; refuse one that leads out of the store."""
     parts = name.split("/")
     if not {"", ".", ".."}.isdisjoint(parts):
         raise UnsafeFileError(errno.EINVAL, "its name leads out of the store", name)

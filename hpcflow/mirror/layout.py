@@ -1,13 +1,4 @@
-"""The names of a run's objects in the store: as in its run directory.
-
-::
-
-    <url>/<run_id>/
-      run.json  params.json  journal.jsonl  mirror.jsonl
-      attempts/0001/job.sbatch  events.jsonl  out.log
-      checkpoints/000000400/…
-      checkpoints/000000400/manifest.json      sent last: complete when it exists
-      code/…  artifacts/…  tensorboard/…
+"""The names of a run's objects in the store, as in its run directory: docs/mirror.md lists them.
 
 Other users may write names into a store, so names are checked here.
 """
@@ -73,11 +64,7 @@ def checkpoints(files: dict[str, Entry]) -> dict[int, dict[str, Entry]]:
 
 
 def safe_name(name: str) -> str:
-    """Return ``name`` if it is a relative path that stays in its folder.
-
-    Raises:
-        DamagedError: it is not.
-    """
+    """Return ``name``; raise DamagedError unless it is a relative path that stays in its folder."""
     parts = name.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in name:
         raise DamagedError(

@@ -1,12 +1,7 @@
 """Check whether the small files of a run may replace those in the store.
 
-A home may be restored from an old backup. Or a run may have moved to another cluster, which mirrors
-it to the same folder. In both cases the store has more.
-
-The ``run.json`` in the store names the place that mirrors the run: its ``place``, a random text
-that a run gets when it is taken over from another cluster; before that, its run directory. After a
-takeover, ``place_before`` names the earlier place, which the new one may replace. So only one place
-mirrors a run.
+The store has more if the home was restored from an old backup, or if the run moved to another
+cluster, which mirrors it to the same folder: docs/mirror.md, section "Whose folder it is".
 """
 
 from __future__ import annotations
@@ -39,8 +34,7 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
         Whether the store has a readable ``run.json`` of the run; if not, the rest is useless.
 
     Raises:
-        MirrorError: another place mirrors it there, or the store failed.
-        StorageError: the local ``run.json`` cannot be read.
+        MirrorError: another place mirrors it there.
     """
     run_id = run_dir.path.name
     name = f"{run_id}/{RUN_JSON}"
@@ -64,17 +58,13 @@ def require_same_place(run_dir: RunDir, remote: Remote) -> bool:
 
 
 def require_no_less(run_dir: RunDir, remote: Remote) -> bytes:
-    """Check that the journal has all lines of the journal in the store.
+    """Check that the journal has all lines of the journal in the store, and return it.
 
     A journal in the store that does not begin with what hpcflow last sent was changed by others,
     and is replaced.
 
-    Returns:
-        The journal.
-
     Raises:
-        MirrorError: it lacks some, or the store failed.
-        StorageError: the journal cannot be read.
+        MirrorError: it lacks some.
     """
     here = _journal(run_dir)
     there = _of_store(run_dir, remote, len(here) + MAX_LINE_BYTES)

@@ -138,11 +138,7 @@ class Records:
 
 
 def read_records(run_dir: RunDir, url: str) -> Records:
-    """Read the records about the store at ``url``; records about other stores do not count.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
+    """Read the records about the store at ``url``; records about other stores do not count."""
     records = Records()
     try:
         for line in read_lines(run_dir.mirror, MAX_FILE_BYTES):
@@ -164,11 +160,7 @@ def read_records(run_dir: RunDir, url: str) -> Records:
 def record(
     run_dir: RunDir, clock: Clock, what: str, *, url: str, train_step: int, **facts: Any
 ) -> None:
-    """Append a line, synced to disk.
-
-    Raises:
-        StorageError: it cannot be written, for example if the run directory is gone.
-    """
+    """Append a line, synced to disk."""
     said = {
         "at": to_text(clock.now()),
         "what": what,

@@ -72,11 +72,7 @@ class ListBudget:
         self._url, self._left_bytes = url, _LISTED_BYTES
 
     def add(self, name: str) -> None:
-        """Count one name.
-
-        Raises:
-            MirrorError: the listing is too large.
-        """
+        """Count one name; raise MirrorError if the listing is too large."""
         self._take(len(name) + _ENTRY_BYTES)
 
     def add_page(self) -> None:
@@ -199,7 +195,6 @@ class Remote(ABC):
 
         Raises:
             MirrorUnavailable: its parent does not exist either.
-            MirrorError: it cannot be made.
         """
         return
 
@@ -287,7 +282,6 @@ class Remote(ABC):
 
         Raises:
             MissingObjectError: it does not exist.
-            StorageError: ``path`` cannot be written.
         """
         write_durably(path, self.read(name))
 
@@ -295,8 +289,5 @@ class Remote(ABC):
         """Upload a small file as ``name``; return its ETag, if any.
 
         For large ones, with checksums: :mod:`hpcflow.mirror.upload`.
-
-        Raises:
-            OSError: the file cannot be read.
         """
         return self.put_bytes(path.read_bytes(), name)

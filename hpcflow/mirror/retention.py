@@ -33,9 +33,6 @@ def to_remove(
 
     Args:
         local: train steps in the run directory; they stay, because they would be sent again.
-
-    Raises:
-        StorageError: the journal cannot be read.
     """
     if mirror.keep_last is None and mirror.keep_for_s is None:
         return []
@@ -111,9 +108,6 @@ def remove(remote: Remote, run_id: str, train_step: int, manifest_sha256: str) -
     Returns:
         False, and nothing is changed, if the store has another checkpoint of this train step: the
         run continued elsewhere and made it there.
-
-    Raises:
-        MirrorError: the store failed.
     """
     folder = checkpoint_folder(run_id, train_step)
     try:

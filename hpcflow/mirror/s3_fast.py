@@ -1,9 +1,7 @@
 """Send whole objects with obstore, which needs a tenth of botocore's time for each.
 
 Only its synchronous functions are used, from hpcflow's threads. Its asynchronous ones sometimes end
-a process with SIGABRT at exit: a thread of their runtime acquires the interpreter's lock during
-shutdown, and Python 3.11 ends such a thread in the middle of Rust code (seen with 0.12.1, in 2 of
-25 runs; none of 75 with the synchronous ones).
+a process with SIGABRT at exit: docs/mirror.md, section "Implementation".
 
 If obstore fails, botocore does the same request and reports the error.
 """

@@ -278,11 +278,7 @@ class S3Remote(Remote):
         return {key: value for key, value in said.items() if value is not None}
 
     def call(self, doing: str, name: str, do: Callable[[], _T]) -> _T:
-        """Return ``do()``; retry temporary errors.
-
-        Raises:
-            MirrorError: as for :class:`Remote`.
-        """
+        """Return ``do()``; retry temporary errors."""
 
         def once() -> _T:
             with self._translating(f"{doing} {self.url_of(name)}"):

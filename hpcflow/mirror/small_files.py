@@ -62,19 +62,15 @@ def due_files(run_dir: RunDir, url: str, now_s: float) -> list[SmallFile]:
 def send_small_files(
     run_dir: RunDir, files: list[SmallFile], uploader: Uploader, *, clock: Clock
 ) -> int:
-    """Send these files; remember those that were sent, even if another one fails.
+    """Send these files and return how many; remember those sent, even if another one fails.
 
     A file that was removed meanwhile is skipped. If the store has lost the run, all are sent.
 
     Args:
         files: from :func:`due_files`.
 
-    Returns:
-        How many were sent.
-
     Raises:
-        MirrorError: the store failed, has more of the journal, or another place mirrors the run.
-        StorageError: the run directory or its record cannot be read or written.
+        MirrorError: the store has more of the journal, or another place mirrors the run.
     """
     if not files:
         return 0
@@ -127,8 +123,7 @@ def send_run_json(run_dir: RunDir, uploader: Uploader, *, clock: Clock) -> None:
     """Send ``run.json`` if it is due, before any checkpoint; check that no other place mirrors it.
 
     Raises:
-        MirrorError: the store failed, or another place mirrors the run there.
-        StorageError: the run directory cannot be read or written.
+        MirrorError: another place mirrors the run there.
     """
     if not require_same_place(run_dir, uploader.remote):
         run_dir.mirror_sent.unlink(missing_ok=True)
@@ -148,12 +143,7 @@ def was_sent(run_dir: RunDir, url: str) -> bool:
 
 
 def forget_lost(run_dir: RunDir, remote: Remote) -> list[str]:
-    """Return files that are missing or shorter in the store, sorted; they are due again.
-
-    Raises:
-        MirrorError: the store failed.
-        StorageError: the run directory cannot be written.
-    """
+    """Return files that are missing or shorter in the store, sorted; they are due again."""
     sent = _read_sent(run_dir, remote.url)
     there = remote.names(f"{run_dir.path.name}/")
     lost = [

@@ -43,9 +43,6 @@ def status_of(run_dir: RunDir, now: datetime, problems: Mapping[str, str]) -> St
 
     Args:
         problems: errors of the last pass: :func:`hpcflow.mirror.store_memory.read_problems`.
-
-    Raises:
-        StorageError: the run directory cannot be read.
     """
     seen = survey(run_dir)
     if seen is None:

@@ -54,9 +54,6 @@ class StoreMemory:
 
         Args:
             run_dirs: runs that may have been sent there.
-
-        Raises:
-            MirrorError: it cannot be made.
         """
         if remote.lacks_root() and not self._was_used(remote.url, run_dirs):
             remote.make_root()
@@ -76,12 +73,7 @@ class StoreMemory:
                     append_line_durably(self._home.mirror / _FOLDERS, json.dumps(remote.url))
 
     def end(self, problems: Mapping[str, HpcflowError], unchecked: Container[str]) -> None:
-        """Save the problems of a pass; keep earlier ones that it could not check.
-
-        Args:
-            problems: by run id, or URL.
-            unchecked: ids of runs that it could not check.
-        """
+        """Save the problems of a pass; keep earlier ones that it could not check."""
         before = read_problems(self._home)
         kept = {
             what: why for what, why in before.items() if what in unchecked or not is_run_id(what)
@@ -104,11 +96,7 @@ class StoreMemory:
         return False
 
     def _folders(self) -> set[str]:
-        """Read the URLs of plain folders that were used.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Read the URLs of plain folders that were used."""
         try:
             lines = read_file(self._home.mirror / _FOLDERS).split(b"\n")[:-1]
         except FileNotFoundError:

@@ -76,7 +76,6 @@ class Uploader:
 
         Raises:
             DamagedError: the size or checksum of a file differs; it was not sent.
-            MirrorError: the store failed.
             OSError: a file cannot be read; FileNotFoundError if it is missing.
         """
         telling, stopped = threading.Lock(), threading.Event()

@@ -44,7 +44,6 @@ def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> 
 
     Raises:
         InputError: the run has no mirror.
-        MirrorError: the store failed.
     """
     seen = survey(run_dir)
     if seen is None:
@@ -80,12 +79,7 @@ def verify_mirror(home: Home, run_dir: RunDir, *, clock: Clock, reads: bool) -> 
 
 
 def verify_small_files(run_dir: RunDir, *, clock: Clock) -> list[str]:
-    """Return the small files that are missing or shorter in the store; they are due again.
-
-    Raises:
-        MirrorError: the store failed.
-        StorageError: the run directory cannot be read or written.
-    """
+    """Return the small files that are missing or shorter in the store; they are due again."""
     mirror = mirror_of_run(run_dir)
     return [] if mirror is None else forget_lost(run_dir, open_store(mirror, clock=clock))
 

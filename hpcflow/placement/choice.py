@@ -4,9 +4,8 @@ A score is a weighted product, so that only ratios count::
 
     cost ^ weights.cost × time ^ weights.time × 2 ^ (−weights.fair_share × factor)
 
-With equal weights, half the cost counts as much as half the time until the run is done. The best
-fair-share factor, 1, gives half the score of the worst, 0. In a product, the order of two places
-does not depend on others, and hours and money need no exchange rate.
+The best fair-share factor, 1, gives half the score of the worst, 0. In a product, the order of two
+places does not depend on others, and hours and money need no exchange rate.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Query the live cluster about a run that is not submitted: limits, standing, expected start.
 
-``sbatch --test-only`` predicts when running jobs leave room. With pending jobs it is only rough, so
-idle nodes are checked too. Pending jobs start before this one, unless it delays none of them. A
-limit that other jobs fill delays it until enough of them have ended.
-
-Each query is made once, when it is first needed. An answer that is missing is None, and is noted in
-``unknown``.
+docs/placement.md says how the start is predicted. Each query is made once, when it is first needed.
+An answer that is missing is None, and is noted in ``unknown``.
 """
 
 from __future__ import annotations

@@ -22,10 +22,7 @@ _SHOWN_CHARS = 60
 def check(ledger: Ledger, run_dirs: Iterable[RunDir]) -> list[str]:
     """Compare every row of these runs with the files, as far as the ledger has read them.
 
-    Catch up first: an unread line is not a difference.
-
-    Returns:
-        One text for each difference; empty if ledger and files agree.
+    Return one text for each difference. Catch up first: an unread line is not a difference.
     """
     todo = list(run_dirs)
     differences: list[str] = []
@@ -48,9 +45,6 @@ def unlinked(ledger: Ledger, home: Home, *, user: str) -> list[str]:
     """Return one text for each of this user's runs without a link in ``home``.
 
     No rebuild finds these runs.
-
-    Raises:
-        StorageError: the home cannot be read.
     """
     here = {run_id for run_id in run_ids(home) if home.scratch_link(run_id).is_symlink()}
     strangers = ledger.run_ids(user=user) - here

@@ -22,14 +22,11 @@ from hpcflow.storage.runs import is_gone
 
 
 def end_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[str]:
-    """End the attempts of these runs, whose directory is gone.
+    """End the attempts of these runs, whose directory is gone; return the ids of runs newly ended.
 
     The ends of their jobs cannot be journaled, so the runs would stay active for ever. A job that
     reported its exit ended so; the others vanished. If all attempts had ended, the last one records
     why none follows.
-
-    Returns:
-        Ids of the runs for which this is new: each once.
     """
     if not run_dirs:
         return []

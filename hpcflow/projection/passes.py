@@ -71,10 +71,8 @@ class Summary:
 def catch_up(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
     """Bring the ledger up to date with the files of these runs.
 
-    A run that cannot be read becomes a problem in the summary and keeps its rows.
-
-    Raises:
-        LedgerError: the database failed. Earlier runs are written; nothing is lost.
+    A run that cannot be read becomes a problem in the summary and keeps its rows. If the database
+    fails, earlier runs are written.
     """
     return _project(ledger, run_dirs, from_zero=False)
 
@@ -83,10 +81,7 @@ def rebuild(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
     """Read all files of these runs again and replace their rows, run by run.
 
     Other runs keep their rows, and so do those that cannot be read any more or have lost their
-    journal.
-
-    Raises:
-        LedgerError: the database failed. Every run is either as before or new.
+    journal. If the database fails, every run is either as before or new.
     """
     return _project(ledger, run_dirs, from_zero=True)
 
@@ -108,9 +103,6 @@ def catch_up_home(
     Args:
         user: the user whose unsubmitted runs may be forgotten, in a shared ledger.
         own: the runs of this home, if the caller uses it further.
-
-    Raises:
-        StorageError: the home cannot be read.
     """
     now = now or SystemClock().now()
     mine = set(run_ids(home))
@@ -230,11 +222,7 @@ def _read(
     bytes_before: int | None = None,
     may_be_kept: bool = True,
 ) -> tuple[Change, RunReader] | None:
-    """Return the change of one run; None if there is none.
-
-    Args:
-        may_be_kept: use the rows in the record if the run directory and the ledger's rows are gone.
-    """
+    """Return the change of one run; None if there is none."""
     # A file on scratch that was read before and is missing tells the same, without another stat.
     has_read = known is not None and any(
         each.path != JOURNAL and each.offset_bytes for each in known.sources

@@ -100,7 +100,6 @@ class RunReader:
 
         Raises:
             FileShrankError, RunChangedError: read this run again from its start.
-            StorageError: a file cannot be read, or the run directory was replaced by a link.
         """
         self._read_file(JOURNAL, partial(fold_journal, self._fold))
         is_changed = self._fold.journal.get("changed_at") != self._changed_at

@@ -3,7 +3,8 @@
 A repository's configuration names programs: `core.fsmonitor`, filters, hooks, a credential helper,
 and more with each version of git. Another user may have written it. So git reads the objects, the
 index and the files with hpcflow's own configuration, in hpcflow's own git directory. Of the
-repository's configuration, it uses only the keys in :data:`_KEPT`.
+repository's configuration, it uses only the keys in :data:`_KEPT`. Functions here raise GitError
+if git fails.
 """
 
 from __future__ import annotations
@@ -133,9 +134,6 @@ def difference(repository: Repository, folder: Path, max_bytes: int) -> bytes:
     """Return the diff between the commit and the tracked files below ``folder``.
 
     It is cut to one byte more than ``max_bytes``. Binary files are only named.
-
-    Raises:
-        GitError: git failed.
     """
     with _own_git_dir(repository) as environment:
         answer = _git(
@@ -179,7 +177,6 @@ def list_files(top: Path, repository: Repository | None) -> Listing:
 
     Raises:
         TooManyFilesError: there are too many files.
-        GitError: git failed.
     """
     if shutil.which("git") is None and not any((each / ".git").exists() for each in _up(top)):
         return Listing(tuple(islice(_walk(top), _MAX_WALKED)), ())
@@ -245,11 +242,7 @@ def _own_exclude_file(_home: str | None, settings: str | None) -> Path:
 
 @contextmanager
 def _own_git_dir(repository: Repository) -> Iterator[dict[str, str]]:
-    """Yield an environment in which git works on ``repository`` with hpcflow's configuration.
-
-    Raises:
-        GitError: it cannot be made.
-    """
+    """Yield an environment in which git works on ``repository`` with hpcflow's configuration."""
     try:
         temporary = temporary_folder()
     except StorageError as error:

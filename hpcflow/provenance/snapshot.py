@@ -68,13 +68,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class _Found:
-    """What belongs to a snapshot.
-
-    Attributes:
-        files: name -> status.
-        links: name -> target.
-        left_out: number of links to ignored files that were left out.
-    """
+    """What a snapshot has: files and link targets by name, and how many links were left out."""
 
     files: dict[str, os.stat_result]
     links: dict[str, str]
@@ -140,11 +134,7 @@ def _read(root: Path, found: _Found, key: str, *, is_mirrored: bool) -> Taken:
 
 
 def _find(root: Path, repository: Repository | None, excluded: Sequence[Path]) -> _Found:
-    """Return what belongs to the snapshot of ``root``.
-
-    Raises:
-        GitError: git does not list the files.
-    """
+    """Return what belongs to the snapshot of ``root``."""
     files: dict[str, os.stat_result] = {}
     links: dict[str, str] = {}
     waiting, repositories, left_out = [""], 0, 0

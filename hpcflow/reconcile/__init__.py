@@ -7,5 +7,6 @@
 - :mod:`.accounting_outages`: which sites' accounting is not queried for a while
 - :mod:`.refresh`: all of this, with the files read into the ledger before and after
 
-Nothing here submits a job.
+Nothing here submits a job. Functions that use the ledger raise LedgerError if the database does not
+answer.
 """

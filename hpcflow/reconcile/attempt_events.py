@@ -37,11 +37,7 @@ def last_sign(run_dir: RunDir, number: int) -> datetime | None:
 
 
 def time_there(run_dir: RunDir, number: int) -> datetime | None:
-    """Return the time now by the clock of :func:`last_sign`; None if it is invalid.
-
-    Raises:
-        StorageError: the attempt's folder cannot be written.
-    """
+    """Return the time now by the clock of :func:`last_sign`; None if it is invalid."""
     from tempfile import TemporaryFile  # ten milliseconds, and few commands need it
 
     folder = run_dir.attempt(number).path

@@ -478,8 +478,7 @@ class _Watch:
         )
 
     def _require_its_cluster(self, attempt: AttemptView, history: AttemptHistory) -> None:
-        """Raise SchedulerUnavailable if the job is on another cluster: its absence here means
-        nothing."""
+        """Raise SchedulerUnavailable for a job of another cluster: absence here means nothing."""
         for intent in history.intents:
             if (other := another_cluster(intent, self._scheduler)) is not None:
                 raise SchedulerUnavailable(

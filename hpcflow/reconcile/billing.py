@@ -36,11 +36,7 @@ def bill_of_attempt(
     """Return the bill to journal; None if the journal has a final one, or no end of the attempt.
 
     Args:
-        history: the attempt's history from the journal.
         records: accounting's records with its job's id.
-
-    Raises:
-        StorageError: the run's files cannot be read.
     """
     number = due.attempt.attempt
     if history.is_billed_for_good or not history.is_ended:

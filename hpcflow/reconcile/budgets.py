@@ -65,19 +65,11 @@ def reconcile_budgets(
     clock: Clock,
     scope: Scope | None = None,
 ) -> list[str]:
-    """Reconcile budgets with the caller's own attempts.
+    """Reconcile budgets with the caller's own attempts; return warnings. The next call tries again.
 
     Args:
-        user: the caller.
-        folders: of the budgets.
         find_site: site name -> site, for its prices; called for each run.
         scope: a budget that is reconciled in any case.
-
-    Returns:
-        Warnings; the next call tries again.
-
-    Raises:
-        LedgerError: the database does not answer.
     """
     different = {each.path: each for each in folders}.values()
     looks = [_Look(ledger, each, home, user, find_site, clock) for each in different]
@@ -123,11 +115,7 @@ class _Look:
 
     @contextmanager
     def _guarded(self, scope: Scope | None) -> Iterator[None]:
-        """Note an error of one budget, or of the folder, so that the others are reconciled.
-
-        Raises:
-            LedgerError: the database does not answer.
-        """
+        """Note an error of one budget, or of the folder, so that the others are reconciled."""
         try:
             yield
         except Exception as error:  # other users' files must not end the look

@@ -26,11 +26,7 @@ class JournalBuffer:
         return bool(self._added)
 
     def write(self) -> bool:
-        """Append the added records with one write; return whether there were any.
-
-        Raises:
-            StorageError: it could not be written.
-        """
+        """Append the added records with one write; return whether there were any."""
         added, self._added = self._added, []
         self.journal.append(*added)
         return bool(added)

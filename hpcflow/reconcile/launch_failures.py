@@ -33,9 +33,6 @@ def may_never_have_started(run_dir: RunDir, attempt: AttemptView, job: JobInfo) 
     """Return whether ``job`` had nodes when it was cancelled, and its script wrote nothing.
 
     Only accounting says who cancelled it.
-
-    Raises:
-        StorageError: the journal or the claim cannot be read.
     """
     return (
         normalize_raw_state(job.raw_state) == "CANCELLED"
@@ -51,6 +48,8 @@ def launch_failed(
 ) -> bool | None:
     """Return whether Slurm cancelled ``job`` because its node could not start the script.
 
+    None if accounting has not said yet who cancelled the job.
+
     If the prolog fails, or slurmd cannot store the script, slurmd asks slurmctld to requeue the
     job. slurmctld refuses, because hpcflow submits with ``--no-requeue``. slurmd then cancels the
     job as root.
@@ -63,12 +62,6 @@ def launch_failed(
     Args:
         attempt: the last one of its run.
         past: the records of the job in accounting.
-
-    Returns:
-        None if accounting has not said yet who cancelled the job.
-
-    Raises:
-        StorageError: the journal or a claim cannot be read.
     """
     if job is None or normalize_raw_state(job.raw_state) != "CANCELLED":
         return False

@@ -44,6 +44,8 @@ def refresh(
 ) -> list[str]:
     """Bring the ledger up to date with the files and the schedulers.
 
+    Return warnings about what could not be queried or read, and about purged runs.
+
     Args:
         user: only this user's runs are queried.
         connect: site name -> scheduler.
@@ -51,12 +53,6 @@ def refresh(
         own: the runs of this home, if the caller uses it further.
         queue: site name -> its queue, from a daemon: then ended runs are also checked for restarted
             jobs. Without it the queue is queried only for live attempts.
-
-    Returns:
-        Warnings about what could not be queried or read, and about purged runs.
-
-    Raises:
-        LedgerError: the database does not answer.
     """
     kept = _record_kept_cancels(home, user, clock)
     own = own or OwnRuns(home)

@@ -38,11 +38,7 @@ def may_be_restarted(run_dir: RunDir, attempt: AttemptView, job: JobInfo | None)
 
 
 def is_news(run_dir: RunDir, job: JobInfo) -> bool:
-    """Return whether a job was restarted more often than the journal has.
-
-    Raises:
-        StorageError: the journal cannot be read.
-    """
+    """Return whether a job was restarted more often than the journal has."""
     return restarts_of(job) > Journal(run_dir).history.last.restarts
 
 

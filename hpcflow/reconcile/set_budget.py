@@ -41,7 +41,7 @@ def set_budget(
     terms_from: Callable[[Terms | None], Terms] | None = None,
     warn: Callable[[str], object] = lambda _: None,
 ) -> Budget:
-    """Set or change a budget; a new one begins with earlier spending.
+    """Set or change a budget and return it; a new one begins with earlier spending.
 
     Final bills are added up to one sum. Attempts that run, or whose bill is not final, get a line
     each, so that they are settled as if the budget had always existed.
@@ -52,12 +52,8 @@ def set_budget(
             have changed since they were read.
         warn: receives a warning about attempts that are not counted.
 
-    Returns:
-        The budget as it is now.
-
     Raises:
         LedgerError: the database does not answer, so earlier spending is unknown.
-        StorageError: the budget cannot be written.
     """
     lines: list[str] = []
     if folder.read(scope).terms is None:

@@ -48,9 +48,6 @@ class Settling:
 
         Args:
             is_own: whether the id of the attempt's job is from Slurm's answer to this user.
-
-        Raises:
-            StorageError: the mark cannot be written.
         """
         is_own = is_own or record.source == "accounting"
         if is_own and not self._is_settled(run_dir, record):

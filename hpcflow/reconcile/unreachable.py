@@ -27,8 +27,7 @@ UNSEEN: Final = frozenset({Cause.NODE_FAIL, Cause.VANISHED})
 def seal_vanished(run_dir: RunDir, record: JournalRecord) -> bool:
     """Seal the claim of an attempt that has vanished by ``record`` and was never claimed.
 
-    Returns:
-        False if its job has just claimed it, so it has not vanished.
+    Return False if its job has just claimed it, so it has not vanished.
 
     Raises:
         StorageError: the claim cannot be written; the end must wait.

@@ -1,9 +1,7 @@
 """Build the program's arguments: ``command`` or ``script`` with ``args``, ``{{ … }}`` filled in.
 
-A word, or the value of an environment variable, may contain ``{{ params.NAME }}`` (in a mapping
-``{{ params.NAME.KEY }}``), ``{{ run.id }}``, ``{{ run.name }}``, ``{{ run.dir }}`` and
-``{{ run.code }}``: only names and dots. There are no expressions, so there is nothing to escape
-from, and filled-in values are not parsed again.
+``{{ … }}`` holds only names and dots. An unknown name, or anything else, raises SpecError. There
+are no expressions, so there is nothing to escape from, and filled-in values are not parsed again.
 
 ``{{ resume.path }}`` is known only when the job starts. A word of ``resume_args`` with it is split
 into parts, between which the job script inserts the path.
@@ -38,20 +36,12 @@ _NAMES: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)\s*"
 
 
 def program_argv(run: Run) -> list[str]:
-    """Return the words that execute ``run``'s program.
-
-    Raises:
-        SpecError: a word has an unknown name, or something else than a name, in ``{{ … }}``.
-    """
+    """Return the words that execute ``run``'s program."""
     return _of_snapshot(program_words(run), run)
 
 
 def program_words(run: Run) -> list[str]:
-    """Return the same without the code snapshot: with the files as the config names them.
-
-    Raises:
-        SpecError: as for :func:`program_argv`.
-    """
+    """Return the same without the code snapshot: with the files as the config names them."""
     spec = run.spec
     program = [
         filled_in(word, run, f"command[{index}]") if spec.command is not None else word
@@ -63,11 +53,7 @@ def program_words(run: Run) -> list[str]:
 
 
 def commands(run: Run, key: Literal["before", "after"]) -> tuple[tuple[str, ...], ...]:
-    """Return the words of each command that an attempt runs before or after the program.
-
-    Raises:
-        SpecError: as for :func:`program_argv`.
-    """
+    """Return the words of each command that an attempt runs before or after the program."""
     return tuple(tuple(_of_snapshot(words, run)) for words in command_words(run, key))
 
 
@@ -107,11 +93,7 @@ def is_python_module(words: Sequence[str], index: int) -> bool:
 
 
 def resume_argv(run: Run) -> list[tuple[str, ...]]:
-    """Return the words to add if there is a checkpoint; its path goes between their parts.
-
-    Raises:
-        SpecError: as for :func:`program_argv`.
-    """
+    """Return the words to add if there is a checkpoint; its path goes between their parts."""
     return [
         tuple(
             filled_in(part, run, f"resume_args[{index}]") for part in _RESUME_PATH.split(str(word))
@@ -125,9 +107,6 @@ def filled_in(text: str, run: Run, key: str) -> str:
 
     Args:
         key: the key of the text in the config.
-
-    Raises:
-        SpecError: as for :func:`program_argv`.
     """
     names = {
         "params": run.spec.params,

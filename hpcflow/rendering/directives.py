@@ -134,8 +134,7 @@ def _exclude(run: Run, added: Sequence[str], excluded: Sequence[str]) -> str | N
 
 
 def _gres(added: Sequence[str], gpus: Mapping[str, str]) -> dict[str, str]:
-    """Return one list of all generic resources, because a second ``--gres`` would replace the
-    first."""
+    """Return one list of all generic resources: a second ``--gres`` would replace the first."""
     others = [option.removeprefix(_GRES) for option in added if option.startswith(_GRES)]
     if not others:
         return dict(gpus)

@@ -43,11 +43,7 @@ class IntegrityCheck:
 def make_integrity_check(
     folder: Path, trust: Trust, runtime_sum: str = "", compiled_sum: str = NO_COMPILED
 ) -> IntegrityCheck:
-    """Return the integrity check for a job that writes its log below ``folder``.
-
-    Args:
-        trust: the users and groups that the site trusts.
-    """
+    """Return the integrity check for a job that writes its log below ``folder``."""
     groups = trust.groups | private_groups()
     return IntegrityCheck(
         tuple(sorted(trust.users)),

@@ -15,5 +15,6 @@
 - :mod:`.round_context`: what a round works with; :mod:`.run_errors`: isolate the errors of one run
 - :mod:`.tick`: one round: observe, decide, act. It can be killed at any point and run again
 
-:mod:`hpcflow.reconcile` queries Slurm about jobs, and :mod:`hpcflow.launch` submits them.
+:mod:`hpcflow.reconcile` queries Slurm about jobs, and :mod:`hpcflow.launch` submits them. Functions
+that use the ledger raise LedgerError if the database does not answer.
 """

@@ -43,14 +43,7 @@ class Lifted:
 
 
 def lift_begin_times(context: RoundContext, own: OwnRuns, run_errors: RunErrors) -> Lifted:
-    """Let jobs that Slurm has restarted start now. The next round repeats what was interrupted.
-
-    Args:
-        own: the runs of this home.
-
-    Raises:
-        LedgerError: the database does not answer.
-    """
+    """Let jobs that Slurm has restarted start now. The next round repeats what was interrupted."""
     run_ids = context.ledger.waiting_for(REASON, user=context.settings.user)
     by_site: dict[str, list[tuple[AttemptRow, RunDir]]] = defaultdict(list)
     for each in context.ledger.known(run_ids).values():

@@ -49,9 +49,6 @@ class BudgetFacts:
 
         Args:
             mem_mb: memory of the next attempt, instead of what the run requests.
-
-        Raises:
-            StorageError: a budget, or the journal, cannot be read.
         """
         if run.spec.budget is None and not self._may_have(budgets_of(site, self._home)):
             return None
@@ -77,11 +74,7 @@ class BudgetFacts:
         return found
 
     def _require_free(self, folder: BudgetFolder) -> None:
-        """Check once for all runs that the lock is free: each run would wait a minute for it.
-
-        Raises:
-            StorageError: another process holds it.
-        """
+        """Check once for all runs that the lock is free: each run would wait a minute for it."""
         if folder.path not in self._lock:
             self._lock[folder.path] = None
             try:

@@ -122,11 +122,7 @@ class Daemon:
         self._last_text = ""
 
     def once(self) -> Report | None:
-        """Run one tick; return None, silently, if another process has a lease.
-
-        Raises:
-            LedgerError: the database does not answer.
-        """
+        """Run one tick; return None, silently, if another process has a lease."""
         if not self._take():
             return None
         try:
@@ -270,7 +266,6 @@ class Daemon:
             self._say(f"{error.message}; the lease expires by itself")
 
     def _say(self, text: str) -> None:
-        """Report ``text`` unless it was the last message."""
         if text != self._last_text:
             self._last_text = text
             self._on_text(text)

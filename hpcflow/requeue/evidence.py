@@ -20,12 +20,7 @@ from hpcflow.storage.node_overrides import read_overrides
 
 
 def read_evidence(ledger: Ledger, home: Home, now: datetime) -> Evidence:
-    """Return the evidence about nodes now.
-
-    Raises:
-        LedgerError: the database does not answer.
-        StorageError: the user's overrides cannot be read.
-    """
+    """Return the evidence about nodes now."""
     until = now + CLOCKS_DIFFER
     against = ledger.ends(WEIGHTS, since=now - LOOK_BACK, until=until)
     if not against:

@@ -70,11 +70,7 @@ class Story:
 
 
 def history(attempts: Iterable[AttemptRow], records: Iterable[JournalRecord]) -> Story:
-    """Return the history of one run.
-
-    Args:
-        records: its journal; none if that is gone.
-    """
+    """Return the history of one run; ``records`` is its journal, empty if that is gone."""
     chapters: list[Chapter] = []
     for row in sorted(attempts, key=lambda row: row.attempt):
         before = next((each for each in reversed(chapters) if each.ended_at), None)

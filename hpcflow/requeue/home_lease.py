@@ -5,7 +5,8 @@ The lease is a small file in the home, with the fields and rules of the ledger's
 that before its next action. A lock on the file makes each change of the lease atomic. The lock
 alone would not suffice: a file server may keep the lock of a host that died, and some file systems
 have no locks. There, if two processes take the lease at the same moment, the last one has it, and
-the other finds that out before its next action.
+the other finds that out before its next action. Every function raises StorageError if the file
+cannot be used or its lock is held for long.
 """
 
 from __future__ import annotations
@@ -38,11 +39,7 @@ def path_of(settings: Settings) -> Path:
 
 
 def look(settings: Settings) -> Lease | None:
-    """Return the current or last lease; None if there never was one.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
+    """Return the current or last lease; None if there never was one."""
     path = path_of(settings)
     try:
         with open_file(path) as file:
@@ -71,11 +68,7 @@ class HomeLease:
     is_held: bool = False
 
     def take(self) -> bool:
-        """Take or renew the lease for ``ttl_s``; return False if another process has it.
-
-        Raises:
-            StorageError: the file cannot be written, or its lock is held for long.
-        """
+        """Take or renew the lease for ``ttl_s``; return False if another process has it."""
         path = path_of(self.settings)
         try:
             make_folders(path.parent)
@@ -99,11 +92,7 @@ class HomeLease:
         return True
 
     def holds(self) -> bool:
-        """Return whether this process still has the lease.
-
-        Raises:
-            StorageError: the file cannot be read, or its lock is held for long.
-        """
+        """Return whether this process still has the lease."""
         if not self.is_held:
             return False
         path = path_of(self.settings)
@@ -113,11 +102,7 @@ class HomeLease:
         return found is not None and found.holder == self.holder
 
     def give_back(self) -> None:
-        """End the lease now, if this process has it.
-
-        Raises:
-            StorageError: the file cannot be written, or its lock is held for long.
-        """
+        """End the lease now, if this process has it."""
         if not self.is_held:
             return
         self.is_held = False

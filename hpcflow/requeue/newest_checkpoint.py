@@ -20,11 +20,7 @@ def with_progress_on_scratch(
     now: datetime,
 ) -> Facts:
     """Return the facts; if ``rule`` finds no progress, with the newest complete checkpoint on
-    scratch, whose event may have been purged or torn.
-
-    Raises:
-        StorageError: scratch cannot be read.
-    """
+    scratch, whose event may have been purged or torn."""
     if rule(facts, policy, now).rule != NO_PROGRESS or (found := newest_found(run_dir)) is None:
         return facts
     attempts = [

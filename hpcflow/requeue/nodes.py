@@ -1,22 +1,14 @@
 """Score the nodes of a site by the failures of attempts on them. Pure.
 
 Slurm drains a node that it knows to be dead. This finds the others: nodes that come back after each
-failure, or that fail only trainings. :mod:`.evidence` reads the input; :mod:`.exclusion` selects
-the nodes that a job excludes.
+failure, or that fail only trainings. docs/operations.md has the rules. :mod:`.evidence` reads the
+input; :mod:`.exclusion` selects the nodes that a job excludes.
 
-- The weight of a failure, from :data:`WEIGHTS`, is divided among the attempt's nodes. Nodes where
-  the same run later got further are left out. A failure of the program counts only if the same run
-  later got further without some of these nodes and without a `resume` or `release` in between:
-  otherwise the program may be the reason.
-- The weight halves after each :data:`HALF_LIFE`, and after each attempt that ran well on the node
-  since.
-- The weights of one run on a node sum to at most 1, so a program with a bug excludes no node for
-  others. So do the weights of all runs of one user: the trials of a sweep run one program.
-- A node is *bad* if at least :data:`RUNS_AGAINST` runs count against it and its score is at least
-  :data:`BAD_FROM`.
-- A run also excludes the one node on which its last attempt failed for a reason that can be the
-  node's, or before its first train step. So a program's second crash is on another node, if any.
-- Failures before ``hpcflow nodes forgive NODE`` do not count.
+A failure of the program counts only if the same run later got further without some of these nodes
+and without a `resume` or `release` in between: otherwise the program may be the reason. The weights
+of one run on a node, and of all runs of one user, sum to at most 1, so a program with a bug
+excludes no node for others. A run itself excludes the one node on which its last attempt failed for
+a reason that can be the node's: a program's second crash is on another node, if any.
 """
 
 from __future__ import annotations

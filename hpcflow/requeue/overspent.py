@@ -1,13 +1,9 @@
 """Give running attempts the notice if a hard budget is reached and its terms ask for that.
 
-Usually running jobs cannot exceed a budget, because their whole time limit is committed. But a
-user may lower the budget, or set one while jobs run; Slurm may restart a job; a bill may be higher
-than committed. By default running attempts may finish. With ``on_exceeded: save_and_stop`` they get
-the notice: first the record is journaled, then the notice file is written. A process that is killed
-in between does both again. The policy then decides: the budget has no room for the next attempt, so
-the run waits.
-
-A program that does not check for a notice runs until its time limit.
+Usually running jobs cannot exceed a budget, because their whole time limit is committed;
+docs/budgets.md has the exceptions. The record is journaled first, then the notice file is written.
+A process that is killed in between does both again. The policy then decides: the budget has no room
+for the next attempt, so the run waits.
 """
 
 from __future__ import annotations
@@ -54,7 +50,6 @@ def end_overspent(
         queue: site name -> its queue; queried only for a run that has a standby.
 
     Raises:
-        LedgerError: the database does not answer.
         LeaseLostError: another process has taken the lease.
     """
     return _Round(context, queue, own, run_errors).go()

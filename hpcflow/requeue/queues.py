@@ -1,8 +1,6 @@
-"""Query the queues of the sites, with a backoff if a site does not answer.
+"""Query the queues of the sites, with a backoff of 10 s to a minute if a site does not answer.
 
-A controller that is down or overloaded is queried again after 10 s, then after 20 and 40 s, then
-once a minute, as cron does it. Once it answers, each round queries it. The backoff lasts as long as
-the process: a process for a single round always queries.
+The backoff lasts as long as the process: a process for a single round always queries.
 """
 
 from __future__ import annotations

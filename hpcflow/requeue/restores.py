@@ -72,7 +72,6 @@ class Restores:
         """Restore unfinished, mirrored runs whose directory was purged.
 
         Raises:
-            LedgerError: the database does not answer.
             LeaseLostError: another process has taken the lease.
         """
         context = self.context
@@ -89,10 +88,6 @@ class Restores:
         """Return the train step of the newest checkpoint, if only the mirror may have it.
 
         None if scratch has it, or the mirror was searched and has no newer one than scratch.
-
-        Raises:
-            LedgerError: the database does not answer.
-            StorageError: the checkpoints on scratch cannot be read.
         """
         if run.mirror is None:
             return None

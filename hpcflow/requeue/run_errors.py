@@ -75,12 +75,7 @@ class RunErrors:
 
     @contextmanager
     def of(self, run_id: str, site: str) -> Iterator[None]:
-        """Record an error of the block for one run instead of raising it.
-
-        Raises:
-            LedgerError: the database does not answer.
-            LeaseLostError: another process has taken the lease.
-        """
+        """Record an error of the block for one run; raise only LedgerError and LeaseLostError."""
         try:
             yield
         except (LedgerError, LeaseLostError):

@@ -26,7 +26,7 @@ def is_stale(known: Known, run_dir: RunDir) -> bool:
     """Return whether the journal has records that the ledger has not read, such as a new request.
 
     Raises:
-        StorageError: it is shorter than what the ledger has read, or cannot be read.
+        StorageError: it is shorter than what the ledger has read.
     """
     name = run_dir.journal.name
     read = next((each.offset_bytes for each in known.sources if each.path == name), 0)

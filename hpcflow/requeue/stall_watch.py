@@ -3,12 +3,8 @@
 Clocks are neither compared nor trusted. Progress is a change: more signs in the attempt's events
 than at the last look, or another size of its log. Each look without a change adds the time since
 the last look to the attempt's silence, but at most :data:`GAP_MAX_S`, and at most a quarter of what
-the run allows. So:
-
-- a job's clock may be wrong by any amount;
-- the daemon's clock may jump an hour ahead, which adds five minutes, or back, which adds nothing;
-- a daemon that was down for a weekend has seen five minutes of silence, not a weekend;
-- an attempt is called silent after at least four looks.
+the run allows. So an attempt is called silent after at least four looks. A wrong clock of a job
+adds nothing. A jump of the daemon's clock, or a daemon that was down, adds one such gap at most.
 
 If several login nodes take turns, as with cron on each, each host counts by its own clock, from its
 own last look, without the time that the others have counted since. It counts nothing for an attempt
@@ -204,11 +200,7 @@ class WatchFile:
             return Watch()
 
     def save(self, watch: Watch) -> None:
-        """Write the state atomically.
-
-        Raises:
-            StorageError: it could not be written.
-        """
+        """Write the state atomically."""
         if not (watch.entries or watch.problems or self._path.exists()):
             return
         try:

@@ -91,11 +91,7 @@ def look_for_stalls(
 
     Args:
         queue: site name -> its queue; queried only before an act.
-        own: the runs of this home.
         run_errors: of the round so far; sites that did not answer are skipped.
-
-    Raises:
-        LedgerError: the database does not answer.
     """
     return _Look(context, queue, own, run_errors).go()
 

@@ -55,12 +55,10 @@ def look_after_standbys(
     Args:
         queue: site name -> its queue; queried only before a job is cancelled.
         to_avoid: returns the nodes that the next attempt of a run excludes.
-        own: the runs of this home.
         run_errors: receives the errors; sites that did not answer are skipped.
         sent: receives run id -> job id of each submitted standby.
 
     Raises:
-        LedgerError: the database does not answer.
         LeaseLostError: another process has taken the lease.
     """
     _Round(context, queue, to_avoid, own, run_errors, sent).go()

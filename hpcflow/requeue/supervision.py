@@ -53,11 +53,7 @@ class Supervision:
 
 
 def supervision(settings: Settings, now: datetime) -> Supervision:
-    """Return what supervises the runs of this home.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return what supervises the runs of this home."""
     from hpcflow.requeue.home_lease import look  # submissions that need no daemon import none of it
 
     lease = look(settings)
@@ -77,11 +73,7 @@ def unsupervised(
     now: datetime,
     find_site: Callable[[str], Site],
 ) -> frozenset[str]:
-    """Return the ids of this home's runs on this cluster that need a daemon and have none.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the ids of this home's runs on this cluster that need a daemon and have none."""
     from hpcflow.storage.own_runs import OwnRuns
     from hpcflow.storage.runs import is_gone
 
@@ -132,11 +124,7 @@ def needs_daemon(
 
 
 def warning(settings: Settings) -> str:
-    """Return the warning for runs that need a daemon and have none, with the command to type.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the warning for runs that need a daemon and have none, with the command to type."""
     from hpcflow.requeue.home_lease import look
     from hpcflow.requeue.install.place import place_of
 

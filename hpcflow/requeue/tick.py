@@ -110,12 +110,7 @@ class Report:
 
 @dataclass
 class _Case:
-    """The facts and the decision of one run in a round.
-
-    Attributes:
-        queue: queued jobs that may belong to the run; read only if needed.
-        avoid: nodes that the next attempt excludes.
-    """
+    """The facts and the decision of one run in a round; ``queue`` is read only if needed."""
 
     known: Known
     journal: Journal
@@ -218,12 +213,7 @@ class _Round:
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
-        """Turn an error of one task of the round into a warning, so that the other tasks run.
-
-        Raises:
-            LedgerError: the database does not answer; nothing can be done without it.
-            LeaseLostError: another process has taken the lease.
-        """
+        """Turn an error of one task of the round into a warning, so that the other tasks run."""
         try:
             yield
         except (LedgerError, LeaseLostError):
@@ -269,8 +259,7 @@ class _Round:
             self._report.sent[case.run.run_id] = launched.job_id
 
     def _case(self, known: Known, run_dir: RunDir) -> _Case | None:
-        """Return the facts and the decision of a run; None if it is on another cluster, or its rows
-        are damaged."""
+        """Return facts and decision; None for a run of another cluster, or with damaged rows."""
         context = self._context
         run = read_run(run_dir)
         site, scheduler = self._site(run.site), context.connect(run.site)
@@ -373,13 +362,11 @@ class _Round:
             )
 
     def _site(self, name: str) -> Site:
-        """Return a site; read it once a round."""
         if name not in self._sites:
             self._sites[name] = self._context.find_site(name)
         return self._sites[name]
 
     def _queue(self, site: str) -> list[JobInfo]:
-        """Return the queue of a site; query it once a round."""
         if site not in self._queues:
             self._queues[site] = self._context.queues.ask(site)
         return self._queues[site]
@@ -390,10 +377,7 @@ class _Round:
         return self._by_run[run.site].of(run.run_id)
 
     def _to_avoid(self, run: Run, site: Site) -> list[str]:
-        """Return the nodes that the next attempt of ``run`` excludes.
-
-        The evidence is read once a round. If it cannot be read, no node is excluded.
-        """
+        """Return the nodes that the next attempt of ``run`` excludes; none without evidence."""
         if self._evidence is None:
             try:
                 self._evidence = read_evidence(

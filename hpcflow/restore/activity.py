@@ -32,7 +32,6 @@ def require_at_rest(remote: RemoteRun, history: RunHistory, now: datetime) -> st
 
     Raises:
         InputError: it has no terminal state, and its last sign is newer than ``FRESH``.
-        MirrorError: the store failed.
     """
     if history.is_at_rest:
         return None

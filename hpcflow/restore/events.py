@@ -22,11 +22,7 @@ _START_AND_END: Final = ('"started"', '"exited"')
 
 
 def drop_start_and_end(run_dir: RunDir, attempts: Iterable[int]) -> None:
-    """Rewrite the events of these attempts; a ``finished`` event becomes ``progress``.
-
-    Raises:
-        StorageError: a file cannot be read or written.
-    """
+    """Rewrite the events of these attempts; a ``finished`` event becomes ``progress``."""
     for number in attempts:
         path = run_dir.attempt(number).events
         if path.exists():

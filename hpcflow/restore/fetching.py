@@ -162,11 +162,7 @@ class Fetching:
         self._outcome.files += self._seal(history)
 
     def _seal(self, history: RunHistory) -> int:
-        """Write missing seals of withdrawn attempts: a purge may have deleted them.
-
-        Returns:
-            How many were missing.
-        """
+        """Write missing seals of withdrawn attempts, which a purge may delete; return how many."""
         next_number = history.last.next_number
         numbers = sorted(each for each in history.withdrawn_attempts if each < next_number)
         names = [RunDir(Path()).attempt(number).claim.as_posix() for number in numbers]

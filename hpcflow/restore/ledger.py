@@ -92,8 +92,6 @@ def rebuild_from(
 
     Raises:
         InputError: the store has no runs.
-        LedgerError: the database failed.
-        MirrorError: the store failed.
     """
     found, ids = FromStore(), run_ids(remote)
     if not ids:
@@ -180,12 +178,7 @@ class _Batch:
         self._run_dirs, self._fetched_bytes = [], 0
 
     def _fetched(self, there: RemoteRun, own: RunDir, lines: bytes) -> RunDir:
-        """Fetch the files that the ledger reads into a folder.
-
-        Args:
-            own: with the record in this home, if there is one.
-            lines: the journal.
-        """
+        """Fetch the files that the ledger reads into a folder."""
         history = journals.history_of(lines)
         were_jobs = history.submitted_attempts
         names, run_bytes = [], 0
@@ -231,11 +224,7 @@ class _Batch:
             return None
 
     def _require_site(self, run: Run) -> None:
-        """Check that the store does not choose a site file, whose commands jobs would execute.
-
-        Raises:
-            InputError: the run's site is a file other than that of this machine's site.
-        """
+        """Check that the store does not choose a site file, whose commands jobs would execute."""
         if is_site_file(run.site) and not self._is_site(run):
             raise InputError(
                 f"its run.json in the store names the site file {run.site[:200]!r}, which is not "

@@ -1,4 +1,7 @@
-"""Find out what is left of a run on scratch: a purge deletes old files and leaves directories."""
+"""Find out what is left of a run on scratch: a purge deletes old files and leaves directories.
+
+Functions that read a file or folder raise StorageError if they cannot.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +46,7 @@ def newest_whole(run_dir: RunDir) -> int | None:
 
 
 def newest_found(run_dir: RunDir) -> Found | None:
-    """Return the newest checkpoint that has all its files with their sizes.
-
-    Raises:
-        StorageError: the folder cannot be read.
-    """
+    """Return the newest checkpoint that has all its files with their sizes."""
     try:
         steps = named(run_dir.checkpoints) if run_dir.checkpoints.is_dir() else []
         for train_step in reversed(steps):
@@ -60,11 +59,7 @@ def newest_found(run_dir: RunDir) -> Found | None:
 
 
 def is_whole(run_dir: RunDir, train_step: int, *, reads_it: bool) -> bool:
-    """Return whether a checkpoint has all its files.
-
-    Args:
-        reads_it: verify the checksums, not only the sizes.
-    """
+    """Return whether a checkpoint has all its files; ``reads_it`` also verifies their checksums."""
     found = look(run_dir.checkpoints, train_step, run_dir.path.name)
     if found.state != COMPLETE:
         return False
@@ -77,11 +72,7 @@ def is_whole(run_dir: RunDir, train_step: int, *, reads_it: bool) -> bool:
 
 
 def journal_of(run_dir: RunDir) -> bytes:
-    """Read the journal; empty if there is none.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Read the journal; empty if there is none."""
     try:
         return read_file(run_dir.journal)
     except (FileNotFoundError, NotADirectoryError):
@@ -96,11 +87,7 @@ def is_missing(run_dir: RunDir, name: str) -> bool:
 
 
 def size_of_file(run_dir: RunDir, name: str) -> int:
-    """Return the size of a file in bytes; 0 if it is missing.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
+    """Return the size of a file in bytes; 0 if it is missing."""
     path = run_dir.path / name
     try:
         return path.stat().st_size

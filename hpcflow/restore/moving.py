@@ -59,7 +59,6 @@ def where_it_was(
 
     Raises:
         InputError: the run was moved to another place.
-        StorageError: ``run.json`` here cannot be read.
     """
     here = frozen(run_dir)
     if here is not None:

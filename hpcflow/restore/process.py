@@ -16,10 +16,7 @@ _STARTED: Final[list[subprocess.Popen[bytes]]] = []
 
 
 def start_restore(settings: Settings, run_id: str) -> None:
-    """Start ``hpcflow restore`` for a run in its own session, and do not wait for it.
-
-    ``OSError`` passes through.
-    """
+    """Start ``hpcflow restore`` for a run in its own session, without waiting. Raise OSError."""
     reap()
     package, path = str(Path(hpcflow.__file__).parents[1]), settings.environ.get("PYTHONPATH")
     environ = {

@@ -78,9 +78,6 @@ def merge(
 
     Returns:
         Names of files that were kept because they differ from those in the mirror.
-
-    Raises:
-        StorageError: the disk is full or missing.
     """
     half, others = RunDir(staged.run), []
     try:
@@ -122,11 +119,7 @@ def _is_behind_link(folder: Path, name: str) -> bool:
 
 
 def _put_file(source: Path, target: Path) -> bool:
-    """Rename a file into place if there is none, or a shorter one with the same beginning.
-
-    Returns:
-        Whether it was renamed.
-    """
+    """Rename a file to a place that has none, or only its beginning; return whether it was done."""
     target.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     if os.path.lexists(target):
         status = target.lstat()

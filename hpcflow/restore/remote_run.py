@@ -1,6 +1,7 @@
 """One run in a store: its frozen spec, its journal and its checkpoints.
 
 All data is untrusted: its size is checked before it is read, and only JSON is parsed.
+Reading raises MirrorError if the store fails.
 """
 
 from __future__ import annotations
@@ -73,11 +74,7 @@ class RemoteRun:
 
     @cached_property
     def objects(self) -> Objects:
-        """All objects of the run.
-
-        Raises:
-            MirrorError: the store failed.
-        """
+        """All objects of the run."""
         begin = len(self.run_id) + 1
         listed = self.remote.names(f"{self.run_id}/")
         objects = sort_out({name[begin:]: entry for name, entry in listed.items()})
@@ -117,11 +114,7 @@ class RemoteRun:
 
     @cached_property
     def run_json(self) -> bytes:
-        """The bytes of its ``run.json``.
-
-        Raises:
-            MirrorError: it is too large, or the store failed.
-        """
+        """The bytes of its ``run.json``."""
         return self._read(RUN_JSON, MAX_RUN_JSON_BYTES)
 
     @property
@@ -159,11 +152,7 @@ class RemoteRun:
         return whole
 
     def has_lines_after(self, size_bytes: int) -> bool:
-        """Return whether the journal has complete lines after its first ``size_bytes``.
-
-        Raises:
-            MirrorError: the store failed.
-        """
+        """Return whether the journal has complete lines after its first ``size_bytes``."""
         end = min(self.journal_bytes, size_bytes + MAX_LINE_BYTES)
         return b"\n" in self.remote.read_range(self.name(JOURNAL), size_bytes, end)
 
@@ -172,7 +161,6 @@ class RemoteRun:
 
         Raises:
             DamagedError: the manifest is not valid, or a file is missing or has another size.
-            MirrorError: the store failed.
         """
         listed = self.objects.checkpoints[train_step]
         folder = f"checkpoints/{train_step:09d}"
@@ -208,11 +196,7 @@ class RemoteRun:
 
 
 def _files(manifest: Mapping[str, Any], train_step: int, run_id: str) -> dict[str, RemoteFile]:
-    """Return the files of a manifest, after validation.
-
-    Raises:
-        DamagedError: it is not valid, or of another checkpoint.
-    """
+    """Return the files of a manifest, after validation."""
     if manifest.get("train_step") != train_step:
         raise DamagedError(f"its {MANIFEST} is of another train step")
     if manifest.get("run_id") not in (None, run_id):

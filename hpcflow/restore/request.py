@@ -75,7 +75,6 @@ def mirror_of_gone(ledger: Ledger, run_dir: RunDir, site: Site, settings: Settin
 
     Raises:
         InputError: none of them has a mirror.
-        LedgerError: the database does not answer.
     """
     run_id = run_dir.path.name
     mirror = mirror_of_run(run_dir)  # None also if run.json is damaged
@@ -127,7 +126,6 @@ def of_this_home(
     Raises:
         NotFoundError: the store does not have it.
         InputError: it was moved to another place, or its scratch does not exist here.
-        MirrorError: the store failed.
     """
     run_id = run_dir.path.name
     if is_gone(run_dir) and not run_dir.path.parents[2].is_dir():
@@ -172,7 +170,6 @@ def of_elsewhere(
     Raises:
         InputError: the run does not fit this site, or seems to be active elsewhere.
         NotFoundError: the store does not have it.
-        MirrorError: the store failed.
     """
     endpoint_url = changes.endpoint_url or endpoint_of(folder, site, settings)
     mirror = Mirror(url=folder, endpoint_url=endpoint_url)

@@ -84,11 +84,7 @@ def restore(
 
 
 def note_nothing_there(run_dir: RunDir, url: str, *, settings: Settings, clock: Clock) -> None:
-    """Record in the journal of a run that the store does not have it, so that the daemon continues.
-
-    Raises:
-        StorageError: the journal cannot be written.
-    """
+    """Record in a run's journal that the store does not have it, so that the daemon continues."""
     run = read_run(run_dir)
     with submit_lock(run_dir, wait_s=LOCK_WAIT_S, clock=clock):
         mark_dirty(settings.home, run_dir)
@@ -313,8 +309,7 @@ class _Restoring:
     def _complete_record(self, records: list[JournalRecord], *, always_record: bool) -> bool:
         """Write what the record lacks; ``run.json`` last, so that a killed restore is still a move.
 
-        Returns:
-            False, and the journal is not changed, if nothing is to be restored.
+        Return False, with the journal unchanged, if nothing is to be restored.
         """
         outcome, run_dir, is_move = self._outcome, self._run_dir, self._place.is_move
         link_run(self._settings.home, run_dir.path)

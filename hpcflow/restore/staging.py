@@ -83,12 +83,7 @@ class Staging:
     def fetch_small(
         self, remote: RemoteRun, names: Iterable[str], on_bytes: Callable[[int], object]
     ) -> int:
-        """Fetch small files; return their size in bytes.
-
-        Raises:
-            MirrorError: the store failed.
-            StorageError: the disk is full or failed.
-        """
+        """Fetch small files; return their size in bytes."""
         sizes = {name: remote.entry(name).size_bytes for name in names}
         self._require_room(sizes)
         todo, fetched_bytes = iter(sizes.items()), 0
@@ -99,11 +94,7 @@ class Staging:
     def _fetch_some(
         self, remote: RemoteRun, todo: dict[str, int], on_bytes: Callable[[int], object]
     ) -> int:
-        """Fetch a batch, so that a million objects do not fill the memory.
-
-        Args:
-            todo: name -> size in bytes.
-        """
+        """Fetch a batch, so that a million objects do not fill the memory."""
         for tries_left in reversed(range(_TRIES)):
             self._require_room(todo)
             wanted = [Wanted(remote.name(n), self.run / n, size) for n, size in todo.items()]
@@ -133,7 +124,6 @@ class Staging:
             DamagedError, MissingObjectError: a file differs from the manifest, twice, or is
                 missing; nothing of it is kept.
             MirrorError: the store failed; fetched files are kept for the next try.
-            StorageError: the disk is full or missing.
         """
         name = f"{_CHECKPOINTS}/{checkpoint.train_step:09d}"
         folder = self.run / name
@@ -162,11 +152,7 @@ class Staging:
         return folder
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file of the new run directory.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
+        """Write a file of the new run directory."""
         path = self.run / name
         try:
             path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

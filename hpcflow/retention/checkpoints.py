@@ -157,9 +157,6 @@ class Pruned:
     """What was removed, or would be.
 
     Attributes:
-        rule: the retention rule.
-        gone: checkpoints.
-        leftovers: hidden folders.
         kept: train step -> why its checkpoint is kept.
     """
 
@@ -273,7 +270,7 @@ def prune(
         look_at: called with each checkpoint before it is read.
 
     Raises:
-        StorageError: another process holds the lock, or something cannot be read or removed.
+        StorageError: another process holds the lock.
     """
     before = survey(run_dir)
     checked = _check(before, _rule(before, keep_last), look_at)
@@ -327,11 +324,7 @@ def _rule(seen: Survey, keep_last: int | None) -> Rule | None:
 
 
 def _check(seen: Survey, rule: Rule | None, look_at: Callable[[Found], None]) -> _Checked:
-    """Find the newest intact checkpoint; read nothing if nothing is to be removed.
-
-    Raises:
-        StorageError: a file cannot be read, so it is unknown whether it is damaged.
-    """
+    """Find the newest intact checkpoint; read nothing if nothing is to be removed."""
     damaged: list[tuple[Found, str]] = []
     if all(seen.kept(rule).values()) and not any(map(_is_broken, seen.hidden)):
         return _Checked(damaged, None)

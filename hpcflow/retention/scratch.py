@@ -112,12 +112,8 @@ def survey_scratch(
     """List all runs of this home.
 
     Args:
-        site_of: site name -> site.
         look_at: wraps the run directories, to show progress.
         warn: called with one line for each run that is skipped.
-
-    Raises:
-        StorageError: the home cannot be read.
     """
     there: list[OnScratch] = []
     gone: list[str] = []

@@ -60,7 +60,6 @@ def report(pairs: Iterable[tuple[UsedRow, Use]], key: str) -> tuple[list[Line], 
     """Return the lines, the most wasted GPU hours, then CPU hours, first; and their sum.
 
     Args:
-        pairs: attempts of any runs.
         key: a key of :data:`BY`.
     """
     lines: dict[str, Line] = {}

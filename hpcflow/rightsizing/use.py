@@ -144,11 +144,7 @@ def _share(of_all: int | None, nodes: int) -> int | None:
 
 
 def _asked(resources: dict[str, Any], name: str, most: int) -> int | None:
-    """Return a number that a run asks for; None if it does not.
-
-    Raises:
-        ValueError: it is implausible, or not a number.
-    """
+    """Return a number that a run asks for, None if it asks for none; ValueError if implausible."""
     value = resources.get(name)
     if not value:
         return None

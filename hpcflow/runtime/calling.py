@@ -171,9 +171,6 @@ def _metrics(result: Any, names: Sequence[str], *, must_have_all: bool) -> dict[
 
     Args:
         must_have_all: whether each of ``names`` is required: the function had no run to report to.
-
-    Raises:
-        UnusableResult: it holds something else than numbers, or another number of them.
     """
     if isinstance(result, dict):
         found = {str(name): _number(value, f"a {name!r} that is") for name, value in result.items()}

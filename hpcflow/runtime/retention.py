@@ -257,8 +257,7 @@ class Keeper:
         return mirror_of(self._job.run_dir, self._job.mirror_url)
 
     def _held(self) -> dict[int, str]:
-        """Return the reasons to keep results, and the checkpoint that the program resumed from: it
-        may still read that."""
+        """Return why to keep results, and the checkpoint resumed from: it may still be read."""
         held = dict.fromkeys(self._job.results, RESULT)
         given = self._job.resume_from
         if given is None or given.parent != self._job.checkpoint_dir or not given.name.isdecimal():

@@ -227,8 +227,7 @@ def _best_when_made(whole: Iterable[Found], rule: Rule) -> list[Found]:
 
 
 def _first_in_each(whole: list[Found], every: int | None) -> list[Found]:
-    """Return the first checkpoint in each interval; few are exactly at a multiple, because
-    checkpoints are made by time."""
+    """Return the first in each interval; few are at a multiple, because they are made by time."""
     first: dict[int, Found] = {}
     if every is not None:
         for each in sorted(whole, key=lambda each: each.train_step):

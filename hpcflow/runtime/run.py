@@ -311,11 +311,7 @@ class Run:
         exit_on_notice(self._job, self._ranks)
 
     def _try(self, save: Callable[[], None]) -> None:
-        """Save; report a failure and continue, since the run can resume from an older checkpoint.
-
-        Raises:
-            CheckpointError: a later attempt executes the run.
-        """
+        """Save; report a failure and continue: the run can resume from an older checkpoint."""
         try:
             save()
         except CheckpointError as error:
@@ -328,8 +324,7 @@ class Run:
     def _save_on_notice(self) -> None:
         """Save on notice; report a failure, since the run can resume from an older checkpoint.
 
-        Raises:
-            CheckpointError: a later attempt executes the run, so it must not be resubmitted.
+        If a later attempt executes the run, raise: this attempt must not be resubmitted.
         """
         try:
             self._save()

@@ -84,8 +84,6 @@ class _Flight:
     """A checkpoint that is being made.
 
     Attributes:
-        facts: further keys of its manifest.
-        trainer: the thread that trains.
         files: the files of this rank's part, once it is written.
         began, write_began: seconds of the monotonic clock.
         held_s: None while the train loop waits.
@@ -329,11 +327,7 @@ class Saving:
             self._store.clean(lambda: require_no_successor(self._job))
 
     def _stage(self, train_step: int, ask_facts: _Facts) -> _Flight | None:
-        """Wait for the save under way, and create the hidden folder; None if already saved.
-
-        Raises:
-            CheckpointError: on all ranks: rank 0 could not create the folder.
-        """
+        """Wait for the save under way, and create the hidden folder; None if already saved."""
         began = time.monotonic()
         self.finish()
         if self.saved_at == train_step:
@@ -429,11 +423,7 @@ class Saving:
             remove_tree(flight.staged)
 
     def _together(self, work: Callable[[], None]) -> None:
-        """Do ``work`` on every rank.
-
-        Raises:
-            CheckpointError: on all ranks: any of them got an OSError.
-        """
+        """Do ``work`` on every rank; raise CheckpointError on all if any of them got an OSError."""
         refused: OSError | None = None
         try:
             work()

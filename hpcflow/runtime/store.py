@@ -285,9 +285,6 @@ class CheckpointStore:
         """Publish a hidden checkpoint if it is complete and its name is free; return whether so.
 
         Checksums are compared when a job resumes from it.
-
-        Raises:
-            OSError: it cannot be read or renamed.
         """
         train_step = int(hidden.name.split(".")[1])
         path = self.path(train_step)
@@ -309,11 +306,7 @@ class CheckpointStore:
 
 
 def _require_not_later(path: Path, attempt: int | None) -> None:
-    """Check that the checkpoint at ``path`` is not of an attempt after ``attempt``.
-
-    Raises:
-        OSError: it is.
-    """
+    """Raise OSError if the checkpoint at ``path`` is of an attempt after ``attempt``."""
     try:
         made_in = read_manifest(path).get("attempt")
     except CheckpointError:
@@ -323,11 +316,7 @@ def _require_not_later(path: Path, attempt: int | None) -> None:
 
 
 def _is_all_there(folder: Path, train_step: int) -> bool:
-    """Return whether ``folder`` has a manifest of ``train_step``, and all files in their sizes.
-
-    Raises:
-        OSError: the folder cannot be read.
-    """
+    """Return whether ``folder`` has a manifest of ``train_step``, and all files in their sizes."""
     try:
         manifest = read_manifest(folder)
     except CheckpointError as error:

@@ -16,11 +16,7 @@ def other_cluster(site: Site, scheduler: Scheduler) -> str | None:
 
 
 def require_cluster(site: Site, scheduler: Scheduler) -> None:
-    """Check that this is the site's cluster; several clusters may share home and scratch.
-
-    Raises:
-        InputError: this machine's Slurm is another cluster's.
-    """
+    """Raise InputError if Slurm here is not the site's: clusters may share home and scratch."""
     if here := other_cluster(site, scheduler):
         raise InputError(
             f"site {site.name} is cluster {site.cluster_name}, but Slurm on this machine is of "

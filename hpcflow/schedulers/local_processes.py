@@ -88,9 +88,6 @@ def _is_being_executed(process: Path) -> bool:
     """Return whether a process is inside exec, before its environment is visible.
 
     Then ``env_end`` of proc_pid_stat(5) is 0, as for kernel threads and ended processes.
-
-    Raises:
-        OSError: it has ended.
     """
     fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
     state, flags, env_end = fields[0], int(fields[6]), int(fields[48])

@@ -46,11 +46,7 @@ def main(folder: str, script: str, directory: str, job_name: str) -> None:
 
 
 def _detach_output() -> int:
-    """Detach stdout and stderr, and return a copy of stdout.
-
-    Otherwise the caller would wait for the job's processes, which would inherit them. Errors of
-    this process still go to stderr.
-    """
+    """Detach stdout and stderr, else the caller waits for the job; return a copy of stdout."""
     answer, errors = os.dup(1), os.dup(2)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

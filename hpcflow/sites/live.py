@@ -18,7 +18,6 @@ class NodeKind:
     """Equal nodes of a partition.
 
     Attributes:
-        count: the number of nodes.
         cpus, mem_mb: the part of one node that a job may use.
         gpus: Slurm's name of a GPU type -> number per node; "" if Slurm has no type.
         features: for constraints.
@@ -107,9 +106,7 @@ class PartitionInfo:
         return _union(kind.features for kind in self.kinds)
 
     def with_gpus(self, *names: str) -> PartitionInfo:
-        """Return it with only the nodes and GPUs of these types; without names, with only the nodes
-        without GPUs.
-        """
+        """Return it with only nodes and GPUs of these types; without names, nodes without GPUs."""
         kept = (
             replace(kind, gpus={name: kind.gpus[name] for name in names if name in kind.gpus})
             for kind in self.kinds

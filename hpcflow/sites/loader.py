@@ -109,12 +109,7 @@ def read_site(path: Path) -> Site:
 
 
 def _read_named(path: Path) -> Site:
-    """Read a site file whose name must be the site's.
-
-    Raises:
-        SiteError: the names differ, the file is invalid, or another user could write it, and so
-            name a script that jobs execute.
-    """
+    """Read a site file whose name must be the site's, and that no other user can write."""
     if path.parent != resource_dir("site_configs"):  # shipped files are as safe as this code
         weak = weak_point(path)
         if weak is not None:

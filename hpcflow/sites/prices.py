@@ -138,11 +138,7 @@ Held = TypeVar("Held", bound=Dated)
 
 
 def require_order(newest: datetime | None, earlier: Sequence[datetime | None]) -> None:
-    """Check that ``earlier`` prices are in order, newest first.
-
-    Raises:
-        WrongKey: they are not, or the end of one is unknown.
-    """
+    """Raise WrongKey unless ``earlier`` prices are in order, newest first, with known ends."""
     after = newest
     for index, valid_from in enumerate(earlier):
         if after is None:

@@ -1,8 +1,4 @@
-"""Find the site of this machine: by Slurm's ClusterName, else by the host's name, else local.
-
-This is only used if the user names no site. A named site is loaded by
-:func:`hpcflow.sites.loader.load_site`.
-"""
+"""Find the site of this machine: by Slurm's ClusterName, else by the host's name, else local."""
 
 from __future__ import annotations
 

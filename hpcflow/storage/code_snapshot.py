@@ -13,7 +13,8 @@ The files are writable, because a program may copy them with their modes and cha
 ``files/`` can be rebuilt from the archive in the run directory. The number of hard links of the
 archive shows whether any run refers to a snapshot, in any home.
 
-Functions that return or check a snapshot raise OSError if it cannot be read.
+Functions that return, check or make a snapshot raise OSError if it cannot be read or written, or if
+other users can write to it.
 """
 
 from __future__ import annotations
@@ -211,9 +212,6 @@ def add_code(target: Path, runs: Path, code: CodeTree) -> None:
     Args:
         target: the folder ``code`` of a run.
         runs: the folder with all runs of a user.
-
-    Raises:
-        OSError: it cannot be written, or other users can write there.
     """
     digest = code.digest
     place = code_place(runs, digest)
@@ -374,11 +372,7 @@ def _is_unused(place: Path, name: str, unused_s: float) -> bool:
 
 
 def _has_more(place: Path, names: Collection[str] | None = None) -> bool:
-    """Return whether a program added files to the snapshot; hpcflow keeps them.
-
-    Args:
-        names: the files of the snapshot; None reads its index.
-    """
+    """Return whether a program added files to the snapshot; hpcflow keeps them."""
     if names is None:
         try:
             lines = os.fsdecode(read_file(place / _INDEX)).splitlines()

@@ -21,11 +21,7 @@ _NOW = ".now"
 
 
 def mark_dirty(home: Home, run_dir: RunDir) -> None:
-    """Mark a run for rereading, before its journal grows.
-
-    Raises:
-        StorageError: the home cannot be written.
-    """
+    """Mark a run for rereading, before its journal grows."""
     mark = home.unread / run_dir.path.name
     try:
         make_folders(home.unread)

@@ -119,12 +119,7 @@ def explain(attempt: int, log: Path, lines: Sequence[str]) -> Failure:
 
 @dataclass
 class _Traceback:
-    """One traceback, whose lines have the same prefix.
-
-    Attributes:
-        numbers: the numbers of its lines.
-        at: the file and line of its last frame.
-    """
+    """One traceback, whose lines have the same prefix."""
 
     prefix: str
     numbers: list[int]

@@ -1,6 +1,7 @@
 """Write, append and read files so that a crash leaves no file half written.
 
 A file is either complete, under its name and on the disk, or does not exist.
+Functions that read, or write durably, raise StorageError; others that write raise OSError.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def make_folders(
             and again when all folders are made.
 
     Raises:
-        OSError: a folder cannot be made, or another user replaced one.
+        UnsafeFileError: another user replaced a folder on the path.
     """
     missing = []
     while not folder.exists():
@@ -134,11 +135,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def write_durably(path: Path, data: bytes | str) -> None:
-    """Replace ``path`` atomically by ``data`` (text as UTF-8), and sync it.
-
-    Raises:
-        StorageError: it could not be written.
-    """
+    """Replace ``path`` atomically by ``data`` (text as UTF-8), and sync it."""
     content = data.encode() if isinstance(data, str) else data
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
@@ -176,9 +173,6 @@ def link_tree(source: Path, target: Path) -> None:
     """Make ``target`` from the files of ``source``, hard-linked or copied, and sync it.
 
     The files must never change. Anything that is neither file nor folder is skipped.
-
-    Raises:
-        OSError: it cannot be made.
     """
     target.mkdir(mode=FOLDER_MODE, parents=True)
     with os.scandir(source) as entries:
@@ -275,11 +269,7 @@ def append_line_durably(
 
 
 def read_from(path: Path | str, offset: int, max_bytes: int, *, any_owner: bool = False) -> bytes:
-    """Return up to ``max_bytes`` of ``path`` from byte ``offset``; empty at its end or if missing.
-
-    Raises:
-        StorageError: it exists and cannot be read.
-    """
+    """Return up to ``max_bytes`` of a file from byte ``offset``; empty at its end or if missing."""
     try:
         descriptor = open_regular(path, any_owner=any_owner)
         try:
@@ -293,11 +283,7 @@ def read_from(path: Path | str, offset: int, max_bytes: int, *, any_owner: bool 
 
 
 def last_line(path: Path | str) -> bytes:
-    """Return the last complete line of ``path``, without newline; empty if missing or too long.
-
-    Raises:
-        StorageError: it exists and cannot be read.
-    """
+    """Return the last complete line of ``path``, without newline; empty if missing or too long."""
     begin = max(0, (size_of(path) or 0) - MAX_LINE_BYTES)
     whole, _, _ = read_from(path, begin, MAX_LINE_BYTES).rpartition(b"\n")
     _, newline, line = whole.rpartition(b"\n")
@@ -305,11 +291,7 @@ def last_line(path: Path | str) -> bytes:
 
 
 def size_of(path: Path | str) -> int | None:
-    """Return the size of ``path`` in bytes; None if it does not exist.
-
-    Raises:
-        StorageError: its status cannot be read.
-    """
+    """Return the size of ``path`` in bytes; None if it does not exist."""
     try:
         return os.stat(path).st_size  # noqa: PTH116 - faster than a Path, for thousands of files
     except (FileNotFoundError, NotADirectoryError):

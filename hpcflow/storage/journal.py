@@ -2,6 +2,8 @@
 
 A run is created with an empty journal. If the journal is missing, the state of the run's jobs is
 lost. Then hpcflow appends nothing until the user resumes or cancels the run.
+
+Functions that read it raise StorageError on failure.
 """
 
 from __future__ import annotations
@@ -36,11 +38,7 @@ class Journal:
 
     @property
     def history(self) -> RunHistory:
-        """Return the current history; empty if the journal is lost. Each use checks the file size.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
+        """Return the history; empty if the journal is lost. Each use checks the file's size."""
         size_bytes = self._size_now()
         if size_bytes != self._size_bytes:
             self._history = RunHistory.of(read(self.run_dir))
@@ -127,11 +125,7 @@ def tell_jobs(run_dir: RunDir, history: RunHistory) -> None:
 
 
 def is_lost(run_dir: RunDir) -> bool:
-    """Return whether a run has no journal.
-
-    Raises:
-        StorageError: its record cannot be read.
-    """
+    """Return whether a run has no journal."""
     return size_of(run_dir.journal) is None
 
 
@@ -147,9 +141,6 @@ def require(run_dir: RunDir) -> None:
 def read(run_dir: RunDir) -> list[JournalRecord]:
     """Return the records, oldest first; skip lines that are damaged, too long, or of a newer
     version.
-
-    Raises:
-        StorageError: the journal cannot be read.
     """
     try:
         found = (parse_record_or_none(line) for line in read_lines(run_dir.journal) if line)

@@ -8,6 +8,8 @@ Some Lustre mounts have no flock. There hpcflow grants the lock and marks it as 
 job script's claim file still keeps a second job of an attempt from training. Whether a submission
 is still running must then be concluded from the age of the intent. Two processes that mirror one
 run only send the same bytes twice.
+
+A lock file that cannot be opened, or is a link, raises StorageError.
 """
 
 from __future__ import annotations
@@ -96,8 +98,7 @@ def submit_lock(
             of no use.
 
     Raises:
-        StorageError: another process holds the lock (``retryable`` unless ``must_be_free``), the
-            lock file cannot be opened.
+        StorageError: another process holds the lock (``retryable`` unless ``must_be_free``).
     """
     lock = HeldLock(_open(run_dir.submit_lock))
     try:
@@ -120,8 +121,7 @@ def lock_shared_file(
         within: open descriptor of the folder that contains the file.
 
     Raises:
-        StorageError: another process holds it for longer than ``wait_s`` (``retryable``), or it
-            cannot be opened.
+        StorageError: another process holds it for longer than ``wait_s`` (``retryable``).
     """
     fd = _open(path, within)
     try:
@@ -135,8 +135,7 @@ def wait_for_lock(path: Path, *, wait_s: float, clock: Clock | None = None) -> I
     """Hold the lock on ``path`` for the length of a ``with`` block.
 
     Raises:
-        StorageError: another process holds it for longer than ``wait_s`` (``retryable``), or it
-            cannot be opened.
+        StorageError: another process holds it for longer than ``wait_s`` (``retryable``).
     """
     lock = HeldLock(_open(path))
     try:
@@ -148,11 +147,7 @@ def wait_for_lock(path: Path, *, wait_s: float, clock: Clock | None = None) -> I
 
 
 def mirror_lock(run_dir: RunDir) -> AbstractContextManager[HeldLock | None]:
-    """Hold the run's mirror lock for the length of a ``with`` block; None if another process does.
-
-    Raises:
-        StorageError: the lock file cannot be opened.
-    """
+    """Hold the run's mirror lock for a ``with`` block; yield None if another process holds it."""
     return try_lock(run_dir.mirror_lock)
 
 
@@ -162,9 +157,6 @@ def try_lock(path: Path) -> Iterator[HeldLock | None]:
 
     A child process can inherit the open file, and with it the lock. If the file system has no
     locks, the lock is granted.
-
-    Raises:
-        StorageError: the lock file cannot be opened.
     """
     lock = HeldLock(_open(path))
     try:
@@ -190,12 +182,7 @@ def has_locks(folder: Path) -> bool:
 
 
 def _open(path: Path, within: int | None = None) -> int:
-    """Open a lock file, and create it if it is missing. In a shared folder it must exist, and
-    another user may own it.
-
-    Raises:
-        StorageError: it cannot be opened, or is not an acceptable regular file.
-    """
+    """Open or create a lock file. In a shared folder it must exist, and may be another user's."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         if within is None:
@@ -226,11 +213,7 @@ def _take(fd: int, path: Path) -> bool:
 def _acquire(
     fd: int, path: Path, wait_s: float, clock: Clock, held: Callable[[], StorageError]
 ) -> bool:
-    """Wait for the lock; return whether the file system has locks.
-
-    Args:
-        held: returns the error if another process holds it for too long.
-    """
+    """Wait for the lock; return whether the file system has locks."""
     began, has_warned = clock.monotonic(), False
     while True:
         try:

@@ -80,7 +80,7 @@ def upgrade_home(
         on_run: called with the number of runs done, and of all.
 
     Raises:
-        StorageError: another process upgrades it, or a file of the home cannot be read or written.
+        StorageError: another process upgrades it.
     """
     with wait_for_lock(home.path / "upgrade.lock", wait_s=LOCK_WAIT_S, clock=clock):
         try:

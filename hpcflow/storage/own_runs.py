@@ -64,11 +64,7 @@ class OwnRuns:
         return target
 
     def dir_of(self, run_id: str, in_ledger: str) -> RunDir | None:
-        """Return the run directory of a run; None if hpcflow must not act on it.
-
-        Args:
-            in_ledger: the run directory in the ledger.
-        """
+        """Return the run directory of a run; None if hpcflow must not act on it."""
         return self._home.run_dir(in_ledger) if self.has(run_id, in_ledger) else None
 
     def has(self, run_id: str, in_ledger: str) -> bool:

@@ -3,9 +3,8 @@
 The restoring process locks the file, and the daemon starts no second one. The content describes a
 failure, so that the daemon backs off. If it is lost, hpcflow only retries once more.
 
-``<run_id>.cancelled`` exists if the run was cancelled while it had no journal, or during a restore.
-The first command that finds a journal records the request in it:
-``launch/cancel.py::record_kept``.
+``<run_id>.cancelled`` exists if the run was cancelled while it had no journal, or during a restore:
+docs/architecture.md, section "Cancelling".
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ def restoring(home: Home, run_id: str, clock: Clock, *, is_kept: bool = True) ->
             checkpoint, or from another store.
 
     Raises:
-        StorageError: another process restores the run (``retryable``), or the home cannot be
-            written.
+        StorageError: another process restores the run (``retryable``).
     """
     path = home.restoring / run_id
     try:
@@ -138,11 +136,7 @@ def read_mark(home: Home, run_id: str) -> Mark | None:
 
 
 def keep_cancelled(home: Home, run_id: str) -> None:
-    """Store a cancel request for a run that has no journal, or whose journal is being restored.
-
-    Raises:
-        StorageError: it could not be written.
-    """
+    """Store a cancel request for a run that has no journal, or whose journal is being restored."""
     mark = _cancelled(home, run_id)
     try:
         make_folders(home.restoring)
@@ -168,11 +162,7 @@ def cancelled_runs(home: Home) -> list[str]:
 
 
 def forget_cancelled(home: Home, run_id: str) -> None:
-    """Remove the request, which is in the journal now or was withdrawn.
-
-    Raises:
-        StorageError: it cannot be removed.
-    """
+    """Remove the request, which is in the journal now or was withdrawn."""
     mark = _cancelled(home, run_id)
     try:
         mark.unlink(missing_ok=True)

@@ -157,11 +157,7 @@ def make_place(final: Path, trust: Trust = NO_TRUST) -> None:
 
 
 def link_run(home: Home, final: Path) -> None:
-    """Make or replace the link in the record of a run to its run directory ``final``.
-
-    Raises:
-        ScratchError: the home is full, read-only, or not a folder.
-    """
+    """Make or replace the link in the record of a run to its run directory ``final``."""
     link = home.scratch_link(final.name)
     if link.is_symlink() and link.readlink() == final:
         return
@@ -196,7 +192,6 @@ def make_record(
         False, and nothing is changed, if the home has a record of it.
 
     Raises:
-        ScratchError: the home is full, read-only, or not a folder.
         StorageError: an older hpcflow made it.
     """
     require_upgraded(home)
@@ -303,11 +298,7 @@ def is_no_json(data: bytes) -> bool:
 
 
 def discard_run(run_dir: RunDir, home: Home) -> None:
-    """Delete the directory of a run that was never submitted, and its record in ``home``.
-
-    Raises:
-        StorageError: it could not be deleted.
-    """
+    """Delete the directory of a run that was never submitted, and its record in ``home``."""
     try:
         for folder in (run_dir.path, home.runs / run_dir.path.name):
             with suppress(FileNotFoundError):
@@ -325,11 +316,7 @@ def _require_own(final: Path, trust: Trust) -> None:
 
 
 def _require_private(folder: Path) -> None:
-    """Refuse a folder in which another user could replace the run by one with other commands.
-
-    Raises:
-        ScratchError: it belongs to another user, or other users can write to it.
-    """
+    """Refuse a folder in which another user could replace the run by one with other commands."""
     status = folder.stat()
     if status.st_uid != os.geteuid():
         raise ScratchError(
@@ -371,11 +358,7 @@ def params_json(run: Run) -> bytes:
 
 
 def renew_params(run_dir: RunDir, run: Run) -> None:
-    """Write ``params.json`` from ``run`` if it differs, or is missing after a purge or a restore.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Write ``params.json`` of ``run`` if it differs, or is missing after a purge or a restore."""
     path = run_dir.params_json
     data = params_json(run)
     with suppress(OSError):

@@ -4,7 +4,7 @@ A link is followed only if its target can be a run directory: an absolute path t
 run id, below the folders of all projects and of one project. Any other link is skipped. So is a run
 on an untrusted path, on which another user has made a directory or a link.
 
-Functions that list runs raise StorageError if the home cannot be read.
+Functions that list runs raise StorageError if the home cannot be read, or is of an older hpcflow.
 """
 
 from __future__ import annotations
@@ -51,11 +51,7 @@ class UntrustedPathError(InvalidRunLinkError):
 
 
 def run_ids(home: Home) -> list[str]:
-    """Return the ids of all runs of this home, sorted, including those whose directory is gone.
-
-    Raises:
-        StorageError: the home cannot be read, or is of an older hpcflow.
-    """
+    """Return the ids of all runs of this home, sorted, including those whose directory is gone."""
     found: list[str] = []
     links: list[str] = []
     try:

@@ -143,9 +143,6 @@ def compiled_sum(target: Path) -> str:
     The state is the name, inode, size and ctime, which only the kernel sets. The job script
     compares it: ``templates/parts/runtime.j2``. Without these files, Python would compile the
     runtime in each attempt.
-
-    Raises:
-        OSError: it cannot be read.
     """
     lines = []
     for name, status in _compiled_below(str(target), "") if target.is_dir() else ():
@@ -172,11 +169,7 @@ _SUMS: dict[tuple[int, int, int, int], str] = {}
 
 
 def cached_sum(path: str) -> str:
-    """Return the checksum of a file that only this user can have written.
-
-    Raises:
-        OSError: as for :func:`runtime_sum`.
-    """
+    """Return the checksum of a file that only this user can have written."""
     status = os.lstat(path)
     key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     is_known = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and key in _SUMS

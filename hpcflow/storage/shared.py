@@ -69,11 +69,7 @@ def make_folder(name: str, within: int, mode: int) -> None:
 
 
 def _require_new(folder: int, name: str) -> None:
-    """Check that the new directory was not replaced by another one of this user.
-
-    Raises:
-        UnsafeFileError: it is not the new directory.
-    """
+    """Check that the new directory was not replaced by another one of this user."""
     status = os.fstat(folder)
     is_closed = not stat.S_IMODE(status.st_mode) & 0o077
     if status.st_uid != os.geteuid() or not is_closed or os.listdir(folder):

@@ -47,11 +47,7 @@ class Space:
 
 
 def look(path: Path, user: str) -> Space | None:
-    """Return the file system of ``path``, or of its nearest existing parent.
-
-    Returns:
-        None if its size is unknown or it cannot be read.
-    """
+    """Return the file system of ``path`` or of its nearest existing parent; None if unknown."""
     # Path.exists() raises PermissionError.
     folder = path if os.path.exists(path) else existing_parent(path)  # noqa: PTH110
     try:

@@ -21,11 +21,7 @@ from hpcflow.sweeps.view import look
 
 
 def best_config(sweep_dir: SweepDir, trial: int) -> str:
-    """Return the YAML config of a run with the parameters of a trial.
-
-    Raises:
-        StorageError: the sweep's files cannot be read.
-    """
+    """Return the YAML config of a run with the parameters of a trial."""
     said = as_yaml_config(_spec(sweep_dir, trial))
     head = f"# Trial {trial} of sweep {sweep_dir.sweep_id}.\n"
     return head + written(said, allow_unicode=True, width=100)

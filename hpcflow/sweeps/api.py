@@ -65,12 +65,7 @@ class StartedSweep:
         self._schedulers: dict[str, Scheduler] = {}
 
     def tick(self) -> TickReport | None:
-        """Run one round: collect, tell, prune, ask, submit. None if another process runs one.
-
-        Raises:
-            LedgerError: the database does not answer; nothing is lost.
-            StorageError: the sweep's files cannot be read or written.
-        """
+        """Run one round: collect, tell, prune, ask, submit. None if another process runs one."""
         with open_ledger(self._settings.ledger_url) as ledger:
             around = RoundContext(
                 ledger,

@@ -34,12 +34,10 @@ def go_on(
     """Return the record that resumes a sweep.
 
     Args:
-        site: the site of the sweep.
         overrides: as for ``--set``, of ``budget`` alone.
 
     Raises:
         InputError: an override is wrong or not of ``budget``, or the budget is used up.
-        StorageError: the sweep's files cannot be read.
     """
     sweep, progress = look(sweep_dir)
     if parallel == 1 and sweep.spec.sampler.kind is SamplerKind.PBT:

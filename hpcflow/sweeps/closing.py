@@ -73,10 +73,7 @@ def _closed(this: Round, trial: Trial) -> Closed:
 
 
 def _within(taken: _Number) -> _Number:
-    """Clip ``taken`` to what a record may hold.
-
-    Bills in a store may hold any number, and an invalid record would make the journal unreadable.
-    """
+    """Clip ``taken``: a bill may hold any number, and an invalid record breaks the journal."""
     kind = type(taken)
     return min(max(kind(0), taken), kind(MOST_TAKEN))
 

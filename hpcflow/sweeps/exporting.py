@@ -31,7 +31,6 @@ def export_study(sweep_id: str, progress: SweepProgress, target: Path) -> None:
 
     Raises:
         InputError: ``target`` exists.
-        StorageError: it could not be written.
     """
     constants = progress.spec.space.constants
     with tempfile.TemporaryDirectory() as folder, quiet():

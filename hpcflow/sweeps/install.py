@@ -80,9 +80,6 @@ def remove_own_line(settings: Settings, is_ours: Callable[[str], bool]) -> str |
 
     Returns:
         What was removed; None if no entry started this process, or the entry stays.
-
-    Raises:
-        HpcflowError: the table cannot be read or written.
     """
     program = _TABLES.get(settings.environ.get(STARTED_BY, ""))
     if program is None or _is_needed(settings, is_ours):

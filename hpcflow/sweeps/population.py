@@ -1,12 +1,7 @@
 """Population based training: which trial is replaced, from which checkpoint, with which values.
 
-The trials of a population run side by side. When a trial has advanced by another `interval`, it is
-compared with the others at that point. If it is one of the worst, it is pruned, and a new trial
-continues from the newest checkpoint of one of the best, with similar values. Trials never wait for
-each other.
-
-After Jaderberg et al., Population Based Training of Neural Networks, 2017 (arXiv:1711.09846):
-truncation selection, and perturbation by a fifth.
+docs/sweeps.md describes it. After Jaderberg et al., Population Based Training of Neural Networks,
+2017 (arXiv:1711.09846): truncation selection, and perturbation by a fifth.
 """
 
 from __future__ import annotations

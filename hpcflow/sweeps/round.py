@@ -75,9 +75,6 @@ class Round:
     Attributes:
         progress: the state after the newest record of the journal.
         known: run id -> what the ledger has about it, for runs of open trials.
-
-    Raises:
-        StorageError: the sweep's files cannot be read.
     """
 
     def __init__(self, around: RoundContext, sweep_dir: SweepDir, lock: HeldLock) -> None:
@@ -120,11 +117,7 @@ class Round:
         return bool(other_cluster(self.around.find_site(site), self.around.connect(site)))
 
     def require_site(self) -> None:
-        """Check that this is the cluster of the sweep.
-
-        Raises:
-            InputError: its site is not defined any more, or this is another cluster.
-        """
+        """Raise InputError unless the sweep's site is still defined, and is this cluster."""
         _ = self.runs
 
     def require_complete_journal(self) -> None:

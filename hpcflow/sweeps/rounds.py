@@ -21,11 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def under_way(home: Home) -> list[SweepDir]:
-    """Return the sweeps that may need a round: all whose last record is not ``over``.
-
-    Raises:
-        StorageError: the home cannot be read.
-    """
+    """Return the sweeps that may need a round: all whose last record is not ``over``."""
     return [each for each in list_sweeps(home) if not _is_over(each)]
 
 
@@ -39,15 +35,11 @@ def _is_over(sweep_dir: SweepDir) -> bool:
 
 
 def tick_all(around: RoundContext, *, only: SweepDir | None = None) -> list[TickReport]:
-    """Run a round of each sweep; an error in one does not stop the others.
+    """Run a round of each sweep; only a LedgerError in one stops the others.
 
     Args:
         around: its ledger must be up to date.
         only: this sweep alone.
-
-    Raises:
-        LedgerError: the database does not answer.
-        StorageError: the home cannot be read.
     """
     # These imports take longer than to see that there is nothing to do.
     from hpcflow.sweeps.round import TickReport
@@ -81,10 +73,6 @@ def look_and_tick(
 
     Returns:
         Warnings about the runs, and the reports of the rounds.
-
-    Raises:
-        LedgerError: the database does not answer.
-        StorageError: the home cannot be read.
     """
     from hpcflow.requeue.daemon import Daemon, ExitRequest
 

@@ -27,11 +27,7 @@ _STARTUP: Final = 10
 
 
 def require_sampler(spec: SweepSpec) -> None:
-    """Check that the packages of the sampler are installed.
-
-    Raises:
-        InputError: they are not.
-    """
+    """Raise InputError if a package that the sampler needs is not installed."""
     missing = [name for name in _NEEDS.get(spec.sampler.kind, ()) if find_spec(name) is None]
     if missing:
         raise InputError(

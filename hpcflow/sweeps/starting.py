@@ -126,7 +126,6 @@ def start_sweep(
 
     Raises:
         InputError: a sweep of this name is active.
-        StorageError: the home cannot be written.
     """
     _require_new(plan.sweep, settings)
     code = plan.example.snapshot

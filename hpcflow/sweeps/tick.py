@@ -32,8 +32,6 @@ def tick(
             home is skipped.
 
     Raises:
-        LedgerError: the database does not answer; nothing is lost.
-        StorageError: the sweep's files cannot be read or written.
         InputError: its site is not defined any more, or this is another cluster.
     """
     require_private(sweep_dir.path)

@@ -236,11 +236,7 @@ class TrialRuns:
         return None if is_gone(run_dir) else self._send_made(run_dir)
 
     def _newest_of(self, source: str) -> Path:
-        """Return the newest complete checkpoint of a run.
-
-        Raises:
-            StorageError: it has none any more.
-        """
+        """Return the newest complete checkpoint of a run."""
         run_dir = run_dir_of(self._settings.home, source)
         newest = newest_complete(run_dir)
         if newest is None:
@@ -355,9 +351,6 @@ class TrialRuns:
 
         Args:
             prune: tell its program to save nothing more.
-
-        Raises:
-            StorageError: the request cannot be written.
         """
         home = self._settings.home
         if not home.scratch_link(run_id).is_symlink():
@@ -369,11 +362,7 @@ class TrialRuns:
         request_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, prune=prune)
 
     def cancel_jobs(self, run_ids: Sequence[str], queue: Sequence[JobInfo]) -> None:
-        """Cancel all jobs in ``queue`` of these runs, with one call.
-
-        Raises:
-            SchedulerError: temporary.
-        """
+        """Cancel all jobs in ``queue`` of these runs, with one call."""
         cancel_jobs(run_ids, queue, self._scheduler)
 
     @cached_property
@@ -407,7 +396,6 @@ class TrialRuns:
 
 
 def _cost_of(row: AttemptRow, gpus: int, hourly_usd: Decimal | None, now: datetime) -> Cost:
-    """Return time and cost of one attempt so far."""
     if row.billed_by is not None:
         usd = None if row.cost_usd is None else Decimal(row.cost_usd)
         return Cost(row.elapsed_s or 0.0, row.gpu_hours or 0.0, usd)
@@ -431,11 +419,7 @@ def rate_of(sweep: Sweep, placed: Placement, at: datetime) -> Rate:
 def cancel_jobs(
     run_ids: Sequence[str], queue: Sequence[JobInfo], scheduler: Scheduler
 ) -> list[str]:
-    """Cancel all jobs in ``queue`` of these runs, with one call; return their ids.
-
-    Raises:
-        SchedulerError: temporary.
-    """
+    """Cancel all jobs in ``queue`` of these runs, with one call; return their ids."""
     wanted = set(run_ids)
     named = ((parse_job_name(job.job_name), job) for job in queue)
     jobs = [

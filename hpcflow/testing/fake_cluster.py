@@ -40,7 +40,6 @@ class FakeCluster:
     """Jobs in memory.
 
     Args:
-        clock: its time.
         min_job_age_s: how long the queue remembers a job that has ended.
         starts_at_once: whether jobs start when they are submitted, or wait for :meth:`start`.
     """

@@ -54,7 +54,6 @@ class FakeScheduler(FakeOutlook):
     """A :class:`hpcflow.schedulers.base.Scheduler`.
 
     Args:
-        clock: its time.
         min_job_age_s: how long the queue remembers a job that has ended.
         has_accounting: whether there is a sacct at all.
         starts_at_once: whether jobs start when they are submitted, or wait for :meth:`start`.

@@ -92,11 +92,7 @@ class Place:
         return self.folder / f"{self.name}{self.rounds.log_suffix}.log"
 
     def make_folder(self) -> None:
-        """Create the folder, and the log, which only the user can read.
-
-        Raises:
-            StorageError: they cannot be created.
-        """
+        """Create the folder, and the log, which only the user can read."""
         try:
             make_folders(self.folder)
             fd = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)

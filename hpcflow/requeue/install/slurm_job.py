@@ -197,11 +197,7 @@ def job_script(
 
 def daemon_jobs(names: Sequence[str], *, timeout_s: float = _TIMEOUT_S) -> list[DaemonJob]:
     """Return this user's queued jobs with one of these names, without those that are completing;
-    running ones first.
-
-    Raises:
-        SchedulerUnavailable: Slurm does not answer.
-    """
+    running ones first."""
     return _alive(_in_queue(names, timeout_s))
 
 
@@ -213,15 +209,12 @@ def _in_queue(names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> list[Daemo
 
 
 def end_jobs(name: str, clock: Clock, *, except_for: str | None = None) -> list[DaemonJob]:
-    """Cancel the jobs of this name, pending ones first, so that none starts meanwhile.
+    """Cancel the jobs of this name, pending ones first, so that none starts meanwhile; return them.
 
     Repeats until there is none: a job may submit its successor before it ends.
 
     Args:
         except_for: a job that is kept, with the jobs that it has submitted.
-
-    Returns:
-        The jobs that were cancelled.
 
     Raises:
         SchedulerUnavailable: some may still be there.

@@ -63,7 +63,6 @@ class TableProgram:
         Raises:
             InputError: it is disabled on this cluster, and ``must_be_enabled`` is set.
             NotAllowedError: the site does not allow this user to.
-            HpcflowError: it cannot be read.
         """
         done = self._call("-l", timeout_s=timeout_s)
         if done.returncode != 0:
@@ -78,13 +77,8 @@ class TableProgram:
         """Replace the table with ``edit(table)`` and check that the change persists.
 
         These programs have no lock, so a concurrent writer can undo a change. hpcflow's own changes
-        are serialized by a lock; for others the table is read again before and after the write.
-
-        Args:
-            edit: idempotent.
-
-        Raises:
-            HpcflowError: the table cannot be read or written, or changes all the time.
+        are serialized by a lock; for others the table is read again before and after the write. So
+        ``edit`` must be idempotent.
         """
         with self._alone():
             for _ in range(_TRIES):
@@ -100,11 +94,7 @@ class TableProgram:
         )
 
     def remove(self, name: str) -> str | None:
-        """Remove the block ``name`` from the table; return it, or None if it is not there.
-
-        Raises:
-            HpcflowError: as :meth:`read` and :meth:`change`.
-        """
+        """Remove the block ``name`` from the table; return it, or None if it is not there."""
         block = find_block(self.read(), name)
         if block is not None:
             self.change(lambda old: without_block(old, name))
@@ -189,7 +179,6 @@ def _is_own_file(lock: int) -> bool:
 
 
 def _take(lock: int) -> bool:
-    """Take the lock; return False if another process has it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The interface of every way to keep the daemon running."""
+"""The interface of every way to keep the daemon running. Methods raise HpcflowError on failure."""
 
 from __future__ import annotations
 
@@ -20,36 +20,17 @@ class Way(Protocol):
         ...
 
     def require_allowed(self) -> None:
-        """Check within seconds that the user may install it on this machine.
-
-        Raises:
-            HpcflowError: why not.
-        """
+        """Check within seconds that the user may install it on this machine."""
         ...
 
     def install(self) -> str:
-        """Install it, replacing an earlier installation; return notes for the user.
-
-        Raises:
-            HpcflowError: it was not installed.
-        """
+        """Install it, replacing an earlier installation; return notes for the user."""
         ...
 
     def uninstall(self) -> str | None:
-        """Remove exactly what :meth:`install` wrote.
-
-        Returns:
-            What was removed; None if there was nothing.
-
-        Raises:
-            HpcflowError: it is still there.
-        """
+        """Remove exactly what :meth:`install` wrote; return what that was, None if nothing."""
         ...
 
     def look(self) -> str | None:
-        """Return within seconds what is installed, in a few words; None if nothing is.
-
-        Raises:
-            HpcflowError: this is unknown.
-        """
+        """Return within seconds what is installed, in a few words; None if nothing is."""
         ...

@@ -140,10 +140,7 @@ def _counted(association: Association, page: Book, user: str) -> Association:
 def _above(
     outputs: SlurmOutputs, association: Association, cluster: str | None
 ) -> tuple[Limit, ...]:
-    """Return the group limits of the account and its parents.
-
-    The user's association already has the limits of one job or one user, which are inherited.
-    """
+    """Return the group limits of the account and its parents; the user inherits the others."""
     if outputs.books is None:
         return ()
     return tuple(

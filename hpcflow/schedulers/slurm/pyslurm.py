@@ -1,13 +1,8 @@
 """Slurm with queries and cancel through the pyslurm library, if it can be imported.
 
-hpcflow uses little of pyslurm, because a C library can crash this process:
-
-- Importing pyslurm ends the process if Slurm has no configuration, and a pyslurm built for another
-  Slurm may crash. So a separate process tries it once, before the first query.
-- Submission uses sbatch, because only sbatch reads the ``#SBATCH`` lines of a script.
-- Removing a begin time uses scontrol: it is rare, and one call for many jobs.
-- Accounting uses sacct: pyslurm has one record per job id, and would lose the cost of a requeued
-  job's earlier executions.
+A C library can crash this process, so a separate process tries it once, before the first query.
+docs/schedulers.md says what pyslurm is not used for. Removing a begin time uses scontrol: it is
+rare, and one call for many jobs.
 """
 
 from __future__ import annotations

@@ -53,7 +53,6 @@ def write_plots(sweep_id: str, progress: SweepProgress, folder: Path) -> Plots:
     Raises:
         InputError: no figure is possible, no drawing package is installed, or ``folder`` is not a
             directory.
-        StorageError: ``folder`` cannot be written.
     """
     left = _missing()
     with quiet():

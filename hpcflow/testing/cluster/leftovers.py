@@ -73,10 +73,7 @@ def _daemons(folder: Path, programs: set[str]) -> set[int]:
 
 
 def _users_commands(folder: Path) -> set[int]:
-    """Return the users' processes, such as a daemon whose caller was killed.
-
-    They would write to the deleted folder, and so create it again.
-    """
+    """Return the users' processes, which would recreate the deleted folder by writing to it."""
     conf = f"{folder}/etc/slurm.conf"
     uids = user_ids(USERS)
     return {
@@ -87,10 +84,7 @@ def _users_commands(folder: Path) -> set[int]:
 
 
 def _job_processes(folder: Path) -> set[int]:
-    """Return daemonized processes of jobs, by their environment.
-
-    A shell with SLURM_CONF but without SLURM_JOB_ID is none of them.
-    """
+    """Return daemonized processes of jobs: by SLURM_JOB_ID, which shells with SLURM_CONF lack."""
     conf = f"{folder}/etc/slurm.conf"
     return {
         pid

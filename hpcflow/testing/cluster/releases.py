@@ -38,7 +38,6 @@ def tree_of(version: str) -> Path:
 
     Raises:
         InputError: no newer Debian release has it.
-        HpcflowError: it cannot be downloaded or unpacked.
     """
     found = {}
     for suite in SUITES:
@@ -56,7 +55,6 @@ def version_of(suite: str) -> str:
 
     Raises:
         InputError: another user owns the folder for it.
-        HpcflowError: it cannot be downloaded or unpacked.
     """
     if os.path.lexists(_FOLDER) and _FOLDER.lstat().st_uid != os.geteuid():
         raise InputError(
