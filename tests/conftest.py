@@ -37,7 +37,7 @@ settings.load_profile("hpcflow")
 #: step of several ranks would wait for each process to have its turn.
 CLUSTERS = 2
 
-#: Seconds that the longest files on a cluster took beside others, and what the others took at most.
+#: Seconds that the longest files of tests on a cluster took in a whole run; a guess for the others.
 TOOK_S = {
     "test_sweep.py": 350,
     "test_advice.py": 250,
@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is there for good to no garbage collection: items, and the modules of torch."""
+    """Exempt what stays to the end, as the tests and torch, from garbage collection."""
     gc.collect()
     gc.freeze()
 

@@ -22,7 +22,7 @@ import pytest
 from hpcflow import __version__
 from tests.fenced import blocks_of
 
-# What all tests of this file use is made once, not once for each process of xdist.
+# One process runs all tests of this file, so their common set-up is made once.
 pytestmark = pytest.mark.xdist_group("packaging")
 
 TREE = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fenced import ROOT
 
-# What all tests of this file use is made once, not once for each process of xdist.
+# One process runs all tests of this file, so their common set-up is made once.
 pytestmark = pytest.mark.xdist_group("site")
 
 

@@ -272,6 +272,7 @@ class RunHistory:
 
     @property
     def _own(self) -> RunHistory:
+        """The records since the last restore of the journal, or all."""
         return self if self._since_restore is None else self._since_restore
 
     @cached_property

@@ -223,7 +223,7 @@ def _read(
     may_be_kept: bool = True,
 ) -> tuple[Change, RunReader] | None:
     """Return the change of one run; None if there is none."""
-    # A file on scratch that was read before and is missing tells the same, without another stat.
+    # If a file on scratch was read before, its absence tells the same without another stat.
     has_read = known is not None and any(
         each.path != JOURNAL and each.offset_bytes for each in known.sources
     )

@@ -131,8 +131,8 @@ class RunDir:
 
     Attributes:
         path: its run directory, on scratch.
-        record: its record, in the home; None if both are the same folder, as in a store. Usually a
-            text: a round has ten thousand, and paths take three times the memory.
+        record: its record, in the home; None if both are the same folder, as in a store. The
+            home gives a text, because a round makes ten thousand of them.
     """
 
     path: Path

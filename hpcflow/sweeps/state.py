@@ -324,7 +324,7 @@ def _trial(record: Asked) -> Trial:
 def _read(report: RunReport, record: Read) -> None:
     report.offsets[record.attempt] = record.offset_bytes
     report.total = record.total or report.total
-    # The first value of a point counts. Nearly always all are new, which is much faster.
+    # The first value of a point counts. If all are new, as nearly always, a copy is much faster.
     points = dict(record.points)
     if report.points or len(points) < len(record.points):
         add = report.points.setdefault

@@ -21,7 +21,7 @@ from tests.runtime.sharded_program import TRAIN_STEPS
 from tests.runtime.test_damaged import BREAKS
 from tests.runtime.test_successor import claim, go_on, made_by, wait_stopped
 
-# What all tests of this file use is made once, not once for each process of xdist.
+# One process runs all tests of this file, so their common set-up is made once.
 pytestmark = pytest.mark.xdist_group("sharded")
 
 EVERY = "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"

@@ -11,7 +11,7 @@ from hpcflow.sweeps.plots.files import write_plots
 from hpcflow.testing.browser import Browser
 from tests.sweeps.drawn import ACCURACY, SECONDS, SPACE, progress_of, spec_of
 
-# What all tests of this file use is made once, not once for each process of xdist.
+# One process runs all tests of this file, so their common set-up is made once.
 pytestmark = pytest.mark.xdist_group("plots_in_browser")
 
 EVIL = ["</script><script>document.title='owned'</script>", "a$b$c", "日本語"]
