@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "cluster" in getattr(item, "fixturenames", ())
         and item.get_closest_marker("xdist_group") is None
     ]
-    with_crontab = {item.path for item in on_cluster if "cron" in item.fixturenames}
+    with_crontab = {item.path for item in on_cluster if "cron" in getattr(item, "fixturenames", ())}
     files = sorted(
         {item.path for item in on_cluster},
         key=lambda path: (path not in with_crontab, -_took_s(path), path.name),
