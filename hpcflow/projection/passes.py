@@ -155,7 +155,9 @@ def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> 
         lost: list[str] = []
         for begin in range(0, len(ids), _BATCH_RUNS):
             batch = {run_id: todo[run_id] for run_id in ids[begin : begin + _BATCH_RUNS]}
-            lost += _project_batch(ledger, batch, from_zero, summary)
+            of_batch, at_rest = _project_batch(ledger, batch, from_zero, summary)
+            lost += of_batch
+            keep_rows(ledger, [batch[run_id] for run_id in at_rest])
         if not lost:
             return summary
         todo = {run_id: todo[run_id] for run_id in lost}
@@ -167,8 +169,12 @@ def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> 
 
 def _project_batch(
     ledger: Ledger, run_dirs: dict[str, RunDir], from_zero: bool, summary: Summary
-) -> list[str]:
-    """Project with few transactions; return ids of runs that another process wrote to."""
+) -> tuple[list[str], list[str]]:
+    """Project with few transactions.
+
+    Returns:
+        ids of runs that another process wrote to, and of those that may be at rest now.
+    """
     known = ledger.known(list(run_dirs))
     # If a row of a run is damaged, its rows are rebuilt.
     damaged = ledger.bytes_read([run_id for run_id in run_dirs if run_id not in known])
@@ -200,16 +206,15 @@ def _project_batch(
     lost, misfits = apply(ledger, [change for change, _ in changes.values()])
     for run_id, why in misfits.items():
         summary.leave_out(run_id, why)
-    to_keep = []
+    at_rest = []
     for run_id, (change, reader) in changes.items():
         if run_id not in lost and run_id not in misfits:
             summary.changed.append(run_id)
             summary.lines += reader.lines
             summary.skipped_lines += reader.skipped_lines
             if not from_zero and may_be_at_rest(change.run) and not is_gone(run_dirs[run_id]):
-                to_keep.append(run_dirs[run_id])
-    keep_rows(ledger, to_keep)
-    return lost
+                at_rest.append(run_id)
+    return lost, at_rest
 
 
 def _read(

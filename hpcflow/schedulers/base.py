@@ -49,7 +49,7 @@ class JobRef:
     cluster: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JobInfo:
     """The scheduler's information about one job. Times are aware UTC; None means unknown.
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MAX_NAMED: Final = 3
 #: The limits of parsed journals in memory: their number, and the bytes of one. A tick may read
 #: those of ten thousand runs, and one from a store can have any length.
-_MOST_JOURNALS: Final = 256
+_MOST_JOURNALS: Final = 64
 _LARGEST_JOURNAL: Final = 256 << 10
 
 
