@@ -7,10 +7,10 @@ interrupted at any train step.
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import sklearn
 from numpy.typing import NDArray
 
 from hpcflow import runtime
@@ -81,7 +81,10 @@ class Network:
 
 def read_digits() -> tuple[Array, NDArray[np.int64]]:
     """1,797 images of 8 by 8, (n, 64) from 0 to 1, and their digits, (n,)."""
-    path = Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz"
+    found = find_spec("sklearn")  # to import it takes longer than some trainings
+    if found is None or found.origin is None:
+        raise SystemExit("the digits are part of scikit-learn: pip install scikit-learn")
+    path = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
     table = np.loadtxt(path, delimiter=",")
     return table[:, :64] / 16, table[:, 64].astype(np.int64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import uuid
@@ -17,7 +18,16 @@ from hpcflow.testing.cluster import Postgres, Software, User
 from tests.json_output import checked
 
 _SITES = Path(__file__).resolve().parents[2] / "site_configs"
-TWO_NODES = ("--site", "devcluster", "--set", "resources.nodes=2")
+#: The launcher of a training that is not about torchrun: it starts no process of its own.
+TWO_NODES = (
+    *("--site", "devcluster", "--set", "resources.nodes=2"),
+    *("--set", "launch.launcher=srun"),
+)
+#: A training of 368 train steps, all of which end with the same weights.
+TRAINING = (
+    *("--set", "params.epochs=16"),
+    *("--set", "checkpoint.every_train_steps=30"),
+)
 
 
 @dataclass
@@ -55,6 +65,20 @@ class Hpcflow:
         path.write_text(text)
         path.chmod(0o644)
         return path
+
+
+def events(run_dir: str | Path, attempt: int) -> list[dict[str, Any]]:
+    """What an attempt has reported so far; the line that is being written is left out."""
+    path = Path(run_dir, "attempts", f"{attempt:04d}", "events.jsonl")
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def saves(run: dict[str, Any], attempt: int = 1) -> list[int]:
+    """The train steps of the checkpoints that an attempt has reported. Unlike a look with a
+    command of hpcflow, this costs nothing, so a test may look often."""
+    found = events(run["run_dir"], attempt)
+    return [each["train_step"] for each in found if each["event"] == "checkpoint"]
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +123,7 @@ def hpcflow(request: pytest.FixtureRequest, ada: User, software: Software) -> It
 def undisturbed(ada: User, software: Software) -> dict[str, Any]:
     """A run on two nodes that nobody killed; the others must end with the same weights."""
     hpcflow = newcomer(ada, software)
-    done = hpcflow.json("run", hpcflow.digits, *TWO_NODES, "--wait")
+    done = hpcflow.json("run", hpcflow.digits, *TWO_NODES, *TRAINING, "--wait")
     assert {"run_id", "attempt", "job_id", "run_dir"} <= done.keys()
     shown = hpcflow.json("show", done["run_id"])
     assert isinstance(shown, dict)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from hpcflow.testing.cluster import User, poll
-from tests.e2e.conftest import TWO_NODES, Hpcflow
+from tests.e2e.conftest import TWO_NODES, Hpcflow, events
+from tests.e2e.counted import Counted
 from tests.e2e.test_main_job import assert_same, weights
 
 #: One in so many preemptions, but at least one, comes while the attempt is starting: programs are
@@ -22,7 +21,7 @@ SENT_S = 300
 #: others.
 PAUSE_S = 0.03
 #: Towards the end it might be over before the nodes are taken.
-LAST_TRAIN_STEPS = 150
+LAST_TRAIN_STEPS = 100
 
 
 def take_all_nodes(user: User) -> None:
@@ -37,7 +36,7 @@ def take_all_nodes(user: User) -> None:
     poll(lambda: user.run(ask).stdout.strip() == "COMPLETED", 300, "nobody made room", every_s=0.3)
 
 
-def _unhurried(hpcflow: Hpcflow) -> Path:
+def unhurried(hpcflow: Hpcflow) -> Path:
     """The config of the digits training, with a pause after each train step."""
     program = hpcflow.digits.with_name("train.py").read_text()
     step = "            optimizer.step()\n"
@@ -47,19 +46,12 @@ def _unhurried(hpcflow: Hpcflow) -> Path:
     return hpcflow.write_config("slow.yaml", f"extends: {hpcflow.digits}\nscript: {script}\n")
 
 
-def events(run_dir: Path, attempt: int) -> list[dict[str, Any]]:
-    """What an attempt has reported so far; the line that is being written is left out."""
-    path = run_dir / "attempts" / f"{attempt:04d}" / "events.jsonl"
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-
 def assert_survives(hpcflow: Hpcflow, grace: User, preemptions: int) -> None:
     """A run that is preempted so often, at random moments, completes with the weights of one that
     is not, and its history tells the story. Who sends it again is the caller's affair."""
-    config = _unhurried(hpcflow)
-    long = ("--set", f"params.epochs={5 + 5 * preemptions}")  # an epoch: a second, undisturbed
-    undisturbed = hpcflow.json("run", config, *TWO_NODES, *long, "--wait")
+    config = unhurried(hpcflow)
+    long = ("--set", f"params.epochs={4 + 4 * preemptions}")  # an epoch: a second, with its pauses
+    undisturbed = hpcflow.json("run", hpcflow.digits, *TWO_NODES, *long, "--wait")
     undisturbed = hpcflow.json("show", undisturbed["run_id"])
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -97,11 +89,9 @@ def assert_survives(hpcflow: Hpcflow, grace: User, preemptions: int) -> None:
             wait_for_train_step(attempt, train_step)
         take_all_nodes(grace)
 
-    def look() -> Any:
-        return hpcflow.json("show", run["run_id"])
-
-    poll(lambda: look()["state"] == "completed", SENT_S, "it never completed")
-    shown = look()
+    counted = Counted(run["run_id"], run_dir, hpcflow.home)
+    poll(lambda: counted.causes[-1:] == ["completed"], SENT_S, "it never completed")
+    shown = hpcflow.json("show", run["run_id"])
     causes = [attempt["cause"] for attempt in shown["attempts"]]
     assert causes == ["preempted"] * preemptions + ["completed"]
     story = hpcflow.json("history", run["run_id"])

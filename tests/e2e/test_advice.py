@@ -69,9 +69,20 @@ class Researcher:
         return told[-1]
 
     def until_pending_for(self, run: Any, reason: str) -> None:
+        poll(lambda: any(each.startswith(reason) for _, each in self._queued(run)), 150, reason)
         self.until(run, lambda told: str(told.get("reason")).startswith(reason))
 
+    def _queued(self, run: Any) -> list[tuple[str, str]]:
+        """State and reason of the run's jobs. Slurm's own command is the cheapest look."""
+        command = ["squeue", "--me", "--states=all", "--noheader", "--format=%j|%T|%r"]
+        lines = self._hpcflow.user.run(command).stdout.splitlines()
+        rows = [line.split("|") for line in lines if line.startswith(run["run_id"])]
+        return [(state, reason) for _, state, reason in rows]
+
     def _is(self, run: Any, state: str) -> bool:
+        alive = {each for each, _ in self._queued(run)} & {"PENDING", "RUNNING", "COMPLETING"}
+        if alive != ({"RUNNING"} if state == "running" else set()):
+            return False
         return bool(self._hpcflow.json("show", run["run_id"])["state"] == state)
 
     def runs(self, run: Any) -> None:

@@ -33,7 +33,8 @@ def test_what_failed_on_a_bad_node_goes_on_elsewhere(
         return hpcflow.json("show", run_id)["attempts"][-1]
 
     def nodes_of(run_id: str) -> list[str]:
-        return list(last(run_id)["nodes"]) if last(run_id)["state"] == "running" else []
+        attempt = last(run_id)
+        return list(attempt["nodes"]) if attempt["state"] == "running" else []
 
     poll(lambda: all(map(nodes_of, runs)), 300, "they never ran")
     (bad,), (other,) = map(nodes_of, runs)

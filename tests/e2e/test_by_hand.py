@@ -12,7 +12,13 @@ from tests.e2e.conftest import Hpcflow
 
 pytestmark = pytest.mark.cluster
 
-FEW_EPOCHS = ("--", "--set", "params.epochs=2")
+#: It leaves a file for each rank that there is.
+RANKS = """
+import os
+from pathlib import Path
+
+Path({folder!r}, f"{{os.environ['RANK']}} of {{os.environ['WORLD_SIZE']}}").touch()
+"""
 _LIVES = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
 
 
@@ -40,6 +46,23 @@ def by_hand(
     return int(code)
 
 
+def ranks_of(hpcflow: Hpcflow, resources: str) -> Path:
+    """A config of a program that only counts its ranks, started by torchrun."""
+    folder = _folder_of_ranks(hpcflow)
+    hpcflow.user.run(["mkdir", str(folder)])
+    script = hpcflow.write_config("ranks.py", RANKS.format(folder=str(folder)))
+    text = f"name: small\nscript: {script}\nresources: {{{resources}}}\n"
+    return hpcflow.write_config("small.yaml", text)
+
+
+def seen_ranks(hpcflow: Hpcflow) -> list[str]:
+    return sorted(path.name for path in _folder_of_ranks(hpcflow).iterdir())
+
+
+def _folder_of_ranks(hpcflow: Hpcflow) -> Path:
+    return hpcflow.home.parent / "ranks"
+
+
 def test_sbatch_train_sbatch_is_a_run_like_any_other(hpcflow: Hpcflow) -> None:
     wrapper = hpcflow.software.sbatch / "train.sbatch"
     command = ["sbatch", "--parsable", "--nodes=2", "--time=5", str(wrapper)]
@@ -64,34 +87,34 @@ def test_sbatch_train_sbatch_is_a_run_like_any_other(hpcflow: Hpcflow) -> None:
 
 def test_by_hand_with_gpus_every_rank_gets_its_cores(hpcflow: Hpcflow) -> None:
     options = ["--nodes=2", "--gpus-per-node=2", "--cpus-per-task=4", "--time=5"]
-    assert by_hand(hpcflow, hpcflow.digits, *options, *FEW_EPOCHS) == 0
-    shown = hpcflow.json("wait", "digits")
+    assert by_hand(hpcflow, ranks_of(hpcflow, "time_limit: 10m"), *options) == 0
+    shown = hpcflow.json("wait", "small")
     assert (shown["state"], shown["gpus"]) == ("completed", 4)
+    assert seen_ranks(hpcflow) == [f"{rank} of 4" for rank in range(4)]
 
 
 @pytest.mark.parametrize(
-    ("options", "resources", "expected"),
+    ("options", "resources", "expected", "ranks"),
     [
         # The config's ten minutes are more than the partition allows, and Slurm was told two.
         (
             ["--partition=short", "--time=2", "--signal=B:USR2@5"],
             "time_limit: 10m",
             {"partition": "short", "nodes": 1},
+            1,
         ),
-        (["--nodes=1", "--cpus-per-task=2"], "tasks_per_node: 2", {"nodes": 1}),
-        (["--nodes=2", "--ntasks=3"], "nodes: 1", {"nodes": 2}),  # 2 cores, and 1
+        (["--nodes=1", "--cpus-per-task=2"], "tasks_per_node: 2", {"nodes": 1}, 2),
+        (["--nodes=2", "--ntasks=3"], "nodes: 1", {"nodes": 2}, 3),  # 2 cores, and 1
     ],
 )
 def test_what_slurm_granted_is_what_the_run_has(
-    hpcflow: Hpcflow, options: list[str], resources: str, expected: dict[str, object]
+    hpcflow: Hpcflow, options: list[str], resources: str, expected: dict[str, object], ranks: int
 ) -> None:
-    train = hpcflow.digits.with_name("train.py")
-    text = f"name: small\nscript: {train}\nparams: {{epochs: 2}}\nresources: {{{resources}}}\n"
-    config = hpcflow.write_config("small.yaml", text)
-    assert by_hand(hpcflow, config, *options) == 0
+    assert by_hand(hpcflow, ranks_of(hpcflow, resources), *options) == 0
     shown = hpcflow.json("wait", "small")
     assert shown["state"] == "completed"
     assert {key: shown[key] for key in expected} == expected
+    assert seen_ranks(hpcflow) == [f"{rank} of {ranks}" for rank in range(ranks)]
 
 
 def test_a_job_sent_from_an_interactive_one_is_a_batch_job_all_the_same(hpcflow: Hpcflow) -> None:

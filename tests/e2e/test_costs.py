@@ -169,7 +169,7 @@ def test_the_report_is_what_sacct_says_to_the_cent(
         is_billed = not total["unbilled"] and not total["estimated"]
         return is_billed and set(states.values()) <= {"completed", "failed", "cancelled"}
 
-    poll(is_over, 300, lambda: hpcflow("cost", "report", "--by", "run").stdout, every_s=2)
+    poll(is_over, 300, lambda: hpcflow("cost", "report", "--by", "run").stdout, every_s=4)
     assert {shown(run)["state"] for run in runs} == {"completed", "failed", "cancelled"}
     assert len(shown(requeued)["attempts"]) == 2, "two lives of one job"
     assert len(shown(preempted)["attempts"]) == 2
@@ -214,7 +214,7 @@ def test_a_heterogeneous_job_and_one_that_no_run_knows(hpcflow: Hpcflow) -> None
         is_over = seen and seen[0]["state"] == "completed"
         return bool(is_over and not total["unbilled"] and not total["estimated"])
 
-    poll(is_billed, 300, lambda: hpcflow("show", "by-hand").stdout, every_s=2)
+    poll(is_billed, 300, lambda: hpcflow("show", "by-hand").stdout, every_s=4)
     records = by_sacct(user, "-j", job_id)
     assert [each.job_id for each in records] == [f"{job_id}+0", f"{job_id}+1"]
     lines = assert_billed(hpcflow, records, {"partition": lambda each: each.partition})

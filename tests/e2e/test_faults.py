@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from hpcflow.testing.cluster import Cluster, poll
-from tests.e2e.conftest import Hpcflow
+from tests.e2e.conftest import Hpcflow, events
+from tests.e2e.preempted import unhurried
 
 pytestmark = pytest.mark.cluster
 
@@ -71,7 +72,7 @@ def test_a_run_that_is_alive_is_not_sent_twice(hpcflow: Hpcflow) -> None:
 def test_the_notice_before_the_time_limit_saves_and_the_run_goes_on(hpcflow: Hpcflow) -> None:
     run = hpcflow.json(
         "run",
-        hpcflow.digits,
+        unhurried(hpcflow),  # it trains for a minute, and others need the cores
         "--site",
         "devcluster",
         *("--set", "resources.nodes=2", "--set", "resources.time_limit=1m"),
@@ -86,7 +87,8 @@ def test_the_notice_before_the_time_limit_saves_and_the_run_goes_on(hpcflow: Hpc
     hpcflow("resume", run["run_id"])
 
     def resumed() -> bool:
-        return bool(hpcflow.json("show", run["run_id"])["train_step"] > checkpoint["train_step"])
+        steps = [each["train_step"] for each in events(run["run_dir"], 2) if "train_step" in each]
+        return max(steps, default=0) > checkpoint["train_step"]
 
     poll(resumed, 300, "the run did not go on from its checkpoint")
     hpcflow("cancel", run["run_id"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpcflow.testing.cluster import poll
-from tests.e2e.conftest import Hpcflow
+from tests.e2e.conftest import Hpcflow, saves
 
 pytestmark = pytest.mark.cluster
 
@@ -16,8 +16,8 @@ SMALL = {
     "params.n_layer": 2,
     "params.n_embd": 64,
     "params.block_size": 64,
-    "params.train_steps": 300,
-    "checkpoint.every_train_steps": 50,
+    "params.train_steps": 120,
+    "checkpoint.every_train_steps": 20,
 }
 
 
@@ -30,13 +30,10 @@ def run(hpcflow: Hpcflow) -> Any:
 def test_a_killed_gpt_sharded_over_two_nodes_ends_with_the_same_loss(hpcflow: Hpcflow) -> None:
     whole, broken = run(hpcflow), run(hpcflow)
 
-    def half_way() -> bool:
-        return bool(hpcflow.json("show", broken["run_id"])["checkpoints"])
-
-    poll(half_way, 300, "the run never wrote a checkpoint")
+    poll(lambda: saves(broken), 300, "the run never wrote a checkpoint")
     hpcflow.user.run(["scancel", broken["job_id"]])
     assert hpcflow("wait", broken["run_id"], check=False).returncode == 1
-    assert hpcflow.json("show", broken["run_id"])["train_step"] < 300, "it was ended too late"
+    assert hpcflow.json("show", broken["run_id"])["train_step"] < 120, "it was ended too late"
     assert hpcflow("resume", broken["run_id"], "--wait").returncode == 0
     assert hpcflow("wait", whole["run_id"]).returncode == 0
 

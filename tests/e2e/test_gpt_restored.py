@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from hpcflow.testing.cluster import S3, User, poll
-from tests.e2e.conftest import TWO_NODES, Hpcflow
+from tests.e2e.conftest import TWO_NODES, Hpcflow, events
 from tests.e2e.counted import take_all_nodes, watch
-from tests.e2e.preempted import events
 from tests.e2e.test_restored import wait_state, with_scratch_of_its_own
 
 pytestmark = [
@@ -24,7 +23,7 @@ pytestmark = [
 #: ones, so that it is preempted twice before its end.
 SMALL = (
     *("--set", "params.n_layer=2", "--set", "params.train_steps=60"),
-    *("--set", "checkpoint.every_train_steps=5"),
+    *("--set", "checkpoint.every_train_steps=5", "--set", "launch.launcher=torchrun"),
 )
 #: Four ranks add up in another order than two.
 ALIKE = 1e-3

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from hpcflow.model.ids import sluid_number
-from hpcflow.storage.layout import RunDir
+from hpcflow.model.journal import Accounted
+from hpcflow.storage import journal
+from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.cluster import Cluster, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.counted import watch
@@ -47,12 +49,12 @@ def test_a_run_goes_on_without_the_job_that_slurm_holds_for_its_exit_code(
 
     def is_billed() -> bool:
         """Both attempts, by accounting."""
-        runs = hpcflow.json("ls")["runs"]
-        told = hpcflow.json("show", runs[0]["run_id"])["attempts"] if runs else []
-        return [each["billed_by"] for each in told] == ["accounting"] * 2
+        runs = [Home(hpcflow.home).run_dir(each) for each in hpcflow.home.glob("runs/saved-*")]
+        bills = [each for run in runs for each in journal.read(run) if isinstance(each, Accounted)]
+        return {each.attempt for each in bills if each.source == "accounting"} == {1, 2}
 
     with watch(hpcflow):
-        poll(is_billed, 300, lambda: cluster.run("squeue", "--states=all"), every_s=1)
+        poll(is_billed, 300, lambda: cluster.run("squeue", "--states=all"))
     shown = hpcflow.json("show", "saved")
     assert shown["state"] == "completed"
     first, second = shown["attempts"]

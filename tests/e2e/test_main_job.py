@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hpcflow.testing.cluster import poll
-from tests.e2e.conftest import TWO_NODES, Hpcflow
+from tests.e2e.conftest import TRAINING, TWO_NODES, Hpcflow, saves
 
 pytestmark = pytest.mark.cluster
 
@@ -55,47 +55,42 @@ def test_the_digits_are_learned_on_two_nodes(undisturbed: dict[str, Any]) -> Non
     assert all(checkpoint["complete"] for checkpoint in undisturbed["checkpoints"])
 
 
+# A ledger in SQLite is that of almost all other tests.
 @pytest.mark.parametrize("hpcflow", ["postgresql"], indirect=True)
-def test_people_see_the_run_with_ls_show_and_logs(hpcflow: Hpcflow) -> None:
-    run = hpcflow.json("run", hpcflow.digits, *TWO_NODES, "--set", "name=seen")
+def test_a_killed_run_resumes_and_ends_with_the_same_weights(
+    hpcflow: Hpcflow, undisturbed: dict[str, Any]
+) -> None:
+    """Its ranks are killed, then its job is cancelled, and people see it with ls, show and logs."""
+    options = (*TWO_NODES, *TRAINING, "--set", "launch.launcher=torchrun", "--set", "name=seen")
+    run = hpcflow.json("run", hpcflow.digits, *options)
     assert run["run_id"] in hpcflow("ls").stdout
+    poll(lambda: saves(run), 300, "the run never wrote a checkpoint")
+    code = Path(run["run_dir"]).parents[1] / ".code"  # another cluster may train on this machine
+    hpcflow.user.run(["pkill", "-9", "-f", f"{code}/.*/train.py"])
+    _ended(hpcflow, "failed")
+
+    again = hpcflow.json("resume", "seen")
+    poll(lambda: saves(run, 2), 300, "the second attempt never wrote a checkpoint")
+    hpcflow.user.run(["scancel", again["job_id"]])
+    _ended(hpcflow, "cancelled")
+
+    assert hpcflow("resume", "seen", "--wait").returncode == 0
     assert hpcflow("wait", "seen").stdout.startswith(f"{run['run_id']}: completed")
+    shown = hpcflow.json("show", "seen")
+    assert shown["state"] == "completed"
+    attempts = shown["attempts"]
+    assert [each["cause"] for each in attempts] == ["failed", "cancelled", "completed"]
+    assert len({each["job_id"] for each in attempts}) == 3
+    assert None not in [each["resume_from"] for each in attempts[1:]]
+    assert_same(weights(shown), weights(undisturbed))
     assert "accuracy" in hpcflow("show", "seen").stdout
     assert "accuracy" in hpcflow("logs", "seen").stdout
     (listed,) = hpcflow.json("ls")["runs"]
     assert (listed["run_id"], listed["state"]) == (run["run_id"], "completed")
 
 
-# Which ledger it is has nothing to do with how a run is killed: each of both once.
-@pytest.mark.parametrize(
-    ("kill", "state", "hpcflow"),
-    [
-        (("scancel", "{job_id}"), "cancelled", "postgresql"),
-        (("pkill", "-9", "-f", "{script}"), "failed", "sqlite"),
-    ],
-    ids=["scancel-postgresql", "sigkill-sqlite"],
-    indirect=["hpcflow"],
-)
-def test_a_killed_run_resumes_and_ends_with_the_same_weights(
-    hpcflow: Hpcflow, undisturbed: dict[str, Any], kill: tuple[str, ...], state: str
-) -> None:
-    run = hpcflow.json("run", hpcflow.digits, *TWO_NODES)
-
-    def half_way() -> bool:
-        return bool(hpcflow.json("show", run["run_id"])["checkpoints"])
-
-    poll(half_way, 300, "the run never wrote a checkpoint")
-    code = Path(run["run_dir"]).parents[1] / ".code"  # another cluster may train on this machine
-    hpcflow.user.run([word.format(**run, script=f"{code}/.*/train.py") for word in kill])
-    assert hpcflow("wait", run["run_id"], check=False).returncode == 1
-    killed = hpcflow.json("show", run["run_id"])
+def _ended(hpcflow: Hpcflow, state: str) -> None:
+    assert hpcflow("wait", "seen", check=False).returncode == 1
+    killed = hpcflow.json("show", "seen")
     assert killed["state"] == state
     assert killed["train_step"] < killed["total_train_steps"], "it was killed too late"
-
-    assert hpcflow("resume", run["run_id"], "--wait").returncode == 0
-    shown = hpcflow.json("show", run["run_id"])
-    assert shown["state"] == "completed"
-    first, second = shown["attempts"]
-    assert first["job_id"] != second["job_id"]
-    assert second["resume_from"] is not None
-    assert_same(weights(shown), weights(undisturbed))

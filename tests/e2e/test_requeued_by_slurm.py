@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcflow.testing.cluster import Cluster, poll
-from tests.e2e.conftest import TWO_NODES, Hpcflow
+from tests.e2e.conftest import TRAINING, TWO_NODES, Hpcflow, saves
+from tests.e2e.counted import Counted
 from tests.e2e.test_daemon import daemon
 from tests.e2e.test_main_job import assert_same, weights
 
@@ -24,19 +26,15 @@ def test_a_requeued_run_goes_on_at_once_as_the_next_attempt(
     daemon: subprocess.Popen[str],
     undisturbed: dict[str, Any],
 ) -> None:
-    run = hpcflow.json(
-        "run", hpcflow.digits, *TWO_NODES, "--set", "checkpoint.every_train_steps=10"
-    )
-
-    def look() -> Any:
-        return hpcflow.json("show", run["run_id"])
-
-    poll(lambda: look()["checkpoints"], 300, "it made no checkpoint")
+    often = ("--set", "checkpoint.every_train_steps=10")
+    run = hpcflow.json("run", hpcflow.digits, *TWO_NODES, *TRAINING, *often)
+    counted = Counted(run["run_id"], Path(run["run_dir"]), hpcflow.home)
+    poll(lambda: saves(run), 300, "it made no checkpoint")
     cluster.run("scontrol", "update", f"jobid={run['job_id']}", "requeue=1")
     cluster.run("scontrol", "requeue", run["job_id"])
-    poll(lambda: look()["state"] == "completed", 300, "it never completed")
+    poll(lambda: counted.causes[-1:] == ["completed"], 300, "it never completed")
     assert daemon.poll() is None
-    shown = look()
+    shown = hpcflow.json("show", run["run_id"])
     first, second = shown["attempts"]
     assert first["job_id"] == second["job_id"] == run["job_id"]
     assert (first["cause"], first["raw_state"]) == ("requeued", "REQUEUED")

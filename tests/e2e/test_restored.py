@@ -12,15 +12,14 @@ import pytest
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run
 from hpcflow.testing.cluster import S3, User, poll
-from tests.e2e.conftest import TWO_NODES, Hpcflow, newcomer
-from tests.e2e.counted import take_all_nodes, watch
-from tests.e2e.preempted import events
+from tests.e2e.conftest import TRAINING, TWO_NODES, Hpcflow, newcomer, saves
+from tests.e2e.counted import Counted, take_all_nodes, watch
 from tests.e2e.test_main_job import assert_same, weights
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.timeout(1200)]
 
-#: Of 920 train steps; twice as long as it takes to preempt it is left.
-HALF_WAY = 500
+#: Of 368 train steps; twice as long as it takes to preempt it is left.
+HALF_WAY = 150
 UNDER_WAY = ("submitting", "queued", "running", "waiting")
 
 
@@ -30,15 +29,12 @@ def _preempted(hpcflow: Hpcflow, grace: User, url: str) -> dict[str, Any]:
         "run",
         hpcflow.digits,
         *TWO_NODES,
+        *TRAINING,
         *("--set", "resources.partition=spot", "--set", "resources.gpus_per_node=1"),
         *("--set", f"mirror={url}"),
     )
 
-    def is_half_way() -> bool:
-        saved = [each for each in events(Path(run["run_dir"]), 1) if each["event"] == "checkpoint"]
-        return bool(saved) and saved[-1]["train_step"] >= HALF_WAY
-
-    poll(is_half_way, 300, "it never saved")
+    poll(lambda: max(saves(run), default=0) >= HALF_WAY, 300, "it never saved")
     take_all_nodes(grace)
     wait_state(hpcflow, run["run_id"], "waiting")
     return run
@@ -100,6 +96,8 @@ def test_what_is_in_the_bucket_is_trained_to_the_same_end(
     hpcflow.user.run(["rm", "-r", run["run_dir"]])
     with watch(hpcflow) as daemon:
         daemon.wait_says("restore  (purged: its run directory is gone)")
+        here = Counted(run_id, Path(run["run_dir"]), hpcflow.home)
+        poll(lambda: here.causes[-1:] == ["completed"], 240, lambda: str(here.records[-3:]))
         ends = [wait_state(each, run_id, "completed") for each in (hpcflow, other)]
     for home, shown in zip((hpcflow, other), ends, strict=True):
         assert [attempt["cause"] for attempt in shown["attempts"]] == ["preempted", "completed"]

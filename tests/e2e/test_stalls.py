@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from hpcflow.reconcile.attempt_events import time_there
 from hpcflow.storage import journal
 from hpcflow.testing.cluster import poll
 from tests.e2e.conftest import Hpcflow
-from tests.e2e.counted import start
+from tests.e2e.counted import Counted, start
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -72,25 +71,24 @@ def test_what_hangs_is_ended_and_sent_again(hpcflow: Hpcflow, daemon: Path) -> N
     hpcflow.write_config("hangs.py", HANGS)
     configs = [hpcflow.write_config("hangs.yaml", REPORTS)]
     configs.append(hpcflow.write_config("prints.yaml", PRINTS))
-    run_ids = [hpcflow.json("run", each, "--site", "devcluster")["run_id"] for each in configs]
-
-    def look() -> list[Any]:
-        return [hpcflow.json("show", run_id) for run_id in run_ids]
+    sent = [hpcflow.json("run", each, "--site", "devcluster") for each in configs]
+    run_ids = [each["run_id"] for each in sent]
+    runs = [Counted(each["run_id"], Path(each["run_dir"]), hpcflow.home) for each in sent]
 
     poll(
-        lambda: [each["state"] for each in look()] == ["completed"] * 2,
+        lambda: all(each.causes[-1:] == ["completed"] for each in runs),
         150,
         lambda: f"they never completed: {daemon.read_text()}",
-        every_s=1,
     )
     said = daemon.read_text()
-    for run_id, shown in zip(run_ids, look(), strict=True):
+    looks = [hpcflow.json("show", run_id) for run_id in run_ids]
+    for run_id, shown in zip(run_ids, looks, strict=True):
         causes = [attempt["cause"] for attempt in shown["attempts"]]
         assert causes == ["stalled", "completed"]
         assert "no progress for" in shown["attempts"][0]["rule"]
         assert f"{run_id}  notice  (" in said
         assert f"{run_id}  cancel  (silent: no progress for" in said
-    reports = look()[0]
+    reports = looks[0]
     assert (reports["train_step"], reports["attempts"][1]["resume_from"]) == (
         20,
         "checkpoints/000000010",

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from hpcflow.testing.cluster import poll
-from tests.e2e.conftest import Hpcflow
-from tests.e2e.preempted import events
+from tests.e2e.conftest import Hpcflow, events
 from tests.e2e.test_sweep import Search
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400), pytest.mark.soak]

@@ -44,8 +44,7 @@ def test_killed_half_way_it_ends_with_the_same_weights(tmp_path: Path, world_siz
     assert start(whole, world_size).exit_codes() == [0] * world_size
 
     training = start(broken, world_size)
-    while broken.complete()[-1:] < [60]:
-        assert all(process.is_alive() for process in training.processes), training.log()
+    training.wait_saved(broken, 60)
     training.kill()
     assert training.exit_codes() == [-9] * world_size
     assert broken.complete()[-1] < 184

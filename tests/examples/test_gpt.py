@@ -51,8 +51,7 @@ def test_resumed_with_other_ranks_it_ends_on_the_same_loss_curve(
     assert training.exit_codes() == [0], training.log()
 
     training = start(broken, 2, HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS=10)
-    while not broken.complete():
-        assert all(process.is_alive() for process in training.processes), training.log()
+    training.wait_saved(broken)
     training.kill()
     training.exit_codes()
     broken.attempt = 2

@@ -28,6 +28,7 @@ from hpcflow.model.events import parse_event
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.manifest import manifest_bytes
 from hpcflow.runtime.reading import read_lines
+from hpcflow.testing.cluster import poll
 from tests.runtime import program
 
 _LIMIT_S = 120.0
@@ -110,6 +111,15 @@ class Training:
                 [process.sentinel for process in self.processes if process.is_alive()], 5
             )
         return [process.exitcode for process in self.processes]
+
+    def wait_saved(self, folder: RunFolder, train_step: int = 1) -> None:
+        """Wait until ``folder`` has a checkpoint of this train step or a later one."""
+
+        def has_saved() -> bool:
+            assert all(process.is_alive() for process in self.processes), self.log()
+            return max(folder.complete(), default=0) >= train_step
+
+        poll(has_saved, _LIMIT_S, self.log, every_s=0.02)
 
     def exit_codes_by_themselves(self) -> list[int | None]:
         """Wait until all have ended, with nobody to end them."""

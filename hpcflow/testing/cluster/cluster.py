@@ -86,7 +86,7 @@ class Cluster:
         if self.directory.exists():
             require_own_folder(self.directory)
             with self._lock():
-                shutdown.stop_everything(self.directory, self.progress)
+                shutdown.stop_everything(self.directory, self.progress, keep=not purge)
                 machine.remove_host_names(self.directory)
                 machine.remove_cgroups()
                 if purge:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from hpcflow.errors import HpcflowError
 
-_MOST_S = 1.0
+_MOST_S = 2.0
 
 T = TypeVar("T")
 
@@ -27,8 +27,8 @@ def poll(
     """Call ``fn`` until it returns a true value; return that.
 
     ``message`` describes the condition; a function is called only at the deadline, so that it can
-    show the last state. After a slow call, such as one that starts programs, the pause is twice its
-    time, at most a second, to leave the CPU to what is waited for.
+    show the last state. After a slow call, such as one that starts programs, the pause is four
+    times its time, at most two seconds, to leave the CPU to what is waited for.
 
     Raises DeadlinePassed after ``deadline_s`` seconds.
     """
@@ -42,4 +42,4 @@ def poll(
         if looked >= end:
             text = message() if callable(message) else message
             raise DeadlinePassed(f"waited {deadline_s:g} s in vain: {text}")
-        time.sleep(max(every_s, min(2 * (looked - began), _MOST_S)))
+        time.sleep(max(every_s, min(4 * (looked - began), _MOST_S)))

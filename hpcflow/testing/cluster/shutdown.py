@@ -22,9 +22,14 @@ def stop_slurm(folder: Path, progress: Progress) -> None:
     leftovers.kill_slurm(folder)
 
 
-def stop_everything(folder: Path, progress: Progress) -> None:
-    """Stop everything that runs in this folder, Postgres and S3 too."""
-    stop_slurm(folder, progress)
+def stop_everything(folder: Path, progress: Progress, *, keep: bool = True) -> None:
+    """Stop everything that runs in this folder, Postgres and S3 too.
+
+    Args:
+        keep: whether Slurm's state is used again; else its daemons are killed, which is faster.
+    """
+    if keep:
+        stop_slurm(folder, progress)
     for server in (Postgres(folder), S3(folder)):
         if server.home.exists():
             _stop(server.daemon, progress)
