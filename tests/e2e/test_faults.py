@@ -88,7 +88,7 @@ def test_the_notice_before_the_time_limit_saves_and_the_run_goes_on(hpcflow: Hpc
 
     def resumed() -> bool:
         steps = [each["train_step"] for each in events(run["run_dir"], 2) if "train_step" in each]
-        return max(steps, default=0) > checkpoint["train_step"]
+        return bool(max(steps, default=0) > checkpoint["train_step"])
 
     poll(resumed, 300, "the run did not go on from its checkpoint")
     hpcflow("cancel", run["run_id"])
