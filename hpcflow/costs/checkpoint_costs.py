@@ -11,8 +11,8 @@ from hpcflow.costs.storage import StorageReport, storage_report
 from hpcflow.errors import HpcflowError
 from hpcflow.ledger.rows import MirroredRow, StoringRow
 from hpcflow.ledger.store import Ledger
+from hpcflow.sites.prices import ScratchPrice, StorePrice, price_of_store
 from hpcflow.sites.schema import Site
-from hpcflow.sites.store_price import ScratchPrice, StorePrice, price_of_store
 from hpcflow.storage.layout import Home
 from hpcflow.storage.runs import is_linked
 

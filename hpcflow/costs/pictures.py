@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcflow.costs.plots import SAVED, USED, WASTED, Part, horizontal_bars, joined, vertical_bars
-from hpcflow.costs.report import Line, Report, report
-from hpcflow.costs.unit import Unit, unit_of
+from hpcflow.costs.report import Line, Report, Unit, report, unit_of
 from hpcflow.ledger.rows import BilledRow
 
 

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hpcflow.costs.report import Line, booked, report
-from hpcflow.costs.unit import GPU_HOURS, HOURS, SU, USD, Unit
+from hpcflow.costs.report import GPU_HOURS, HOURS, SU, USD, Line, Unit, booked, report
 from hpcflow.ledger.rows import BilledRow
 
 

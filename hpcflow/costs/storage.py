@@ -1,7 +1,7 @@
 """Compute the cost of storing and fetching checkpoints. Pure, and exact.
 
 Bytes × microseconds are whole numbers, so the parts of a time add up exactly. A GB is 10⁹ bytes, a
-month 730 hours: see :mod:`hpcflow.sites.store_price`.
+month 730 hours: see :mod:`hpcflow.sites.prices`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from hpcflow.costs.facts import Fetched, Stored
 from hpcflow.ledger.rows import StoringRow
-from hpcflow.sites.store_price import ScratchPrice, StorePrice
+from hpcflow.sites.prices import ScratchPrice, StorePrice
 
 GB_BYTES: Final = 10**9
 MONTH_HOURS: Final = 730

@@ -13,8 +13,9 @@ from typing import Final
 
 from hpcflow.model.state import Cause
 from hpcflow.model.units import format_bytes, format_duration, write_duration, write_memory
-from hpcflow.rightsizing import round_up
 from hpcflow.rightsizing.evidence import (
+    Advice,
+    Nothing,
     has_trained,
     is_covered,
     is_proven,
@@ -24,7 +25,6 @@ from hpcflow.rightsizing.evidence import (
 )
 from hpcflow.rightsizing.gpu_advice import advise_gpus
 from hpcflow.rightsizing.use import Use
-from hpcflow.rightsizing.words import Advice, Nothing
 
 #: Advised request / measured use.
 MARGIN: Final = 1.25
@@ -36,6 +36,7 @@ _EARLY_S: Final = 60.0
 _NEARLY_FULL: Final = 0.95
 #: All cores count as busy if this share is, half of the time.
 _ALL_CORES: Final = 0.9
+_GIB_MB: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _memory(uses: Sequence[Use]) -> Advice | Nothing:
     too_little = max(ran_out, default=0)
     # A peak of any attempt is a lower bound of the need.
     most = max((use.measured.mem_peak_mb or 0 for use in uses if use.measured), default=0)
-    better = round_up.memory_mb(max(most * MARGIN, too_little * 1.5))
+    better = _round_memory_mb(max(most * MARGIN, too_little * 1.5))
     if too_little >= asked:
         return Advice(
             what,
@@ -134,7 +135,7 @@ def _time_limit(uses: Sequence[Use], notice_s: int | None) -> Advice | Nothing:
         return Nothing(what, "its duration is not known")
     if len({(use.nodes, use.gpus) for use in uses if use.elapsed_s}) > 1:
         return Nothing(what, "its attempts had different numbers of nodes or GPUs")
-    better = round_up.minutes(_limit_s(took_s * MARGIN, notice_s) / 60)
+    better = _round_minutes(_limit_s(took_s * MARGIN, notice_s) / 60)
     if better > _WORTH * asked:
         return Nothing(
             what, f"{write_duration(asked * 60)} fits: it took {format_duration(took_s)}"
@@ -202,3 +203,15 @@ def _all_cores(use: Use, per_task: int) -> Advice | Nothing:
         f"ask for {per_task * 2} for each rank, not {per_task}: all cores are at work"
         f"{idle}{workers}",
     )
+
+
+def _round_memory_mb(mb: float) -> int:
+    """Round up to quarters of a GiB below 1 GiB, to whole GiB below 64, then to multiples of 8."""
+    step = _GIB_MB // 4 if mb <= _GIB_MB else _GIB_MB if mb <= 64 * _GIB_MB else 8 * _GIB_MB
+    return max(step, math.ceil(mb / step) * step)
+
+
+def _round_minutes(number: float) -> int:
+    """Round up to 5 minutes below one hour, to quarters of an hour below 6, then to whole hours."""
+    step = 5 if number <= 60 else 15 if number <= 360 else 60
+    return max(step, math.ceil(number / step) * step)

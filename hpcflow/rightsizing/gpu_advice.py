@@ -8,9 +8,16 @@ from typing import Final
 
 from hpcflow.model.measured import Measured
 from hpcflow.model.state import Cause
-from hpcflow.rightsizing.evidence import has_trained, is_covered, is_proven, uncovered, unproven
+from hpcflow.rightsizing.evidence import (
+    Advice,
+    Nothing,
+    has_trained,
+    is_covered,
+    is_proven,
+    uncovered,
+    unproven,
+)
 from hpcflow.rightsizing.use import Use
-from hpcflow.rightsizing.words import Advice, Nothing
 
 #: An idle GPU counts as not needed if it was measured for this long.
 _ENOUGH_S: Final = 300.0

@@ -22,7 +22,7 @@ from hpcflow.costs.storage import (
     storage_report,
 )
 from hpcflow.ledger.rows import StoringRow
-from hpcflow.sites.store_price import ScratchPrice, StorePrice, price_of_store
+from hpcflow.sites.prices import ScratchPrice, StorePrice, price_of_store
 from tests.sites.build import minimal, site
 
 URL = "s3://lab/ada"
