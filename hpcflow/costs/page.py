@@ -12,7 +12,6 @@ from typing import Any
 from hpcflow.costs import words
 from hpcflow.costs.checkpoint_costs import CheckpointCosts
 from hpcflow.costs.pictures import pictures
-from hpcflow.costs.plots import require_matplotlib
 from hpcflow.costs.report import Line, Report
 from hpcflow.costs.showback import showback
 from hpcflow.costs.storage import StorageLine
@@ -55,10 +54,9 @@ class _Card:
 
 
 def page(content: Content) -> str:
-    """Return the page as HTML; InputError if matplotlib is not installed."""
+    """Return the page as HTML."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    require_matplotlib()
     found = content.found
     said = " and ".join(key.replace("_", " ") for key in found.keys)
     environment = Environment(
