@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.costs import words
-from hpcflow.costs.checkpoint_costs import CheckpointCosts
+from hpcflow.costs.checkpoint_costs import CheckpointCosts, StorageLine
 from hpcflow.costs.pictures import pictures
-from hpcflow.costs.report import Line, Report
-from hpcflow.costs.showback import showback
-from hpcflow.costs.storage import StorageLine
+from hpcflow.costs.report import Line, Report, showback
 from hpcflow.costs.wasted import WastedRun
 from hpcflow.errors import InputError, Where
 from hpcflow.ledger.rows import BilledRow

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.clock import to_text
-from hpcflow.costs.checkpoint_costs import CheckpointCosts, checkpoint_costs
-from hpcflow.costs.storage import decimal
+from hpcflow.costs.checkpoint_costs import CheckpointCosts, checkpoint_costs, decimal
 from hpcflow.errors import SiteError
 from hpcflow.ledger.store import open_ledger
 from hpcflow.sites.prices import ScratchPrice, StorePrice
