@@ -6,7 +6,7 @@ submits them.
 
 ================  ==================================================================================
 state.py          folds the journal of a sweep into its state: pure
-study.py          the state as an Optuna study in memory; asks for trials, judges running ones
+study.py          the state as an Optuna study: asks for trials, judges running ones, is exported
 sampling.py       the sampler and the pruner that the sweep's file names
 population.py     population based training: which trial is replaced, and by what: pure
 budget.py         whether another trial may begin: pure
@@ -19,6 +19,5 @@ api.py            ``hpcflow.sweep()``: a function instead of a program; ``call.p
 starting.py       checks and creates a new sweep
 view.py           a sweep as it is shown; ``plots/``: its figures, as PNG and HTML
 install.py        the crontab entry that runs the rounds
-exporting.py      the study as a file, for Optuna's tools
 ================  ==================================================================================
 """

@@ -1,4 +1,4 @@
-"""The trials of a sweep as an Optuna study in memory: ask for the next, judge the running.
+"""The trials of a sweep as an Optuna study: ask for the next, judge the running, export all.
 
 Each round rebuilds the study from the journal. What sampler and pruner store in the study
 (``system_attrs``) is written to the journal too. So a round may be killed anywhere, and no round
@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import optuna
@@ -25,12 +28,15 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.storages import InMemoryStorage
+from optuna.storages import InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as State
 
+from hpcflow.errors import InputError, shell_word
 from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.space import Choice, Parameter, Range, Scalar, Space
+from hpcflow.storage.files import write_durably
 from hpcflow.sweeps.sampling import grid_of, pruner_for, sampler_for
 from hpcflow.sweeps.state import SweepProgress, Trial, TrialState
 
@@ -40,6 +46,8 @@ STATES: Final = {
     TrialState.PRUNED: State.PRUNED,
     TrialState.FAILED: State.FAIL,
 }
+#: CMA-ES keeps pickles in these attributes. A file that may be handed on has none.
+_PICKLED: Final = ("cma:", "sepcma:", "cmawm:")
 
 
 @dataclass(frozen=True)
@@ -266,3 +274,37 @@ def _as_written(values: Choice | Range, value: float) -> float:
     """Return the point of the range nearest to ``value``: Optuna returns 0.30000000000000004."""
     points = values.points() if isinstance(values, Range) and values.step is not None else None
     return min(points, key=lambda point: abs(point - value)) if points else value
+
+
+def export_study(sweep_id: str, progress: SweepProgress, target: Path) -> None:
+    """Write the study ``sweep_id`` to ``target``, a new file in Optuna's journal format.
+
+    The study has each trial under its number, with all points that its runs have reported. The user
+    attributes of a trial are the ids of its runs and the constants of the space.
+
+    Raises:
+        InputError: ``target`` exists.
+    """
+    constants = progress.spec.space.constants
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        path = Path(folder) / "study"
+        study = optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(path))),
+            study_name=sweep_id,
+            directions=[goal.direction.value for goal in progress.spec.goals],
+        )
+        study.set_metric_names([goal.metric for goal in progress.spec.goals])
+        for trial in progress.trials:
+            frozen = frozen_trial(progress, trial, points=trial.points())
+            frozen.user_attrs = {**constants, "runs": trial.all_runs}
+            frozen.system_attrs = {
+                name: value for name, value in trial.attrs.items() if not name.startswith(_PICKLED)
+            }
+            study.add_trial(frozen)
+        data = path.read_bytes()
+    if os.path.lexists(target):
+        raise InputError(
+            f"{target} exists",
+            next_action=f"name another file, or remove this one: rm {shell_word(target)}",
+        )
+    write_durably(target, data)
