@@ -28,8 +28,8 @@ from hpcflow.model.secret import redact
 from hpcflow.placement.run_paths import trust_on
 from hpcflow.schedulers.slurm.allocation import Allocation, enclosing_step, read_allocation
 from hpcflow.settings import load_settings
-from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.defaults import launcher_and_ranks
+from hpcflow.sites.limits import Complaint
 from hpcflow.sites.placement import kinds_of_nodes, partition_of_job
 from hpcflow.sites.schema import GpuDialect, Site
 from hpcflow.storage.files import write_durably

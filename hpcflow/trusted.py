@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from hpcflow.documents.source import read_text
+from hpcflow.documents.reader import read_text
 from hpcflow.errors import InputError
 from hpcflow.ownership import Trust
 from hpcflow.runtime.reading import read_object

@@ -180,7 +180,6 @@ def test_pyslurm_is_tried_without_it(strange: Path, monkeypatch: pytest.MonkeyPa
 
 
 MATPLOTLIB = {
-    "the page of costs": "import hpcflow.costs.plots as p; p.require_matplotlib()",
     "a sweep's picture": "import hpcflow.sweeps.plots.drawing as p; p._canvas().__enter__()",
     "a sweep's page": (
         "import hpcflow.sweeps.plots.drawing as p; from contextlib import suppress\n"

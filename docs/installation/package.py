@@ -25,7 +25,7 @@ class Hpcflow(Package):
         venv = join_path(prefix, "venv")
         spec["python"].command("-m", "venv", venv)
         pip = Executable(join_path(venv, "bin", "pip"))
-        pip("install", "--no-index", "--find-links=.", "hpcflow[postgres,s3,reports,sweeps]")
+        pip("install", "--no-index", "--find-links=.", "hpcflow[postgres,s3,sweeps]")
         mkdirp(prefix.bin)
         symlink("../venv/bin/hpcflow", join_path(prefix.bin, "hpcflow"))
 

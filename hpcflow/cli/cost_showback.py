@@ -19,7 +19,7 @@ from hpcflow.cli.session import Session
 from hpcflow.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
-    from hpcflow.costs.showback import Member, Team
+    from hpcflow.costs.report import Member, Team
 
 
 class MemberCosts(CostAmounts):
@@ -77,7 +77,7 @@ def showback_command(
     hpcflow cost showback --since 2026-07-01
     hpcflow cost showback --project vision --since 30d --csv
     """
-    from hpcflow.costs.showback import showback
+    from hpcflow.costs.report import showback
 
     session = Session()
     session.refresh()

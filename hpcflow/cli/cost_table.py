@@ -13,8 +13,8 @@ from hpcflow.cli.columns import Cell, Column, painted, print_table
 from hpcflow.terminal import Styled, echo, safe
 
 if TYPE_CHECKING:
+    from hpcflow.costs.checkpoint_costs import StorageLine, StorageReport
     from hpcflow.costs.report import Line, Report
-    from hpcflow.costs.storage import StorageLine, StorageReport
 
 
 class CostBy(TypedDict, total=False):
@@ -99,7 +99,7 @@ def amounts(line: Line) -> CostAmounts:
 
 
 def storage_values(found: StorageReport, line: StorageLine) -> StorageValues:
-    from hpcflow.costs.storage import decimal
+    from hpcflow.costs.checkpoint_costs import decimal
 
     keys = dict(zip(found.keys, line.by, strict=True))
     amounts = {

@@ -20,9 +20,9 @@ from hpcflow.terminal import echo, safe
 if TYPE_CHECKING:
     from hpcflow.ledger.used import UsedRow
     from hpcflow.model.measured import Measured
+    from hpcflow.rightsizing.evidence import Advice, Nothing
     from hpcflow.rightsizing.report import Line
     from hpcflow.rightsizing.use import Use
-    from hpcflow.rightsizing.words import Advice, Nothing
     from hpcflow.sites.schema import Partition, Site
     from hpcflow.storage.layout import RunDir
 

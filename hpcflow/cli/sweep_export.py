@@ -63,7 +63,7 @@ def export_command(
 
 def _export_study(sweep: str, target: Path) -> None:
     from hpcflow.storage.sweeps import find_sweep
-    from hpcflow.sweeps.exporting import export_study
+    from hpcflow.sweeps.study import export_study
     from hpcflow.sweeps.view import look
 
     sweep_dir = find_sweep(Session().settings.home, sweep)

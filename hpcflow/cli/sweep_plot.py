@@ -14,7 +14,7 @@ from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
-    from hpcflow.sweeps.plots.files import Plots
+    from hpcflow.sweeps.plots.drawing import Plots
 
 
 @click.command("plot")
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     help="Write to this folder; overwrite files of the same names. Default: SWEEP-plots in the "
     "current folder.",
 )
-@json_option("hpcflow.sweeps.plots.files:Plots")
+@json_option("hpcflow.sweeps.plots.drawing:Plots")
 def plot_command(sweep: str, output: Path | None, as_json: bool) -> int:
     """Draw SWEEP: its history, parallel coordinates, slices, importances, intermediate values.
 
@@ -34,7 +34,7 @@ def plot_command(sweep: str, output: Path | None, as_json: bool) -> int:
     page. The pages need no network, only the script plotly.min.js beside them.
     """
     from hpcflow.storage.sweeps import find_sweep
-    from hpcflow.sweeps.plots.files import write_plots
+    from hpcflow.sweeps.plots.drawing import write_plots
     from hpcflow.sweeps.view import look
 
     sweep_dir = find_sweep(Session().settings.home, sweep)

@@ -140,7 +140,7 @@ def _tried(
     detail: RunDetail, home: Home, wait: Wait, site: Site, chooser: Chooser, now: datetime
 ) -> list[Alternative]:
     from hpcflow.errors import StorageError
-    from hpcflow.placement.pending_alternatives import pending_alternatives
+    from hpcflow.placement.alternatives import pending_alternatives
     from hpcflow.storage.rundir import read_run
 
     try:

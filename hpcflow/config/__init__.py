@@ -13,8 +13,7 @@ from typing import Any
 
 from hpcflow.config.chain import read_chain
 from hpcflow.config.files import check_files
-from hpcflow.config.merge import merge
-from hpcflow.config.overrides import granted_document, parse_override
+from hpcflow.config.merge import granted_document, merge, parse_override
 from hpcflow.config.paths import with_absolute_paths
 from hpcflow.documents import Document, Place, validate
 from hpcflow.errors import SpecError, shell_word

@@ -13,8 +13,7 @@ from typing import Any, Final
 from hpcflow.config import LoadedSpec
 from hpcflow.config.chain import read_chain
 from hpcflow.config.files import check_files
-from hpcflow.config.merge import merge
-from hpcflow.config.overrides import parse_override
+from hpcflow.config.merge import merge, parse_override
 from hpcflow.config.paths import absolute, with_absolute_paths
 from hpcflow.config.signature import Signature, read_signature, require_fit
 from hpcflow.config.sweep import LoadedSweep, of_the_sweep, require_base, without_section_nulls

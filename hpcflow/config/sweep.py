@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcflow.config import LoadedSpec, load_spec
-from hpcflow.config.merge import merge, without_nulls
-from hpcflow.config.overrides import parse_override
+from hpcflow.config.merge import merge, parse_override, without_nulls
 from hpcflow.config.paths import absolute
 from hpcflow.documents import Document, read_document, require_purpose, validate
 from hpcflow.documents.suggest import nearest_file

@@ -1,27 +1,67 @@
-"""Select the plots of a cost page."""
+"""Select the bar charts of a cost page, and compute the lengths of their bars. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-from hpcflow.costs.plots import SAVED, USED, WASTED, Part, horizontal_bars, joined, vertical_bars
-from hpcflow.costs.report import Line, Report, report
-from hpcflow.costs.unit import Unit, unit_of
+from hpcflow.costs.report import Line, Report, Unit, report, unit_of
 from hpcflow.ledger.rows import BilledRow
+
+_MOST_BARS: Final = 12
+_MOST_MONTHS: Final = 24
+
+
+@dataclass(frozen=True)
+class Part:
+    """One colour of a bar.
+
+    Attributes:
+        name: ``used``, ``wasted``, ``paid`` or ``saved``; the page has a colour for each.
+        percent: its length, as a share of the longest bar.
+        text: its name and amount.
+    """
+
+    name: str
+    percent: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar with its name and the text behind it."""
+
+    name: str
+    text: str
+    parts: Sequence[Part]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One plot with its title and caption."""
+    """A bar chart with its title and caption.
+
+    Attributes:
+        parts: the names of the parts of each bar, from the left.
+    """
 
     title: str
     caption: str
-    svg: str
+    parts: Sequence[str]
+    bars: Sequence[Bar]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A bar before it is drawn: the amounts of its parts."""
+
+    name: str
+    text: str
+    amounts: Sequence[float]
 
 
 def pictures(rows: Sequence[BilledRow], found: Report, said: str) -> list[Picture]:
-    """Return the plots of a report that have data.
+    """Return the charts of a report that have data.
 
     Args:
         rows: the rows of the report.
@@ -42,46 +82,22 @@ def pictures(rows: Sequence[BilledRow], found: Report, said: str) -> list[Pictur
     ]
 
 
-def _text(amount: float | None) -> str:
-    return "?" if amount is None else f"{amount:,.2f}"
-
-
 def _by_key(found: Report, unit: Unit, said: str) -> Picture:
-    amounts = [unit.amount(line) for line in found.lines]
-    return Picture(
-        f"By {said}",
-        f"in {unit.name}, with the wasted part",
-        horizontal_bars(
-            "by-key",
-            [joined(line.by) for line in found.lines],
-            _used_and_wasted(found.lines, unit),
-            unit.name,
-            [_text(amount) for amount in amounts],
-        ),
-    )
+    rows = _merge_rest([_used_and_wasted(line, unit) for line in found.lines])
+    caption = f"in {unit.name}, with the wasted part"
+    return _picture(f"By {said}", caption, ("used", "wasted"), rows, unit.name)
 
 
 def _by_month(rows: Sequence[BilledRow], unit: Unit) -> Picture:
     lines = sorted(report(rows, ["month"]).lines, key=lambda line: line.by)
-    return Picture(
-        "By month",
-        f"in {unit.name}, by the end of the attempt, in UTC",
-        vertical_bars(
-            "by-month",
-            [joined(line.by) for line in lines],
-            _used_and_wasted(lines, unit),
-            unit.name,
-        ),
-    )
+    shown = [_used_and_wasted(line, unit) for line in lines[-_MOST_MONTHS:]]
+    caption = f"in {unit.name}, by the end of the attempt, in UTC"
+    return _picture("By month", caption, ("used", "wasted"), shown, unit.name)
 
 
-def _used_and_wasted(lines: Sequence[Line], unit: Unit) -> list[Part]:
-    wasted = [unit.wasted_amount(line) for line in lines]
-    used = [
-        max(0.0, (unit.amount(line) or 0.0) - lost)
-        for line, lost in zip(lines, wasted, strict=True)
-    ]
-    return [Part("used", USED, used), Part("wasted", WASTED, wasted)]
+def _used_and_wasted(line: Line, unit: Unit) -> _Row:
+    amount, wasted = unit.amount(line), unit.wasted_amount(line)
+    return _Row(_name(line), _text(amount), (max(0.0, (amount or 0.0) - wasted), wasted))
 
 
 def _wasted_by_cause(rows: Sequence[BilledRow], unit: Unit) -> Picture | None:
@@ -89,43 +105,34 @@ def _wasted_by_cause(rows: Sequence[BilledRow], unit: Unit) -> Picture | None:
     lines.sort(key=lambda line: (-unit.wasted_amount(line), line.by))
     if not lines:
         return None
-    amounts = [unit.wasted_amount(line) for line in lines]
-    texts = [
-        "?" if unit.amount(line) is None else _text(amount)
-        for line, amount in zip(lines, amounts, strict=True)
-    ]
-    return Picture(
-        "Wasted, by how attempts ended",
-        f"in {unit.name}",
-        horizontal_bars(
-            "wasted",
-            [joined(line.by) for line in lines],
-            [Part("wasted", WASTED, amounts)],
-            unit.name,
-            texts,
-        ),
-    )
+    shown = []
+    for line in lines:
+        wasted = unit.wasted_amount(line)
+        text = _text(None if unit.amount(line) is None else wasted)
+        shown.append(_Row(_name(line), text, (wasted,)))
+    title = "Wasted, by how attempts ended"
+    return _picture(title, f"in {unit.name}", ("wasted",), _merge_rest(shown), unit.name)
 
 
 def _saved(rows: Sequence[BilledRow]) -> Picture | None:
     some = [_preemptible(row) for row in rows if row.on_demand_usd is not None]
-    lines = report(some, ["partition"]).lines
-    if not lines:
+    shown = [
+        # A preemptible partition that costs more has saved nothing.
+        _Row(
+            _name(line),
+            f"{line.saved_usd:,.2f} saved",
+            (float(line.cost_usd or 0), max(0.0, float(line.saved_usd))),
+        )
+        for line in report(some, ["partition"]).lines
+    ]
+    if not shown:
         return None
-    paid = [float(line.cost_usd or 0) for line in lines]
-    saved = [float(line.saved_usd) for line in lines]
-    # A preemptible partition that costs more has saved nothing.
-    parts = [Part("paid", USED, paid), Part("saved", SAVED, [max(0.0, each) for each in saved])]
-    return Picture(
+    return _picture(
         "Saved by preemptible partitions",
         "in USD, compared with the first partition with the same GPUs and without preemption",
-        horizontal_bars(
-            "saved",
-            [joined(line.by) for line in lines],
-            parts,
-            "USD",
-            [f"{each:,.2f} saved" for each in saved],
-        ),
+        ("paid", "saved"),
+        _merge_rest(shown),
+        "USD",
     )
 
 
@@ -133,3 +140,39 @@ def _preemptible(row: BilledRow) -> BilledRow:
     if not row.parts:
         return row
     return replace(row, parts=[part for part in row.parts if part.on_demand_usd is not None])
+
+
+def _name(line: Line) -> str:
+    return " · ".join(name or "-" for name in line.by)
+
+
+def _text(amount: float | None) -> str:
+    return "?" if amount is None else f"{amount:,.2f}"
+
+
+def _merge_rest(rows: Sequence[_Row]) -> Sequence[_Row]:
+    """Return the first rows, and the others as one row."""
+    if len(rows) <= _MOST_BARS:
+        return rows
+    kept, rest = rows[: _MOST_BARS - 1], rows[_MOST_BARS - 1 :]
+    amounts = [sum(each) for each in zip(*(row.amounts for row in rest), strict=True)]
+    return [*kept, _Row(f"({len(rest)} others)", _text(sum(amounts)), amounts)]
+
+
+def _picture(
+    title: str, caption: str, parts: Sequence[str], rows: Sequence[_Row], unit: str
+) -> Picture:
+    longest = max(sum(row.amounts) for row in rows) or 1.0
+    bars = [
+        Bar(
+            row.name,
+            row.text,
+            [
+                Part(part, 100 * amount / longest, f"{part}: {amount:,.2f} {unit}")
+                for part, amount in zip(parts, row.amounts, strict=True)
+                if amount > 0
+            ],
+        )
+        for row in rows
+    ]
+    return Picture(title, caption, parts, bars)

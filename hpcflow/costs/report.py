@@ -1,7 +1,8 @@
-"""Sum bills by the requested keys. Pure."""
+"""Sum bills by the requested keys, and compute each user's share of a team's usage. Pure."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
@@ -185,3 +186,95 @@ def _merge(total: Line, line: Line) -> None:
 _COUNTED: Final = tuple(
     each.name for each in fields(Line) if each.name not in ("by", "cost_usd", "cost_su", "run_ids")
 )
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of comparison.
+
+    Attributes:
+        name: for people.
+        spent, wasted: attributes of a line.
+    """
+
+    name: str
+    spent: str
+    wasted: str
+
+    def amount(self, line: Line) -> float | None:
+        """Return the amount of a line; None if unknown."""
+        found: Decimal | float | None = getattr(line, self.spent)
+        return None if found is None else float(found)
+
+    def wasted_amount(self, line: Line) -> float:
+        """Return the wasted amount of a line."""
+        return float(getattr(line, self.wasted))
+
+
+USD: Final = Unit("USD", "cost_usd", "wasted_usd")
+SU: Final = Unit("SU", "cost_su", "wasted_su")
+GPU_HOURS: Final = Unit("GPU hours", "gpu_hours", "wasted_gpu_hours")
+HOURS: Final = Unit("hours", "hours", "wasted_hours")
+
+
+def unit_of(total: Line) -> Unit:
+    """Return the unit that covers the most of the sum ``total``."""
+    if total.cost_usd is not None:
+        return USD
+    if total.cost_su is not None:
+        return SU
+    return GPU_HOURS if total.gpu_hours else HOURS
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member with their share of the team's usage, from 0 to 1; None if the team used nothing."""
+
+    user: str
+    line: Line
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Team:
+    """A team: usually a project.
+
+    Attributes:
+        unit: of the shares. Money only if all usage of the team has a price: otherwise unpriced
+            usage would count as nothing.
+    """
+
+    name: str
+    total: Line
+    unit: Unit
+    members: list[Member]
+
+
+def showback(rows: Iterable[BilledRow], key: str = "project") -> list[Team]:
+    """Return the teams by ``key`` of a report, the most expensive first, with their members."""
+    by_team: dict[str, list[BilledRow]] = defaultdict(list)
+    for row in rows:
+        for (name,), some in booked(row, [key]):
+            by_team[name].append(some)
+    totals = report((row for some in by_team.values() for row in some), [key]).lines
+    return [_team(line.by[0], by_team[line.by[0]]) for line in totals]
+
+
+def _team(name: str, rows: Sequence[BilledRow]) -> Team:
+    found = report(rows, ["user"])
+    unit = _fair_unit(found.total)
+    whole = unit.amount(found.total)
+    members = [
+        Member(line.by[0], line, (unit.amount(line) or 0.0) / whole if whole else None)
+        for line in found.lines
+    ]
+    members.sort(key=lambda member: (-(member.share or 0.0), member.user))
+    return Team(name, found.total, unit, members)
+
+
+def _fair_unit(total: Line) -> Unit:
+    """Return the first unit in which all usage is counted."""
+    for unit, unpriced in ((USD, total.unpriced_usd), (SU, total.unpriced_su)):
+        if total.hours and not unpriced:
+            return unit
+    return GPU_HOURS if total.gpu_hours else HOURS

@@ -4,9 +4,8 @@
 model, or into one error that lists what is wrong and where.
 """
 
-from hpcflow.documents.document import Document, KeyPath, Place
+from hpcflow.documents.document import Document, KeyPath, Place, require_purpose
 from hpcflow.documents.problems import as_one_error, validate
-from hpcflow.documents.purpose import require_purpose
 from hpcflow.documents.reader import parse_document, read_document
 
 __all__ = [

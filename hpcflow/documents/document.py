@@ -1,19 +1,37 @@
-"""A document: values, and the file and line of each."""
+"""A document: values, the file and line of each, and the kind of file that it is."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from hpcflow.errors import Where
+from hpcflow.errors import InputError, Where, shell_word
 from hpcflow.model.scalars import printable
 
 KeyPath = tuple[str | int, ...]
 
 _DOTTED: Final = re.compile(r"\w+(?:\.\w+|\[[0-9]{1,9}\])*", re.ASCII)
 _STEP: Final = re.compile(r"\[([0-9]+)\]|(\w+)", re.ASCII)
+Purpose = Literal["run", "sweep", "site"]
+
+#: Keys at the top that only one kind of file has.
+_MARKS: Final[dict[Purpose, frozenset[str]]] = {
+    "run": frozenset({"command", "script"}),
+    "sweep": frozenset({"space", "objective", "objectives"}),
+    "site": frozenset({"partitions"}),
+}
+_CALLED: Final[dict[Purpose, str]] = {
+    "run": "the config of a run",
+    "sweep": "the file of a sweep",
+    "site": "a site file",
+}
+_COMMANDS: Final[dict[Purpose, str]] = {
+    "run": "hpcflow run {} --dry-run",
+    "sweep": "hpcflow sweep start {} --dry-run",
+    "site": "hpcflow site show {}",
+}
 
 
 @dataclass(slots=True)
@@ -100,3 +118,20 @@ def dotted(key_path: KeyPath) -> str:
 
 def _key(key: str) -> str:
     return printable(key) if key and len(key) <= 80 else repr(key[:80])
+
+
+def require_purpose(document: Document, wanted: Purpose, error: type[InputError]) -> None:
+    """Refuse a file of another kind.
+
+    Raises:
+        InputError: of the class ``error``, with the command for such a file.
+    """
+    found = [purpose for purpose, marks in _MARKS.items() if marks & document.data.keys()]
+    if len(found) != 1 or found == [wanted]:
+        return
+    (is_for,) = found
+    raise error(
+        f"this is {_CALLED[is_for]}, not {_CALLED[wanted]}",
+        where=Where(file=document.place.file),
+        next_action=_COMMANDS[is_for].format(shell_word(document.path)),
+    )

@@ -2,13 +2,15 @@
 
 This module, not a loader of PyYAML, turns the parser's events into values: so each key has its
 line, words are those of YAML 1.2, no tag creates an object, and limits apply before anything grows.
-A config needs a small part of YAML; the rest is refused, by name.
+A config needs a small part of YAML; the rest is refused, by name. Errors of the parser are
+explained in plain words.
 """
 
 from __future__ import annotations
 
 import copy
 import re
+import stat
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -25,16 +27,47 @@ from yaml.events import (
 )
 
 from hpcflow.documents.document import Document, Place
-from hpcflow.documents.source import MAX_FILE_BYTES, read_text
-from hpcflow.documents.syntax import explain, plain_key
-from hpcflow.errors import InputError, Where
+from hpcflow.errors import InputError, Where, shell_word
 from hpcflow.model.scalars import printable, read_plain, shortened, shown
+from hpcflow.runtime.reading import read_file
 
 try:
     from yaml._yaml import CParser as _Parser
 except ImportError:  # PyYAML without libyaml: the same events, slower
     from yaml import SafeLoader as _Parser  # type: ignore[assignment]
 
+_QUOTES: Final = "a text with a special character needs quotes around it"
+_BACKSLASH: Final = "put a text with a backslash into single quotes"
+
+#: Part of the parser's message -> how to correct the most likely mistake.
+_HINTS: Final = (
+    ("tab character", "indent with spaces"),
+    ("mapping values are not allowed", "indent it like its neighbours; a text with ': ' in it "
+     "needs quotes around it"),
+    ("escape", _BACKSLASH),
+    ("hexdecimal", _BACKSLASH),
+    ("quoted scalar", "close the quote that was opened"),
+    ("alias", "a text that begins with '*' needs quotes around it"),
+    ("anchor", "a text that begins with '&' needs quotes around it"),
+    ("tag", "a text that begins with '!' needs quotes around it"),
+    ("directive", "a text that begins with '%' needs quotes around it"),
+    ("flow sequence", "close the list with ]"),
+    ("flow mapping", "close the mapping with }, and put a text that contains { or } in quotes"),
+    ("flow node", "close what [ or { opened"),
+    ("block collection", "indent all items of the list alike"),
+    ("block mapping", "indent all keys of a section alike"),
+    ("max depth", "use fewer levels"),
+)  # fmt: skip
+
+
+#: The parser notices only at the next line that a line has no `key: value`.
+_NO_SECOND_VALUE: Final = "mapping values are not allowed"
+_KEY_ONLY: Final = re.compile(r"\s*(?:- )?([\w-]+)(?::|\s*=\s*|\s+)(\S.*)", re.ASCII)
+_TWO_COLONS: Final = re.compile(r"\s*(?:- )?([\w-]+): ([^'\"\[{#].*: [^'\"#]*)", re.ASCII)
+#: Looks like a space, but is not one in YAML.
+_NO_SPACE: Final = re.compile("[\u00a0\u2000-\u200b\u202f\u205f\u3000\ufeff]")
+
+MAX_FILE_BYTES: Final = 1 << 20
 #: The limit after aliases are expanded: characters of text plus number of values.
 MAX_EXPANDED: Final = 2 * MAX_FILE_BYTES
 MAX_DEPTH: Final = 32
@@ -253,3 +286,122 @@ class _Reader:
     def _fail(self, message: str, line: int | None, next_action: str | None) -> NoReturn:
         where = None if self._file is None else Where(file=self._file, line=line)
         raise self._error(message, where=where, next_action=next_action)
+
+
+def explain(problem: yaml.YAMLError, text: str) -> tuple[str, int | None, str]:
+    """Return message, line and next action for ``problem``, which the parser found in ``text``."""
+    mark = getattr(problem, "problem_mark", None)
+    line = None if mark is None else int(mark.line) + 1
+    message = getattr(problem, "problem", None) or "the parser gave up"
+    char = "" if mark is None else _char_at(text, mark.line, mark.column)
+    if "cannot start any token" in message:
+        if char == "\t":
+            return "not YAML: the line begins with a tab", line, "indent with spaces"
+        return f"not YAML: a text begins with {char!r}", line, _QUOTES
+    if mark is not None and _NO_SECOND_VALUE in message:
+        found = _before_second_value(text.splitlines(), mark.line, mark.column)
+        if found is not None:
+            return found
+    context = getattr(problem, "context", None)
+    if char == "," and "block" in (context or ""):
+        return "not YAML: a comma after the value", line, "remove the comma"
+    if context is not None and ("quoted scalar" in context or "flow" in context):
+        # The line of the quote, list or mapping that is not closed.
+        opened = int(problem.context_mark.line) + 1  # type: ignore[attr-defined]
+        if char and "expected ','" in message and line == opened:
+            return "not YAML: no comma between two items", line, "separate the items with commas"
+        line = opened
+    words = f"{context}, {message}" if context else message
+    hint = next((hint for part, hint in _HINTS if part in words), _QUOTES)
+    return f"not YAML: {words}", line, hint
+
+
+def plain_key(line: str) -> str | None:
+    """Return ``key: value`` for a line without a colon and a space; None for any other."""
+    found = None if ": " in line or line.rstrip().endswith(":") else _KEY_ONLY.match(line)
+    return f"{found[1]}: {found[2].strip()}" if found else None
+
+
+def _before_second_value(
+    lines: list[str], number: int, column: int
+) -> tuple[str, int | None, str] | None:
+    """Explain why the parser found a second value in the line ``number``."""
+    before = next(
+        (n for n in range(number - 1, -1, -1) if lines[n].strip() and lines[n].strip()[0] != "#"),
+        None,
+    )
+    if (twice := _TWO_COLONS.match(lines[number])) and ": " in lines[number][:column]:
+        meant = f"{twice[1]}: '{twice[2]}'"
+        return "not YAML: ': ' a second time in one line", number + 1, f"write it like `{meant}`"
+    if before is None or ": " in lines[number][:column]:
+        return None
+    for n in (before, number):
+        if strange := _NO_SPACE.search(lines[n]):
+            char = f"U+{ord(strange[0]):04X}"
+            return f"not YAML: {char}, which is not a space", n + 1, "replace it by a space"
+    if (pair := plain_key(lines[before])) is not None:
+        return "not YAML: no key and value", before + 1, f"write it like `{pair}`"
+    return (
+        f"not YAML: indented deeper than line {before + 1}, which already has a value",
+        number + 1,
+        f"indent it like line {before + 1}",
+    )
+
+
+def _char_at(text: str, line: int, column: int) -> str:
+    lines = text.splitlines()
+    return lines[line][column : column + 1] if line < len(lines) else ""
+
+
+def read_text(path: Path, error: type[InputError]) -> str:
+    """Return the content of ``path``, as UTF-8 without a byte order mark.
+
+    Raises:
+        InputError: of the class ``error``: it is not a file, cannot be read, is too large, or is
+            not text.
+    """
+    file = printable(str(path))
+    data = _read_bytes(path, file, error)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise error(
+            "not UTF-8 text",
+            where=Where(file=file, line=line),
+            next_action="save it as UTF-8, or give another file; see its type: "
+            f"file {shell_word(path)}",
+        ) from None
+
+
+def _look(path: Path) -> str:
+    """Return what to type if there is no file ``path``."""
+    from hpcflow.documents.suggest import nearest_file
+
+    near = nearest_file(str(path))
+    if near is not None:
+        return f"did you mean {shell_word(path.with_name(near))}?"
+    return f"see what is there: ls -l {shell_word(path.parent)}"
+
+
+def _read_bytes(path: Path, file: str, error: type[InputError]) -> bytes:
+    where, look = Where(file=file), f"look at it: ls -l {shell_word(path)}"
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if path.is_dir() else "neither a file nor a folder"
+            raise error(f"this is {kind}", where=where, next_action="give a YAML file")
+        if status.st_size <= MAX_FILE_BYTES:
+            return read_file(path, MAX_FILE_BYTES, follow=True, any_owner=True)
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
+        reason = getattr(problem, "strerror", None) or "not a path"
+        raise error(
+            f"cannot be read: {reason}",
+            where=where,
+            next_action=_look(path) if isinstance(problem, FileNotFoundError) else look,
+        ) from None
+    raise error(
+        f"larger than {MAX_FILE_BYTES >> 20} MiB, the limit for such a file",
+        where=where,
+        next_action="give a YAML file; put data into another file",
+    )

@@ -14,7 +14,6 @@ from hpcflow.launch.start_conditions import start_conditions
 from hpcflow.model.journal import Changed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.placement.mtbf import mtbf_of
-from hpcflow.placement.next_placement import next_placement
 from hpcflow.placement.run_paths import template_dirs, trust_on
 from hpcflow.provenance.frozen_code import no_code, renew_code
 from hpcflow.rendering.context import Standby
@@ -23,6 +22,7 @@ from hpcflow.rendering.job import render_job
 from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
+from hpcflow.sites.placement import next_placement
 from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.journal import Journal

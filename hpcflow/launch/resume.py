@@ -21,11 +21,11 @@ from hpcflow.launch.standby_share import give_back_standby, require_room_instead
 from hpcflow.model.journal import Changed, Resumed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.model.spec import as_config
-from hpcflow.placement.next_placement import next_placement
 from hpcflow.placement.run_paths import trust_on
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.schedulers.clusters import require_cluster
 from hpcflow.settings import Settings
+from hpcflow.sites.placement import next_placement
 from hpcflow.sites.schema import Site
 from hpcflow.storage.approval import approve
 from hpcflow.storage.dirty_marks import mark_dirty

@@ -12,7 +12,7 @@ from hpcflow.history import LastAttempt
 from hpcflow.launch.budgeted import scopes_of_run
 from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.model.run import Run
-from hpcflow.placement.next_placement import next_placement
+from hpcflow.sites.placement import next_placement
 from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from hpcflow.config.overrides import parse_override
+from hpcflow.config.merge import parse_override
 from hpcflow.errors import SpecError
 from hpcflow.history import RunHistory
 from hpcflow.launch.submission import read_claim

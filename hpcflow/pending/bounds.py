@@ -8,8 +8,16 @@ from hpcflow.model.units import counted
 from hpcflow.schedulers.slurm.reason_limits import NamedLimit
 from hpcflow.schedulers.waiting import WaitingJob
 from hpcflow.sites.live import PartitionInfo
-from hpcflow.sites.precedence import in_force, qos_in_order
-from hpcflow.sites.standing import JOBS, MINUTES, Association, Limit, QosLimits, Standing
+from hpcflow.sites.standing import (
+    JOBS,
+    MINUTES,
+    Association,
+    Limit,
+    QosLimits,
+    Standing,
+    in_force,
+    qos_in_order,
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Find changes of a run's request with which it would start sooner, or cost less.
+"""Find changes of a request with which a run, new or pending, would start sooner or cost less.
 
 Each is tried with ``sbatch --test-only``. A start behind queued jobs counts as no gain; a full
 limit counts as wait.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -17,11 +18,16 @@ import yaml
 from hpcflow.documents import Document
 from hpcflow.errors import SpecError, shell_word
 from hpcflow.model.kinds import AUTO
+from hpcflow.model.run import Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.units import write_duration
+from hpcflow.pending.advice import sizes_that_fit
+from hpcflow.pending.why import Wait
 from hpcflow.placement.choice import Ranked
 from hpcflow.placement.choosing import Chooser
-from hpcflow.sites.placement import Placement
+from hpcflow.schedulers.slurm.reasons import Kind
+from hpcflow.sites.placement import Placement, next_placement
+from hpcflow.sites.schema import Site
 
 #: Smaller gains, in time and as a ratio of costs, are ignored.
 _SOONER_S: Final = 300.0
@@ -29,6 +35,18 @@ _CHEAPER: Final = Decimal("0.95")
 #: A start within a minute counts as now.
 NOW_S: Final = 60.0
 _SHORTEST_MIN: Final = 10
+#: Reasons that another request may change.
+_BY_REQUEST: Final = (
+    Kind.TURN,
+    Kind.ROOM,
+    Kind.LIMIT,
+    Kind.TOO_LARGE,
+    Kind.NEVER,
+    Kind.RESERVATION,
+    Kind.NODES,
+    Kind.PARTITION,
+)
+_OF_THE_QUEUE: Final = (Kind.TURN, Kind.ROOM)
 
 
 @dataclass(frozen=True)
@@ -192,3 +210,39 @@ def _as_text(name: str) -> str:
     """Return ``name`` quoted so that ``--set`` reads a string, and a shell one word."""
     is_text = yaml.safe_load(name) == name
     return shell_word(name if is_text else json.dumps(name))
+
+
+def pending_alternatives(
+    run: Run, wait: Wait, site: Site, chooser: Chooser, now: datetime
+) -> list[Alternative]:
+    """Return changes with which a pending run would start minutes sooner, or at all; soonest first.
+
+    Empty if the job waits for its turn and the site hides other users' jobs, or if it waits for a
+    limit whose use is unknown.
+
+    Args:
+        chooser: made with the pending job ignored.
+    """
+    kind = wait.reason.kind
+    if kind not in _BY_REQUEST or (kind in _OF_THE_QUEUE and not wait.sees_others):
+        return []
+    standing = chooser.forecast.standing
+    if kind is Kind.LIMIT and (standing is None or not standing.is_use_known):
+        return []
+    never = not wait.reason.can_start
+    resources = run.spec.resources.model_copy(update={"partition": run.partition})
+    spec = run.spec.model_copy(update={"resources": resources})
+    try:
+        placement = next_placement(run, site, None)
+        again = chooser.best(spec)
+    except SpecError:  # the site file has changed since
+        return []
+    if never and again is not None:
+        return []  # trying does not show what blocks the job
+    resubmitted_s = again.candidate.waits_s if again is not None else None
+    start = wait.job.expected_start
+    told_s = max(0.0, (start - now).total_seconds()) if start is not None and not never else None
+    waits_s = resubmitted_s if told_s is None else told_s
+    as_it_is = Baseline(placement, waits_s, resubmitted_s, never=never)
+    fits = sizes_that_fit(wait.job, wait.limits, wait.partition, wait.obstacles)
+    return alternatives(spec, as_it_is, chooser, more=fits)

@@ -22,22 +22,20 @@ from hpcflow.model.run import Provenance, Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.ownership import temporary_folder
 from hpcflow.pending.ahead import obstacles
-from hpcflow.pending.bounds import amount_words, has_room, limit_words, limits_on
+from hpcflow.pending.bounds import amount_words, excess_words, has_room, limit_words, limits_on
 from hpcflow.pending.room import gap_min, idle_now, in_the_way, is_rough, room_under
 from hpcflow.placement.choice import Start
+from hpcflow.placement.price import usage_of
 from hpcflow.placement.run_paths import run_dir_on
-from hpcflow.placement.size import as_job, too_large
 from hpcflow.rendering.directives import directives
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
 from hpcflow.settings import Settings
-from hpcflow.sites.added import added_options
 from hpcflow.sites.live import ClusterInfo
-from hpcflow.sites.placement import Placement
-from hpcflow.sites.precedence import are_enforced
+from hpcflow.sites.placement import Placement, added_options
 from hpcflow.sites.schema import SchedulerKind, Site
-from hpcflow.sites.standing import Limit, Reservation, Standing
+from hpcflow.sites.standing import MINUTES, Limit, Reservation, Standing, are_enforced, default_qos
 
 #: The most time for all queries before a submission.
 PATIENCE_S: Final = 30.0
@@ -46,6 +44,10 @@ _OF_NODES: Final = frozenset(
     {"--constraint", "--exclude", "--nodelist", "--reservation", "--exclusive", "-C", "-x", "-w"}
 )
 _Answer = TypeVar("_Answer")
+#: Limits that one job alone can exceed; names without their suffix ``PerJob``.
+_OF_ONE_JOB: Final = frozenset(
+    {"MaxTRES", "MaxWall", "MaxTRESPerUser", "MaxTRESPerAccount", "GrpTRES"}
+)
 
 
 class Forecast:
@@ -326,3 +328,47 @@ class Forecast:
 def _choose_nodes(options: Sequence[str]) -> bool:
     """Return whether options that hpcflow does not set restrict the nodes of a job."""
     return any(each.partition("=")[0] in _OF_NODES for each in options)
+
+
+def as_job(placement: Placement, standing: Standing | None) -> WaitingJob:
+    """Return the job for this placement.
+
+    Args:
+        standing: has the default account and QOS.
+    """
+    name = placement.slurm_partition
+    known = standing.association(placement.account, name) if standing is not None else None
+    usage = usage_of(placement)
+    gpus = sum(usage.gpus.values())
+    # Every job uses at least 1 of each, even if the amount is unknown.
+    wants = {"node": usage.nodes, "cpu": usage.cpus, "mem": 1, "billing": 1}
+    if placement.mem_mb is not None:
+        wants["mem"] = placement.mem_mb * placement.nodes
+    if gpus:
+        wants["gres/gpu"] = gpus
+        if placement.gres_name:
+            wants[f"gres/gpu:{placement.gres_name}"] = gpus
+    return WaitingJob(
+        job_id="",
+        partitions=(name,) if name is not None else (),
+        user=standing.user if standing is not None else None,
+        account=placement.account or (known.account if known is not None else None),
+        qos=placement.qos or default_qos(known),
+        time_limit_min=placement.time_limit_min,
+        nodes=usage.nodes,
+        wants=wants,
+    )
+
+
+def too_large(job: WaitingJob, limits: Sequence[Limit]) -> str | None:
+    """Return the limit that the job can never meet, as text; None if none is known."""
+    for limit in limits:
+        if limit.name.removesuffix("PerJob") not in _OF_ONE_JOB:
+            continue
+        if limit.resource == MINUTES:
+            wants = job.time_limit_min or 0
+        else:
+            wants = job.wants.get(limit.resource, 0)
+        if wants > limit.allowed:
+            return excess_words(limit, wants)
+    return None

@@ -22,8 +22,7 @@ from hpcflow.rendering.arguments import (
 )
 from hpcflow.rendering.containers import JobContainer, container_of
 from hpcflow.rendering.directives import START_CONDITIONS, directives, kept_variables, notice_s
-from hpcflow.sites.added import added_options
-from hpcflow.sites.placement import Placement
+from hpcflow.sites.placement import Placement, added_options
 from hpcflow.sites.schema import SchedulerKind, Site
 
 #: Variables of bash itself: their values would not reach the program unchanged.

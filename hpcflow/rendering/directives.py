@@ -8,8 +8,7 @@ from typing import Final
 from hpcflow.model.ids import job_name
 from hpcflow.model.run import Run
 from hpcflow.model.units import format_minutes
-from hpcflow.sites.added import added_options
-from hpcflow.sites.placement import Placement
+from hpcflow.sites.placement import Placement, added_options
 from hpcflow.sites.schema import GpuDialect, Site
 
 #: The maximum of ``--signal`` in sbatch(1).

@@ -17,7 +17,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError
 from hpcflow.launch.committing import commitment_of, earlier_lines, warnings_about
 from hpcflow.model.run import Run
-from hpcflow.placement.next_placement import next_placement
+from hpcflow.sites.placement import next_placement
 from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home

@@ -9,7 +9,7 @@ from typing import Final
 from hpcflow.model.run import Run
 from hpcflow.requeue.nodes import BAD_FROM, Evidence, Standing
 from hpcflow.schedulers.slurm.hostlist import expand
-from hpcflow.sites.added import added_options
+from hpcflow.sites.placement import added_options
 from hpcflow.sites.schema import Partition, SchedulerKind, Site
 
 #: A job may exclude a tenth of a partition, or two nodes if the partition's size is unknown.

@@ -1,13 +1,13 @@
-"""Decide whether the measurements of an attempt are sufficient for advice. Pure."""
+"""Advice, reasons for none, and whether measurements of an attempt are sufficient for it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from hpcflow.model.state import Cause
 from hpcflow.rightsizing.use import Use
-from hpcflow.rightsizing.words import Nothing
 
 #: An attempt measured for this long is sufficient, even if it did not complete.
 _LONG_S: Final = 1800.0
@@ -21,6 +21,31 @@ _COVERED_SO_FAR: Final = 0.75
 _MISSING_S: Final = 120.0
 #: A training that has reported for this long is past its first batches and caches.
 _TRAINED_S: Final = 600.0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to change.
+
+    Attributes:
+        what: memory, time limit, …
+        key: the key of the config to change; None if it is not in the config.
+        value: the new value of the key, as in a config.
+        text: what to do and why, with numbers.
+    """
+
+    what: str
+    key: str | None
+    value: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Why there is no advice about ``what``."""
+
+    what: str
+    why: str
 
 
 def is_proven(use: Use) -> bool:

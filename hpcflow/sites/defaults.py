@@ -8,7 +8,7 @@ from typing import Final
 from hpcflow.model.execution import Framework, Launcher, Resources
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.units import counted, format_duration, format_minutes
-from hpcflow.sites.complaint import Complaint
+from hpcflow.sites.limits import Complaint
 from hpcflow.sites.schema import Partition, Site
 
 #: Their ranks find each other by variables of srun tasks, one task per rank.

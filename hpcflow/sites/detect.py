@@ -15,8 +15,7 @@ from typing import Final
 
 from hpcflow.model.ids import check_name
 from hpcflow.sites.live import ClusterInfo, PartitionInfo, overrun_s
-from hpcflow.sites.precedence import default_qos
-from hpcflow.sites.standing import Association, Standing
+from hpcflow.sites.standing import Association, Standing, default_qos
 
 #: Slurm's names that a site file can contain.
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:+-]{0,127}", re.ASCII)

@@ -1,17 +1,41 @@
 """Check whether a run fits a partition, and has the options that the site requires.
 
-A check that fails raises :class:`~hpcflow.sites.complaint.Complaint`.
+A check that fails raises :class:`Complaint`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from hpcflow.errors import shell_word
+from hpcflow.errors import SpecError, Where, shell_word
 from hpcflow.model.execution import Resources
 from hpcflow.model.units import counted
-from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.schema import SchedulerKind, Site
+
+if TYPE_CHECKING:
+    from hpcflow.documents import Document
+
+
+class Complaint(Exception):
+    """A run does not fit: the wrong key, the reason, and the next action."""
+
+    def __init__(self, key: str, message: str, action: str, *, lines: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.key = key
+        self.message = message
+        self.action = action
+        self.lines = lines
+
+    def as_error(self, document: Document | None) -> SpecError:
+        """Return the error for the user, with file and line if ``document`` has the key."""
+        where = Where(key=self.key)
+        return SpecError(
+            self.message,
+            where=document.located(where) if document else where,
+            next_action=self.action,
+            lines=self.lines,
+        )
 
 
 def check_nodes(resources: Resources, site: Site, name: str) -> None:

@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING
 
 from hpcflow.errors import shell_word
 from hpcflow.model.execution import Launcher, Resources
+from hpcflow.model.run import Run
+from hpcflow.model.sbatch import as_options
 from hpcflow.model.scalars import shortened
 from hpcflow.model.spec import RunSpec
-from hpcflow.sites.complaint import Complaint
 from hpcflow.sites.defaults import (
     combined_constraint,
     default_cpus_per_task,
     launcher_and_ranks,
     time_limit,
 )
-from hpcflow.sites.limits import check_machine, check_nodes, check_refused_words, check_required
+from hpcflow.sites.limits import (
+    Complaint,
+    check_machine,
+    check_nodes,
+    check_refused_words,
+    check_required,
+)
 from hpcflow.sites.names import suggestion
 from hpcflow.sites.schema import Partition, Site
 
@@ -305,3 +312,25 @@ def _gres_name(site: Site, gpu_type: str | None) -> str | None:
     if gpu_type is None or not site.dialect.gpu_type_in_request:
         return None
     return site.gpu_types[gpu_type].gres_name or gpu_type
+
+
+def next_placement(run: Run, site: Site, mem_mb: int | None) -> Placement:
+    """Return the placement of the next attempt.
+
+    Args:
+        mem_mb: memory on every node, instead of what the run requests.
+
+    Raises:
+        SpecError: the run does not fit its site any more.
+    """
+    spec = run.spec
+    if mem_mb is not None:
+        resources = spec.resources.model_copy(update={"mem_mb": mem_mb})
+        spec = spec.model_copy(update={"resources": resources})
+    return place(spec, site, prefer=run.partition)
+
+
+def added_options(site: Site, partition: Partition | None, resources: Resources) -> list[str]:
+    """Return the added options of site, partition and run. sbatch uses the last of equal ones."""
+    of_partition = partition.sbatch if partition is not None else {}
+    return [*site.dialect.options, *as_options({**of_partition, **resources.sbatch})]

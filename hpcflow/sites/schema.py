@@ -35,8 +35,7 @@ from hpcflow.model.kinds import (
     WrongKey,
 )
 from hpcflow.model.sbatch import DEPENDED_ON, SbatchOptions
-from hpcflow.sites.prices import Price
-from hpcflow.sites.store_price import ScratchPrice, StorePrice
+from hpcflow.sites.prices import Price, ScratchPrice, StorePrice
 from hpcflow.sites.weights import Weights
 
 #: Options that would change the one job step that a script starts.

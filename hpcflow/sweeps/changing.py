@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from hpcflow.config.merge import merge
-from hpcflow.config.overrides import parse_override
+from hpcflow.config.merge import merge, parse_override
 from hpcflow.documents import Document, Place, validate
 from hpcflow.errors import InputError, SpecError, Where
 from hpcflow.model.sampler import SamplerKind

@@ -1,7 +1,7 @@
-"""Create the sampler that a sweep's file names.
+"""Create the sampler and the pruner that a sweep's file names.
 
-It is created for each new trial, with a seed from the sweep's seed and the number of the trial. So
-the same sweep asks for the same trials, even if a round is killed between two trials.
+The sampler is created for each new trial, with a seed from the sweep's seed and the number of the
+trial. So the same sweep asks for the same trials, even if a round is killed between two trials.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 import optuna
 
 from hpcflow.errors import InputError, Where
+from hpcflow.model.pruner import Pruner, PrunerKind
 from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.space import Scalar
 from hpcflow.model.sweep import SweepSpec
@@ -24,6 +25,8 @@ _NEEDS: Final = {
     SamplerKind.QMC: ("scipy",),
 }
 _STARTUP: Final = 10
+_PRUNER_STARTUP: Final = 5
+_REDUCTION: Final = 3
 
 
 def require_sampler(spec: SweepSpec) -> None:
@@ -81,3 +84,32 @@ def grid_of(spec: SweepSpec) -> list[dict[str, Scalar]]:
     points = list(spec.space.points())
     random.Random(spec.sampler.seed).shuffle(points)  # noqa: S311 - no secret
     return points
+
+
+def pruner_for(asked: Pruner) -> optuna.pruners.BasePruner:
+    startup = _PRUNER_STARTUP if asked.startup_trials is None else asked.startup_trials
+    warmup = asked.warmup or 0
+    factor = asked.reduction_factor or _REDUCTION
+    if asked.kind is PrunerKind.MEDIAN:
+        return optuna.pruners.MedianPruner(n_startup_trials=startup, n_warmup_steps=warmup)
+    if asked.kind is PrunerKind.PERCENTILE:
+        return optuna.pruners.PercentilePruner(
+            asked.percentile or 25.0, n_startup_trials=startup, n_warmup_steps=warmup
+        )
+    if asked.kind is PrunerKind.ASHA:
+        return optuna.pruners.SuccessiveHalvingPruner(
+            min_resource=asked.lowest, reduction_factor=factor
+        )
+    if asked.kind is PrunerKind.HYPERBAND:
+        return optuna.pruners.HyperbandPruner(
+            min_resource=asked.lowest, max_resource=asked.highest or "auto", reduction_factor=factor
+        )
+    if asked.kind is PrunerKind.PATIENCE:
+        return optuna.pruners.PatientPruner(
+            None, patience=asked.patience or 1, min_delta=asked.min_delta or 0.0
+        )
+    if asked.kind is PrunerKind.THRESHOLD:
+        return optuna.pruners.ThresholdPruner(
+            lower=asked.lower, upper=asked.upper, n_warmup_steps=warmup
+        )
+    return optuna.pruners.NopPruner()

@@ -1,4 +1,4 @@
-"""The trials of a sweep as an Optuna study in memory: ask for the next, judge the running.
+"""The trials of a sweep as an Optuna study: ask for the next, judge the running, export all.
 
 Each round rebuilds the study from the journal. What sampler and pruner store in the study
 (``system_attrs``) is written to the journal too. So a round may be killed anywhere, and no round
@@ -10,24 +10,34 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import optuna
-from optuna.storages import InMemoryStorage
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.storages import InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as State
 
+from hpcflow.errors import InputError, shell_word
 from hpcflow.model.sampler import SamplerKind
-from hpcflow.model.space import Scalar
-from hpcflow.sweeps.distributions import distributions_of, suggest
-from hpcflow.sweeps.pruning import pruner_for
-from hpcflow.sweeps.sampling import grid_of, sampler_for
+from hpcflow.model.space import Choice, Parameter, Range, Scalar, Space
+from hpcflow.storage.files import write_durably
+from hpcflow.sweeps.sampling import grid_of, pruner_for, sampler_for
 from hpcflow.sweeps.state import SweepProgress, Trial, TrialState
 
 STATES: Final = {
@@ -36,6 +46,8 @@ STATES: Final = {
     TrialState.PRUNED: State.PRUNED,
     TrialState.FAILED: State.FAIL,
 }
+#: CMA-ES keeps pickles in these attributes. A file that may be handed on has none.
+_PICKLED: Final = ("cma:", "sepcma:", "cmawm:")
 
 
 @dataclass(frozen=True)
@@ -208,3 +220,91 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         optuna.logging.set_verbosity(verbosity)
+
+
+def distribution_of(values: Choice | Range) -> BaseDistribution:
+    if isinstance(values, Choice):
+        return CategoricalDistribution(values.choices)
+    return _of_range(values)
+
+
+@lru_cache(maxsize=256)  # slow for a fine step, and called for each trial
+def _of_range(values: Range) -> BaseDistribution:
+    if values.is_int:
+        low, high, step = int(values.low), int(values.high), int(values.step or 1)
+        return IntDistribution(low, high - (high - low) % step, log=values.is_log, step=step)
+    if values.step is None:
+        return FloatDistribution(values.low, values.high, log=values.is_log)
+    points = values.points()
+    assert points
+    return FloatDistribution(values.low, points[-1], step=values.step)
+
+
+def distributions_of(space: Space, params: dict[str, Scalar]) -> dict[str, BaseDistribution]:
+    """Return the distributions of the parameters in ``params``."""
+    return {
+        each.name: distribution_of(each.values) for each in space.parameters if each.name in params
+    }
+
+
+def suggest(trial: optuna.Trial, space: Space) -> dict[str, Scalar]:
+    """Let Optuna choose a value for every parameter whose conditions hold."""
+    chosen: dict[str, Scalar] = {}
+    for parameter in space.parameters:
+        if parameter.is_there(chosen):
+            chosen[parameter.name] = _suggest(trial, parameter)
+    return chosen
+
+
+def _suggest(trial: optuna.Trial, parameter: Parameter) -> Scalar:
+    found: Any = distribution_of(parameter.values)
+    name = parameter.name
+    value: Scalar
+    if isinstance(found, CategoricalDistribution):
+        value = trial.suggest_categorical(name, found.choices)
+    elif isinstance(found, IntDistribution):
+        value = trial.suggest_int(name, found.low, found.high, step=found.step, log=found.log)
+    else:
+        value = trial.suggest_float(name, found.low, found.high, step=found.step, log=found.log)
+        return _as_written(parameter.values, value)
+    return value
+
+
+def _as_written(values: Choice | Range, value: float) -> float:
+    """Return the point of the range nearest to ``value``: Optuna returns 0.30000000000000004."""
+    points = values.points() if isinstance(values, Range) and values.step is not None else None
+    return min(points, key=lambda point: abs(point - value)) if points else value
+
+
+def export_study(sweep_id: str, progress: SweepProgress, target: Path) -> None:
+    """Write the study ``sweep_id`` to ``target``, a new file in Optuna's journal format.
+
+    The study has each trial under its number, with all points that its runs have reported. The user
+    attributes of a trial are the ids of its runs and the constants of the space.
+
+    Raises:
+        InputError: ``target`` exists.
+    """
+    constants = progress.spec.space.constants
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        path = Path(folder) / "study"
+        study = optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(path))),
+            study_name=sweep_id,
+            directions=[goal.direction.value for goal in progress.spec.goals],
+        )
+        study.set_metric_names([goal.metric for goal in progress.spec.goals])
+        for trial in progress.trials:
+            frozen = frozen_trial(progress, trial, points=trial.points())
+            frozen.user_attrs = {**constants, "runs": trial.all_runs}
+            frozen.system_attrs = {
+                name: value for name, value in trial.attrs.items() if not name.startswith(_PICKLED)
+            }
+            study.add_trial(frozen)
+        data = path.read_bytes()
+    if os.path.lexists(target):
+        raise InputError(
+            f"{target} exists",
+            next_action=f"name another file, or remove this one: rm {shell_word(target)}",
+        )
+    write_durably(target, data)

@@ -20,10 +20,8 @@ import pytest
 
 import hpcflow.cli
 from hpcflow.cli.columns import Cell, Column, painted, print_table
-from hpcflow.costs.report import Line, Report
-from hpcflow.costs.showback import Team
-from hpcflow.costs.storage import StorageLine, StorageReport
-from hpcflow.costs.unit import USD
+from hpcflow.costs.checkpoint_costs import StorageLine, StorageReport
+from hpcflow.costs.report import USD, Line, Report, Team
 from hpcflow.rightsizing.report import Line as Used
 from tests.cli.desk import Desk
 from tests.cli.terminal import Terminal

@@ -6,10 +6,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
-from hpcflow.costs.checkpoint_costs import CheckpointCosts
+from hpcflow.costs.checkpoint_costs import CheckpointCosts, StorageReport
 from hpcflow.costs.page import Content
 from hpcflow.costs.report import report
-from hpcflow.costs.storage import StorageReport
 from hpcflow.costs.wasted import most_wasted
 from hpcflow.ledger.rows import BilledRow, Known
 

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from hpcflow.clock import to_text
-from hpcflow.costs.checkpoint_costs import CheckpointCosts, checkpoint_costs
-from hpcflow.costs.storage import decimal
+from hpcflow.costs.checkpoint_costs import CheckpointCosts, checkpoint_costs, decimal
 from hpcflow.errors import SiteError
 from hpcflow.ledger.store import open_ledger
+from hpcflow.sites.prices import ScratchPrice, StorePrice
 from hpcflow.sites.schema import Site, SiteMirror
-from hpcflow.sites.store_price import ScratchPrice, StorePrice
 from hpcflow.storage.runs import list_runs
 from tests.requeue.watched import Watched
 

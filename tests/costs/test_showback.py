@@ -8,7 +8,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcflow.costs.showback import showback
+from hpcflow.costs.report import showback
 from hpcflow.ledger.rows import PartRow
 from tests.costs.billed import row
 

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hpcflow.costs.facts import SCRATCH, Fetched, Stored
-from hpcflow.costs.storage import (
+from hpcflow.costs.checkpoint_costs import (
     StorageReport,
     bucket_of,
     decimal,
     gb_months,
     storage_report,
 )
+from hpcflow.costs.facts import SCRATCH, Fetched, Stored
 from hpcflow.ledger.rows import StoringRow
-from hpcflow.sites.store_price import ScratchPrice, StorePrice, price_of_store
+from hpcflow.sites.prices import ScratchPrice, StorePrice, price_of_store
 from tests.sites.build import minimal, site
 
 URL = "s3://lab/ada"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-from hpcflow.costs.unmatched_jobs import unmatched_jobs
+from hpcflow.costs.audit import unmatched_jobs
 from hpcflow.ledger.rows import JobRow
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.costs.unmatched_jobs import is_of_hpcflow
+from hpcflow.costs.audit import is_of_hpcflow
 from hpcflow.testing.cluster import Cluster, User, poll
 from tests.e2e.conftest import Hpcflow
 from tests.e2e.preempted import take_all_nodes

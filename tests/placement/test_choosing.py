@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.config.overrides import parse_override
+from hpcflow.config.merge import parse_override
 from hpcflow.errors import InputError, SpecError, SubmissionDelayed
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import launch

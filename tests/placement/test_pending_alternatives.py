@@ -13,7 +13,7 @@ import pytest
 from hpcflow.cli.why_words import better_words
 from hpcflow.model.run import Provenance, Run
 from hpcflow.pending.why import explain_wait
-from hpcflow.placement.pending_alternatives import pending_alternatives
+from hpcflow.placement.alternatives import pending_alternatives
 from hpcflow.schedulers.base import SubmitRequest
 from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
 from hpcflow.sites.live import ClusterInfo

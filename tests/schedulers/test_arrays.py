@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.costs.unmatched_jobs import is_of_hpcflow
+from hpcflow.costs.audit import is_of_hpcflow
 from hpcflow.model.ids import array_name
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.arrays import ArrayScheduler

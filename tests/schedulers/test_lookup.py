@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.costs.unmatched_jobs import is_of_hpcflow
+from hpcflow.costs.audit import is_of_hpcflow
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.schedulers.base import Lookup
 from hpcflow.schedulers.slurm.commands import SlurmCommands

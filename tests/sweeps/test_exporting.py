@@ -17,8 +17,8 @@ from optuna.storages.journal import JournalFileBackend
 from hpcflow.errors import InputError, StorageError
 from hpcflow.model.sweep import SweepSpec
 from hpcflow.model.sweep_records import Asked, Judged, Read, SweepRecord, Told
-from hpcflow.sweeps.exporting import export_study
 from hpcflow.sweeps.state import SweepProgress, Trial, fold
+from hpcflow.sweeps.study import export_study
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 SWEEP = "search-20260301-abcdefgh"

@@ -21,10 +21,8 @@ from optuna.importance import get_param_importances
 
 from hpcflow.errors import InputError, StorageError
 from hpcflow.resources import install_extra
-from hpcflow.sweeps.plots.curves import MOST_LINES
-from hpcflow.sweeps.plots.drawing import page, picture
-from hpcflow.sweeps.plots.figures import Figure, LeftOut, figures_of
-from hpcflow.sweeps.plots.files import Plots, write_plots
+from hpcflow.sweeps.plots.drawing import Plots, page, picture, write_plots
+from hpcflow.sweeps.plots.figures import MOST_LINES, Figure, LeftOut, figures_of
 from hpcflow.sweeps.state import SweepProgress, TrialState
 from hpcflow.sweeps.study import quiet
 from tests.sweeps.drawn import ACCURACY, SECONDS, SPACE, progress_of, spec_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from hpcflow.sweeps.plots.files import write_plots
+from hpcflow.sweeps.plots.drawing import write_plots
 from hpcflow.testing.browser import Browser
 from tests.sweeps.drawn import ACCURACY, SECONDS, SPACE, progress_of, spec_of
 

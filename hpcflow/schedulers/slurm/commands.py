@@ -240,7 +240,7 @@ class SlurmCommands:
 
     def standing(self, user: str) -> Standing | None:
         from hpcflow.schedulers.slurm import outlook
-        from hpcflow.sites.precedence import are_enforced
+        from hpcflow.sites.standing import are_enforced
 
         try:
             settings = self._read_settings()

@@ -69,7 +69,7 @@ def cluster_info(
     """
     # Imported late: a submission needs neither.
     from hpcflow.schedulers.slurm import parse_standing
-    from hpcflow.sites.precedence import are_enforced
+    from hpcflow.sites.standing import are_enforced
 
     kinds = _parse_nodes(nodes or "")
     bind = parse_standing.parse_qos(qos) if qos and are_enforced(settings) else []

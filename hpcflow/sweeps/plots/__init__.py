@@ -2,8 +2,6 @@
 
 ================  ==================================================================================
 figures.py        selects the figures of a sweep, and says why others are left out
-curves.py         the intermediate values of the trials, as a study of their own
-drawing.py        one figure as PNG, or as HTML that needs no network
-files.py          all figures, in a directory
+drawing.py        draws them into a directory, as PNG, and as HTML that needs no network
 ================  ==================================================================================
 """

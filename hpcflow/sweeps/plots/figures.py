@@ -18,7 +18,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hpcflow.model.pruner import Per
 from hpcflow.model.sweep import Objective
-from hpcflow.sweeps.plots.curves import study_of_curves
 from hpcflow.sweeps.state import SweepProgress
 from hpcflow.sweeps.state import TrialState as Ended
 from hpcflow.sweeps.study import Study
@@ -36,6 +35,9 @@ _FAR: Final = {
     Per.EPOCH: "Epoch",
     Per.TRAIN_STEP: "Train step",
 }
+#: More lines are not readable, and their page is slow to open.
+MOST_LINES: Final = 200
+_MOST_POINTS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -214,3 +216,41 @@ def _file_names(metrics: Sequence[str]) -> list[str]:
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", metric)[:_MOST_NAME_CHARS]
         found.append(f"{name}-{number}" if name.lower() in map(str.lower, found) else name)
     return found
+
+
+def study_of_curves(progress: SweepProgress) -> tuple[optuna.Study, int, int]:
+    """Return the intermediate values of the trials as a study, the number of trials with reports,
+    and how many of them the study contains.
+
+    It also has running trials, and values that no pruner has seen.
+    """
+    points = {each.number: found for each in progress.trials if (found := each.points())}
+    chosen = _some(progress, sorted(points))
+    study = optuna.create_study(direction=progress.spec.goals[0].direction.value)
+    study.add_trials(
+        _line(points[each.number] if each.number in chosen else {}) for each in progress.trials
+    )
+    return study, len(points), len(chosen)
+
+
+def _some(progress: SweepProgress, numbers: list[int]) -> set[int]:
+    """Return at most ``MOST_LINES`` trials: the best, and an even selection of the others."""
+    known = set(numbers)
+    best = [trial.number for trial in progress.front() if trial.number in known][:MOST_LINES]
+    others = [number for number in numbers if number not in set(best)]
+    return {*best, *_evenly(others, MOST_LINES - len(best))}
+
+
+def _evenly(found: list[int], most: int) -> list[int]:
+    """Return at most ``most`` of ``found``, with the first and the last."""
+    if len(found) <= most:
+        return found
+    if most < 2:
+        return found[:most]
+    return [found[index * (len(found) - 1) // (most - 1)] for index in range(most)]
+
+
+def _line(points: dict[int, float | None]) -> FrozenTrial:
+    kept = _evenly(list(points), _MOST_POINTS)
+    values = {point: value for point in kept if (value := points[point]) is not None}
+    return create_trial(state=TrialState.PRUNED, intermediate_values=values)
