@@ -22,6 +22,7 @@ from hpcflow.storage.files import (
     fsync_folder,
     size_of,
     storage_error,
+    storage_errors,
 )
 from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import lock_shared_file
@@ -288,7 +289,7 @@ class BudgetFolder:
         Created files and folders have the same access for others as the folder itself.
         """
         self._require_mounted()
-        try:
+        with storage_errors("make", self.path / (kind or "") / name):
             if self.site is None and not self.path.is_dir():
                 self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
                 fsync_folder(self.path.parent)
@@ -304,8 +305,6 @@ class BudgetFolder:
                 if not _is_there(name, last):
                     make_file(name, last, _lock_mode(mode) if kind is None else _file_mode(mode))
                 opened = stack.pop_all()
-        except OSError as error:
-            raise storage_error("make", self.path / (kind or "") / name, error) from error
         with opened:
             yield shared, last
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypedDict
@@ -18,7 +19,7 @@ from hpcflow.cli.session import Session
 from hpcflow.errors import NotFoundError
 from hpcflow.model.state import AttemptState
 from hpcflow.runtime.reading import open_file
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.files import storage_errors
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rank_lines import RankLines, has_labels, has_several_ranks
 from hpcflow.terminal import Passage, echo
@@ -110,11 +111,8 @@ def _script(run_dir: RunDir, number: int) -> str:
     while number > 1 and not run_dir.attempt(number).script.exists():
         number -= 1
     script = run_dir.attempt(number).script
-    try:
-        with open_file(script) as file:
-            return file.read().decode(errors="replace")
-    except OSError as error:
-        raise storage_error("read", script, error) from error
+    with storage_errors("read", script), open_file(script) as file:
+        return file.read().decode(errors="replace")
 
 
 class _Printer:
@@ -153,15 +151,12 @@ class _Printer:
 
 def _opened(log: Path, tail: int | None) -> BinaryIO | None:
     """Open the log at its last ``tail`` lines; return None if it does not exist yet."""
-    try:
+    with storage_errors("read", log), suppress(FileNotFoundError):
         file = open_file(log)
         if tail is not None:
             file.seek(_begin_of_last(file, tail))
         return file
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise storage_error("read", log, error) from error
+    return None
 
 
 def _begin_of_last(file: BinaryIO, lines: int) -> int:

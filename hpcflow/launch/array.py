@@ -46,7 +46,7 @@ from hpcflow.rendering.array import common_directives, render_array
 from hpcflow.rendering.integrity import make_integrity_check
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings
-from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_error, write_durably
+from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_errors, write_durably
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, HeldLock, submit_lock
@@ -274,12 +274,10 @@ def _folder(run_dirs: Sequence[RunDir], sweep_id: str, number: int) -> Path:
 
 def _link(folder: Path, run_dirs: Sequence[RunDir]) -> None:
     """Create a link to the folder of each attempt, named by the index of its task."""
-    try:
+    with storage_errors("write", folder):
         make_folders(folder)
         for index, run_dir in enumerate(run_dirs):
             link = folder / str(index)
             with suppress(FileNotFoundError):
                 link.unlink()
             link.symlink_to(os.path.relpath(run_dir.attempt(1).path, folder))
-    except OSError as error:
-        raise storage_error("write", folder, error) from error

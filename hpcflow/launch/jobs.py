@@ -12,7 +12,7 @@ from hpcflow.history import RunHistory
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.files import storage_errors
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 
@@ -54,10 +54,8 @@ def discard_unrecorded(path: Path) -> None:
             next_action=f"put the folder {path.name} back into runs/ in HPCFLOW_HOME, from a "
             "backup; if the run was mirrored: hpcflow restore --from URL",
         )
-    try:
+    with storage_errors("delete", path):
         shutil.rmtree(path)
-    except OSError as error:
-        raise storage_error("delete", path, error) from error
 
 
 def _has_executed(run_dir: RunDir) -> bool:

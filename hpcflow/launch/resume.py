@@ -29,7 +29,7 @@ from hpcflow.sites.placement import next_placement
 from hpcflow.sites.schema import Site
 from hpcflow.storage.approval import approve
 from hpcflow.storage.dirty_marks import mark_dirty
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.files import storage_errors
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
@@ -175,8 +175,6 @@ def _go_on(journal: Journal, settings: Settings, clock: Clock) -> None:
     mark_dirty(settings.home, run_dir)
     forget_cancelled(settings.home, journal.run_id)
     approve(run_dir)  # the user has accepted what the run executes
-    try:
+    with storage_errors("remove", run_dir.cancel):
         run_dir.cancel.unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error("remove", run_dir.cancel, error) from error
     journal.append(Resumed(at=clock.now(), by=settings.user), begins=True)

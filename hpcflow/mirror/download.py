@@ -21,7 +21,7 @@ from typing import Any, Final
 from hpcflow.errors import DamagedError
 from hpcflow.mirror.remote import Remote, Sink
 from hpcflow.runtime.checksum import PIECE_BYTES, Checksum, is_of_whole, sha256_of_open
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error, storage_errors
 
 #: Size of one request: whole pieces, each with its own checksum.
 _SPAN_BYTES: Final = 4 * PIECE_BYTES
@@ -114,10 +114,8 @@ class _File:
         with self._lock:
             if self._descriptor is None:
                 path = self.wanted.path
-                try:
+                with storage_errors("write", path):
                     self._descriptor = _create(path)
-                except OSError as error:
-                    raise storage_error("write", path, error) from error
             return self._descriptor
 
     def finish(self, index: int, digests: list[Any]) -> None:
@@ -282,10 +280,8 @@ class _Span(Sink):
             self._hash(memoryview(data))
         view = memoryview(data)
         while view:
-            try:
+            with storage_errors("write", self._file.wanted.path):
                 count = os.pwrite(self._descriptor, view, self.at)
-            except OSError as error:
-                raise storage_error("write", self._file.wanted.path, error) from error
             view, self.at = view[count:], self.at + count
         if self.at == self._end or self.at - self._reported_at >= _REPORT_BYTES:
             self._fetching.report(self.at - self._reported_at)

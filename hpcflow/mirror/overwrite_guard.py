@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from hpcflow.errors import MirrorError, MissingObjectError, StorageError, shell_word
@@ -23,7 +24,7 @@ from hpcflow.runtime.reading import (
     read_file,
     read_object,
 )
-from hpcflow.storage.files import storage_error, write_durably
+from hpcflow.storage.files import storage_error, storage_errors, write_durably
 from hpcflow.storage.layout import RunDir
 
 
@@ -112,12 +113,9 @@ def _of_store(run_dir: RunDir, remote: Remote, most_bytes: int) -> bytes:
 
 
 def _journal(run_dir: RunDir) -> bytes:
-    try:
+    with storage_errors("read", run_dir.journal), suppress(FileNotFoundError):
         return read_file(run_dir.journal)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise storage_error("read", run_dir.journal, error) from error
+    return b""
 
 
 def _frozen(run_dir: RunDir) -> dict[str, Any]:

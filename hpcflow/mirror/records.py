@@ -22,6 +22,7 @@ The job and the ledger read this file, too. Lines that are torn or of a newer ve
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -29,7 +30,7 @@ from typing import Any, Final
 from hpcflow.clock import Clock, from_text, to_text
 from hpcflow.runtime.mirrored import IN_EACH
 from hpcflow.runtime.reading import MAX_FILE_BYTES, parse_object, read_lines
-from hpcflow.storage.files import append_line_durably, storage_error
+from hpcflow.storage.files import append_line_durably, storage_errors
 from hpcflow.storage.layout import RunDir
 
 BEGAN: Final = "began"
@@ -140,7 +141,7 @@ class Records:
 def read_records(run_dir: RunDir, url: str) -> Records:
     """Read the records about the store at ``url``; records about other stores do not count."""
     records = Records()
-    try:
+    with storage_errors("read", run_dir.mirror), suppress(FileNotFoundError):
         for line in read_lines(run_dir.mirror, MAX_FILE_BYTES):
             if IN_EACH not in line:
                 continue  # fast, even for millions of empty lines
@@ -150,10 +151,6 @@ def read_records(run_dir: RunDir, url: str) -> Records:
                     records.add(said)
             except (ValueError, KeyError, TypeError):  # torn or not valid
                 continue
-    except FileNotFoundError:
-        return records
-    except OSError as error:
-        raise storage_error("read", run_dir.mirror, error) from error
     return records
 
 

@@ -25,7 +25,7 @@ from hpcflow.mirror.overwrite_guard import note_mirrored, require_no_less, requi
 from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinished
 from hpcflow.runtime.reading import read_object
-from hpcflow.storage.files import storage_error, write_durably
+from hpcflow.storage.files import storage_errors, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
 
@@ -127,10 +127,8 @@ def send_run_json(run_dir: RunDir, uploader: Uploader, *, clock: Clock) -> None:
     """
     if not require_same_place(run_dir, uploader.remote):
         run_dir.mirror_sent.unlink(missing_ok=True)
-    try:
+    with storage_errors("look at", run_dir.run_json):
         status = run_dir.run_json.stat()
-    except OSError as error:
-        raise storage_error("look at", run_dir.run_json, error) from error
     frozen = SmallFile(RUN_JSON, run_dir.run_json, status.st_size, status.st_mtime_ns)
     sent = _read_sent(run_dir, uploader.remote.url).get(RUN_JSON)
     if _is_due(frozen, sent, clock.now().timestamp()):

@@ -29,7 +29,7 @@ from hpcflow.storage.code_snapshot import (
     read_archive,
     read_shared,
 )
-from hpcflow.storage.files import make_folders, storage_error
+from hpcflow.storage.files import make_folders, storage_errors
 from hpcflow.storage.layout import RunDir
 
 #: Files of these kinds are programs, not data that a program may write.
@@ -121,14 +121,12 @@ def renew_code(run_dir: RunDir, run: Run, *, excluded: Sequence[Path]) -> None:
     """
     if run.code is None:
         return
-    try:
+    with storage_errors("make the code snapshot of", run_dir.path):
         if has_code(run_dir, run.code.digest):
             return
         code = own_code(run_dir, run, run.code, excluded=excluded)
         make_folders(run_dir.code)
         add_code(run_dir.code, run_dir.path.parent.parent, code)
-    except OSError as error:
-        raise storage_error("make the code snapshot of", run_dir.path, error) from error
 
 
 def own_code(
@@ -140,15 +138,13 @@ def own_code(
     Raises:
         StorageError: it is lost, and the code has changed; or it cannot be read.
     """
-    try:
+    with storage_errors("read the code snapshot of", run_dir.path):
         tree = read_archive(run_dir.code, code.digest)
         if tree is None and (folder := code_folder(run)) is not None:
             with suppress(GitError, SpecError, OSError):
                 now = take(folder, excluded=excluded, is_mirrored=run.mirror is not None).tree
                 tree = now if now.digest == code.digest else None
         tree = tree or read_shared(run_dir, code.digest)
-    except OSError as error:
-        raise storage_error("read the code snapshot of", run_dir.path, error) from error
     if tree is None:
         raise StorageError(
             f"scratch has lost the code snapshot of run {run.run_id}, and the code in {code.root} "

@@ -18,7 +18,7 @@ from hpcflow.launch.committing import settlement_of
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.journal import Accounted
 from hpcflow.sites.schema import Site
-from hpcflow.storage.files import FOLDER_MODE, storage_error
+from hpcflow.storage.files import FOLDER_MODE, storage_errors
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run
@@ -98,8 +98,6 @@ def settle_marked(home: Home, find_site: Callable[[str], Site]) -> list[str]:
 
 def _mark(home: Home, run_dir: RunDir) -> None:
     mark = home.unsettled / run_dir.path.name
-    try:
+    with storage_errors("write", mark):
         home.unsettled.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         mark.touch(mode=0o600)
-    except OSError as error:
-        raise storage_error("write", mark, error) from error

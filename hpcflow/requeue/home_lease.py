@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,7 +24,7 @@ from hpcflow.ledger.lease import Lease
 from hpcflow.requeue.install.place import cluster_word
 from hpcflow.runtime.reading import open_file, parse_json
 from hpcflow.settings import Settings
-from hpcflow.storage.files import make_folders, storage_error
+from hpcflow.storage.files import make_folders, storage_errors
 from hpcflow.storage.locks import wait_for_lock
 
 #: All records have this length, so that one write replaces the record before, even on a full disk.
@@ -41,13 +42,9 @@ def path_of(settings: Settings) -> Path:
 def look(settings: Settings) -> Lease | None:
     """Return the current or last lease; None if there never was one."""
     path = path_of(settings)
-    try:
-        with open_file(path) as file:
-            return _parsed(file.read(_BYTES))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise storage_error("read", path, error) from error
+    with storage_errors("read", path), suppress(FileNotFoundError), open_file(path) as file:
+        return _parsed(file.read(_BYTES))
+    return None
 
 
 @dataclass
@@ -70,10 +67,8 @@ class HomeLease:
     def take(self) -> bool:
         """Take or renew the lease for ``ttl_s``; return False if another process has it."""
         path = path_of(self.settings)
-        try:
+        with storage_errors("write", path):
             make_folders(path.parent)
-        except OSError as error:
-            raise storage_error("write", path, error) from error
         with wait_for_lock(path, wait_s=_LOCK_WAIT_S, clock=self.clock) as lock:
             now, found = self.clock.now(), _read(lock.fd, path)
             is_ours = found is not None and found.holder == self.holder
@@ -114,18 +109,14 @@ class HomeLease:
 
 
 def _read(fd: int, path: Path) -> Lease | None:
-    try:
+    with storage_errors("read", path):
         return _parsed(os.pread(fd, _BYTES, 0))
-    except OSError as error:
-        raise storage_error("read", path, error) from error
 
 
 def _write(fd: int, path: Path, lease: Lease) -> None:
     values = {**asdict(lease), **{name: to_text(getattr(lease, name)) for name in _TIMES}}
-    try:
+    with storage_errors("write", path):
         os.pwrite(fd, json.dumps(values).encode().ljust(_BYTES - 1) + b"\n", 0)
-    except OSError as error:
-        raise storage_error("write", path, error) from error
 
 
 def _parsed(data: bytes) -> Lease | None:

@@ -28,7 +28,7 @@ from hpcflow.projection import catch_up
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.storage.files import size_of, storage_error, write_new
+from hpcflow.storage.files import size_of, storage_errors, write_new
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.own_runs import OwnRuns
@@ -147,12 +147,9 @@ class _Round:
                 at=self._context.clock.now(), attempt=row.attempt, budget=str(scope), why=why
             )
             journal.append(record)
-            try:
+            # FileExistsError: it just got another notice
+            with storage_errors("write", notice), suppress(FileExistsError):
                 write_new(notice, f"{NOTICE_WORD}\n".encode())
-            except FileExistsError:  # it just got another notice
-                pass
-            except OSError as error:
-                raise storage_error("write", notice, error) from error
         return True
 
 

@@ -27,7 +27,7 @@ from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import Rhythm
 from hpcflow.requeue.stall_policy import Terms
 from hpcflow.runtime.reading import MAX_FILE_BYTES, open_file, parse_json
-from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
+from hpcflow.storage.files import FOLDER_MODE, storage_errors, write_durably
 from hpcflow.storage.layout import Home
 
 #: The most that one look adds to a silence.
@@ -203,10 +203,8 @@ class WatchFile:
         """Write the state atomically."""
         if not (watch.entries or watch.problems or self._path.exists()):
             return
-        try:
+        with storage_errors("write", self._path):
             self._path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        except OSError as error:
-            raise storage_error("write", self._path, error) from error
         head = {
             "format": _FORMAT,
             "resubmitted_s": watch.pause_s,

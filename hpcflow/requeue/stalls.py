@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ from hpcflow.runtime.reading import read_file
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.slurm_conf import configured_name
-from hpcflow.storage.files import storage_error, write_new
+from hpcflow.storage.files import storage_errors, write_new
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.own_runs import OwnRuns
 
@@ -314,20 +315,12 @@ class _Look:
 
 
 def _give_notice(files: AttemptDir) -> None:
-    try:
+    with storage_errors("write", files.notice), suppress(FileExistsError):
         write_new(files.notice, f"{NOTICE_WORD}\n".encode())
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise storage_error("write", files.notice, error) from error
 
 
 def _take_notice_back(files: AttemptDir) -> None:
     """Delete hpcflow's notice, unless the job script has replaced it."""
-    try:
+    with storage_errors("delete", files.notice), suppress(FileNotFoundError):
         if read_file(files.notice).strip() == NOTICE_WORD.encode():
             files.notice.unlink()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise storage_error("delete", files.notice, error) from error

@@ -14,7 +14,7 @@ from typing import Any, Final
 from hpcflow.model.events import finite_metrics, parse_event
 from hpcflow.runtime.files import NewFile
 from hpcflow.runtime.reading import read_lines
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.files import storage_errors
 from hpcflow.storage.layout import RunDir
 
 #: The kinds of the dropped events, as they appear in JSON.
@@ -56,7 +56,7 @@ def _as_progress(finished: dict[str, Any]) -> dict[str, Any]:
 
 def _rewrite(path: Path) -> None:
     new = path.with_name(f".{path.name}.kept")
-    try:
+    with storage_errors("write", new):
         file = NewFile(new)
         try:
             for line in read_lines(path):
@@ -66,5 +66,3 @@ def _rewrite(path: Path) -> None:
         finally:
             file.close()
         new.replace(path)
-    except OSError as error:
-        raise storage_error("write", new, error) from error

@@ -6,6 +6,7 @@ Functions that read a file or folder raise StorageError if they cannot.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from hpcflow.model.run import Run
@@ -13,7 +14,7 @@ from hpcflow.runtime.manifest import CheckpointError, verify
 from hpcflow.runtime.reading import open_file, read_file
 from hpcflow.runtime.retention import look, named
 from hpcflow.runtime.rule import COMPLETE, Found
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.files import storage_error, storage_errors
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import is_no_json, read_run
 from hpcflow.storage.runs import require_no_link
@@ -47,14 +48,12 @@ def newest_whole(run_dir: RunDir) -> int | None:
 
 def newest_found(run_dir: RunDir) -> Found | None:
     """Return the newest checkpoint that has all its files with their sizes."""
-    try:
+    with storage_errors("read", run_dir.checkpoints):
         steps = named(run_dir.checkpoints) if run_dir.checkpoints.is_dir() else []
         for train_step in reversed(steps):
             found = look(run_dir.checkpoints, train_step, run_dir.path.name)
             if found.state == COMPLETE:
                 return found
-    except OSError as error:
-        raise storage_error("read", run_dir.checkpoints, error) from error
     return None
 
 
@@ -73,12 +72,9 @@ def is_whole(run_dir: RunDir, train_step: int, *, reads_it: bool) -> bool:
 
 def journal_of(run_dir: RunDir) -> bytes:
     """Read the journal; empty if there is none."""
-    try:
+    with storage_errors("read", run_dir.journal), suppress(FileNotFoundError, NotADirectoryError):
         return read_file(run_dir.journal)
-    except (FileNotFoundError, NotADirectoryError):
-        return b""
-    except OSError as error:
-        raise storage_error("read", run_dir.journal, error) from error
+    return b""
 
 
 def is_missing(run_dir: RunDir, name: str) -> bool:
@@ -89,12 +85,9 @@ def is_missing(run_dir: RunDir, name: str) -> bool:
 def size_of_file(run_dir: RunDir, name: str) -> int:
     """Return the size of a file in bytes; 0 if it is missing."""
     path = run_dir.path / name
-    try:
+    with storage_errors("look at", path), suppress(FileNotFoundError):
         return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise storage_error("look at", path, error) from error
+    return 0
 
 
 def begins_as(path: Path, other: Path) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from hpcflow.restore.local import begins_as, is_missing
 from hpcflow.restore.staging import Staging
 from hpcflow.runtime.files import files_below, remove_tree, sync_folders
-from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_error, write_durably
+from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_errors, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import FOLDERS
 from hpcflow.storage.runtime_copy import add_runtime, is_whole
@@ -45,7 +45,7 @@ def publish_new(
     half, final = RunDir(staged.run), run_dir.path
     if params is not None:
         staged.put(half.params_json.name, params)
-    try:
+    with storage_errors("make", final):
         for folder in [*(half.path / name for name in FOLDERS)] + [
             half.attempt(number).path for number in attempts
         ]:
@@ -63,8 +63,6 @@ def publish_new(
             half.params_json.unlink(missing_ok=True)
             return False
         fsync_folder(final.parent)
-    except OSError as error:
-        raise storage_error("make", final, error) from error
     return True
 
 
@@ -80,7 +78,7 @@ def merge(
         Names of files that were kept because they differ from those in the mirror.
     """
     half, others = RunDir(staged.run), []
-    try:
+    with storage_errors("restore files in", run_dir.path):
         _close(half.path)
         sync_folders(half.path)
         for name in FOLDERS:
@@ -95,8 +93,6 @@ def merge(
                 others.append(name)
         if not is_whole(run_dir.runtime):
             _renew_runtime(run_dir, staged)
-    except OSError as error:
-        raise storage_error("restore files in", run_dir.path, error) from error
     if params is not None and is_missing(run_dir, run_dir.params_json.name):
         write_durably(run_dir.params_json, params)
     return others

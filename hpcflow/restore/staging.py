@@ -27,7 +27,7 @@ from hpcflow.restore.objects import is_too_large
 from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteFile, RemoteRun
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.files import remove_tree, sync_folders
-from hpcflow.storage.files import FOLDER_MODE, storage_error, write_durably
+from hpcflow.storage.files import FOLDER_MODE, storage_error, storage_errors, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lustre import set_layout
 from hpcflow.storage.space import look
@@ -49,12 +49,10 @@ def staging(run_dir: RunDir, user: str) -> Iterator[Staging]:
         StorageError: it cannot be made, or another process uses it (``retryable``).
     """
     folder = run_dir.restore
-    try:
+    with storage_errors("make", folder):
         with suppress(FileExistsError):
             folder.mkdir(mode=FOLDER_MODE)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError as error:
-        raise storage_error("make", folder, error) from error
     try:
         _lock(descriptor, run_dir)
         yield Staging(folder, user)
@@ -68,7 +66,7 @@ class Staging:
     def __init__(self, folder: Path, user: str) -> None:
         self._folder, self._user = folder, user
         self.run = folder / "run"
-        try:
+        with storage_errors("write in", folder):
             _own_folder(self.run)
             for path in self.run.iterdir():
                 if path.name != _CHECKPOINTS:
@@ -77,8 +75,6 @@ class Staging:
             set_layout(checkpoints)  # a renamed file keeps its layout
             for path in checkpoints.iterdir():
                 _own_folder(path)
-        except OSError as error:
-            raise storage_error("write in", folder, error) from error
 
     def fetch_small(
         self, remote: RemoteRun, names: Iterable[str], on_bytes: Callable[[int], object]
@@ -154,10 +150,8 @@ class Staging:
     def put(self, name: str, data: bytes) -> None:
         """Write a file of the new run directory."""
         path = self.run / name
-        try:
+        with storage_errors("make", path.parent):
             path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        except OSError as error:
-            raise storage_error("make", path.parent, error) from error
         write_durably(path, data)
 
     def keep_only(self, train_steps: Iterable[int]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -39,7 +40,7 @@ from hpcflow.runtime.rule import (
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.dirty_marks import mark_dirty
-from hpcflow.storage.files import size_below, storage_error
+from hpcflow.storage.files import size_below, storage_errors
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
 from hpcflow.storage.rundir import read_run
@@ -195,13 +196,10 @@ def survey(run_dir: RunDir) -> Survey:
         held.setdefault(step, "the final model")
     found: list[Found] = []
     hidden: list[Hidden] = []
-    try:
+    # FileNotFoundError: no checkpoint was ever made
+    with storage_errors("read", run_dir.checkpoints), suppress(FileNotFoundError):
         found = retention.find(run_dir.checkpoints, run_id)
         hidden = _hidden(run_dir.checkpoints, run_id, is_live=bool(live))
-    except FileNotFoundError:  # no checkpoint was ever made
-        pass
-    except OSError as error:
-        raise storage_error("read", run_dir.checkpoints, error) from error
     return Survey(
         run_dir,
         run_id,
@@ -294,7 +292,7 @@ def prune(
             )
             journal.append(run_dir, removed)
 
-        try:
+        with storage_errors("remove checkpoints in", run_dir.checkpoints):
             retention.finish_removals(run_dir.checkpoints, record)
             gone = [
                 each
@@ -304,8 +302,6 @@ def prune(
             ]
             for leftover in pruned.leftovers:
                 _remove(leftover)
-        except OSError as error:
-            raise storage_error("remove checkpoints in", run_dir.checkpoints, error) from error
     return replace(pruned, gone=gone)
 
 

@@ -7,7 +7,7 @@ users may be able to write there: it is held until ``hpcflow resume``.
 from __future__ import annotations
 
 from hpcflow.errors import StorageError
-from hpcflow.storage.files import FILE_MODE, fsync_folder, size_of, storage_error
+from hpcflow.storage.files import FILE_MODE, fsync_folder, size_of, storage_errors
 from hpcflow.storage.layout import RunDir
 
 
@@ -21,16 +21,12 @@ def is_approved(run_dir: RunDir) -> bool:
 
 def approve(run_dir: RunDir) -> None:
     """Record that the user accepts what the run executes. Raise StorageError."""
-    try:
+    with storage_errors("remove", run_dir.unapproved):
         run_dir.unapproved.unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error("remove", run_dir.unapproved, error) from error
 
 
 def withhold_approval(run_dir: RunDir) -> None:
     """Record, before ``run.json`` is written, that it comes from a store. Raise StorageError."""
-    try:
+    with storage_errors("write", run_dir.unapproved):
         run_dir.unapproved.touch(mode=FILE_MODE)
         fsync_folder(run_dir.unapproved.parent)
-    except OSError as error:
-        raise storage_error("write", run_dir.unapproved, error) from error

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from hpcflow.model.ids import is_run_id
-from hpcflow.storage.files import FILE_MODE, make_folders, storage_error
+from hpcflow.storage.files import FILE_MODE, make_folders, storage_errors
 from hpcflow.storage.layout import Home, RunDir
 
 #: No command takes longer from its mark to its last journal record.
@@ -23,11 +23,9 @@ _NOW = ".now"
 def mark_dirty(home: Home, run_dir: RunDir) -> None:
     """Mark a run for rereading, before its journal grows."""
     mark = home.unread / run_dir.path.name
-    try:
+    with storage_errors("write", mark):
         make_folders(home.unread)
         _touch(mark)
-    except OSError as error:
-        raise storage_error("write", mark, error) from error
 
 
 def dirty_runs(home: Home) -> list[str]:

@@ -13,7 +13,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hpcflow.errors import StorageError, shell_word
@@ -56,6 +56,15 @@ def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
             folder=folder
         ),
     )
+
+
+@contextmanager
+def storage_errors(doing: str, path: Path) -> Iterator[None]:
+    """Raise an OSError of the block as :func:`storage_error`."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(doing, path, error) from error
 
 
 def make_folders(
@@ -138,7 +147,7 @@ def write_durably(path: Path, data: bytes | str) -> None:
     """Replace ``path`` atomically by ``data`` (text as UTF-8), and sync it."""
     content = data.encode() if isinstance(data, str) else data
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
-    try:
+    with storage_errors("write", path):
         try:
             write_new(temporary, content)
             temporary.replace(path)
@@ -146,8 +155,6 @@ def write_durably(path: Path, data: bytes | str) -> None:
             temporary.unlink(missing_ok=True)
             raise
         fsync_folder(path.parent)
-    except OSError as error:
-        raise storage_error("write", path, error) from error
 
 
 def replace_unsynced(path: Path, data: bytes) -> None:
@@ -244,7 +251,7 @@ def append_line_durably(
             line may be written; readers ignore it.
     """
     content = (line.encode() if isinstance(line, str) else line).rstrip(b"\n") + b"\n"
-    try:
+    with storage_errors("append to", path):
         is_new = within is None and not must_exist and not path.exists()
         flags = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         if within is None:
@@ -264,8 +271,6 @@ def append_line_durably(
             os.close(descriptor)
         if is_new:
             fsync_folder(path.parent)
-    except OSError as error:
-        raise storage_error("append to", path, error) from error
 
 
 def read_from(path: Path | str, offset: int, max_bytes: int, *, any_owner: bool = False) -> bytes:

@@ -17,7 +17,13 @@ from hpcflow.history import RunHistory
 from hpcflow.model import lost_journal
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
 from hpcflow.runtime.reading import open_regular, read_lines
-from hpcflow.storage.files import FILE_MODE, append_line_durably, size_of, storage_error
+from hpcflow.storage.files import (
+    FILE_MODE,
+    append_line_durably,
+    size_of,
+    storage_error,
+    storage_errors,
+)
 from hpcflow.storage.layout import RunDir
 
 
@@ -142,10 +148,7 @@ def read(run_dir: RunDir) -> list[JournalRecord]:
     """Return the records, oldest first; skip lines that are damaged, too long, or of a newer
     version.
     """
-    try:
+    with storage_errors("read", run_dir.journal), suppress(FileNotFoundError):
         found = (parse_record_or_none(line) for line in read_lines(run_dir.journal) if line)
         return [record for record in found if record is not None]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise storage_error("read", run_dir.journal, error) from error
+    return []

@@ -34,7 +34,7 @@ from hpcflow.errors import (
     shell_word,
 )
 from hpcflow.runtime.reading import require_safe
-from hpcflow.storage.files import FILE_MODE, storage_error
+from hpcflow.storage.files import FILE_MODE, storage_error, storage_errors
 from hpcflow.storage.layout import RunDir
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -184,7 +184,7 @@ def has_locks(folder: Path) -> bool:
 def _open(path: Path, within: int | None = None) -> int:
     """Open or create a lock file. In a shared folder it must exist, and may be another user's."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
+    with storage_errors("lock", path):
         if within is None:
             fd = os.open(path, flags | os.O_CREAT, FILE_MODE)
         else:
@@ -194,8 +194,6 @@ def _open(path: Path, within: int | None = None) -> int:
         except BaseException:
             os.close(fd)
             raise
-    except OSError as error:
-        raise storage_error("lock", path, error) from error
     return fd
 
 

@@ -8,32 +8,28 @@ The functions raise StorageError if the file cannot be read or written.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import datetime
 
 from hpcflow.clock import from_text, to_text
 from hpcflow.runtime.reading import parse_object, read_lines
-from hpcflow.storage.files import append_line_durably, make_folders, storage_error
+from hpcflow.storage.files import append_line_durably, make_folders, storage_errors
 from hpcflow.storage.layout import Home
 
 
 def forgive(home: Home, site: str, node: str, now: datetime) -> None:
     """Record that the failures of ``node`` up to ``now`` no longer count."""
-    try:
+    with storage_errors("make", home.path):
         make_folders(home.path)
-    except OSError as error:
-        raise storage_error("make", home.path, error) from error
     line = json.dumps({"at": to_text(now), "site": site, "node": node})
     append_line_durably(home.forgiven, line)
 
 
 def read_overrides(home: Home) -> dict[tuple[str, str], datetime]:
     """Return (site, node) -> when it was last forgiven; skip damaged lines."""
-    try:
+    lines: list[bytes] = []
+    with storage_errors("read", home.forgiven), suppress(FileNotFoundError):
         lines = list(read_lines(home.forgiven))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise storage_error("read", home.forgiven, error) from error
     found: dict[tuple[str, str], datetime] = {}
     for line in lines:
         try:

@@ -30,7 +30,7 @@ from hpcflow.storage.files import (
     FILE_MODE,
     FOLDER_MODE,
     fsync_folder,
-    storage_error,
+    storage_errors,
     write_durably,
     write_new,
 )
@@ -82,11 +82,9 @@ def upgrade_home(
     Raises:
         StorageError: another process upgrades it.
     """
-    with wait_for_lock(home.path / "upgrade.lock", wait_s=LOCK_WAIT_S, clock=clock):
-        try:
-            return _Upgrade(home, user, clock).go(on_run)
-        except OSError as error:
-            raise storage_error("upgrade", home.path, error) from error
+    lock = wait_for_lock(home.path / "upgrade.lock", wait_s=LOCK_WAIT_S, clock=clock)
+    with lock, storage_errors("upgrade", home.path):
+        return _Upgrade(home, user, clock).go(on_run)
 
 
 class _Upgrade:
@@ -195,12 +193,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _content(path: Path) -> bytes | None:
     """Return the content of a file; None if it is missing."""
-    try:
+    with storage_errors("read", path), suppress(FileNotFoundError, NotADirectoryError):
         return read_file(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise storage_error("read", path, error) from error
+    return None
 
 
 def _checksum_of(home: Home, run_id: str) -> str:

@@ -23,7 +23,7 @@ from hpcflow.clock import Clock, from_text, to_text
 from hpcflow.errors import HpcflowError, NotFoundError, StorageError
 from hpcflow.model.ids import is_run_id
 from hpcflow.runtime.reading import parse_object, read_file
-from hpcflow.storage.files import FILE_MODE, fsync_folder, make_folders, storage_error
+from hpcflow.storage.files import FILE_MODE, fsync_folder, make_folders, storage_errors
 from hpcflow.storage.layout import Home
 
 FAILED: Final = "failed"
@@ -79,11 +79,9 @@ def restoring(home: Home, run_id: str, clock: Clock, *, is_kept: bool = True) ->
         StorageError: another process restores the run (``retryable``).
     """
     path = home.restoring / run_id
-    try:
+    with storage_errors("write", path):
         make_folders(home.restoring)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
-    except OSError as error:
-        raise storage_error("write", path, error) from error
     try:
         if not _lock(descriptor):
             raise _busy(run_id)
@@ -138,12 +136,10 @@ def read_mark(home: Home, run_id: str) -> Mark | None:
 def keep_cancelled(home: Home, run_id: str) -> None:
     """Store a cancel request for a run that has no journal, or whose journal is being restored."""
     mark = _cancelled(home, run_id)
-    try:
+    with storage_errors("write", mark):
         make_folders(home.restoring)
         mark.touch(mode=FILE_MODE)
         fsync_folder(home.restoring)
-    except OSError as error:
-        raise storage_error("write", mark, error) from error
 
 
 def is_cancelled(home: Home, run_id: str) -> bool:
@@ -164,10 +160,8 @@ def cancelled_runs(home: Home) -> list[str]:
 def forget_cancelled(home: Home, run_id: str) -> None:
     """Remove the request, which is in the journal now or was withdrawn."""
     mark = _cancelled(home, run_id)
-    try:
+    with storage_errors("remove", mark):
         mark.unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error("remove", mark, error) from error
 
 
 def _cancelled(home: Home, run_id: str) -> Path:

@@ -32,6 +32,7 @@ from hpcflow.storage.files import (
     make_folders,
     remove_leftovers,
     storage_error,
+    storage_errors,
     write_durably,
     write_new,
 )
@@ -299,12 +300,10 @@ def is_no_json(data: bytes) -> bool:
 
 def discard_run(run_dir: RunDir, home: Home) -> None:
     """Delete the directory of a run that was never submitted, and its record in ``home``."""
-    try:
+    with storage_errors("delete", run_dir.path):
         for folder in (run_dir.path, home.runs / run_dir.path.name):
             with suppress(FileNotFoundError):
                 shutil.rmtree(folder)
-    except OSError as error:
-        raise storage_error("delete", run_dir.path, error) from error
 
 
 def _require_own(final: Path, trust: Trust) -> None:

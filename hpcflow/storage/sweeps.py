@@ -21,6 +21,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,6 +44,7 @@ from hpcflow.storage.files import (
     make_folders,
     size_of,
     storage_error,
+    storage_errors,
     write_durably,
     write_new,
 )
@@ -97,7 +99,7 @@ def create_sweep(sweep: Sweep, home: Home, files: Mapping[str, bytes] | None = N
     """
     final = home.sweeps / sweep.sweep_id
     half = home.sweeps / f".{sweep.sweep_id}.{secrets.token_hex(4)}.tmp"
-    try:
+    with storage_errors("write", final):
         make_folders(home.sweeps)
         half.mkdir(mode=FOLDER_MODE)
         try:
@@ -111,8 +113,6 @@ def create_sweep(sweep: Sweep, home: Home, files: Mapping[str, bytes] | None = N
             shutil.rmtree(half, ignore_errors=True)
             raise
         fsync_folder(home.sweeps)
-    except OSError as error:
-        raise storage_error("write", final, error) from error
     return SweepDir(final)
 
 
@@ -167,17 +167,13 @@ def read_journal(sweep_dir: SweepDir) -> Iterator[SweepRecord]:
     """
     require_private(sweep_dir.path)
     require_private(sweep_dir.journal)
-    try:
+    with storage_errors("read", sweep_dir.journal), suppress(FileNotFoundError):
         for number, line in enumerate(_lines(sweep_dir), 1):
             record = parse_sweep_record(line)
             if record is not None:
                 yield record
             elif not is_torn_or_newer(line):
                 raise _damaged(sweep_dir, number)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise storage_error("read", sweep_dir.journal, error) from error
 
 
 def _lines(sweep_dir: SweepDir) -> Iterator[bytes]:
@@ -229,35 +225,25 @@ def require_private(path: Path) -> None:
 
 def next_array(sweep_dir: SweepDir) -> int:
     """Return the number of the next array, from 1."""
-    try:
-        with os.scandir(sweep_dir.arrays) as entries:
-            numbers = [int(e.name[:-5]) for e in entries if _ARRAY_FILE.fullmatch(e.name)]
-    except FileNotFoundError:
-        return 1
-    except OSError as error:
-        raise storage_error("read", sweep_dir.arrays, error) from error
-    return max(numbers, default=0) + 1
+    with storage_errors("read", sweep_dir.arrays), suppress(FileNotFoundError):
+        names = [path.name for path in sweep_dir.arrays.iterdir()]
+        return max((int(name[:-5]) for name in names if _ARRAY_FILE.fullmatch(name)), default=0) + 1
+    return 1
 
 
 def write_array(sweep_dir: SweepDir, number: int, name: str, job_names: Sequence[str]) -> None:
     """Write and sync the job names of the attempts of an array."""
-    try:
+    with storage_errors("write", sweep_dir.arrays):
         sweep_dir.arrays.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    except OSError as error:
-        raise storage_error("write", sweep_dir.arrays, error) from error
     text = json.dumps({"name": name, "jobs": list(job_names)})
     write_durably(sweep_dir.arrays / f"{number:04d}.json", text)
 
 
 def sweep_ids(home: Home) -> list[str]:
     """Return the ids of all sweeps of this home, sorted."""
-    try:
-        with os.scandir(home.sweeps) as entries:
-            return sorted(entry.name for entry in entries if is_run_id(entry.name))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise storage_error("read", home.sweeps, error) from error
+    with storage_errors("read", home.sweeps), suppress(FileNotFoundError):
+        return sorted(path.name for path in home.sweeps.iterdir() if is_run_id(path.name))
+    return []
 
 
 def list_sweeps(home: Home) -> list[SweepDir]:

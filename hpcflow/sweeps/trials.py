@@ -40,7 +40,7 @@ from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.files import storage_errors
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
@@ -105,10 +105,8 @@ def code_of(sweep: Sweep, settings: Settings) -> Taken | None:
     from hpcflow.storage.code_snapshot import read_archive
 
     folder = settings.home.sweeps / sweep.sweep_id
-    try:
+    with storage_errors("read the code snapshot in", folder):
         tree = read_archive(folder, sweep.code.digest)
-    except OSError as error:
-        raise storage_error("read the code snapshot in", folder, error) from error
     if tree is None:
         raise StorageError(
             f"the code snapshot in {folder} is missing or damaged",

@@ -13,7 +13,7 @@ from typing import Final
 from hpcflow.errors import InputError, Where
 from hpcflow.settings import Settings
 from hpcflow.sites.slurm_conf import configured_name
-from hpcflow.storage.files import FILE_MODE, make_folders, storage_error
+from hpcflow.storage.files import FILE_MODE, make_folders, storage_errors
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 #: Characters that a line of a table, unit or script cannot have, even quoted.
@@ -93,15 +93,13 @@ class Place:
 
     def make_folder(self) -> None:
         """Create the folder, and the log, which only the user can read."""
-        try:
+        with storage_errors("write", self.log):
             make_folders(self.folder)
             fd = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
             try:
                 os.utime(fd)  # the time of the installation
             finally:
                 os.close(fd)
-        except OSError as error:
-            raise storage_error("write", self.log, error) from error
 
 
 def place_of(settings: Settings, rounds: Rounds = DAEMON) -> Place:

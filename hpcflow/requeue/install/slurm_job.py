@@ -26,7 +26,7 @@ from hpcflow.resources import resource_dir
 from hpcflow.schedulers.slurm.run_command import ask, run_query, run_submission, unavailable
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.settings import Settings
-from hpcflow.storage.files import storage_error, write_durably
+from hpcflow.storage.files import storage_errors, write_durably
 
 _LOOK_TIMEOUT_S: Final = 5.0
 _TIMEOUT_S: Final = 60.0
@@ -135,11 +135,9 @@ class SlurmJob:
         except SchedulerUnavailable as error:
             raise DaemonJobsUnknownError(error.message, next_action=error.next_action) from None
         ended = end_jobs(self.place.job_name, self.clock)
-        try:
+        with storage_errors("delete", self.script):
             for script in scripts:
                 script.unlink(missing_ok=True)
-        except OSError as error:
-            raise storage_error("delete", self.script, error) from error
         jobs = ", ".join(job.job_id for job in ended)
         what = ", ".join(map(str, scripts)) or "a daemon without a script here"
         return what + (f", and its jobs: {jobs}" if jobs else "; it had no job")

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.programs import run_program
 from hpcflow.requeue.install.place import Place
-from hpcflow.storage.files import fsync_folder, make_folders, storage_error, write_durably
+from hpcflow.storage.files import fsync_folder, make_folders, storage_errors, write_durably
 
 _TIMEOUT_S: Final = 60.0
 #: Where logind keeps the names of the lingering users.
@@ -55,10 +55,8 @@ class Systemd:
 
     def install(self) -> str:
         text = unit_text(self.place, self.variables)
-        try:
+        with storage_errors("write", self.path):
             make_folders(self.path.parent)
-        except OSError as error:
-            raise storage_error("write", self.path, error) from error
         write_durably(self.path, text)
         after = (
             "it stops at your last logout unless the site lets it linger: loginctl enable-linger\n"
@@ -78,13 +76,11 @@ class Systemd:
         if not self.path.exists():
             return None
         problem = self._call(["disable", "--now", self.unit])
-        try:
+        with storage_errors("delete", self.path):
             self.path.unlink(missing_ok=True)
             # The link of `enable`, if systemctl could not remove it.
             (self.path.parent / "default.target.wants" / self.unit).unlink(missing_ok=True)
             fsync_folder(self.path.parent)
-        except OSError as error:
-            raise storage_error("delete", self.path, error) from error
         if problem is None:
             self._call(["daemon-reload"])
         return (

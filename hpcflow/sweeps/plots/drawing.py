@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.errors import InputError, Where
 from hpcflow.resources import install_extra
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.files import storage_error, storage_errors
 from hpcflow.sweeps.plots.figures import Figure, LeftOut, figures_of
 from hpcflow.sweeps.state import SweepProgress
 from hpcflow.sweeps.study import quiet
@@ -370,7 +370,7 @@ def _write(figure: Figure, folder: Path) -> Plotted:
 def _put(path: Path, data: bytes) -> Path:
     """Write ``data`` to ``path`` atomically, with the permissions of the umask."""
     half = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
+    with storage_errors("write", path):
         try:
             half.write_bytes(data)
             half.replace(path)
@@ -378,6 +378,4 @@ def _put(path: Path, data: bytes) -> Path:
             with suppress(OSError):
                 half.unlink()
             raise
-    except OSError as error:
-        raise storage_error("write", path, error) from error
     return path
