@@ -1,4 +1,7 @@
-"""Query the recent ends of attempts by node: the evidence for and against nodes. Read-only."""
+"""Query recent attempts of all users: their ends by node, and their run times. Read-only.
+
+The index of runs by state and last record finds the few relevant runs.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ MOST_ENDS: Final = 2000
 MOST_NODES: Final = 1000
 #: Most nodes in all, those of the newest ends. Rows of other roles could name any number.
 MOST_NODES_IN_ALL: Final = 20_000
+#: The newest attempts that an average run time is computed from.
+_MOST_ATTEMPTS: Final = 2000
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,7 @@ _OF_RUN: Final = {"site": "site", "user_name": "user_name", "journal": "journal"
 def ends(
     connection: Connection, causes: Iterable[Cause], *, since: datetime, until: datetime
 ) -> list[End]:
-    """Return the newest ends of these causes between two times, of all users' runs.
-
-    A run whose attempt ended after ``since`` has a later journal record, so the index of runs by
-    state and last record finds the few relevant runs.
-    """
+    """Return the newest ends of these causes between two times, of all users' runs."""
     states = [state.value for state in RunState]
     wanted = [Cause(cause).value for cause in causes]
     what, of_run = _selected(connection.url.kind), same_run(connection, "attempt")
@@ -141,3 +142,52 @@ def _end(
 def _number(value: object) -> int | None:
     """Return ``value`` if it is an integer; other roles' rows may hold anything."""
     return value if type(value) is int else None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Run time of attempts in a partition, summed, and the number of their ends of some kind."""
+
+    running_s: float = 0.0
+    ends: int = 0
+
+
+@dataclass(slots=True)
+class _Attempt:
+    run_id: str
+    cause: str | None
+    started_at: datetime = field(metadata=TIME)
+    ended_at: datetime | None = field(metadata=TIME)
+
+
+_TIMES: Final = columns(_Attempt)
+
+
+def observed(
+    connection: Connection,
+    causes: frozenset[Cause],
+    *,
+    site: str,
+    partition: str,
+    since: datetime,
+    now: datetime,
+) -> Observed:
+    """Return the run times of all users' attempts in a partition since then, and their ends."""
+    states = [state.value for state in RunState]
+    what = selected(connection.url.kind, _Attempt, _TIMES, "attempt", everyone=True)
+    sql = (
+        f"SELECT {what} FROM run JOIN attempt ON {same_run(connection, 'attempt')} "  # noqa: S608 - our names, and marks
+        f"WHERE run.state IN ({marks(states)}) AND run.journal_at >= ? AND run.site = ? "
+        "AND attempt.partition = ? AND attempt.started_at IS NOT NULL"
+        f"{without_spoofed(connection, 'run', everyone=True)} "
+        f"ORDER BY attempt.started_at DESC LIMIT {_MOST_ATTEMPTS}"
+    )
+    with connection.transaction(write=False, everyone=True):
+        rows = connection.rows(sql, [*states, to_text(since), site, partition])
+    running_s, count = 0.0, 0
+    for attempt in decode_sound(_Attempt, _TIMES, rows, _Attempt, connection.left_out):
+        begin, end = max(attempt.started_at, since), min(attempt.ended_at or now, now)
+        running_s += max(0.0, (end - begin).total_seconds())
+        if end >= since and attempt.cause in causes:  # a Cause equals its word
+            count += 1
+    return Observed(running_s, count)

@@ -1,7 +1,6 @@
 """Queries of the ledger: ids, live attempts, due actions and bills. Read-only.
 
-In a shared ledger a query reads the rows of this role, unless ``everyone`` is set. The methods of
-:class:`~hpcflow.ledger.store.Ledger` document them.
+In a shared ledger a query reads the rows of this role, unless ``everyone`` is set.
 """
 
 from __future__ import annotations
@@ -53,7 +52,8 @@ _OF_USER: Final = (
 )
 
 
-def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, AttemptView]]:
+def live_attempts(connection: Connection, *, user: str) -> list[tuple[LiveRun, AttemptView]]:
+    """Return the user's attempts that are neither ended nor withdrawn, with their runs."""
     is_live = f"state IN ({marks(LIVE)})"
     with connection.transaction(write=False):
         where = f"{is_live} AND {_OF_USER} ORDER BY run_id, attempt"
@@ -67,7 +67,8 @@ def live_attempts(connection: Connection, user: str) -> list[tuple[LiveRun, Atte
     return [(by_id[each.run_id], each) for each in attempts if each.run_id in by_id]
 
 
-def running(connection: Connection, user: str) -> list[RunningRow]:
+def running(connection: Connection, *, user: str) -> list[RunningRow]:
+    """Return the user's running attempts, with the reports of their jobs."""
     of_run_names, names = (
         ("run_id", "site", "run_dir"),
         ("run_id", "attempt", "raw_state", "report"),
@@ -85,6 +86,7 @@ def running(connection: Connection, user: str) -> list[RunningRow]:
 def owners(
     connection: Connection, run_ids: Iterable[str], *, everyone: bool = False
 ) -> dict[str, str]:
+    """Return run id -> user; unknown runs are missing."""
     found: dict[str, str] = {}
     names = ("run_id", "user_name")
     for is_one, ids in among(connection, run_ids):
@@ -95,13 +97,14 @@ def owners(
     return found
 
 
-def run_ids(connection: Connection, user: str | None) -> set[str]:
+def run_ids(connection: Connection, *, user: str | None = None) -> set[str]:
+    """Return the ids of all runs, or of one user's."""
     if user is None:
         return set(_ids(connection, "1 = 1", []))
     return set(_ids(connection, "user_name = ?", [user]))
 
 
-def trial_runs(connection: Connection, sweep_id: str, name: str, user: str) -> list[str]:
+def trial_runs(connection: Connection, sweep_id: str, name: str, *, user: str) -> list[str]:
     """Return the ids of a user's runs that are trials of a sweep; they begin with its name."""
     where, values = "parent_sweep = ? AND user_name = ?", [sweep_id, user]
     if connection.is_sqlite:  # by the key: each sweep asks this in every round
@@ -110,7 +113,8 @@ def trial_runs(connection: Connection, sweep_id: str, name: str, user: str) -> l
     return _ids(connection, f"{where} ORDER BY run_id", values)
 
 
-def unsent(connection: Connection, user: str | None) -> list[tuple[str, str]]:
+def unsent(connection: Connection, user: str | None = None) -> list[tuple[str, str]]:
+    """Return id and run directory of all runs, or of one user's, that never had a job."""
     names = ("run_id", "run_dir")
     where, values = ("", []) if user is None else (" AND user_name = ?", [user])
     found = select(connection, "run", names, f"job_id IS NULL{where}", values)
@@ -154,7 +158,10 @@ def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]
 
 
 def bytes_read(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
-    """Return ``run.bytes_read`` of these runs, and lock it until the transaction ends."""
+    """Return run id -> number of bytes read, locked until the transaction ends.
+
+    Unknown runs are missing.
+    """
     lock = "" if connection.is_sqlite else " FOR NO KEY UPDATE"  # SQLite has one writer at a time
     found: dict[str, int] = {}
     for is_one, ids in among(connection, run_ids):
@@ -163,8 +170,8 @@ def bytes_read(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]
     return found
 
 
-def at_work(connection: Connection, user: str, limit: int) -> list[tuple[str, int]]:
-    """Return run directory and number of the user's running and completing attempts."""
+def at_work(connection: Connection, *, user: str, limit: int) -> list[tuple[str, int]]:
+    """Return run directory and number of at most ``limit`` running or completing attempts."""
     states = (AttemptState.RUNNING.value, AttemptState.COMPLETING.value)
     sql = (
         f"SELECT {selected(connection.url.kind, RunRow, ('run_dir',), 'run')}, attempt.attempt "  # noqa: S608 - our names, and marks
@@ -180,7 +187,7 @@ _NOT_STOPPED: Final = "(next_action IS NULL OR next_action NOT IN (?, ?))"
 _OLDEST_WAIT: Final = "COALESCE(next_at, journal_at, created_at), run_id"
 
 
-def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
+def undecided(connection: Connection, now: datetime, *, user: str) -> list[str]:
     """Return the ids of a user's runs that are neither active nor over, and whose time has come.
 
     The longest wait comes first. A run that is to be resubmitted is always due: its time only
@@ -200,7 +207,7 @@ def undecided(connection: Connection, now: datetime, user: str) -> list[str]:
     return _ids(connection, where, values)
 
 
-def alive_due(connection: Connection, action: str, user: str) -> list[str]:
+def alive_due(connection: Connection, action: str, *, user: str) -> list[str]:
     """Return the ids of a user's runs with this next action of which a job may be alive.
 
     They are found by their state, which few runs have.
@@ -210,7 +217,7 @@ def alive_due(connection: Connection, action: str, user: str) -> list[str]:
     return _ids(connection, where, [user, *states, action])
 
 
-def purged(connection: Connection, since: datetime, user: str) -> list[str]:
+def purged(connection: Connection, *, user: str, since: datetime) -> list[str]:
     """Return the ids of a user's runs that would continue but whose directory is gone.
 
     Args:
@@ -227,7 +234,8 @@ def purged(connection: Connection, since: datetime, user: str) -> list[str]:
     return _ids(connection, where, values)
 
 
-def resting_at(connection: Connection, user: str, since: datetime) -> list[str]:
+def resting_at(connection: Connection, *, user: str, since: datetime) -> list[str]:
+    """Return the sites of the user's runs that came to rest uncompleted since then."""
     states = (RunState.WAITING.value, RunState.FAILED.value, RunState.CANCELLED.value)
     sql = (
         f"SELECT DISTINCT {selected(connection.url.kind, RunRow, ('site',))} FROM run "  # noqa: S608 - our names, and marks
@@ -237,7 +245,8 @@ def resting_at(connection: Connection, user: str, since: datetime) -> list[str]:
     return [site for (site,) in connection.rows(sql, [user, *states, to_text(since)])]
 
 
-def of_others(connection: Connection, user: str) -> dict[str, str]:
+def of_others(connection: Connection, *, user: str) -> dict[str, str]:
+    """Return run id -> user for other users' runs that are not completed or cancelled."""
     names = ("run_id", "user_name")
     over = (RunState.COMPLETED.value, RunState.CANCELLED.value)
     states = [each.value for each in RunState if each.value not in over]
@@ -245,7 +254,8 @@ def of_others(connection: Connection, user: str) -> dict[str, str]:
     return dict(select(connection, "run", names, where, [*states, user]))
 
 
-def due(connection: Connection, now: datetime, action: str, user: str) -> list[str]:
+def due(connection: Connection, action: str, now: datetime, *, user: str) -> list[str]:
+    """Return the ids of the user's runs whose next action is ``action``, longest wait first."""
     where = (
         "user_name = ? AND next_action = ? AND (next_at IS NULL OR next_at <= ?) "
         f"ORDER BY {_OLDEST_WAIT}"
@@ -253,7 +263,7 @@ def due(connection: Connection, now: datetime, action: str, user: str) -> list[s
     return _ids(connection, where, [user, action, to_text(now)])
 
 
-def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> list[DueBill]:
+def due_bills(connection: Connection, now: datetime, *, user: str, limit: int) -> list[DueBill]:
     """Return a user's ended attempts for which accounting must be queried now.
 
     The newest come first, because old ones may never get a bill. The number per run is limited: the
@@ -285,13 +295,15 @@ def due_bills(connection: Connection, now: datetime, user: str, limit: int) -> l
     ]
 
 
-def waiting_for(connection: Connection, reason: str, user: str) -> list[str]:
+def waiting_for(connection: Connection, reason: str, *, user: str) -> list[str]:
+    """Return the ids of the user's runs with an attempt that is pending for this reason."""
     of_attempt = "SELECT run_id FROM attempt WHERE state = ? AND reason = ?"
     where = f"run_id IN ({of_attempt}) AND user_name = ? ORDER BY run_id"
     return _ids(connection, where, [AttemptState.QUEUED.value, reason, user])
 
 
-def pending_for_nodes(connection: Connection, user: str) -> list[str]:
+def pending_for_nodes(connection: Connection, *, user: str) -> list[str]:
+    """Return the ids of some of the user's runs that are pending for unavailable nodes."""
     of_attempt = (
         "SELECT run_id FROM attempt WHERE state = ? "
         "AND ((reason LIKE ? AND reason NOT LIKE ?) OR reason LIKE ?) "

@@ -52,16 +52,16 @@ _MOST: Final = " LIMIT 1000"
 def runs(
     connection: Connection,
     *,
-    limit: int | None,
-    states: Iterable[RunState] | None,
-    project: str | None,
-    user: str | None,
-    tag: str | None,
-    name: str | None,
-    sweep: str | None,
-    has_sweep: bool | None,
-    since: datetime | None,
-    everyone: bool,
+    limit: int | None = None,
+    states: Iterable[RunState] | None = None,
+    project: str | None = None,
+    user: str | None = None,
+    tag: str | None = None,
+    name: str | None = None,
+    sweep: str | None = None,
+    has_sweep: bool | None = None,
+    since: datetime | None = None,
+    everyone: bool = False,
 ) -> list[RunView]:
     """Return the matching runs, newest first.
 
@@ -114,7 +114,7 @@ def _literal(text: str) -> str:
 
 
 def shared_run(connection: Connection, text: str) -> RunDetail | None:
-    """Return any user's run: by id, by name (the newest), or by unique prefix of an id.
+    """Return any user's run: by id, by name (the newest), or by unique prefix; None without one.
 
     For display only: commands must not act on it.
     """
@@ -130,14 +130,18 @@ def shared_run(connection: Connection, text: str) -> RunDetail | None:
     if not found or (text not in found[0][:2] and len(found) > 1):
         return None
     run_id, _, role = found[0]
-    return run(connection, run_id, role=role)
+    return _run(connection, run_id, role)
 
 
-def run(connection: Connection, run_id: str, *, role: str | None = None) -> RunDetail:
-    """Return one run with all its details.
+def run(connection: Connection, run_id: str) -> RunDetail:
+    """Return one run with all its details, or raise NotFoundError.
 
-    Commands act on the result, so it contains no row of another role, unless a ``role`` is given.
+    Commands act on the result, so it contains no row of another role.
     """
+    return _run(connection, run_id, None)
+
+
+def _run(connection: Connection, run_id: str, role: str | None) -> RunDetail:
     names = (*_RUN, "resources", "command", "image", "params")
     of_run, most = ("run_id = ?", "") if role is None else ("run_id = ? AND owner = ?", _MOST)
     everyone = role is not None

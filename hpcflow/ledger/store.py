@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from functools import wraps
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hpcflow.errors import LedgerError, LedgerValueError
-from hpcflow.ledger import cost_report, queries, run_queries, spending
+from hpcflow.ledger import cost_queries, queries, run_queries
+from hpcflow.ledger import ends as end_queries
+from hpcflow.ledger import used as used_queries
 from hpcflow.ledger.clauses import among, without_spoofed
 from hpcflow.ledger.codec import DamagedError, columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection, damaged
-from hpcflow.ledger.ends import End, ends
 from hpcflow.ledger.garbage import no_collection
 from hpcflow.ledger.left_out import LeftOutRuns
-from hpcflow.ledger.rates import Observed, observed
-from hpcflow.ledger.rows import (
-    ROWS,
-    BilledRow,
-    Change,
-    CheckpointRow,
-    DueBill,
-    HowFar,
-    JobRow,
-    Known,
-    MirroredRow,
-    RunningRow,
-    SpendingRow,
-    StoringRow,
-)
+from hpcflow.ledger.rows import ROWS, Change, CheckpointRow, Known, MirroredRow
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
-from hpcflow.ledger.used import UsedRow, used
 from hpcflow.ledger.writing import value_error, write
-from hpcflow.model.state import Cause, RunState
-from hpcflow.model.views import AttemptView, LiveRun, RunDetail, RunView
 
-Row = TypeVar("Row")
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 def open_ledger(url: str, warn: Callable[[str], object] | None = None) -> Ledger:
@@ -55,6 +40,19 @@ def open_ledger(url: str, warn: Callable[[str], object] | None = None) -> Ledger
     ledger = Ledger(parse_url(url), warn)
     ledger.connection()
     return ledger
+
+
+def _method(
+    query: Callable[Concatenate[Connection, P], Result],
+) -> Callable[Concatenate[Ledger, P], Result]:
+    """Return a query as a method of a ledger: damaged rows are reported."""
+
+    @wraps(query)
+    def method(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        with self.reading() as connection:
+            return query(connection, *args, **kwargs)
+
+    return method
 
 
 class Ledger:
@@ -110,239 +108,49 @@ class Ledger:
             self._connection = connection
         return self._connection
 
-    def runs(
-        self,
-        *,
-        limit: int | None = None,
-        states: Iterable[RunState] | None = None,
-        project: str | None = None,
-        user: str | None = None,
-        tag: str | None = None,
-        name: str | None = None,
-        sweep: str | None = None,
-        has_sweep: bool | None = None,
-        since: datetime | None = None,
-        everyone: bool = False,
-    ) -> list[RunView]:
-        """Return the matching runs, newest first; see :func:`hpcflow.ledger.run_queries.runs`."""
-        with self._reading() as connection:
-            return run_queries.runs(
-                connection,
-                limit=limit,
-                states=states,
-                project=project,
-                user=user,
-                tag=tag,
-                name=name,
-                sweep=sweep,
-                has_sweep=has_sweep,
-                since=since,
-                everyone=everyone,
-            )
+    runs = _method(run_queries.runs)
+    shared_run = _method(run_queries.shared_run)
+    run = _method(run_queries.run)
 
-    def shared_run(self, text: str) -> RunDetail | None:
-        """Return any user's run with this id, name or unique prefix; None if there is none."""
-        with self._reading() as connection:
-            return run_queries.shared_run(connection, text)
+    live_attempts = _method(queries.live_attempts)
+    running = _method(queries.running)
+    owners = _method(queries.owners)
+    run_ids = _method(queries.run_ids)
+    trial_runs = _method(queries.trial_runs)
+    unsent = _method(queries.unsent)
+    unsettled = _method(queries.unsettled)
+    how_far = _method(queries.how_far)
+    bytes_read = _method(queries.bytes_read)
+    at_work = _method(queries.at_work)
+    undecided = _method(queries.undecided)
+    alive_due = _method(queries.alive_due)
+    purged = _method(queries.purged)
+    resting_at = _method(queries.resting_at)
+    of_others = _method(queries.of_others)
+    due = _method(queries.due)
+    due_bills = _method(queries.due_bills)
+    waiting_for = _method(queries.waiting_for)
+    pending_for_nodes = _method(queries.pending_for_nodes)
 
-    def run(self, run_id: str) -> RunDetail:
-        """Return one run with all its details, or raise NotFoundError."""
-        with self._reading() as connection:
-            return run_queries.run(connection, run_id)
-
-    def live_attempts(self, *, user: str) -> list[tuple[LiveRun, AttemptView]]:
-        """Return the user's attempts that are neither ended nor withdrawn, with their runs."""
-        with self._reading() as connection:
-            return queries.live_attempts(connection, user)
-
-    def running(self, *, user: str) -> list[RunningRow]:
-        """Return the user's running attempts, with the reports of their jobs."""
-        with self._reading() as connection:
-            return queries.running(connection, user)
-
-    def owners(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Return run id -> user; unknown runs are missing."""
-        return queries.owners(self.connection(), run_ids)
-
-    def bytes_read(self, run_ids: Sequence[str]) -> dict[str, int]:
-        """Return run id -> number of bytes read; unknown runs are missing."""
-        return queries.bytes_read(self.connection(), run_ids) if run_ids else {}
-
-    def run_ids(self, *, user: str | None = None) -> set[str]:
-        """Return the ids of all runs, or of one user's."""
-        return queries.run_ids(self.connection(), user)
-
-    def trial_runs(self, sweep_id: str, name: str, *, user: str) -> list[str]:
-        """Return the ids of the user's runs that are trials of this sweep."""
-        with self._reading() as connection:
-            return queries.trial_runs(connection, sweep_id, name, user)
-
-    def unsent(self, user: str | None = None) -> list[tuple[str, str]]:
-        """Return id and run directory of all runs, or of one user's, that never had a job."""
-        with self._reading() as connection:
-            return queries.unsent(connection, user)
-
-    def unsettled(self, now: datetime) -> set[str]:
-        """Return the ids of the runs whose files may still grow."""
-        return queries.unsettled(self.connection(), now)
-
-    def how_far(self, run_ids: Sequence[str]) -> dict[str, HowFar]:
-        """Return how far the files of these runs were read; unknown runs are missing."""
-        return queries.how_far(self.connection(), run_ids)
-
-    def at_work(self, *, user: str, limit: int) -> list[tuple[str, int]]:
-        """Return run directory and number of at most ``limit`` running attempts of the user."""
-        return queries.at_work(self.connection(), user, limit)
-
-    def undecided(self, now: datetime, *, user: str) -> list[str]:
-        """Return the ids of the user's runs that need a decision, longest wait first."""
-        return queries.undecided(self.connection(), now, user)
-
-    def alive_due(self, action: str, *, user: str) -> list[str]:
-        """Return the ids of the user's runs with this next action of which a job may be alive."""
-        return queries.alive_due(self.connection(), action, user)
-
-    def purged(self, *, user: str, since: datetime) -> list[str]:
-        """Return the ids of the user's runs that would continue but whose directory is gone."""
-        return queries.purged(self.connection(), since, user)
-
-    def resting_at(self, *, user: str, since: datetime) -> list[str]:
-        """Return the sites of the user's runs that came to rest uncompleted since then."""
-        return queries.resting_at(self.connection(), user, since)
-
-    def of_others(self, *, user: str) -> dict[str, str]:
-        """Return run id -> user for other users' runs that are not completed or cancelled."""
-        return queries.of_others(self.connection(), user)
-
-    def due(self, action: str, now: datetime, *, user: str) -> list[str]:
-        """Return the ids of the user's runs whose next action is ``action``, longest wait first."""
-        return queries.due(self.connection(), now, action, user)
-
-    def due_bills(self, now: datetime, *, user: str, limit: int) -> list[DueBill]:
-        """Return the user's attempts for whose usage accounting must be queried now."""
-        with self._reading() as connection:
-            return queries.due_bills(connection, now, user, limit)
-
-    def bills(
-        self,
-        *,
-        since: datetime,
-        until: datetime,
-        filters: Mapping[str, str],
-        everyone: bool = False,
-    ) -> list[BilledRow]:
-        """Return ended attempts that were jobs, with bills; filters: column of a run -> value."""
-        with self._reading() as connection:
-            return cost_report.bills(connection, since, until, filters, everyone=everyone)
-
-    def used(
-        self,
-        *,
-        run_id: str | None = None,
-        since: datetime | None = None,
-        filters: Mapping[str, str] | None = None,
-        everyone: bool = False,
-    ) -> list[UsedRow]:
-        """Return allocation and usage of started attempts; filters as for bills."""
-        with self._reading() as connection:
-            return used(connection, run_id=run_id, since=since, filters=filters, everyone=everyone)
-
-    def jobs(self, *, user: str) -> list[JobRow]:
-        """Return all attempts of a user that are, or were, jobs."""
-        with self._reading() as connection:
-            return cost_report.jobs(connection, user)
-
-    def sites(self, *, filters: Mapping[str, str], everyone: bool = False) -> list[str]:
-        """Return the site names of all matching runs; filters as for bills."""
-        return cost_report.sites(self.connection(), filters, everyone=everyone)
-
-    def storing(
-        self, sites: Sequence[str], *, filters: Mapping[str, str], everyone: bool = False
-    ) -> list[StoringRow]:
-        """Return the runs of these sites and their checkpoint storage; filters as for bills."""
-        if not sites:
-            return []
-        with self._reading() as connection:
-            return cost_report.storing(connection, sites, filters, everyone=everyone)
-
-    def left(
-        self, sites: Sequence[str], since: datetime, *, everyone: bool = False
-    ) -> tuple[set[str], set[str]]:
-        """Return the ids of runs of these sites without a checkpoint since: in a store; on scratch.
-
-        Runs that may have fetched a checkpoint since are excluded.
-        """
-        if not sites:
-            return set(), set()
-        with self._reading() as connection:
-            return (
-                cost_report.left_stores(connection, sites, since, everyone=everyone),
-                cost_report.left_scratch(connection, sites, since, everyone=everyone),
-            )
-
-    def spending(
-        self,
-        *,
-        filters: Mapping[str, str] | None = None,
-        run_ids: Sequence[str] | None = None,
-        everyone: bool = False,
-    ) -> list[SpendingRow]:
-        """Return all attempts of the runs with these values of columns, or with these ids."""
-        with self._reading() as connection:
-            if run_ids is not None:
-                return spending.of_runs(connection, run_ids)
-            return spending.of_runs_with(connection, filters or {}, everyone=everyone)
-
-    def sites_unsettled(self, *, user: str) -> list[str]:
-        """Return the sites of a user's runs that can still cost more or get a bill."""
-        return spending.sites_unsettled(self.connection(), user)
-
-    def projects(self, *, user: str) -> list[str]:
-        return spending.projects(self.connection(), user)
-
-    def spending_unsettled(self, *, user: str) -> list[SpendingRow]:
-        """Return the attempts of a user's runs that can still cost more or get a bill."""
-        with self._reading() as connection:
-            return spending.unsettled(connection, user)
-
-    def spending_under_way(self, *, user: str) -> list[SpendingRow]:
-        """Return the attempts of a user's runs with a started attempt that has not ended."""
-        with self._reading() as connection:
-            return spending.under_way(connection, user)
-
-    def ends(self, causes: Iterable[Cause], *, since: datetime, until: datetime) -> list[End]:
-        """Return the ends of all users' attempts between two times, for these causes."""
-        with self._reading() as connection:
-            return ends(connection, causes, since=since, until=until)
-
-    def observed(
-        self,
-        causes: frozenset[Cause],
-        *,
-        site: str,
-        partition: str,
-        since: datetime,
-        now: datetime,
-    ) -> Observed:
-        """Return the run times of all users' attempts in a partition, and their ends."""
-        with self._reading() as connection:
-            return observed(
-                connection, causes, site=site, partition=partition, since=since, now=now
-            )
-
-    def waiting_for(self, reason: str, *, user: str) -> list[str]:
-        """Return the ids of the user's runs with an attempt that is pending for this reason."""
-        return queries.waiting_for(self.connection(), reason, user)
-
-    def pending_for_nodes(self, *, user: str) -> list[str]:
-        """Return the ids of some of the user's runs that are pending for unavailable nodes."""
-        return queries.pending_for_nodes(self.connection(), user)
+    bills = _method(cost_queries.bills)
+    jobs = _method(cost_queries.jobs)
+    sites = _method(cost_queries.sites)
+    storing = _method(cost_queries.storing)
+    left = _method(cost_queries.left)
+    spending = _method(cost_queries.spending)
+    sites_unsettled = _method(cost_queries.sites_unsettled)
+    projects = _method(cost_queries.projects)
+    spending_unsettled = _method(cost_queries.spending_unsettled)
+    spending_under_way = _method(cost_queries.spending_under_way)
+    used = _method(used_queries.used)
+    ends = _method(end_queries.ends)
+    observed = _method(end_queries.observed)
 
     def known(self, run_ids: Sequence[str]) -> dict[str, Known]:
         """Return the stored rows of these runs at one moment, without damaged runs."""
         if not run_ids:  # an empty list is not valid SQL everywhere
             return {}
-        with self._reading() as connection, connection.transaction(write=False):
+        with self.reading() as connection, connection.transaction(write=False):
             found = {row.run_id: Known(row) for row in _load(connection, "run", run_ids)}
             for table in ("attempt", "source"):
                 for row in _load(connection, table, run_ids):
@@ -353,14 +161,14 @@ class Ledger:
         return found
 
     def checkpoints(self, run_ids: Sequence[str]) -> list[CheckpointRow]:
-        with self._reading() as connection:
+        with self.reading() as connection:
             found: list[CheckpointRow] = _load(connection, "checkpoint", run_ids)
             return found
 
     def mirrored(self, run_ids: Sequence[str], *, everyone: bool = False) -> list[MirroredRow]:
         """Return the mirror states of the checkpoints of these runs."""
         with (
-            self._reading() as connection,
+            self.reading() as connection,
             connection.transaction(write=False, everyone=everyone),
         ):
             found: list[MirroredRow] = _load(connection, "mirrored", run_ids, everyone=everyone)
@@ -392,7 +200,8 @@ class Ledger:
             connection.execute_many(sql, [[run_id] for run_id in sorted(run_ids)])
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Connection]:
+        """Open the connection for a query; report damaged rows."""
         connection = self.connection()
         try:
             with no_collection():

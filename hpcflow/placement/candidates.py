@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
-from hpcflow.ledger.rates import Observed
+from hpcflow.ledger.ends import Observed
 from hpcflow.model.kinds import AUTO
 from hpcflow.model.spec import RunSpec
 from hpcflow.placement.choice import Candidate

@@ -24,7 +24,7 @@ from hpcflow.sites.schema import Site
 
 # A run with a named partition needs none of these.
 if TYPE_CHECKING:
-    from hpcflow.ledger.rates import Observed
+    from hpcflow.ledger.ends import Observed
     from hpcflow.placement.choice import Candidate, Ranked
     from hpcflow.placement.forecast import Forecast
 

@@ -20,7 +20,7 @@ from hpcflow.model.state import Cause
 from hpcflow.settings import Settings
 
 if TYPE_CHECKING:
-    from hpcflow.ledger.rates import Observed
+    from hpcflow.ledger.ends import Observed
 
 #: Unplanned ends. A time limit is planned, and an error of the program recurs however often it
 #: saves.
@@ -56,7 +56,7 @@ def seen_in(
     Args:
         site: as the runs name it.
     """
-    from hpcflow.ledger.rates import Observed  # few runs need it
+    from hpcflow.ledger.ends import Observed  # few runs need it
     from hpcflow.ledger.store import open_ledger
 
     seen = {name: Observed() for name in partitions}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcflow.ledger.rates import Observed
+from hpcflow.ledger.ends import Observed
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.state import AttemptState, Cause
 from tests.ledger.lines import at, ended, intended, observed, submitted

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.ledger.rates import Observed
+from hpcflow.ledger.ends import Observed
 from hpcflow.placement.candidates import candidates
 from hpcflow.placement.choice import Candidate, rank
 from hpcflow.sites.placement import Placement, placements

@@ -10,7 +10,7 @@ import pytest
 
 from hpcflow.errors import LedgerError
 from hpcflow.launch.plan import make_plan
-from hpcflow.ledger.rates import Observed
+from hpcflow.ledger.ends import Observed
 from hpcflow.placement.mtbf import mtbf_s
 from tests.launch.desk import Desk
 
