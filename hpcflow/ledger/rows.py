@@ -6,7 +6,7 @@ UTC), ``JSON`` (a list or an object), ``MONEY`` (a decimal number, as text) or `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -344,6 +344,16 @@ class BestBy:
 
     metric: str
     is_more_better: bool
+
+    def find(self, rows: Iterable[CheckpointRow]) -> CheckpointRow | None:
+        """Return the best checkpoint not removed; of equals the earliest, as in the job's rule."""
+        sign = -1 if self.is_more_better else 1
+        found = [row for row in rows if row.removed is None and self.metric in row.metrics]
+        return min(
+            found,
+            key=lambda row: (sign * row.metrics[self.metric], row.train_step, row.path),
+            default=None,
+        )
 
 
 @dataclass(slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from hpcflow.errors import LedgerError, LedgerValueError
 from hpcflow.ledger import cost_queries, queries, run_queries
@@ -15,8 +15,6 @@ from hpcflow.ledger import used as used_queries
 from hpcflow.ledger.clauses import among, without_spoofed
 from hpcflow.ledger.codec import DamagedError, columns, decode_sound, selected
 from hpcflow.ledger.connection import Connection, damaged
-from hpcflow.ledger.garbage import no_collection
-from hpcflow.ledger.left_out import LeftOutRuns
 from hpcflow.ledger.rows import ROWS, Change, CheckpointRow, Known, MirroredRow
 from hpcflow.ledger.upgrade import require_head
 from hpcflow.ledger.url import DatabaseUrl, parse_url
@@ -24,6 +22,11 @@ from hpcflow.ledger.writing import value_error, write
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
+
+#: Most runs that one report names.
+_MAX_NAMED: Final = 10
+#: Most runs that are remembered: other roles can write new ones all the time.
+_MAX_REPORTED: Final = 1_000
 
 
 def open_ledger(url: str, warn: Callable[[str], object] | None = None) -> Ledger:
@@ -49,7 +52,7 @@ def _method(
 
     @wraps(query)
     def method(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        with self.reading() as connection:
+        with self._reading() as connection:
             return query(connection, *args, **kwargs)
 
     return method
@@ -81,12 +84,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -150,7 +148,7 @@ class Ledger:
         """Return the stored rows of these runs at one moment, without damaged runs."""
         if not run_ids:  # an empty list is not valid SQL everywhere
             return {}
-        with self.reading() as connection, connection.transaction(write=False):
+        with self._reading() as connection, connection.transaction(write=False):
             found = {row.run_id: Known(row) for row in _load(connection, "run", run_ids)}
             for table in ("attempt", "source"):
                 for row in _load(connection, table, run_ids):
@@ -161,14 +159,14 @@ class Ledger:
         return found
 
     def checkpoints(self, run_ids: Sequence[str]) -> list[CheckpointRow]:
-        with self.reading() as connection:
+        with self._reading() as connection:
             found: list[CheckpointRow] = _load(connection, "checkpoint", run_ids)
             return found
 
     def mirrored(self, run_ids: Sequence[str], *, everyone: bool = False) -> list[MirroredRow]:
         """Return the mirror states of the checkpoints of these runs."""
         with (
-            self.reading() as connection,
+            self._reading() as connection,
             connection.transaction(write=False, everyone=everyone),
         ):
             found: list[MirroredRow] = _load(connection, "mirrored", run_ids, everyone=everyone)
@@ -200,7 +198,7 @@ class Ledger:
             connection.execute_many(sql, [[run_id] for run_id in sorted(run_ids)])
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def _reading(self) -> Iterator[Connection]:
         """Open the connection for a query; report damaged rows."""
         connection = self.connection()
         try:
@@ -234,3 +232,54 @@ def _load(
     if strange:
         raise DamagedError(f"a query for other runs returned {min(strange)[:80]!r}")
     return rows
+
+
+class LeftOutRuns:
+    """The runs that were left out so far. Each is reported once, up to a limit."""
+
+    def __init__(self, warn: Callable[[str], object] | None) -> None:
+        """Report to ``warn``, one line for each warning; None for no warnings."""
+        self._warn = warn
+        self._reported: set[str] = set()
+        self._is_full = False
+
+    def report(self, connection: Connection, left_out: Mapping[str, str]) -> None:
+        """Warn about the runs of ``left_out``, run id -> reason, that were not reported before."""
+        new = {run_id: why for run_id, why in left_out.items() if run_id not in self._reported}
+        if self._warn is None or not new or self._is_full:
+            return
+        count = len(self._reported) + len(new)
+        self._is_full = count > _MAX_REPORTED
+        if not self._is_full:
+            self._reported.update(new)
+        named = list(new.items())[:_MAX_NAMED]
+        owners = queries.owners(connection, [run_id for run_id, _ in named], everyone=True)
+        for run_id, why in named:
+            self._warn(
+                f"run {run_id[:80]} of user {str(owners.get(run_id, '?'))[:80]} is left out: a row "
+                f"of it in the ledger is damaged or too large ({why[:120]}); its owner can rebuild "
+                "it from the files: hpcflow ledger rebuild"
+            )
+        if len(new) > len(named):
+            self._warn(f"{len(new) - len(named)} more runs are left out, for the same reason")
+        if self._is_full:
+            self._warn(
+                f"{count} runs are left out so far because of damaged rows in the ledger; hpcflow "
+                "reports no more of them"
+            )
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Disable garbage collection in the block.
+
+    Tens of thousands of rows and jobs contain no cycles. Collections among them take a quarter of a
+    round, and much longer if another role has written JSON with many values.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

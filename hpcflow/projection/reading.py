@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
 from hpcflow.errors import StorageError, shell_word
-from hpcflow.ledger.best import find_best, with_best
 from hpcflow.ledger.codec import copied
 from hpcflow.ledger.derive import derive_attempt, derive_progress, derive_run, run_row
 from hpcflow.ledger.fold import AttemptFold, RunFold, fold_events, fold_journal, fold_mirror
@@ -213,8 +213,8 @@ class RunReader:
                 attempts[number] = derive_attempt(fold.run_id, number, fold.attempts[number])
             derive_run(row, fold, [attempts[number] for number in sorted(attempts)])
         if known is None and best_by is not None:
-            best = find_best(checkpoints, best_by)
-            checkpoints = with_best(checkpoints, best)
+            best = best_by.find(checkpoints)
+            checkpoints = [replace(each, is_best=each is best) for each in checkpoints]
             row.best_metric = best.metrics[best_by.metric] if best is not None else None
         row.bytes_read = sum(source.offset_bytes for source in self._sources.values())
         return Change(

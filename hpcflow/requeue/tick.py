@@ -26,8 +26,8 @@ from hpcflow.errors import (
 )
 from hpcflow.launch.cancel import complete
 from hpcflow.launch.resubmit import resubmit
-from hpcflow.ledger.garbage import no_collection
 from hpcflow.ledger.rows import Known
+from hpcflow.ledger.store import no_collection
 from hpcflow.model import lost_journal
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Decided

@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from hpcflow.ledger import left_out
+from hpcflow.ledger import store
 from hpcflow.ledger.codec import decode_sound
-from hpcflow.ledger.left_out import LeftOutRuns
 from hpcflow.ledger.rows import RunRow
-from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.store import LeftOutRuns, open_ledger
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 7, 20, 21, 100])
 def test_so_many_runs_are_remembered_and_then_one_line_says_how_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(left_out, "_MAX_REPORTED", 20, raising=False)
+    monkeypatch.setattr(store, "_MAX_REPORTED", 20, raising=False)
     warnings: list[str] = []
     runs = LeftOutRuns(warnings.append)
     with open_ledger(f"sqlite:///{tmp_path}/ledger.db") as ledger:
