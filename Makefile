@@ -65,7 +65,7 @@ soak: packages .venv/.dev-ready ## run the soak tests: thousands of damaged file
 	$(BIN)/python -m pytest -q -m soak --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
 
 docs: .venv/.dev-ready ## write the generated parts of docs/, and build the site in build/site
-	$(BIN)/python -m hpcflow.reference
+	$(BIN)/python -m docs.generator
 	$(BIN)/sphinx-build -W -q docs build/site
 
 golden: .venv/.dev-ready ## write the golden scripts again, to be looked at before a commit

@@ -165,7 +165,7 @@ def outputs_of(command: str) -> dict[str, jsonschema.Draft202012Validator]:
 
     The name is that of the command; of several outputs, each has its title, too.
     """
-    from hpcflow.reference.outputs import schema_name
+    from docs.generator.outputs import schema_name
 
     schema = json.loads((FOLDER / schema_name(command)).read_text(encoding="utf-8"))
     several = schema.pop("anyOf", None)
@@ -177,7 +177,7 @@ def outputs_of(command: str) -> dict[str, jsonschema.Draft202012Validator]:
 
 def _command(args: Sequence[str | Path]) -> str:
     """Return the words of the command that ``args`` call."""
-    from hpcflow.reference.outputs import commands
+    from docs.generator.outputs import commands
 
     names = {name for name, _ in commands()}
     two = " ".join(map(str, args[:2]))

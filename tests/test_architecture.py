@@ -76,8 +76,6 @@ def test_the_import_contracts_name_every_part_of_the_package() -> None:
         return set(config[f"importlinter:contract:{contract}"][key].split())
 
     assert named("runtime", "forbidden_modules") == parts - {"hpcflow.runtime"}
-    # The reference is generated from the fakes, too.
-    assert named("testing", "source_modules") == parts - {"hpcflow.testing", "hpcflow.reference"}
+    assert named("testing", "source_modules") == parts - {"hpcflow.testing"}
     layers = config["importlinter:contract:layers"]["layers"].replace("|", " ").split()
-    apart = {"hpcflow.runtime", "hpcflow.testing", "hpcflow.reference"}
-    assert set(layers) == parts - apart
+    assert set(layers) == parts - {"hpcflow.runtime", "hpcflow.testing"}

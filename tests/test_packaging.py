@@ -113,7 +113,8 @@ def test_the_wheel_has_every_file_of_its_packages(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     tops = {name: f"hpcflow/{name}" for name in AT_THE_TOP} | {"hpcflow": "hpcflow"}
-    split = (name.partition("/") for name in repository())
+    names = (name for name in repository() if not name.startswith("docs/generator/"))
+    split = (name.partition("/") for name in names)
     assert found == {f"{tops[top]}/{rest}" for top, _, rest in split if rest and top in tops}
 
 

@@ -17,12 +17,7 @@ from hpcflow.cli.main import COMMANDS
 from hpcflow.resources import install_extra
 
 TREE = Path(__file__).resolve().parents[1]
-#: Those that write the documentation itself name pages as it does.
-SOURCES = {
-    path: path.read_text()
-    for path in sorted((TREE / "hpcflow").rglob("*.py"))
-    if not path.is_relative_to(TREE / "hpcflow" / "reference")
-}
+SOURCES = {path: path.read_text() for path in sorted((TREE / "hpcflow").rglob("*.py"))}
 
 
 def helps(command: click.Command) -> Iterator[str]:

@@ -14,6 +14,12 @@ import jsonschema
 import pytest
 from pydantic import Field
 
+from docs.generator.__main__ import made
+from docs.generator.fields import human_default
+from docs.generator.pages import EXAMPLE
+from docs.generator.schemas import run_schema, site_schema, sweep_schema
+from docs.generator.sweeps import SWEEP_EXAMPLE
+from docs.generator.tables import sections
 from hpcflow import settings
 from hpcflow.cli.main import COMMANDS
 from hpcflow.config import load_spec
@@ -27,12 +33,6 @@ from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.space_section import KEYS
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.sweep import SweepSpec
-from hpcflow.reference.__main__ import made
-from hpcflow.reference.fields import human_default
-from hpcflow.reference.pages import EXAMPLE
-from hpcflow.reference.schemas import run_schema, site_schema, sweep_schema
-from hpcflow.reference.sweeps import SWEEP_EXAMPLE
-from hpcflow.reference.tables import sections
 from hpcflow.sites.schema import Site
 
 MADE = made()
@@ -45,7 +45,7 @@ SWEEP_CHECKER = jsonschema.Draft202012Validator(sweep_schema())
 @pytest.mark.parametrize("name", list(MADE))
 def test_the_files_in_docs_are_up_to_date(name: str) -> None:
     on_disk = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    assert on_disk == MADE[name], "run: python -m hpcflow.reference"
+    assert on_disk == MADE[name], "run: python -m docs.generator"
 
 
 @pytest.mark.parametrize("schema", [run_schema(), site_schema(), sweep_schema()])

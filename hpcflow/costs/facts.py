@@ -15,11 +15,16 @@ from typing import Any, Final
 
 from hpcflow.clock import from_text
 from hpcflow.ledger.rows import MirroredRow, StoringRow
-from hpcflow.mirror.history import History, history_of
-from hpcflow.mirror.records import MIRRORED
+from hpcflow.mirror.records import MIRRORED, records_by_store
 from hpcflow.model.events import parse_event
 from hpcflow.model.journal import CheckpointRemoved, Restored, parse_record_or_none
-from hpcflow.runtime.reading import MAX_LINE_BYTES, MAX_LINES_FILE_BYTES, open_file, read_lines
+from hpcflow.runtime.reading import (
+    MAX_FILE_BYTES,
+    MAX_LINE_BYTES,
+    MAX_LINES_FILE_BYTES,
+    open_file,
+    read_lines,
+)
 from hpcflow.storage.layout import Home, RunDir
 
 #: The place of checkpoints outside of stores.
@@ -78,23 +83,25 @@ def add_store(facts: Facts, home: Home, run: StoringRow, known: Iterable[Mirrore
     """Add what the records of one run say about stores; ``known`` replaces missing records."""
     run_dir = home.run_dir(run.run_dir)
     try:
-        history = history_of(read_lines(run_dir.mirror))
+        stores = records_by_store(read_lines(run_dir.mirror, MAX_FILE_BYTES))
     except FileNotFoundError:
-        history = History()
+        stores = {}
         if not is_readable(run_dir):
             add_known(facts, run, known)
             return
     except OSError:
         add_known(facts, run, known)
         return
-    for kept in history.kept:
-        facts.stored.append(Stored(run, kept.url, kept.size_bytes, kept.begin, kept.end))
-    for read in history.read:
-        facts.fetched.append(Fetched(run, read.url, read.size_bytes, read.at))
+    sizes_bytes: dict[int, int] = {}
+    for url, records in stores.items():
+        for kept in (*records.former, *records.mirrored.values()):
+            facts.stored.append(Stored(run, url, kept.size_bytes, kept.at, kept.end))
+            sizes_bytes[kept.train_step] = kept.size_bytes
+        facts.fetched += [Fetched(run, url, size, at) for at, size in records.fetched]
     for restored in _restored(run_dir):
         size_bytes = restored.size_bytes
         if size_bytes is None:  # in old records
-            sizes = [history.sizes.get(step) for step in restored.checkpoints]
+            sizes = [sizes_bytes.get(step) for step in restored.checkpoints]
             facts.lost_fetches += sizes.count(None)
             size_bytes = sum(size for size in sizes if size is not None)
         if size_bytes:

@@ -22,14 +22,16 @@ The job and the ledger read this file, too. Lines that are torn or of a newer ve
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hpcflow.clock import Clock, from_text, to_text
-from hpcflow.runtime.mirrored import IN_EACH
-from hpcflow.runtime.reading import MAX_FILE_BYTES, parse_object, read_lines
+from hpcflow.runtime.mirrored import parse_lines
+from hpcflow.runtime.reading import MAX_FILE_BYTES, read_lines
 from hpcflow.storage.files import append_line_durably, storage_errors
 from hpcflow.storage.layout import RunDir
 
@@ -44,13 +46,19 @@ READ: Final = "read"
 _TOO_MANY: Final = 10**18
 
 
-@dataclass(frozen=True)
-class Mirrored:
-    """A checkpoint that the store has."""
+class Mirrored(NamedTuple):
+    """A checkpoint that the store has, or had.
 
+    Attributes:
+        at: when it was complete there.
+        end: when it was removed, replaced or found damaged; None while the store has it.
+    """
+
+    train_step: int
     at: datetime
     manifest_sha256: str
     size_bytes: int
+    end: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,8 @@ class Records:
 
     Attributes:
         mirrored: checkpoints that the store has.
+        former: checkpoints that the store had.
+        fetched: when how many bytes were fetched to verify a checkpoint.
         damaged: checkpoints that are damaged here: the manifest's checksum and the reason.
         failed: why the last upload failed, unless it was mirrored or removed since.
         due: when a pass found that the retention is over.
@@ -83,6 +93,8 @@ class Records:
     """
 
     mirrored: dict[int, Mirrored] = field(default_factory=dict)
+    former: list[Mirrored] = field(default_factory=list)
+    fetched: list[tuple[datetime, int]] = field(default_factory=list)
     damaged: dict[int, tuple[str, str]] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
     due: dict[int, datetime] = field(default_factory=dict)
@@ -100,58 +112,68 @@ class Records:
         Raises:
             KeyError, TypeError, ValueError: the line is not valid.
         """
-        step, at, what = count(said["train_step"]), from_text(text(said["at"])), said["what"]
+        step, at, what = _count(said["train_step"]), from_text(_text(said["at"])), said["what"]
         if what == SENDING:
             sha256 = said.get("sha256")
-            self.uploads[f"{step}/{text(said['name'])}"] = Upload(
-                text(said["upload_id"]),
-                count(said["part_bytes"]),
-                None if sha256 is None else text(sha256),
+            self.uploads[f"{step}/{_text(said['name'])}"] = Upload(
+                _text(said["upload_id"]),
+                _count(said["part_bytes"]),
+                None if sha256 is None else _text(sha256),
             )
         elif what == BEGAN:
             self.began[step] = at
         elif what == DUE:
             self.due[step] = at
+        elif what == READ:
+            self.fetched.append((at, _count(said["size_bytes"])))
         elif what == MIRRORED:
-            sent = Mirrored(at, text(said["manifest_sha256"]), count(said["size_bytes"]))
-            self._forget(step)
+            sent = Mirrored(step, at, _text(said["manifest_sha256"]), _count(said["size_bytes"]))
+            self._forget(step, at)
             self.rotten.pop(step, None)
             self.mirrored[step] = sent
         elif what == FAILED:
-            why, names = text(said["why"]), {text(name) for name in said.get("names", ())}
-            damaged = (text(said["manifest_sha256"]), why) if said.get("is_final") else None
-            self._forget(step)
+            why, names = _text(said["why"]), {_text(name) for name in said.get("names", ())}
+            damaged = (_text(said["manifest_sha256"]), why) if said.get("is_final") else None
+            self._forget(step, at)
             self.failed[step] = why
             self.rotten.setdefault(step, set()).update(names)
             if damaged is not None:
                 self.damaged[step] = damaged
         elif what == REMOVED:
-            sha256 = text(said.get("manifest_sha256", ""))
-            self._forget(step)
+            sha256 = _text(said.get("manifest_sha256", ""))
+            self._forget(step, at)
             self.removed[step] = sha256
         self.is_used |= what in (SENDING, BEGAN, MIRRORED, REMOVED)
 
-    def _forget(self, step: int) -> None:
-        """Drop earlier records of a checkpoint."""
+    def _forget(self, step: int, at: datetime) -> None:
+        """Drop earlier records of a checkpoint; if the store had it, it has lost it ``at``."""
+        if (lost := self.mirrored.pop(step, None)) is not None:
+            self.former.append(lost._replace(end=max(lost.at, at)))  # clocks differ
         self.due.pop(step, None)
-        for known in (self.mirrored, self.damaged, self.failed, self.removed, self.began):
+        for known in (self.damaged, self.failed, self.removed, self.began):
             known.pop(step, None)
+
+
+def records_by_store(lines: Iterable[bytes], only: str | None = None) -> dict[str, Records]:
+    """Return the records about each store by its URL, or about one; ignore invalid lines."""
+    found: defaultdict[str, Records] = defaultdict(Records)
+    for said in parse_lines(lines):
+        url = said.get("url")
+        if only not in (None, url):
+            continue
+        try:
+            found[_text(url)].add(said)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
 
 
 def read_records(run_dir: RunDir, url: str) -> Records:
     """Read the records about the store at ``url``; records about other stores do not count."""
-    records = Records()
     with storage_errors("read", run_dir.mirror), suppress(FileNotFoundError):
-        for line in read_lines(run_dir.mirror, MAX_FILE_BYTES):
-            if IN_EACH not in line:
-                continue  # fast, even for millions of empty lines
-            try:
-                said = parse_object(line)
-                if said["url"] == url:
-                    records.add(said)
-            except (ValueError, KeyError, TypeError):  # torn or not valid
-                continue
-    return records
+        lines = read_lines(run_dir.mirror, MAX_FILE_BYTES)
+        return records_by_store(lines, url).get(url, Records())
+    return Records()
 
 
 def record(
@@ -168,14 +190,14 @@ def record(
     append_line_durably(run_dir.mirror, json.dumps(said))
 
 
-def count(said: Any) -> int:
+def _count(said: Any) -> int:
     """Return ``said`` if it is a valid number of train steps or bytes; else raise ValueError."""
     if type(said) is not int or not 0 <= said < _TOO_MANY:
         raise ValueError(f"{said!r} is not a count")
     return said
 
 
-def text(said: Any) -> str:
+def _text(said: Any) -> str:
     """Return ``said`` if it is a string; else raise TypeError."""
     if not isinstance(said, str):
         raise TypeError(f"{said!r} is not a string")

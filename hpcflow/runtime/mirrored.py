@@ -11,6 +11,7 @@ that the run no longer uses are skipped.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -29,7 +30,7 @@ from hpcflow.runtime.reading import (
 NAME = "mirror.jsonl"
 
 #: Lines without it are skipped before parsing. A file may have millions of them.
-IN_EACH = b'"train_step"'
+_IN_EACH = b'"train_step"'
 
 #: An upload without a line for this long counts as dead. If it starts again, it writes a new line.
 PATIENCE = timedelta(hours=6)
@@ -51,6 +52,17 @@ class MirrorState:
     under_way: frozenset[int] = frozenset()
 
 
+def parse_lines(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the objects in lines of the file; torn and foreign lines are skipped."""
+    for line in lines:
+        if _IN_EACH in line:
+            try:
+                record = parse_object(line)
+            except JsonError:
+                continue
+            yield record
+
+
 def mirrored(run_dir: Path, url: str | None) -> set[int]:
     """Return the train steps of the checkpoints that the store has; see :func:`read_mirror`."""
     return set(read_mirror(run_dir, url).there)
@@ -68,10 +80,7 @@ def read_mirror(run_dir: Path, url: str | None, now: datetime | None = None) -> 
     began: dict[int, datetime] = {}
     ended: dict[int, tuple[str, bool, str | None]] = {}  # the last line of each train step
     with suppress(OSError):
-        for line in read_lines(run_dir / NAME, MAX_FILE_BYTES):
-            if IN_EACH not in line:
-                continue
-            record = _parse(line)
+        for record in parse_lines(read_lines(run_dir / NAME, MAX_FILE_BYTES)):
             train_step, what = record.get("train_step"), record.get("what")
             if type(train_step) is not int or url not in (None, record.get("url", url)):
                 continue
@@ -105,13 +114,6 @@ def _is_of_another(sha256: str | None, run_dir: Path, train_step: int) -> bool:
         return hashlib.sha256(read_file(manifest, MAX_JSON_BYTES)).hexdigest() != sha256
     except OSError:
         return False
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        return parse_object(line)
-    except JsonError:
-        return {}
 
 
 def _time(text: object) -> datetime:

@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from docs.generator.outputs import commands, json_option_of, output_schemas, schema_name
 from hpcflow.cli.output import FORMAT, print_json_lines
-from hpcflow.reference.outputs import commands, json_option_of, output_schemas, schema_name
 from hpcflow.testing.cluster import poll
 from tests.cli.cluster import ClusterDesk
 from tests.cli.desk import Desk

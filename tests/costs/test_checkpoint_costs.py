@@ -44,8 +44,9 @@ def desk(tmp_path: Path) -> Watched:
 def record(desk: Watched, run_dir: Path, what: str, step: int, size_bytes: int) -> None:
     url = f"s3://lab/{desk.settings.user}"
     said = {"at": to_text(desk.clock.now()), "what": what, "url": url, "train_step": step}
+    facts = {"size_bytes": size_bytes, "manifest_sha256": "0" * 64}
     with (run_dir / "mirror.jsonl").open("a") as file:
-        file.write(json.dumps({**said, "size_bytes": size_bytes}) + "\n")
+        file.write(json.dumps({**said, **facts}) + "\n")
 
 
 def kept(desk: Watched, **filters: str) -> CheckpointCosts:

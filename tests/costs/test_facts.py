@@ -22,6 +22,7 @@ from hpcflow.storage.layout import Home
 from tests.runtime.published import publish
 
 URL = "s3://lab/ada"
+MANIFEST = {"manifest_sha256": "0" * 64}
 BEGIN = datetime(2026, 7, 1, tzinfo=timezone.utc)
 
 
@@ -45,7 +46,7 @@ class Records:
     def mirror(self, what: str, hours: float, train_step: int = 400, **more: Any) -> None:
         said = {"at": to_text(at(hours)), "what": what, "url": URL, "train_step": train_step}
         with self.dir.mirror.open("a") as file:
-            file.write(json.dumps({**said, "size_bytes": 9000, **more}) + "\n")
+            file.write(json.dumps({**said, "size_bytes": 9000, **MANIFEST, **more}) + "\n")
 
     def journal(self, record: JournalRecord) -> None:
         with self.dir.journal.open("a") as file:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcflow.clock import to_text
-from hpcflow.mirror.history import Kept, Read, history_of
+from hpcflow.mirror.records import records_by_store
 
 URL = "s3://lab/ada"
 BEGIN = datetime(2026, 7, 1, tzinfo=timezone.utc)
@@ -24,11 +24,24 @@ def at(hours: float) -> datetime:
 
 def line(what: str, hours: float = 0, train_step: int = 400, **more: Any) -> bytes:
     said = {"at": to_text(at(hours)), "what": what, "url": URL, "train_step": train_step}
-    return json.dumps({**said, "size_bytes": 9000, **more}).encode()
+    facts = {"size_bytes": 9000, "manifest_sha256": "0" * 64, "why": "down"}
+    return json.dumps({**said, **facts, **more}).encode()
+
+
+class Kept(NamedTuple):
+    url: str
+    train_step: int
+    size_bytes: int
+    begin: datetime
+    end: datetime | None = None
 
 
 def kept(*lines: bytes) -> list[Kept]:
-    return history_of(lines).kept
+    return [
+        Kept(url, each.train_step, each.size_bytes, each.at, each.end)
+        for url, records in records_by_store(lines).items()
+        for each in (*records.former, *records.mirrored.values())
+    ]
 
 
 def test_from_when_all_of_it_was_there_until_it_was_removed() -> None:
@@ -54,13 +67,13 @@ def test_stores_and_train_steps_are_told_apart() -> None:
     found = kept(line("mirrored", 1), other, line("removed", 2), line("mirrored", 3, 500))
     assert [(each.url, each.train_step, each.end) for each in found] == [
         (URL, 400, at(2)),
-        ("s3://else", 400, None),
         (URL, 500, None),
+        ("s3://else", 400, None),
     ]
 
 
 def test_what_was_read_to_verify_it_was_fetched() -> None:
-    assert history_of([line("read", 2)]).read == [Read(URL, 400, 9000, at(2))]
+    assert records_by_store([line("read", 2)])[URL].fetched == [(at(2), 9000)]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from docs.generator.ends import ENDS, End
 from hpcflow.model.journal import Ended, Observed, Stall
 from hpcflow.model.state import (
     MISSING,
@@ -20,7 +21,6 @@ from hpcflow.model.state import (
 )
 from hpcflow.model.views import AttemptView
 from hpcflow.reconcile.classify_end import LOOK_COUNTS_S, VANISHED_AFTER_S, classify
-from hpcflow.reconcile.table import ENDS, End
 from hpcflow.schedulers.base import JobInfo
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)

@@ -16,9 +16,9 @@ from typing import Final
 import pytest
 
 import hpcflow
+from docs.generator.decisions import EXAMPLES
 from hpcflow import errors
 from hpcflow.requeue.policy import Action
-from hpcflow.requeue.table import EXAMPLES
 
 SOURCE: Final = Path(hpcflow.__file__).parent
 PAGE: Final = " ".join((SOURCE.parent / "docs/operations.md").read_text(encoding="utf-8").split())

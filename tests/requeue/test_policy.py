@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from docs.generator.decisions import EXAMPLES, NOW, Example
 from hpcflow.model.retry import Retry
 from hpcflow.model.state import Cause
 from hpcflow.requeue.policy import BUDGETS, RULES, Action, AttemptFacts, Facts, Stage, decide
-from hpcflow.requeue.table import EXAMPLES, NOW, Example
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.told)

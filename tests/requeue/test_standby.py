@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from docs.generator.decisions import EXAMPLES, NOW
 from hpcflow.cli.next_words import next_words
 from hpcflow.history import RunHistory
 from hpcflow.launch.submission import seal
@@ -19,7 +20,6 @@ from hpcflow.model.journal import Held, JournalRecord, Released, Standby, Submit
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.requeue.history import history
 from hpcflow.requeue.policy import Action, after_preemption
-from hpcflow.requeue.table import EXAMPLES, NOW
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage import journal
 from hpcflow.storage.journal import Journal

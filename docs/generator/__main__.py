@@ -1,4 +1,4 @@
-"""``python -m hpcflow.reference``: write the pages and schemas into docs/ of the source tree."""
+"""``python -m docs.generator``: write the pages and schemas into docs/ of the source tree."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import hpcflow
-from hpcflow.reference.commands import commands_page
-from hpcflow.reference.outputs import OUTPUT, output_schemas
-from hpcflow.reference.pages import configuration_page, site_page
-from hpcflow.reference.rules import states_page
-from hpcflow.reference.schemas import run_schema, site_schema, sweep_schema
-from hpcflow.reference.sweeps import sweep_page
+from docs.generator.commands import commands_page
+from docs.generator.outputs import OUTPUT, output_schemas
+from docs.generator.pages import configuration_page, site_page
+from docs.generator.schemas import run_schema, site_schema, sweep_schema
+from docs.generator.states import states_page
+from docs.generator.sweeps import sweep_page
 
-DOCS: Final = Path(hpcflow.__file__).resolve().parent.parent / "docs"
+DOCS: Final = Path(__file__).resolve().parents[1]
 
 
 def made() -> dict[str, str]:

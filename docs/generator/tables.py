@@ -8,8 +8,8 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 
+from docs.generator.fields import as_yaml, human_default, type_words
 from hpcflow.documents.suggest import submodels
-from hpcflow.reference.fields import as_yaml, human_default, type_words
 
 
 def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel], str]]:

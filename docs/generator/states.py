@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from docs.generator.decisions import EXAMPLES, Example
+from docs.generator.ends import ENDS, End
 from hpcflow.model.state import run_state_after
 from hpcflow.model.units import write_duration
 from hpcflow.reconcile.classify_end import LEFT_WITHIN, LISTED_AFTER_S, VANISHED_AFTER_S
-from hpcflow.reconcile.table import ENDS, End
 from hpcflow.requeue.policy import CRASHES_WITHIN, FORGOTTEN_AFTER, MEMORY_FACTOR, NEW_FOR
-from hpcflow.requeue.table import EXAMPLES, Example
 
-_BEGIN: Final = "<!-- Made by `python -m hpcflow.reference` from {source}; edit that. -->"
+_BEGIN: Final = "<!-- Made by `python -m docs.generator` from {source}; edit that. -->"
 _END: Final = "<!-- End of what is made. -->"
 
 
@@ -24,9 +24,9 @@ def states_page(docs: Path) -> str:
     """
     text = (docs / "states.md").read_text(encoding="utf-8")
     for source, table in (
-        ("hpcflow/reconcile/table.py", ends_table()),
-        ("hpcflow/requeue/table.py", rules_table()),
-        ("hpcflow/reference/rules.py", numbers_table()),
+        ("docs/generator/ends.py", ends_table()),
+        ("docs/generator/decisions.py", rules_table()),
+        ("docs/generator/states.py", numbers_table()),
     ):
         begin = _BEGIN.format(source=source)
         head, found, rest = text.partition(begin)

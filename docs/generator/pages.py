@@ -6,11 +6,11 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from docs.generator.tables import sections, table
 from hpcflow.model.spec import RunSpec
-from hpcflow.reference.tables import sections, table
 from hpcflow.sites.schema import Site
 
-_MADE: Final = "<!-- Made by `python -m hpcflow.reference` from {source}; edit that. -->\n\n"
+_MADE: Final = "<!-- Made by `python -m docs.generator` from {source}; edit that. -->\n\n"
 
 EXAMPLE: Final = """\
 name: digits

@@ -10,11 +10,11 @@ from typing import Final
 
 import click
 
+from docs.generator.outputs import OUTPUT, commands, schema_name
 from hpcflow.cli.arguments import JsonOption
 from hpcflow.launch.run import Launched, submit
-from hpcflow.reference.outputs import OUTPUT, commands, schema_name
 
-_MADE: Final = "<!-- Made by `python -m hpcflow.reference` from hpcflow/cli/; edit that. -->\n\n"
+_MADE: Final = "<!-- Made by `python -m docs.generator` from hpcflow/cli/; edit that. -->\n\n"
 
 _INTRO: Final = """\
 # Commands

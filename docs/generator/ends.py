@@ -2,7 +2,7 @@
 
 docs/states.md shows these rows, and the tests compare them with
 :func:`hpcflow.reconcile.classify_end.classify`. For a job that was restarted under its own id see
-:mod:`.restarts`.
+:mod:`hpcflow.reconcile.restarts`.
 """
 
 from __future__ import annotations

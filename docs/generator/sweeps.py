@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from docs.generator.pages import tables
 from hpcflow.model.space import MAX_POINTS
 from hpcflow.model.space_section import MAX_CHOICES, MAX_PARAMETERS, MAX_TEXT_CHARS
 from hpcflow.model.sweep import SweepSpec
-from hpcflow.reference.pages import tables
 
 _MADE: Final = (
-    "<!-- Made by `python -m hpcflow.reference` from hpcflow/model/sweep.py and "
-    "hpcflow/reference/sweeps.py; edit these. -->\n\n"
+    "<!-- Made by `python -m docs.generator` from hpcflow/model/sweep.py and "
+    "docs/generator/sweeps.py; edit these. -->\n\n"
 )
 
 SWEEP_EXAMPLE: Final = """\

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from docs.generator.fields import human_default
+from hpcflow.documents.suggest import submodels
 from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.sweep import SweepSpec
-from hpcflow.reference.fields import human_default
 from hpcflow.sites import machine
 from hpcflow.sites.schema import Site
 
@@ -113,8 +114,6 @@ def _write_defaults(model: type[BaseModel], schema: dict[str, Any]) -> None:
 
 
 def _models_by_name(model: Any) -> dict[str, Any]:
-    from hpcflow.documents.suggest import submodels
-
     models: dict[str, Any] = {}
     for field in model.model_fields.values():
         for _, section in submodels(field.annotation):

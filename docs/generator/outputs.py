@@ -22,10 +22,10 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 import click
 from pydantic import BaseModel
 
+from docs.generator.schemas import DRAFT
 from hpcflow.cli.arguments import JsonOption
 from hpcflow.cli.main import COMMANDS
 from hpcflow.cli.output import FORMAT, ErrorOutput
-from hpcflow.reference.schemas import DRAFT
 
 #: Where the schemas are, below docs/.
 OUTPUT: Final = "schema/output"
