@@ -56,7 +56,7 @@ ALLOWED: Final[dict[tuple[str, str], tuple[int, str]]] = {
     ("runtime/objects.py", "json.loads"): (1, _OWN_TEXT),
     ("runtime/rule.py", "json.loads"): (1, _OWN_TEXT),
     ("runtime/run.py", ".open"): (1, _OTHER_METHOD),
-    ("runtime/sampling/cgroup.py", ".read_text"): (3, _KERNEL),
+    ("runtime/sampling/processes.py", ".read_text"): (3, _KERNEL),
     ("runtime/sampling/command.py", ".open"): (1, _MADE),
     ("runtime/sampling/processes.py", ".read_bytes"): (1, _KERNEL),
     ("runtime/sampling/processes.py", "os.open"): (1, _KERNEL),
