@@ -60,7 +60,7 @@ ALLOWED: Final[dict[tuple[str, str], tuple[int, str]]] = {
     ("runtime/sampling/command.py", ".open"): (1, _MADE),
     ("runtime/sampling/processes.py", ".read_bytes"): (1, _KERNEL),
     ("runtime/sampling/processes.py", "os.open"): (1, _KERNEL),
-    ("runtime/shard_plan.py", "json.loads"): (1, _OWN_TEXT),
+    ("runtime/shards.py", "json.loads"): (1, _OWN_TEXT),
     ("schedulers/local_jobs.py", ".open"): (1, _MADE),
     ("schedulers/local_processes.py", ".read_bytes"): (3, _KERNEL),
     ("schedulers/local_processes.py", ".read_text"): (1, _KERNEL),
