@@ -13,7 +13,7 @@
     reasons.py       pending reasons in plain words; reason_limits.py: those that name a limit
     job_ids.py       123_[4-7]: the notation for many jobs
     hostlist.py      n[1-4]: the notation for many nodes
-    times.py         1-12:00:00: the notation for time
+    units.py         1-12:00:00 and cpu=8,mem=2000M: the notations for time and resources
 
 All parsers and the classification are pure functions of text.
 """

@@ -6,8 +6,7 @@ import re
 from typing import Final
 
 from hpcflow.schedulers.slurm.hostlist import expand
-from hpcflow.schedulers.slurm.times import parse_time
-from hpcflow.schedulers.slurm.tres import tres_counts
+from hpcflow.schedulers.slurm.units import parse_time, tres_counts
 from hpcflow.schedulers.waiting import IdleNode
 from hpcflow.sites.standing import Reservation
 

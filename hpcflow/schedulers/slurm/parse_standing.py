@@ -16,8 +16,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from hpcflow.schedulers.slurm.parse_assoc_mgr import Book, Books, QosBook, user_page
-from hpcflow.schedulers.slurm.times import parse_minutes
-from hpcflow.schedulers.slurm.tres import tres_counts
+from hpcflow.schedulers.slurm.units import parse_minutes, tres_counts
 from hpcflow.sites.standing import (
     JOBS,
     MINUTES,
