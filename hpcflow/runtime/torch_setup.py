@@ -20,10 +20,9 @@ def settle_buckets(obj: Any) -> None:
     position in the bucket, so a resumed training would differ from an uninterrupted one. A backward
     pass of zeros, in the order of the model's parameters, makes DDP settle its buckets.
 
-    Only a plain DDP needs it; for other objects this does nothing.
-    With ``find_unused_parameters`` buckets never change. A static graph, mixed precision or a
-    gradient hook would count the pass of zeros as a train step. The gradients of zeros are not
-    sparse, as those of an embedding may have to be.
+    Only a plain DDP gets it. With ``find_unused_parameters`` buckets never change. A static graph,
+    mixed precision or a gradient hook would count the pass of zeros as a train step. The gradients
+    of zeros are not sparse, as those of an embedding may have to be.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(obj, torch.nn.parallel.DistributedDataParallel):

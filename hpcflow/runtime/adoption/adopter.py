@@ -1,5 +1,6 @@
-"""``python3 -m hpcflow.runtime adopt begin | watch PID | end EXIT_CODE``, for job scripts: list the
-program's checkpoints, and copy those that are new and complete, in order.
+"""Adopt checkpoints in order: list them, and copy those that are new and complete.
+
+Job scripts call it: ``python3 -m hpcflow.runtime adopt begin | watch PID | end EXIT_CODE``.
 
 A new checkpoint is complete
 
