@@ -42,8 +42,7 @@ from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, never_started
 from hpcflow.model.ids import array_name, job_name
 from hpcflow.model.journal import Intended, Refused, Submitted
 from hpcflow.placement.run_paths import template_dirs
-from hpcflow.rendering.array import common_directives, render_array
-from hpcflow.rendering.integrity import make_integrity_check
+from hpcflow.rendering.job import common_directives, make_integrity_check, render_array
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings
 from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_errors, write_durably

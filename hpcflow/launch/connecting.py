@@ -46,7 +46,7 @@ def connect_scheduler(site: Site, settings: Settings, clock: Clock) -> Scheduler
     Raises:
         InputError: this machine has no sbatch.
     """
-    from hpcflow.schedulers.arrays import ArrayScheduler
+    from hpcflow.schedulers.arrays import show_tasks
     from hpcflow.schedulers.registry import connect
     from hpcflow.storage.array_files import ArrayFiles
 
@@ -59,4 +59,4 @@ def connect_scheduler(site: Site, settings: Settings, clock: Clock) -> Scheduler
     found = connect(site, clock=clock, home=settings.home.path)
     if site.scheduler is not SchedulerKind.SLURM or not settings.home.sweeps.is_dir():
         return found
-    return ArrayScheduler(found, ArrayFiles(settings.home))
+    return show_tasks(found, ArrayFiles(settings.home))

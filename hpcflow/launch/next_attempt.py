@@ -17,8 +17,7 @@ from hpcflow.placement.mtbf import mtbf_of
 from hpcflow.placement.run_paths import template_dirs, trust_on
 from hpcflow.provenance.frozen_code import no_code, renew_code
 from hpcflow.rendering.context import Standby
-from hpcflow.rendering.integrity import make_integrity_check
-from hpcflow.rendering.job import render_job
+from hpcflow.rendering.job import make_integrity_check, render_job
 from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings

@@ -37,8 +37,7 @@ from hpcflow.placement.run_paths import (
 from hpcflow.provenance.code_state import DIFF_FILE, CodeState, provenance
 from hpcflow.provenance.frozen_code import frozen_code, no_code, state_of
 from hpcflow.provenance.snapshot import Taken
-from hpcflow.rendering.integrity import make_integrity_check
-from hpcflow.rendering.job import render_job
+from hpcflow.rendering.job import make_integrity_check, render_job
 from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.placement import Placement, place

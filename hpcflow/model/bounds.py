@@ -1,4 +1,4 @@
-"""Numbers in records that other users may have written, or that were damaged.
+"""Numbers and times in records that other users may have written, or that were damaged.
 
 The bounds keep sums, products and powers finite. Real records are far from them, so none is refused
 when it is written.
@@ -9,7 +9,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, AwareDatetime, Field
+
+from hpcflow.clock import EARLIEST, LATEST
 
 MAX_ATTEMPT: Final = 999_999
 #: Larger bounds are compared as Python's integers, which takes longer.
@@ -17,6 +19,8 @@ MOST_COUNT: Final = 2**63 - 1
 _MOST: Final = 10**18
 #: Largest exponent of a decimal number: 1E-999999 has as many digits.
 _MOST_DIGITS: Final = 40
+#: With a zone, and in the range that :func:`hpcflow.clock.from_text` reads.
+Moment = Annotated[AwareDatetime, Field(ge=EARLIEST, lt=LATEST)]
 
 
 def _plain(value: Decimal) -> Decimal:

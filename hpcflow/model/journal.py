@@ -19,11 +19,11 @@ from hpcflow.model.bounds import (
     AttemptOrNone,
     Count,
     ExitCode,
+    Moment,
     Seconds,
     Times,
 )
 from hpcflow.model.events import MAX_LINE_BYTES, may_be_record
-from hpcflow.model.moment import Moment
 from hpcflow.model.state import AttemptState, Cause
 
 #: Limits of texts and lists, tried in this order on a record that is too long.

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
 from hpcflow.clock import to_text
-from hpcflow.model.moment import Moment
+from hpcflow.model.bounds import Moment
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.start import StartedFrom
 

@@ -23,8 +23,7 @@ from pydantic import (
 )
 
 from hpcflow.clock import to_text
-from hpcflow.model.bounds import AttemptOrNone, Count
-from hpcflow.model.moment import Moment
+from hpcflow.model.bounds import AttemptOrNone, Count, Moment
 from hpcflow.model.run import CodeSnapshot, Provenance
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.sweep import SweepSpec

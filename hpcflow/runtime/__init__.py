@@ -21,8 +21,8 @@ program imported it, and imports nothing of the rest of hpcflow.
 =====================  =============================================================
 run.py                 Run, the interface for the script
 ranks.py, notice.py    how all ranks agree on the train step at which they exit
-data_order.py, rng.py  resuming in the middle of an epoch
-buckets.py             resuming with the same bits on many ranks
+data_order.py          resuming in the middle of an epoch
+torch_setup.py         resuming with the same bits on many ranks; workers of a DataLoader
 saving.py              what all ranks do to save
 program_state.py,      the objects given to restore(), and how each kind is written
 objects.py
@@ -30,16 +30,12 @@ background.py          the thread that writes while the training continues
 host_copy.py           the copy of the state that it writes
 tensor_tree.py,        sharded state: its tensors and their names, which rank writes
 named_state.py,        which, their files, and how to read them with other ranks
-shard_plan.py,
-shard_files.py,
-stored.py
+shards.py
 restoring.py           which checkpoint all ranks resume from
 store.py, manifest.py  how a checkpoint appears at once; what proves it is complete
-late_metrics.py        metrics that are logged after the save
 rule.py, retention.py  which checkpoints are kept, and how the others are removed
-schedule.py,           when to save, and the interval `auto`
-interval.py
-room.py, quota.py      whether the disk has room for a checkpoint
+schedule.py            when to save, and the interval `auto`
+room.py                whether the disk and quotas have room for a checkpoint
 mirrored.py            which checkpoints an object store has
 events.py, metrics.py  what is reported
 calling.py             a Python function as the program

@@ -76,7 +76,7 @@ def _run(given: argparse.Namespace, job: Job) -> int:
         return _adopt(given, job)
     if job.rank != 0:
         return 0
-    from hpcflow.runtime.late_metrics import add_metrics
+    from hpcflow.runtime.metrics import add_metrics
 
     events, metrics = EventLog(job.events), dict(given.metrics)
     add_metrics(job, events, given.train_step, metrics)
@@ -114,17 +114,17 @@ def _resume_path(job: Job) -> int:
 
 
 def _adopt(given: argparse.Namespace, job: Job) -> int:
-    from hpcflow.runtime.adoption import command as adoption
+    from hpcflow.runtime.adoption import adopter
 
     if given.what == "begin":
-        newest = adoption.begin(job)
+        newest = adopter.begin(job)
         if newest is None:
             return _NONE
         print(newest)
     elif given.what == "watch":
-        adoption.watch(job, given.script)
+        adopter.watch(job, given.script)
     else:
-        adoption.end(job, given.exit_code)
+        adopter.end(job, given.exit_code)
     return 0
 
 

@@ -24,8 +24,7 @@ from hpcflow.runtime.creators import OpenFolder, require_closed
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.files import create_marker
 from hpcflow.runtime.job import Job, read_params
-from hpcflow.runtime.late_metrics import add_metrics
-from hpcflow.runtime.metrics import held
+from hpcflow.runtime.metrics import add_metrics, held
 from hpcflow.runtime.notice import NAMES, TERM, USR2
 from hpcflow.runtime.parameters import Params
 from hpcflow.runtime.warn import warn

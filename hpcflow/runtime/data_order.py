@@ -13,14 +13,52 @@ restores its own position, as torchdata's does, or its sampler or stream does, n
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sized
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hpcflow.runtime.manifest import CheckpointError
-from hpcflow.runtime.position import Position, position_from
-from hpcflow.runtime.rng import capture_generator, capture_rng, restore_generator, restore_rng
+
+
+@dataclass(frozen=True)
+class Position:
+    """A position in the data: ``batch`` of the ``batches`` of epoch ``epoch``, from 0, are done.
+
+    ``batches`` is None if the loader has no length.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    batches: int | None = None
+
+    @property
+    def as_epochs(self) -> float:
+        """Return the epochs done, including the part of the current one."""
+        part = self.batch / self.batches if self.batches else 0.0
+        return round(self.epoch + part, 4)
+
+    def among(self, batches: int | None) -> Position:
+        """Return the same position for epochs of ``batches`` batches."""
+        if not batches or not self.batches or batches == self.batches:
+            return replace(self, batches=batches)
+        return Position(self.epoch, round(self.batch * batches / self.batches), batches)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def position_from(data: dict[str, Any]) -> Position:
+    """Read a position from :meth:`Position.as_json`.
+
+    Raises:
+        ValueError, TypeError, KeyError: the data is invalid.
+    """
+    batches = data["batches"]
+    return Position(
+        int(data["epoch"]), int(data["batch"]), None if batches is None else int(batches)
+    )
 
 
 class DataOrder:
@@ -166,3 +204,59 @@ def _count(loader: Iterable[Any]) -> int | None:
         return len(loader) if isinstance(loader, Sized) else None
     except TypeError:  # torch's DataLoader of a stream has a __len__ that raises
         return None
+
+
+def capture_rng() -> dict[str, Any]:
+    """Return the state of the generators of Python, NumPy (the global one) and torch (CPU, and the
+    current GPU), if imported. The program itself must save generators that it has created."""
+    state: dict[str, Any] = {"python": random.getstate()}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        legacy = numpy.random.get_state(legacy=False)
+        legacy["state"] = {"key": legacy["state"]["key"].tolist(), "pos": legacy["state"]["pos"]}
+        state["numpy"] = legacy
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        state["torch"] = torch.get_rng_state().tolist()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = torch.cuda.get_rng_state().tolist()
+    return state
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    """Restore the state from :func:`capture_rng`.
+
+    Raises:
+        ValueError, TypeError, KeyError, RuntimeError: the state is invalid.
+    """
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    if "numpy" in state:
+        import numpy
+
+        numpy.random.set_state(state["numpy"])
+    if "torch" in state:
+        import torch
+
+        torch.set_rng_state(_bytes(state["torch"]))
+        if "cuda" in state and torch.cuda.is_available():
+            torch.cuda.set_rng_state(_bytes(state["cuda"]))
+
+
+def capture_generator(loader: Any) -> list[int] | None:
+    """Return the state of a torch DataLoader's own generator; None if it has none."""
+    generator = getattr(loader, "generator", None)
+    return None if generator is None else list(generator.get_state().tolist())
+
+
+def restore_generator(loader: Any, state: list[int] | None) -> None:
+    """Restore the state from :func:`capture_generator`."""
+    generator = getattr(loader, "generator", None)
+    if generator is not None and state is not None:
+        generator.set_state(_bytes(state))
+
+
+def _bytes(values: list[int]) -> Any:
+    import torch
+
+    return torch.tensor(values, dtype=torch.uint8, device="cpu")

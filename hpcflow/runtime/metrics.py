@@ -1,18 +1,24 @@
-"""Write metrics of the train loop to events and TensorBoard, about once a second.
+"""Write metrics of the train loop to events, TensorBoard and checkpoints.
 
 A value on a GPU is fetched only when it is written, so that logging does not make the CPU wait for
-the GPU in every train step. An event has only the latest values; TensorBoard gets all.
+the GPU in every train step: about once a second. An event has only the latest values; TensorBoard
+gets all.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.events import EventLog
+from hpcflow.runtime.job import Job
+from hpcflow.runtime.manifest import CheckpointError, NotThere
+from hpcflow.runtime.store import CheckpointStore
+from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import warn
 
 _EVERY_S = 1.0
@@ -156,3 +162,35 @@ def _wait_for_a_later_name(folder: Path) -> None:
     now = time.time()
     if any(folder.glob(f"events.out.tfevents.{int(now):010d}.*")):
         time.sleep(1 - now % 1)
+
+
+def add_metrics(job: Job, events: EventLog, train_step: int, metrics: Mapping[str, float]) -> None:
+    """Add ``metrics`` to this run's checkpoint of ``train_step``, if it exists, and report that.
+
+    They were logged after its save began, such as those of validation. A new manifest replaces the
+    old one by a rename. Never raises. Adopted checkpoints have no metrics.
+    """
+    if job.checkpoint_dir is None or job.adopt is not None or not metrics:
+        return
+    store = CheckpointStore(job.checkpoint_dir)
+    try:
+        with suppress(NotThere):
+            made = store.add_metrics(
+                train_step,
+                metrics,
+                lambda: require_no_successor(job),
+                run_id=job.run_id,
+                attempt=job.attempt,
+            )
+            # Even if nothing changed: an earlier attempt may have been killed before this event.
+            events.append(
+                "checkpoint_metrics",
+                train_step=train_step,
+                path=job.relative(made.path),
+                size_bytes=made.size_bytes,
+                epoch=made.epoch,
+                metrics=made.metrics,
+                created_at=made.created_at,
+            )
+    except (CheckpointError, OSError) as error:
+        warn(f"the checkpoint of train step {train_step} keeps its old metrics: {error}")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from hpcflow.runtime.manifest import CheckpointError
-from hpcflow.runtime.stored import Stored, StoredTensor
+from hpcflow.runtime.shards import Stored, StoredTensor
 from hpcflow.runtime.tensor_tree import join, spell, split
 
 _SOME = 3

@@ -6,7 +6,7 @@ kind                                       in the checkpoint
 ``state_dict()`` and ``load_state_dict()``  ``NAME.pt``, by torch.save
 the same, of a data loader                 ``NAME.rank-00000.pt`` of every rank
 the same, sharded over the ranks           tensors in ``rank-00000.shards`` of every rank, the
-                                           rest in ``NAME.values.pt``: see shard_files.py
+                                           rest in ``NAME.values.pt``: see shards.py
 a dict of JSON values                      ``NAME.json``
 ``save(folder)`` and ``load(folder)``      the folder ``NAME/``
 =========================================  ======================================================

@@ -42,9 +42,15 @@ from hpcflow.runtime.objects import (
 )
 from hpcflow.runtime.plain import pickled, require_plain
 from hpcflow.runtime.ranks import Ranks
-from hpcflow.runtime.shard_files import IndexPart, ShardsPart, read_index
-from hpcflow.runtime.shard_plan import ShardPlanner, shard_file
-from hpcflow.runtime.stored import Stored, whole
+from hpcflow.runtime.shards import (
+    IndexPart,
+    ShardPlanner,
+    ShardsPart,
+    Stored,
+    read_index,
+    shard_file,
+    whole,
+)
 from hpcflow.runtime.tensor_tree import Place, split
 from hpcflow.runtime.warn import warn
 

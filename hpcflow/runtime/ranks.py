@@ -8,12 +8,17 @@ the program's collectives.
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
 
+from hpcflow.runtime.files import create_marker
+from hpcflow.runtime.job import Job
 from hpcflow.runtime.notice import NOTHING
+from hpcflow.runtime.warn import warn
 
 #: How long a rank waits for others, which may be writing to a slow disk: torch's default of half an
 #: hour would end such a training. The death of a rank is noticed at once, by its connection.
@@ -197,3 +202,28 @@ def find_ranks(rank: int, world_size: int, maximum: Callable[[int], int] | None)
             "framework than torch, pass max_over_ranks to runtime.start()"
         )
     return Alone()
+
+
+def exit_on_notice(job: Job, ranks: Ranks) -> None:
+    """Exit, on all ranks together, after the save.
+
+    The file ``resubmit`` requests the resubmission, because torchrun turns every rank's exit code
+    into 1.
+
+    Raises:
+        SystemExit: always, so that every ``finally`` of the program runs.
+    """
+    if ranks.rank == 0 and job.attempt_dir is not None:
+        try:
+            create_marker(job.attempt_dir / "resubmit")
+        except OSError as error:
+            warn(f"cannot record the request for a resubmission: {error}")
+    # A barrier: torchrun ends all ranks once one exits, and the marker must exist by then.
+    ranks.max(0)
+    ranks.prepare_exit()
+    if threading.current_thread() is threading.main_thread():
+        # Python drops its handlers while it exits, which takes torch a while: another USR2 would
+        # kill the process, and the attempt would count as failed.
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(job.exit_code)

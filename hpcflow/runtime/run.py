@@ -8,24 +8,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from hpcflow.runtime.buckets import settle_buckets
 from hpcflow.runtime.data_order import DataOrder
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.exit_codes import exit_on_notice
-from hpcflow.runtime.interval import AutoInterval
 from hpcflow.runtime.job import Job
-from hpcflow.runtime.late_metrics import add_metrics
 from hpcflow.runtime.manifest import CheckpointError, finite
-from hpcflow.runtime.metrics import Metrics, held, number
+from hpcflow.runtime.metrics import Metrics, add_metrics, held, number
 from hpcflow.runtime.notice import FLAG, NAMES, NOTHING, SAVE, Notice
 from hpcflow.runtime.parameters import Params
-from hpcflow.runtime.ranks import Ranks
+from hpcflow.runtime.ranks import Ranks, exit_on_notice
 from hpcflow.runtime.retention import Keeper
 from hpcflow.runtime.saving import Made, Saving
-from hpcflow.runtime.schedule import Schedule
+from hpcflow.runtime.schedule import AutoInterval, Schedule
 from hpcflow.runtime.successor import successor
+from hpcflow.runtime.torch_setup import settle_buckets, spare_workers
 from hpcflow.runtime.warn import warn
-from hpcflow.runtime.workers import spare_workers
 
 
 class Run:

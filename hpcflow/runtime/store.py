@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime import quota, room
+from hpcflow.runtime import room
 from hpcflow.runtime.files import (
     Written,
     names_in,
@@ -102,7 +102,7 @@ class CheckpointStore:
             OSError: they have not.
         """
         if self._last_bytes is not None:
-            quota.require_quota(self.folder, self._last_bytes)
+            room.require_quota(self.folder, self._last_bytes)
 
     def has(self, train_step: int) -> bool:
         """Return whether an intact checkpoint of ``train_step`` exists; verify it if necessary."""

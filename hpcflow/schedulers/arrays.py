@@ -10,40 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Any, cast
 
 from hpcflow.model.state import AttemptState
-from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, Scheduler, SubmitRequest
+from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
 from hpcflow.schedulers.slurm.job_ids import tasks_of
-
-if TYPE_CHECKING:
-    from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
-    from hpcflow.sites.live import ClusterInfo
-    from hpcflow.sites.standing import Reservation, Standing
 
 #: Array name -> job names of its attempts, in the order of its tasks.
 Arrays = Mapping[str, Sequence[str]]
 
 
-class ArrayScheduler:
-    """Wrap a :class:`~hpcflow.schedulers.base.Scheduler`, and show its array tasks as jobs.
+def show_tasks(inner: Scheduler, arrays: Callable[[], Arrays]) -> Scheduler:
+    """Return a scheduler that shows the array tasks of ``inner`` as jobs.
 
     Args:
         arrays: returns the arrays; called for each query.
     """
+    return cast(Scheduler, _ArrayScheduler(inner, arrays))
 
+
+class _ArrayScheduler:
     def __init__(self, inner: Scheduler, arrays: Callable[[], Arrays]) -> None:
         self._inner, self._arrays = inner, arrays
-        self.name = inner.name
 
-    def cluster(self) -> str | None:
-        return self._inner.cluster()
-
-    def submit(self, request: SubmitRequest) -> JobRef:
-        return self._inner.submit(request)
-
-    def most_tasks(self) -> int:
-        return self._inner.most_tasks()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)  # every other query is that of the wrapped scheduler
 
     def find(self, job_name: str, since: datetime) -> Lookup:
         is_certain = True
@@ -97,39 +88,6 @@ class ArrayScheduler:
                 or (is_named is not None and is_named(each.job_name))
             ]
         return found
-
-    def cancel(self, job_ids: Sequence[str]) -> None:
-        self._inner.cancel(job_ids)
-
-    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
-        return self._inner.start_now(job_ids)
-
-    def restart_delay_s(self) -> float:
-        return self._inner.restart_delay_s()
-
-    def cluster_info(self) -> ClusterInfo:
-        return self._inner.cluster_info()
-
-    def accounts(self, user: str) -> frozenset[str] | None:
-        return self._inner.accounts(user)
-
-    def standing(self, user: str) -> Standing | None:
-        return self._inner.standing(user)
-
-    def reservations(self) -> list[Reservation]:
-        return self._inner.reservations()
-
-    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
-        return self._inner.waiting(job_ids)
-
-    def cluster_queue(self) -> ClusterQueue:
-        return self._inner.cluster_queue()
-
-    def idle_nodes(self) -> list[IdleNode]:
-        return self._inner.idle_nodes()
-
-    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
-        return self._inner.predicted_start(request)
 
     def _shown(self, jobs: Iterable[JobInfo]) -> Iterator[JobInfo]:
         arrays = self._arrays()

@@ -23,8 +23,7 @@ from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt, SubmissionRe
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers import local_jobs
 from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, SubmitRequest
-from hpcflow.schedulers.local_jobs import JobFolder
-from hpcflow.schedulers.local_processes import MARK_VARIABLE, carriers, this_machine
+from hpcflow.schedulers.local_jobs import MARK_VARIABLE, JobFolder, carriers, this_machine
 from hpcflow.schedulers.local_runner import RESTORE_VARIABLE
 from hpcflow.schedulers.slurm.run_command import clean_environment
 from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob

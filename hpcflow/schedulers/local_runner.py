@@ -20,9 +20,8 @@ from typing import Final
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.errors import StorageError
 from hpcflow.runtime.reading import read_file
-from hpcflow.schedulers.local_jobs import JOB_ID_VARIABLE, JobFolder
-from hpcflow.schedulers.local_processes import carriers
-from hpcflow.schedulers.slurm.times import parse_length_s
+from hpcflow.schedulers.local_jobs import JOB_ID_VARIABLE, JobFolder, carriers
+from hpcflow.schedulers.slurm.units import parse_length_s
 
 #: The original values of variables that the submission changed, as JSON.
 RESTORE_VARIABLE: Final = "HPCFLOW_LOCAL_RESTORE"

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.clock import SystemClock, to_text
-from hpcflow.schedulers.local_jobs import LocalJob, create
-from hpcflow.schedulers.local_processes import MARK_VARIABLE, this_machine
+from hpcflow.schedulers.local_jobs import MARK_VARIABLE, LocalJob, create, this_machine
 from hpcflow.schedulers.local_runner import run_script
 
 #: The runner enforces the script's time limit; submitit requires a number anyway.

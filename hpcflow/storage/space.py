@@ -12,7 +12,7 @@ from hpcflow.storage import lustre
 from hpcflow.storage.files import existing_parent
 
 if TYPE_CHECKING:
-    from hpcflow.runtime.quota import Quota
+    from hpcflow.runtime.room import Quota
 
 
 @dataclass(frozen=True)

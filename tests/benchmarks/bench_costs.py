@@ -32,7 +32,7 @@ from hpcflow.model.journal import (
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import catch_up, rebuild
 from hpcflow.schedulers.slurm.parse_jobs import ACCOUNTING_FIELDS, FIELD_END
-from hpcflow.schedulers.slurm.times import format_time
+from hpcflow.schedulers.slurm.units import format_time
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.cluster import Postgres
 from tests.benchmarks.records import make_files

@@ -32,7 +32,7 @@ from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, QUEUE_FORMAT, ROW_END
-from hpcflow.schedulers.slurm.times import format_time
+from hpcflow.schedulers.slurm.units import format_time
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.testing.cluster import Postgres
 from tests.benchmarks.records import make_files

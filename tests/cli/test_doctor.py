@@ -14,7 +14,7 @@ from hpcflow.cli import doctor_checks
 from hpcflow.clock import SystemClock
 from hpcflow.errors import SchedulerUnavailable, SubmissionRefused
 from hpcflow.schedulers.base import SubmitRequest
-from hpcflow.schedulers.slurm.times import format_time
+from hpcflow.schedulers.slurm.units import format_time
 from hpcflow.schedulers.waiting import PredictedStart
 from tests.cli.cluster import ClusterDesk
 from tests.cli.desk import Desk

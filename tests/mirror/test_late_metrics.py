@@ -14,7 +14,7 @@ from hpcflow.mirror.status import status_of
 from hpcflow.mirror.verify import verify_mirror
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.job import Job
-from hpcflow.runtime.late_metrics import add_metrics
+from hpcflow.runtime.metrics import add_metrics
 from hpcflow.runtime.mirrored import mirrored
 from hpcflow.storage.layout import RunDir
 from tests.mirror.runs import Desk, desk_in, said, save

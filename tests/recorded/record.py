@@ -24,7 +24,7 @@ from typing import Any
 from hpcflow.schedulers.slurm import outlook, parse_jobs
 from hpcflow.schedulers.slurm.commands import CLUSTER_QUESTIONS
 from hpcflow.schedulers.slurm.run_command import FOR_QUERIES, clean_environment
-from hpcflow.schedulers.slurm.times import format_time
+from hpcflow.schedulers.slurm.units import format_time
 
 HERE = Path(__file__).parent
 

@@ -15,7 +15,7 @@ from hpcflow.model.events import parse_event
 from hpcflow.model.run import Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.ownership import NO_TRUST
-from hpcflow.rendering.integrity import make_integrity_check
+from hpcflow.rendering.job import make_integrity_check
 from hpcflow.runtime import rank_process
 from hpcflow.runtime.reading import read_lines
 from hpcflow.sites.schema import Site

@@ -7,8 +7,7 @@ from typing import Any
 
 from hpcflow.model.run import Provenance, Run
 from hpcflow.model.spec import RunSpec
-from hpcflow.rendering.integrity import IntegrityCheck
-from hpcflow.rendering.job import render_job
+from hpcflow.rendering.job import IntegrityCheck, render_job
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 

@@ -15,7 +15,7 @@ import pytest
 
 from hpcflow.model.events import parse_event
 from hpcflow.model.state import AttemptState, attempt_state
-from hpcflow.rendering.integrity import IntegrityCheck
+from hpcflow.rendering.job import IntegrityCheck
 from hpcflow.resources import resource_dir
 from hpcflow.runtime import rank_process
 from hpcflow.runtime.reading import read_lines

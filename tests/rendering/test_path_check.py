@@ -12,8 +12,12 @@ import pytest
 
 from hpcflow.model.state import UNTRUSTED_EXIT_CODE
 from hpcflow.ownership import Trust
-from hpcflow.rendering.array import common_directives, render_array
-from hpcflow.rendering.integrity import IntegrityCheck, make_integrity_check
+from hpcflow.rendering.job import (
+    IntegrityCheck,
+    common_directives,
+    make_integrity_check,
+    render_array,
+)
 from hpcflow.storage.runtime_copy import add_runtime, compiled_sum, installed_sum, runtime_sum
 from tests.rendering.executed import NONE, Bench, kinds, written
 from tests.rendering.samples import a_local_site, a_run, a_site, a_spec, script_of

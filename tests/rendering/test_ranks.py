@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.rendering.containers import container_of
+from hpcflow.rendering.context import container_of
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.testing.cluster import poll

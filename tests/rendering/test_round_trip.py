@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hpcflow.errors import InputError
 from hpcflow.model.spec import RunSpec
 from hpcflow.ownership import NO_TRUST
-from hpcflow.rendering.integrity import make_integrity_check
+from hpcflow.rendering.job import make_integrity_check
 from hpcflow.sites.schema import Site
 from tests.rendering.executed import SRUN_STUB, Bench
 from tests.rendering.samples import a_run, a_site, a_spec, script_of

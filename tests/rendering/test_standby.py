@@ -12,7 +12,7 @@ from hpcflow.history import RunHistory
 from hpcflow.model.journal import Ended, Submitted
 from hpcflow.model.state import Cause
 from hpcflow.rendering.context import Standby
-from hpcflow.rendering.integrity import IntegrityCheck
+from hpcflow.rendering.job import IntegrityCheck
 from hpcflow.storage.journal import tell_jobs
 from hpcflow.storage.runtime_copy import runtime_sum
 from tests.rendering.executed import NONE, Bench, written

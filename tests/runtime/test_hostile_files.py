@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from hpcflow.runtime.adoption.memory import read_memory
+from hpcflow.runtime.adoption.adopter import read_memory
 from hpcflow.runtime.files import create_marker
 from hpcflow.runtime.manifest import verify
 from hpcflow.runtime.notice import Notice

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcflow.runtime.interval import (
+from hpcflow.runtime.job import job_from
+from hpcflow.runtime.schedule import (
     FIRST_S,
     LONGEST_S,
     SHORTEST_S,
     AutoInterval,
+    Schedule,
     optimum_s,
 )
-from hpcflow.runtime.job import job_from
-from hpcflow.runtime.schedule import Schedule
 from hpcflow.testing.clock import FakeClock
 from tests.runtime.harness import RunFolder, start
 

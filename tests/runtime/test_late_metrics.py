@@ -10,8 +10,8 @@ import pytest
 
 from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.events import EventLog
-from hpcflow.runtime.late_metrics import add_metrics
 from hpcflow.runtime.manifest import read_manifest, verify
+from hpcflow.runtime.metrics import add_metrics
 from hpcflow.runtime.retention import Keeper
 from hpcflow.runtime.rule import Rule
 from hpcflow.runtime.store import CheckpointStore
@@ -178,7 +178,7 @@ def test_a_checkpoint_that_took_its_place_meanwhile_is_not_described_by_the_old_
         path.rename(tmp_path / "checkpoints" / ".000000100.00aa.broken")
         save(tmp_path, 100, loss=0.1)
 
-    monkeypatch.setattr("hpcflow.runtime.late_metrics.require_no_successor", replace)
+    monkeypatch.setattr("hpcflow.runtime.metrics.require_no_successor", replace)
     add_metrics(job, EventLog(None), 100, {"loss": 0.4})
     assert verify(tmp_path / "checkpoints" / "000000100").metrics == {"loss": 0.1}
 

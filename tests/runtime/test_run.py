@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from hpcflow import runtime
+from hpcflow.runtime.data_order import Position
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.notice import FLAG, NOTHING, USR2, Notice
-from hpcflow.runtime.position import Position
 from hpcflow.runtime.ranks import OtherRanks
 from hpcflow.runtime.schedule import Schedule
 from hpcflow.testing.clock import FakeClock

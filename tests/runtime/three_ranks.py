@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hpcflow.runtime.buckets import settle_buckets
 from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Ranks, TorchRanks
+from hpcflow.runtime.torch_setup import settle_buckets
 
 
 class Complex(nn.Module):  # type: ignore[misc]

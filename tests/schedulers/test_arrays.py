@@ -12,8 +12,8 @@ import pytest
 from hpcflow.costs.audit import is_of_hpcflow
 from hpcflow.model.ids import array_name
 from hpcflow.model.state import AttemptState
-from hpcflow.schedulers.arrays import ArrayScheduler
-from hpcflow.schedulers.base import JobInfo, Lookup, SubmitRequest
+from hpcflow.schedulers.arrays import show_tasks
+from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.storage.array_files import ArrayFiles
 from hpcflow.storage.layout import Home
 from hpcflow.storage.sweeps import SweepDir, next_array, write_array
@@ -61,8 +61,8 @@ def told() -> Told:
     return Told(running, ROW, replace(ROW, job_id="7", job_name="mine"))
 
 
-def shown(told: Told) -> ArrayScheduler:
-    return ArrayScheduler(told, lambda: {ARRAY: NAMES})
+def shown(told: Told) -> Scheduler:
+    return show_tasks(told, lambda: {ARRAY: NAMES})
 
 
 def test_what_waits_in_one_row_is_a_job_for_each_task(told: Told) -> None:
@@ -91,7 +91,7 @@ def test_an_attempt_that_was_in_two_arrays_is_found_in_either(told: Told) -> Non
     """Slurm did not take the first one, and so it was sent with the next."""
     older, newer = array_name("search-20260301-abcdefgh", 2), array_name("s", 10)
     told.rows = [replace(ROW, job_id="2002_[0-1]", job_name=newer)]
-    both = ArrayScheduler(told, lambda: {older: NAMES, newer: NAMES[2:]})
+    both = show_tasks(told, lambda: {older: NAMES, newer: NAMES[2:]})
     assert [job.job_id for job in both.find(NAMES[2], NOW).jobs] == ["2002_0"]
     assert [job.job_id for job in both.accounting([], NOW, job_names=[NAMES[3]])] == ["2002_1"]
     told.rows = [replace(ROW, job_id="1001_[0-3]", job_name=older)]

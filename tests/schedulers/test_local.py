@@ -17,10 +17,10 @@ import pytest
 
 from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt, SubmissionRefused
 from hpcflow.model.state import AttemptState, Cause, cause_of_end
-from hpcflow.schedulers import local_processes
+from hpcflow.schedulers import local_jobs
 from hpcflow.schedulers.base import JobInfo, Scheduler, SubmitRequest
 from hpcflow.schedulers.local import LocalScheduler
-from hpcflow.schedulers.local_processes import MARK_VARIABLE, carriers
+from hpcflow.schedulers.local_jobs import MARK_VARIABLE, carriers
 from hpcflow.schedulers.local_runner import Directives, job_environment, read_directives
 from hpcflow.testing.cluster import poll
 from hpcflow.testing.scheduler_contract import SLEEPS, SchedulerContract
@@ -368,7 +368,7 @@ def test_a_mark_is_looked_for_again_before_nobody_is_said_to_carry_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers = [{"a": [7], "b": []}, {"b": [8]}, {"a": []}, {"a": []}]
-    monkeypatch.setattr(local_processes, "_scan", lambda _: answers.pop(0))
+    monkeypatch.setattr(local_jobs, "_scan", lambda _: answers.pop(0))
     assert carriers({"a", "b"}) == {"a": [7], "b": [8]}
     assert carriers({"a"}) == {"a": []}
 

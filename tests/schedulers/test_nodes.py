@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcflow.schedulers.slurm.parse_nodes import parse_nodes
+from hpcflow.schedulers.slurm.parse_scontrol import parse_nodes
 from hpcflow.schedulers.waiting import IdleNode
 
 #: As Slurm 22.05 prints it, shortened.

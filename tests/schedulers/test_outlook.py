@@ -19,8 +19,7 @@ from hpcflow.errors import (
     SubmissionRefused,
 )
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
-from hpcflow.schedulers.slurm.parse_nodes import parse_nodes
-from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
+from hpcflow.schedulers.slurm.parse_scontrol import parse_nodes, parse_reservations
 from hpcflow.schedulers.slurm.parse_standing import (
     SlurmOutputs,
     standing,

@@ -9,7 +9,7 @@ import pytest
 
 from hpcflow.errors import SchedulerUnavailable, SubmissionDelayed, SubmissionRefused
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
-from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
+from hpcflow.schedulers.slurm.parse_scontrol import parse_reservations
 from hpcflow.schedulers.slurm.parse_standing import (
     ASSOCIATION_FIELDS,
     QOS_FIELDS,

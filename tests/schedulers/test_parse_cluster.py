@@ -16,7 +16,7 @@ from hpcflow.schedulers.slurm.parse_cluster import (
     seconds,
 )
 from hpcflow.schedulers.slurm.parse_standing import QOS_FIELDS
-from hpcflow.schedulers.slurm.times import parse_length_s, parse_minutes, parse_time
+from hpcflow.schedulers.slurm.units import parse_length_s, parse_minutes, parse_time
 from hpcflow.sites.live import NodeKind
 
 CONFIG = """Configuration data as of 2026-03-01T10:00:00

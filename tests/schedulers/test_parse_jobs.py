@@ -21,7 +21,7 @@ from hpcflow.schedulers.slurm.parse_jobs import (
     parse_accounting,
     parse_queue,
 )
-from hpcflow.schedulers.slurm.times import parse_time
+from hpcflow.schedulers.slurm.units import parse_time
 
 QUEUE_ROW = {
     "JobArrayID": "123", "State": "RUNNING", "exit_code": "0", "RestartCnt": "0",

@@ -14,9 +14,8 @@ from hpcflow.errors import (
     SubmissionRefused,
 )
 from hpcflow.schedulers.base import JobRef
-from hpcflow.schedulers.slurm.refusals import DELAYS, DOUBTS, REFUSALS, UNAVAILABLE
 from hpcflow.schedulers.slurm.run_command import Answer
-from hpcflow.schedulers.slurm.submit import job_from
+from hpcflow.schedulers.slurm.submit import DELAYS, DOUBTS, REFUSALS, UNAVAILABLE, job_from
 
 
 def _answer(stdout: str = "", stderr: str = "", exit_code: int | None = 0) -> Answer:

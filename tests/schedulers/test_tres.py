@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcflow.model.usage import Usage
-from hpcflow.schedulers.slurm.tres import parse_tres
+from hpcflow.schedulers.slurm.units import parse_tres
 
 
 @pytest.mark.parametrize(

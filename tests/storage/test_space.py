@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.runtime.quota import Quota
+from hpcflow.runtime.room import Quota
 from hpcflow.storage import lustre
 from hpcflow.storage.space import Space, look
 from tests.cluster_fixture import small_disk

@@ -9,8 +9,8 @@ from typing import Any
 from hpcflow.clock import to_text
 from hpcflow.launch.cancel import end_jobs, request_cancel
 from hpcflow.requeue.tick import tick as requeue_tick
-from hpcflow.schedulers.arrays import ArrayScheduler
-from hpcflow.schedulers.base import JobInfo
+from hpcflow.schedulers.arrays import show_tasks
+from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.storage.array_files import ArrayFiles
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import run_dir_of
@@ -50,9 +50,9 @@ class Searched(Watched):
         return self.sweep_dir
 
     @property
-    def scheduler(self) -> ArrayScheduler:
+    def scheduler(self) -> Scheduler:
         """As hpcflow itself sees it: arrays task by task."""
-        return ArrayScheduler(self.slurm, ArrayFiles(self.settings.home))
+        return show_tasks(self.slurm, ArrayFiles(self.settings.home))
 
     def cancel(self, run_dir: RunDir) -> str | None:
         request_cancel(run_dir, settings=self.settings, clock=self.clock)

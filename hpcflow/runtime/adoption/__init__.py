@@ -14,12 +14,8 @@ adopted checkpoint appears at once, and the next call does what is left.
 ===============  ==================================================================================
 rule.py          the rule of the config: where such checkpoints are, and their names
 foreign.py       finding them: names, train steps, and whether a file changed
-whole.py         whether one is complete
-signs.py         until when the program was alive
-copying.py       copying one with checksums; putting one back
-making.py        making a checkpoint of the run from one
-memory.py        adoption.json
-adopter.py       Adopter: all of this in order
-command.py       the three commands
+completeness.py  whether one is complete; until when the program was alive
+copying.py       copying one as a checkpoint of the run; putting one back
+adopter.py       all of this in order; the three commands; adoption.json
 ===============  ==================================================================================
 """

@@ -1,44 +1,99 @@
 """Adopt checkpoints in order: list them, and copy those that are new and complete.
 
+Job scripts call it: ``python3 -m hpcflow.runtime adopt begin | watch PID | end EXIT_CODE``.
+
 A new checkpoint is complete
 
 - while all ranks of the program run: if it was renamed to its name; otherwise if it was not changed
   for ``stable_s``, and has its marker, if the rule has one;
 - after the program exited successfully: always;
 - after it was killed: if it had not been changed for ``stable_s`` before, or proves that it is
-  complete (see whole.py).
+  complete (see completeness.py).
 
 A copy during which a file changed is discarded.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpcflow.runtime.adoption.copying import put_back
-from hpcflow.runtime.adoption.foreign import Foreign, find, is_named, look, train_step_of
-from hpcflow.runtime.adoption.making import FOLDER, Maker
-from hpcflow.runtime.adoption.memory import NAME, Known, read_memory, write_memory
-from hpcflow.runtime.adoption.rule import BY_COUNT, BY_NAME, AdoptRule
-from hpcflow.runtime.adoption.signs import (
+from hpcflow.runtime.adoption.completeness import (
+    Completeness,
     alive_until_ns,
     first_failure_ns,
     has_left,
     has_same_clock,
     last_sign_of_life_ns,
 )
-from hpcflow.runtime.adoption.whole import Completeness
+from hpcflow.runtime.adoption.copying import FOLDER, Maker, put_back
+from hpcflow.runtime.adoption.foreign import Foreign, find, is_named, look, train_step_of
+from hpcflow.runtime.adoption.rule import BY_COUNT, BY_NAME, AdoptRule
+from hpcflow.runtime.files import random_word, sync, write_new
 from hpcflow.runtime.job import Job
 from hpcflow.runtime.manifest import CheckpointError, read_manifest
-from hpcflow.runtime.reading import require_no_strange_link
+from hpcflow.runtime.reading import JsonError, read_object, require_no_strange_link
 from hpcflow.runtime.retention import find as find_checkpoints
 from hpcflow.runtime.retention import set_aside
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.runtime.successor import require_no_successor
 from hpcflow.runtime.warn import WarnOnce, warn
+
+#: Checkpoints of the program that are not to be adopted, or not again:
+#: {"format": 1, "known": {"out/ckpt.pt": {"state": "9f86…", "train_step": 7}, …}}
+#: If it is lost, a checkpoint may be adopted twice.
+NAME = "adoption.json"
+_FORMAT = 1
+#: Shortest and longest interval between two looks.
+_LOOK_EVERY_S = (0.2, 5.0)
+#: The job script sends it: finish the current copy, and exit.
+_STOP = signal.SIGUSR1
+
+
+@dataclass(frozen=True)
+class Known:
+    """The :class:`Foreign` state in which a checkpoint was adopted, or passed over.
+
+    ``train_step`` is None for those from before the run, and those that may be incomplete.
+    """
+
+    state: str
+    train_step: int | None = None
+
+
+def read_memory(path: Path) -> dict[str, Known] | None:
+    """Return the known checkpoints by name; None if the file is missing or unreadable."""
+    try:
+        memory = read_object(path)
+        if memory["format"] != _FORMAT:
+            return None
+        return {name: Known(**entry) for name, entry in memory["known"].items()}
+    except (OSError, JsonError, LookupError, AttributeError, TypeError):
+        return None
+
+
+def write_memory(path: Path, known: Mapping[str, Known]) -> None:
+    """Replace the file at once.
+
+    Raises:
+        OSError: the disk is full or gone; the old file stays.
+    """
+    entries = {name: asdict(known[name]) for name in sorted(known)}
+    text = json.dumps({"format": _FORMAT, "known": entries}, indent=1)
+    half = path.with_name(f".{path.name}.{random_word()}.tmp")
+    try:
+        write_new(half, text.encode())
+        half.replace(path)
+    finally:
+        if half.exists():
+            half.unlink()
+    sync(path.parent)
 
 
 class Adopter:
@@ -282,3 +337,55 @@ def _origin(path: Path) -> tuple[str, int] | None:
     if not isinstance(name, str) or type(changed_ns) is not int:
         return None
     return name, changed_ns
+
+
+def begin(job: Job) -> Path | None:
+    """Adopt what the earlier attempt left; return the newest checkpoint, if there is any.
+
+    Raises:
+        OSError, CheckpointError: see :meth:`Adopter.begin`.
+        ValueError: this job adopts no checkpoints.
+    """
+    return _adopter(job)[0].begin()
+
+
+def watch(job: Job, script: int) -> None:
+    """Adopt complete checkpoints while the program runs, until :data:`_STOP` arrives.
+
+    Args:
+        script: process id of the job script, the parent of this process.
+
+    Raises:
+        ValueError: this job adopts no checkpoints.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {_STOP})
+    adopter, rule = _adopter(job)
+    adopter.watch()
+    os.nice(10)  # the training goes first
+    while not signal.sigtimedwait({_STOP}, _look_every_s(rule)):
+        if os.getppid() != script or not (job.run_dir and job.run_dir.is_dir()):
+            return  # the next process continues; or the run was removed
+        adopter.look()
+
+
+def end(job: Job, exit_code: int) -> None:
+    """Adopt what the program has left.
+
+    Args:
+        exit_code: the exit code of the job.
+
+    Raises:
+        ValueError: this job adopts no checkpoints.
+    """
+    _adopter(job)[0].end(is_well=exit_code in (0, job.exit_code))
+
+
+def _adopter(job: Job) -> tuple[Adopter, AdoptRule]:
+    if job.adopt is None or job.run_dir is None or job.checkpoint_dir is None:
+        raise ValueError("HPCFLOW_ADOPT is not set: this job adopts no checkpoints")
+    return Adopter(job, job.run_dir, job.checkpoint_dir, job.adopt), job.adopt
+
+
+def _look_every_s(rule: AdoptRule) -> float:
+    least, most = _LOOK_EVERY_S
+    return 1.0 if rule.renamed else min(most, max(least, rule.stable_s / 3))

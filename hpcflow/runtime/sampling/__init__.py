@@ -5,13 +5,10 @@ node until that ends. It only reads what the system shows of the program. Errors
 nothing waits for this process.
 
 =============  ==================================================================================
-command.py     the loop of one node
-schedule.py    when to sample and when to write
-processes.py   CPU time and memory of the program's processes, from /proc
-cgroup.py      the same for the job's cgroup, if Slurm made one
-nvml.py        NVIDIA's library, by ctypes; gpus.py: which GPUs are the job's
-tally.py       mean, maximum and quantiles of many samples, in constant space
-report.py      one event from the measurements of all nodes
+command.py     the loop of one node: when to sample and when to write
+processes.py   CPU time and memory, from /proc, and from the job's cgroup if Slurm made one
+gpus.py        which GPUs are the job's; NVIDIA's library, by ctypes
+tally.py       mean, maximum and quantiles of the samples; one event for all nodes
 =============  ==================================================================================
 
 Every node has one small file, ``attempts/NNNN/.usage/NODE.json``, which is replaced, does not grow

@@ -6,6 +6,10 @@
 
 ``PROGRAM`` is the process whose end is awaited. All descendants of ``ROOT`` are counted. The
 numbers are the job's resources on every node; they go into the event.
+
+It samples and writes often at first, then more rarely. A job of ten days takes about 29,000
+samples, of which only sums are kept, and writes about 500 events of some hundred bytes, at most
+4 KiB: its event file grows by at most 2 MiB.
 """
 
 from __future__ import annotations
@@ -19,23 +23,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from hpcflow.runtime.events import EventLog
 from hpcflow.runtime.reading import JsonError, read_object
-from hpcflow.runtime.sampling.cgroup import find_cgroup
 from hpcflow.runtime.sampling.gpus import find_gpus
-from hpcflow.runtime.sampling.processes import ProcessTree, began_at
-from hpcflow.runtime.sampling.report import usage_event
-from hpcflow.runtime.sampling.schedule import (
-    FIRST_FILE_S,
-    has_grown,
-    is_event_due,
-    is_file_due,
-    next_sample_s,
-)
-from hpcflow.runtime.sampling.tally import Tally
+from hpcflow.runtime.sampling.processes import ProcessTree, began_at, find_cgroup
+from hpcflow.runtime.sampling.tally import Tally, usage_event
 
 _MIB = 1 << 20
 #: The file of a node has one line.
@@ -44,6 +40,54 @@ _MAX_NODE_BYTES = 1 << 16
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 #: How often to check whether the program lives, without pidfd_open.
 _POLL_S = 1.0
+#: Longest time between two samples: a shorter peak can be missed.
+EVERY_S = 30.0
+#: Nothing is written for a program that ended sooner: it does not show what a job needs.
+FIRST_FILE_S = 10.0
+_FILE_EVERY_S = 60.0
+#: A peak that grew by less waits for the next file: advice has a margin of a quarter.
+_GROWTH = 1.05
+_FIRST_EVENT_S = 60.0
+_EVENT_GROWTH = 0.25
+_EVENT_EVERY_S = 1800.0
+
+
+def next_sample_s(elapsed_s: float) -> float:
+    """Return the seconds until the next sample: half of the elapsed time, from 1 to 30."""
+    return min(EVERY_S, max(1.0, elapsed_s / 2))
+
+
+def is_file_due(elapsed_s: float, written_s: float | None) -> bool:
+    """Return whether to rewrite the node's file.
+
+    Args:
+        written_s: when it was last written, on the clock of ``elapsed_s``.
+    """
+    if written_s is None:
+        return elapsed_s >= FIRST_FILE_S
+    return elapsed_s - written_s >= min(_FILE_EVERY_S, written_s)
+
+
+def has_grown(peaks_mb: Sequence[int], written_mb: Sequence[int]) -> bool:
+    """Return whether a peak grew so much that the node's file must be written now.
+
+    The job script reads that file at the end of the program, without waiting.
+
+    Args:
+        peaks_mb: the current peaks; those at the end may be new.
+        written_mb: the peaks in the file.
+    """
+    pairs = zip_longest(peaks_mb, written_mb, fillvalue=0)
+    return any(now > _GROWTH * then for now, then in pairs)
+
+
+def is_event_due(elapsed_s: float, written_s: float | None) -> bool:
+    """Return whether to append an event: after a minute, and then whenever a quarter more time
+    has passed, or half an hour."""
+    if written_s is None:
+        return elapsed_s >= _FIRST_EVENT_S
+    wait_s = max(_FIRST_EVENT_S, _EVENT_GROWTH * written_s)
+    return elapsed_s - written_s >= min(_EVENT_EVERY_S, wait_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

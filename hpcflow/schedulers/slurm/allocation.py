@@ -10,7 +10,7 @@ from typing import Final
 
 from hpcflow.errors import SchedulerUnavailable
 from hpcflow.schedulers.slurm.run_command import ask
-from hpcflow.schedulers.slurm.times import parse_minutes
+from hpcflow.schedulers.slurm.units import parse_minutes
 
 #: The process title of slurmstepd, which contains the step: ``slurmstepd: [123.batch]``.
 _TITLE: Final = re.compile(r"slurmstepd: \[\d+[^\]]*?\.(\w+)[^\]]*\]", re.ASCII)

@@ -28,7 +28,7 @@ from hpcflow.schedulers.slurm.run_command import (
     unavailable,
 )
 from hpcflow.schedulers.slurm.submit import job_from
-from hpcflow.schedulers.slurm.times import format_time
+from hpcflow.schedulers.slurm.units import format_time
 from hpcflow.sites.slurm_conf import configured_name
 
 if TYPE_CHECKING:

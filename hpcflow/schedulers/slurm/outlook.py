@@ -1,6 +1,6 @@
 """Query a user's limits and the jobs ahead of a job. Each query may fail alone.
 
-parse_standing.py, parse_waiting.py and parse_reservations.py parse the answers.
+parse_standing.py, parse_waiting.py and parse_scontrol.py parse the answers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from hpcflow.schedulers.base import SubmitRequest
 from hpcflow.schedulers.slurm import job_ids as ids
 from hpcflow.schedulers.slurm import parse_waiting
 from hpcflow.schedulers.slurm.parse_assoc_mgr import parse_assoc_mgr
-from hpcflow.schedulers.slurm.parse_nodes import parse_nodes
-from hpcflow.schedulers.slurm.parse_reservations import parse_reservations
-from hpcflow.schedulers.slurm.parse_shares import SHARE_FIELDS
+from hpcflow.schedulers.slurm.parse_scontrol import parse_nodes, parse_reservations
 from hpcflow.schedulers.slurm.parse_standing import (
     ASSOCIATION_FIELDS,
     QOS_FIELDS,
+    SHARE_FIELDS,
     SlurmOutputs,
     standing,
 )

@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.schedulers.slurm.hostlist import expand
-from hpcflow.schedulers.slurm.times import parse_minutes, parse_time
-from hpcflow.schedulers.slurm.tres import parse_tres
+from hpcflow.schedulers.slurm.units import parse_minutes, parse_time, parse_tres
 from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
 
 if TYPE_CHECKING:

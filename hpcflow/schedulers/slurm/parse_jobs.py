@@ -24,8 +24,7 @@ from hpcflow.model.state import (
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.schedulers.slurm.job_ids import base, leader
-from hpcflow.schedulers.slurm.times import parse_time
-from hpcflow.schedulers.slurm.tres import parse_tres
+from hpcflow.schedulers.slurm.units import parse_time, parse_tres
 
 FIELD_END: Final = "\x1f"
 ROW_END: Final = "\x1e"

@@ -5,6 +5,7 @@ association allows. Only slurmctld has the use of limits, and the limits of pare
 
 All columns exist from Slurm 20.11 to 25.11. Some versions lack ``LimitFactor`` of a QOS, ``Flags``
 and ``Comment`` of an association, and the short name ``MaxTRESPJ``, so they are not used.
+``LevelFS`` of sshare is only valid with Fair Tree.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from hpcflow.schedulers.slurm.parse_assoc_mgr import Book, Books, QosBook, user_page
-from hpcflow.schedulers.slurm.parse_shares import parse_shares
-from hpcflow.schedulers.slurm.times import parse_minutes
-from hpcflow.schedulers.slurm.tres import tres_counts
+from hpcflow.schedulers.slurm.units import parse_minutes, tres_counts
 from hpcflow.sites.standing import (
     JOBS,
     MINUTES,
     Association,
+    FairShare,
     Limit,
     QosLimits,
     Standing,
@@ -58,6 +58,11 @@ ASSOCIATION_FIELDS: Final = (
     "cluster", "account", "partition", "defaultqos", "qos", *_OF_ASSOCIATIONS,
 )  # fmt: skip
 QOS_FIELDS: Final = ("name", "priority", "flags", "preempt", "usagefactor", *_OF_QOS)
+#: For ``sshare --noheader --parsable2 --format``.
+SHARE_FIELDS: Final = (
+    "Account", "User", "Partition", "RawShares", "NormShares", "RawUsage", "NormUsage",
+    "EffectvUsage", "FairShare", "LevelFS",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -253,3 +258,38 @@ def _decimal(text: str) -> Decimal | None:
         return Decimal(text)
     except InvalidOperation:
         return None
+
+
+def parse_shares(text: str) -> tuple[FairShare, ...]:
+    """Parse sshare's output; keep its order, which is that of the account tree."""
+    found = []
+    for line in text.splitlines():
+        values = [value.strip() for value in line.split("|")]
+        if len(values) != len(SHARE_FIELDS) or not values[0]:
+            continue
+        row = dict(zip(SHARE_FIELDS, values, strict=True))
+        user = row["User"] or None
+        found.append(
+            FairShare(
+                account=row["Account"],
+                user=user,
+                partition=row["Partition"] or None,
+                raw_shares=_count(row["RawShares"]),
+                norm_shares=_number(row["NormShares"]),
+                raw_usage=_count(row["RawUsage"]),
+                norm_usage=_number(row["NormUsage"]),
+                effective_usage=_number(row["EffectvUsage"]),
+                # For accounts, 22.05 prints nothing, and other versions 0.
+                factor=_number(row["FairShare"]) if user else None,
+                level_fs=_number(row["LevelFS"]),
+            )
+        )
+    return tuple(found)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if number != number else number

@@ -14,8 +14,7 @@ from hpcflow.schedulers.slurm import job_ids as ids
 from hpcflow.schedulers.slurm.hostlist import expand
 from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, ROW_END
 from hpcflow.schedulers.slurm.reasons import explain
-from hpcflow.schedulers.slurm.times import parse_minutes, parse_time
-from hpcflow.schedulers.slurm.tres import tres_counts
+from hpcflow.schedulers.slurm.units import parse_minutes, parse_time, tres_counts
 from hpcflow.schedulers.waiting import (
     ClusterQueue,
     PredictedStart,

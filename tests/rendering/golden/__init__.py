@@ -14,7 +14,7 @@ from typing import Any, Final
 from hpcflow.model.execution import Launcher
 from hpcflow.model.run import CodeSnapshot
 from hpcflow.rendering.context import Standby
-from hpcflow.rendering.integrity import IntegrityCheck
+from hpcflow.rendering.job import IntegrityCheck
 from hpcflow.resources import resource_dir
 from hpcflow.sites.loader import load_site
 from hpcflow.sites.schema import SchedulerKind, Site

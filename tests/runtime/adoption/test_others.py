@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcflow.runtime.adoption import adopter as adopting
-from hpcflow.runtime.adoption import copying, foreign, making
+from hpcflow.runtime.adoption import copying, foreign
 from hpcflow.runtime.adoption.copying import copy_file
 from hpcflow.runtime.adoption.foreign import find
 from hpcflow.runtime.adoption.rule import AdoptRule
@@ -286,7 +286,7 @@ def test_what_others_swap_at_any_moment_is_not_adopted(
     elif when == "looked at":
         during(adopting, "look")
     else:
-        during(making, "take")
+        during(copying, "take")
     adopter.look()
     assert eve.has_swapped
     files = [path for path in bench.folder.path.rglob("*") if path.is_file()]

@@ -274,7 +274,7 @@ def test_a_checkpoint_that_the_program_removes_meanwhile_is_nobodys_loss(
 ) -> None:
     adopter = bench.watching()
     path = bench.write("step-1", b"x")
-    monkeypatch.setattr("hpcflow.runtime.adoption.making.take", _removed(path))
+    monkeypatch.setattr("hpcflow.runtime.adoption.copying.take", _removed(path))
     bench.pass_by(adopter, 10)
     assert bench.adopted() == {}
     assert list(bench.folder.checkpoints.iterdir()) == []

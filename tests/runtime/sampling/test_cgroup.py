@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcflow.runtime.sampling.cgroup import CgroupUse, find_cgroup
+from hpcflow.runtime.sampling.processes import CgroupUse, find_cgroup
 
 MIB = 1 << 20
 UNIFIED = "0::/system.slice/slurmstepd.scope/job_71/step_0/user/task_0\n"

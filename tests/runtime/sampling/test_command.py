@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from hpcflow.runtime.sampling import command
-from hpcflow.runtime.sampling.cgroup import CgroupUse, JobCgroup
 from hpcflow.runtime.sampling.command import Sampler, _End
-from hpcflow.runtime.sampling.processes import began_at
+from hpcflow.runtime.sampling.processes import CgroupUse, JobCgroup, began_at
 from hpcflow.storage.runtime_copy import add_runtime
 from hpcflow.testing.cluster import poll
 from tests.rendering.executed import Bench, kinds, written

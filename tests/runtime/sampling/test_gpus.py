@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.runtime.sampling.gpus import find_gpus
-from hpcflow.runtime.sampling.nvml import GpuUse, Nvml, NvmlError
+from hpcflow.runtime.sampling.gpus import GpuUse, Nvml, NvmlError, find_gpus
 from tests.runtime.sampling.libnvidia import LIBRARIES, MIG
 
 BUSY = GpuUse(97, 30_000, 80_000)

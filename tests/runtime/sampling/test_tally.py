@@ -8,10 +8,9 @@ from itertools import pairwise
 import pytest
 
 from hpcflow.model.events import parse_event
-from hpcflow.runtime.sampling import schedule
-from hpcflow.runtime.sampling.nvml import GpuUse
-from hpcflow.runtime.sampling.report import usage_event
-from hpcflow.runtime.sampling.tally import Series, Tally
+from hpcflow.runtime.sampling import command
+from hpcflow.runtime.sampling.gpus import GpuUse
+from hpcflow.runtime.sampling.tally import Series, Tally, usage_event
 
 TEN_DAYS_S = 10 * 24 * 3600.0
 HALF_HOUR = [GpuUse(busy, 30_000, 80_000) for busy in (0, 40, 80) * 20]
@@ -125,9 +124,9 @@ def test_a_node_that_wrote_nonsense_spoils_nothing(damaged: dict[str, object]) -
 def test_ten_days_are_some_hundred_events() -> None:
     elapsed_s, written_s, events, samples = 0.0, None, 0, 0
     while elapsed_s < TEN_DAYS_S:
-        elapsed_s += schedule.next_sample_s(elapsed_s)
+        elapsed_s += command.next_sample_s(elapsed_s)
         samples += 1
-        if schedule.is_event_due(elapsed_s, written_s):
+        if command.is_event_due(elapsed_s, written_s):
             written_s, events = elapsed_s, events + 1
     assert 28_000 < samples < 30_000
     assert 400 < events < 512
@@ -138,8 +137,8 @@ def test_a_file_of_ten_seconds_is_there_and_then_one_each_minute() -> None:
     elapsed_s = 0.0
     written: list[float] = []
     while elapsed_s < 600:
-        elapsed_s += schedule.next_sample_s(elapsed_s)
-        if schedule.is_file_due(elapsed_s, written[-1] if written else None):
+        elapsed_s += command.next_sample_s(elapsed_s)
+        if command.is_file_due(elapsed_s, written[-1] if written else None):
             written.append(elapsed_s)
     assert 10 <= written[0] < 20
     gaps = [later - earlier for earlier, later in pairwise(written)]
@@ -160,7 +159,7 @@ def test_a_file_of_ten_seconds_is_there_and_then_one_each_minute() -> None:
 def test_a_peak_that_grew_is_worth_a_file(
     now: tuple[int, ...], written: tuple[int, ...], is_more: bool
 ) -> None:
-    assert schedule.has_grown(now, written) is is_more
+    assert command.has_grown(now, written) is is_more
 
 
 def test_the_login_side_takes_it_for_an_event() -> None:

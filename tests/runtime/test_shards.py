@@ -21,7 +21,7 @@ from hpcflow.runtime.files import NewFile
 from hpcflow.runtime.manifest import CheckpointError
 from hpcflow.runtime.program_state import ProgramState
 from hpcflow.runtime.ranks import Alone
-from hpcflow.runtime.shard_files import read_index
+from hpcflow.runtime.shards import read_index
 from tests.runtime.harness import RunFolder, rewritten
 from tests.runtime.test_objects import Bomb
 
