@@ -10,7 +10,14 @@ import json
 from functools import cache
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    field_serializer,
+    model_validator,
+)
 
 from hpcflow.clock import to_text
 from hpcflow.model.bounds import (
@@ -66,7 +73,8 @@ class _Record(BaseModel):
 
 
 def _as_line(said: Any) -> str:
-    text = json.dumps(said, ensure_ascii=False)
+    # Without blanks: a run with a hundred attempts may take 200 kB of the home.
+    text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
     # A command may print invalid UTF-8; a reader would skip such a line.
     return text.encode("utf-8", "replace").decode() + "\n"
 
@@ -221,7 +229,8 @@ class BillPart(BaseModel):
 class Accounted(_Record):
     """The usage of attempt ``attempt``, and its cost by the prices of that time.
 
-    The last record counts: values from accounting replace those that the job reported.
+    The last record counts: values from accounting replace those that the job reported. A charge of
+    the whole time is written without its times.
     """
 
     record: Literal["accounted"] = "accounted"
@@ -251,6 +260,27 @@ class Accounted(_Record):
     account: str | None = None
     qos: str | None = None
     tries: Times = Field(1, description="Number of times that accounting was queried.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_times(cls, said: Any) -> Any:
+        if not isinstance(said, dict) or not isinstance(said.get("charges"), list):
+            return said
+        times = {"begin": said.get("started_at"), "end": said.get("ended_at")}
+        charges = [{**times, **e} if isinstance(e, dict) else e for e in said["charges"]]
+        return {**said, "charges": charges}
+
+    @field_serializer("charges")
+    def _without_times(self, charges: list[ChargeLine]) -> list[dict[str, Any]]:
+        times = {"begin": self.started_at, "end": self.ended_at}
+        return [
+            each.model_dump(
+                mode="json",
+                exclude_none=True,
+                exclude={name for name, time in times.items() if getattr(each, name) == time},
+            )
+            for each in charges
+        ]
 
 
 class BeginLifted(_Record):
