@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import click
 
+from hpcflow.budgets.amounts import amount_from
+from hpcflow.budgets.folder import BudgetFolder, budgets_of
+from hpcflow.budgets.records import Change, Limit, OnExceeded, Terms
+from hpcflow.budgets.scope import COLUMNS, Scope, parse_scope
 from hpcflow.cli.arguments import json_option, site_option
+from hpcflow.cli.budget_look import (
+    BudgetJson,
+    ShownBudget,
+    as_values,
+    print_budgets,
+    print_details,
+    shown_budget,
+    warn_about,
+)
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.errors import StorageError, next_step, shell_word
+from hpcflow.errors import (
+    InputError,
+    LedgerError,
+    NotFoundError,
+    StorageError,
+    Where,
+    next_step,
+    shell_word,
+)
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
-    from hpcflow.budgets.folder import BudgetFolder
-    from hpcflow.budgets.records import Terms
-    from hpcflow.budgets.scope import Scope
-    from hpcflow.cli.budget_look import BudgetJson
     from hpcflow.ledger.store import Ledger
 
 
@@ -36,6 +55,8 @@ class RemovedBudget(TypedDict):
 
 #: Value of --unit -> unit of amounts.
 _UNITS: Final = {"usd": "cost_usd", "su": "cost_su", "gpu_hours": "gpu_hours"}
+
+_NONE: Final = "none"
 
 scope_argument = click.argument("scope", metavar="SCOPE")
 why_option = click.option("--why", help="Reason, for the history.")
@@ -74,7 +95,7 @@ def command() -> None:
 )
 @why_option
 @site_option
-@json_option("hpcflow.cli.budget_look:BudgetJson")
+@json_option(BudgetJson)
 def set_command(
     scope: str,
     hard: str | None,
@@ -92,11 +113,6 @@ def set_command(
     hpcflow budget set project:vision --hard 500 --soft 400
     hpcflow budget set user:ada --hard 1000 --unit gpu_hours --per month
     """
-    from hpcflow.budgets.records import Change
-    from hpcflow.budgets.scope import parse_scope
-    from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
-    from hpcflow.cli.budget_terms import changed_terms
-    from hpcflow.errors import LedgerError
     from hpcflow.reconcile.set_budget import set_budget
 
     session = Session()
@@ -147,8 +163,6 @@ def ls_command(site: str | None, as_json: bool) -> int:
 
     Budgets of single runs are listed only while an attempt is pending or running.
     """
-    from hpcflow.cli.budget_look import as_values, print_budgets, warn_about
-
     session = Session()
     folder = _folder(session, site)
     _reconcile(session, folder, None)
@@ -176,17 +190,9 @@ def ls_command(site: str | None, as_json: bool) -> int:
 @command.command("show")
 @scope_argument
 @site_option
-@json_option("hpcflow.cli.budget_look:ShownBudget")
+@json_option(ShownBudget)
 def show_command(scope: str, site: str | None, as_json: bool) -> int:
     """Show one budget: what was spent and committed, and who changed it."""
-    from hpcflow.budgets.scope import parse_scope
-    from hpcflow.cli.budget_look import (
-        print_budgets,
-        print_details,
-        shown_budget,
-        warn_about,
-    )
-
     session = Session()
     wanted = parse_scope(scope)
     folder = _folder(session, site)
@@ -212,9 +218,6 @@ def show_command(scope: str, site: str | None, as_json: bool) -> int:
 @json_option(RemovedBudget)
 def remove_command(scope: str, why: str | None, site: str | None, as_json: bool) -> int:
     """Remove a budget. Its history stays."""
-    from hpcflow.budgets.records import Change
-    from hpcflow.budgets.scope import parse_scope
-
     session = Session()
     wanted = parse_scope(scope)
     folder = _folder(session, site)
@@ -229,17 +232,63 @@ def remove_command(scope: str, why: str | None, site: str | None, as_json: bool)
     return 0
 
 
-def _folder(session: Session, site: str | None) -> BudgetFolder:
-    from hpcflow.budgets.folder import budgets_of
-    from hpcflow.errors import Where
+def changed_terms(
+    before: Terms | None,
+    unit: str,
+    hard: str | None,
+    soft: str | None,
+    per: str | None,
+    on_exceeded: str | None,
+) -> Terms:
+    """Return the terms ``before`` with the given values.
 
+    Raises:
+        InputError: no limit is left, or the soft one is more than the hard one.
+    """
+    terms = before or Terms()
+    limit = terms.limits.get(unit)
+    found = _limit(limit.hard if limit else None, hard, "--hard")
+    warned = _limit(limit.soft if limit else None, soft, "--soft")
+    if found is not None and warned is not None and warned > found:
+        raise InputError(
+            f"the soft limit, {warned}, is more than the hard one, {found}",
+            next_action="give --soft a lower amount than --hard",
+        )
+    limits = {**terms.limits}
+    limits.pop(unit, None)
+    if found is not None or warned is not None:
+        limits[unit] = Limit(found, warned)
+    if not limits:
+        raise InputError(
+            "a budget needs a limit, and this one would have none",
+            next_action="give one: --hard 500 or --soft 400; or remove it: hpcflow budget remove",
+        )
+    terms = replace(terms, limits=limits)
+    if per is not None:
+        terms = replace(terms, per_month=per == "month")
+    if on_exceeded is not None:
+        terms = replace(terms, on_exceeded=OnExceeded(on_exceeded))
+    return terms
+
+
+def _limit(before: Decimal | None, value: str | None, option: str) -> Decimal | None:
+    if value is None:
+        return before
+    if value == _NONE:
+        return None
+    try:
+        return amount_from(value)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}, or `none`; got {value[:100]!r}") from None
+
+
+def _folder(session: Session, site: str | None) -> BudgetFolder:
     the_site = session.site(site or session.settings.site, named_in=Where(key="--site"))
     return budgets_of(the_site, session.settings.home)
 
 
 def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> None:
     """Bring the budgets up to date; warn if the ledger is down."""
-    from hpcflow.errors import LedgerError
     from hpcflow.reconcile.budgets import reconcile_budgets
 
     try:
@@ -261,8 +310,6 @@ def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> N
 
 def _warn_if_unused(ledger: Ledger, scope: Scope) -> None:
     """Warn if no run counts against a new budget: its name may be mistyped."""
-    from hpcflow.budgets.scope import COLUMNS
-
     if not ledger.sites(filters={COLUMNS[scope.kind]: scope.name}, everyone=True):
         warn(
             f"no known run counts against {scope} yet; if the name is wrong: "
@@ -271,8 +318,6 @@ def _warn_if_unused(ledger: Ledger, scope: Scope) -> None:
 
 
 def _require_set(folder: BudgetFolder, scope: Scope, *, is_history_enough: bool = False) -> None:
-    from hpcflow.errors import NotFoundError
-
     budget = folder.read(scope)
     if (damage := folder.damage(budget)) is not None:
         warn(damage)

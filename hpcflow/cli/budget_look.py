@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from hpcflow.budgets.amounts import UNITS, Amounts, shown
 from hpcflow.budgets.budget_check import warnings_of
 from hpcflow.cli.columns import Column, painted, print_table
+from hpcflow.cli.output import picked
 from hpcflow.cli.session import warn
 from hpcflow.model.units import counted
 from hpcflow.terminal import Styled, echo
@@ -19,14 +20,9 @@ if TYPE_CHECKING:
     from hpcflow.budgets.state import Budget
 
 _COLUMNS: Final = (
-    Column("BUDGET"),
-    Column("UNIT"),
-    Column("SPENT", is_number=True),
-    Column("COMMITTED", 2, is_number=True),
-    Column("LEFT", is_number=True),
-    Column("SOFT", 3, is_number=True),
-    Column("HARD", 1, is_number=True),
-    Column("PER", 1),
+    *Column.plain("BUDGET, UNIT"),
+    *Column.numbers("SPENT, COMMITTED 2, LEFT, SOFT 3, HARD 1"),
+    *Column.plain("PER 1"),
 )
 
 
@@ -107,31 +103,23 @@ def _amount_values(budget: Budget, unit: str, now: datetime) -> BudgetAmount:
     }
 
 
-def shown_budget(budget: Budget, now: datetime) -> ShownBudget:
+def shown_budget(budget: Budget, now: datetime) -> dict[str, Any]:
+    """Return the values of a :class:`ShownBudget`."""
     return {
         **as_values(budget, now),
         "opened_at": budget.opened_at,
         "opening": budget.opening.amounts.to_json(),
         "committed_to": [
-            {
-                "run_id": each.run_id,
-                "attempt": each.attempt,
-                "by": each.by,
-                "at": each.at,
-                "began_at": each.began_at,
-                "amounts": each.amounts.to_json(),
-                "so_far": each.so_far(now).to_json(),
-            }
+            picked(
+                CommittedAttempt,
+                each,
+                amounts=each.amounts.to_json(),
+                so_far=each.so_far(now).to_json(),
+            )
             for each in budget.committed_to()
         ],
         "changes": [
-            {
-                "at": each.at,
-                "by": each.by,
-                "how": each.how,
-                "why": each.why,
-                "set": None if each.terms is None else each.terms.to_json(),
-            }
+            picked(BudgetChange, each, set=each.terms and each.terms.to_json())
             for each in budget.changes
         ],
         "skipped_lines": budget.skipped,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -12,15 +11,18 @@ import click
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.checkpoint_export import command as export_command
 from hpcflow.cli.columns import Column, print_table
-from hpcflow.cli.output import metric_text, print_json, print_json_lines
+from hpcflow.cli.output import metric_text, print_json, print_json_lines, progress_bar
 from hpcflow.cli.session import Session
-from hpcflow.errors import LedgerError
+from hpcflow.clock import from_text
+from hpcflow.errors import LedgerError, NotFoundError
 from hpcflow.model.units import counted, format_bytes
-from hpcflow.terminal import echo, progress
+from hpcflow.runtime.manifest import CheckpointError, read_manifest
+from hpcflow.runtime.rule import BEING_MIRRORED, COMPLETE, DUE, Found, Rule
+from hpcflow.storage.runs import is_gone
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.retention.checkpoints import Hidden, Pruned, Survey
-    from hpcflow.runtime.rule import Found, Rule
     from hpcflow.storage.layout import RunDir
 
 
@@ -156,7 +158,6 @@ def ls_command(run: str, as_json: bool) -> int:
 def show_command(run: str, train_step: int, as_json: bool) -> int:
     """Show the checkpoint of RUN at TRAIN_STEP: its attempt, metrics and files."""
     from hpcflow.retention.checkpoints import survey
-    from hpcflow.runtime.manifest import CheckpointError, read_manifest
 
     run_dir = Session().run_dir(run, newest=True)
     seen = survey(run_dir)
@@ -201,7 +202,6 @@ def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
 
     It names each damaged file; then the exit code is 1.
     """
-    from hpcflow.errors import NotFoundError
     from hpcflow.retention.checkpoints import survey, why_not_whole
 
     seen = survey(Session().run_dir(run, newest=True))
@@ -246,7 +246,6 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
     checkpoint that an active attempt resumes from, and files that it did not create for this run.
     """
     from hpcflow.retention.checkpoints import prune
-    from hpcflow.storage.runs import is_gone
 
     session = Session()
     run_dir = session.run_dir(run)
@@ -280,14 +279,10 @@ def prune_command(run: str, dry_run: bool, keep_last: int | None, as_json: bool)
 
 def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
     columns = (
-        Column("TRAIN STEP", is_number=True),
-        Column("EPOCH", 4, is_number=True),
-        Column("WRITTEN", 3),
-        Column("ATTEMPT", 5, is_number=True),
-        Column("SIZE", is_number=True),
-        Column("STATE", is_text=True),
-        Column("KEPT", 1, is_text=True),
-        Column("METRICS", 2, is_text=True),
+        *Column.numbers("TRAIN STEP, EPOCH 4"),
+        *Column.plain("WRITTEN 3"),
+        *Column.numbers("ATTEMPT 5, SIZE"),
+        *Column.texts("STATE, KEPT 1, METRICS 2"),
     )
     rows = [
         [
@@ -315,8 +310,6 @@ def _print_table(seen: Survey, kept: dict[int, list[str]]) -> None:
 
 def _shown(found: list[Found]) -> list[Found]:
     """Return the newest checkpoints and the newest incomplete ones, in order."""
-    from hpcflow.runtime.rule import COMPLETE
-
     older, newest = found[:-_SHOWN], found[-_SHOWN:]
     return [each for each in older if each.state != COMPLETE][-_SHOWN:] + newest
 
@@ -332,8 +325,6 @@ def _print_files(files: dict[str, Any]) -> None:
 
 
 def _print_pruned(pruned: Pruned, *, is_dry: bool) -> None:
-    from hpcflow.runtime.rule import BEING_MIRRORED, DUE
-
     verb = "would remove" if is_dry else "removed"
     for each in pruned.gone:
         torn = f"  ({each.why})" if each.why else ""
@@ -375,8 +366,6 @@ def _sum(found: list[Found] | list[Hidden]) -> int:
 
 def _time(text: str | None) -> str:
     """Return a time in a manifest, which may be invalid, as text."""
-    from hpcflow.clock import from_text
-
     try:
         return f"{from_text(text or ''):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError):
@@ -385,20 +374,14 @@ def _time(text: str | None) -> str:
 
 @contextmanager
 def _progress(total_bytes: int | None) -> Iterator[Callable[[Found], None]]:
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-    with progress(*columns, TimeElapsedColumn(), err=True, transient=True) as bar:
-        task = bar.add_task("", total=total_bytes, visible=False)
+    columns = ("DownloadColumn", "TimeElapsedColumn")
+    with progress_bar(*columns, total=total_bytes, visible=False) as bar:
         before = 0
 
         def look_at(found: Found) -> None:
             nonlocal before
             text = f"reading train step {found.train_step}"
-            bar.update(task, description=text, advance=before, visible=True)
+            bar.update(description=text, advance=before, visible=True)
             before = found.size_bytes
 
         yield look_at

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import picked, print_json, progress_bar
 from hpcflow.cli.session import Session
+from hpcflow.errors import InputError, NotFoundError
 from hpcflow.model.units import counted, format_bytes
-from hpcflow.terminal import echo, progress
+from hpcflow.runtime.rule import COMPLETE, Found
+from hpcflow.storage.export import FolderSource, export
+from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from hpcflow.retention.checkpoints import Survey
-    from hpcflow.runtime.rule import Found
 
 
 class ExportedCheckpoint(TypedDict):
@@ -46,9 +45,7 @@ def command(run: str, target: Path, train_step: int | None, best: bool, as_json:
     It compares every file with its checksum. TARGET appears when the copy is complete. It is also
     a checkpoint, with its manifest.
     """
-    from hpcflow.errors import InputError
     from hpcflow.retention.checkpoints import survey
-    from hpcflow.storage.export import FolderSource, export
 
     if best and train_step is not None:
         raise InputError(
@@ -57,18 +54,18 @@ def command(run: str, target: Path, train_step: int | None, best: bool, as_json:
         )
     seen = survey(Session().run_dir(run, newest=True))
     found = _chosen(seen, train_step, best=best)
-    with _progress(found) as tell:
-        files = export(FolderSource(found.path), target, tell)
+    with progress_bar(
+        *("DownloadColumn", "TransferSpeedColumn", "TimeRemainingColumn"),
+        description=f"copying train step {found.train_step}",
+        total=found.size_bytes,
+    ) as bar:
+        files = export(
+            FolderSource(found.path), target, lambda size_bytes: bar.update(advance=size_bytes)
+        )
     size_bytes = sum(file.size_bytes for file in files.values())
     if as_json:
-        exported: ExportedCheckpoint = {
-            "run_id": seen.run_id,
-            "train_step": found.train_step,
-            "target": target.absolute(),
-            "files": len(files),
-            "size_bytes": size_bytes,
-        }
-        print_json(exported)
+        values = {"target": target.absolute(), "files": len(files), "size_bytes": size_bytes}
+        print_json(picked(ExportedCheckpoint, found, run_id=seen.run_id, **values))
     else:
         echo(
             f"train step {found.train_step} of {seen.run_id}: {counted(len(files), 'file')}, "
@@ -78,9 +75,6 @@ def command(run: str, target: Path, train_step: int | None, best: bool, as_json:
 
 
 def _chosen(seen: Survey, train_step: int | None, *, best: bool) -> Found:
-    from hpcflow.errors import NotFoundError
-    from hpcflow.runtime.rule import COMPLETE
-
     if train_step is not None:
         return seen.one(train_step)
     if best:
@@ -92,23 +86,3 @@ def _chosen(seen: Survey, train_step: int | None, *, best: bool) -> Found:
             next_action=f"list its checkpoints: hpcflow checkpoint ls {seen.run_id}",
         )
     return whole[-1]
-
-
-@contextmanager
-def _progress(found: Found) -> Iterator[Callable[[int], None]]:
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    more = (TransferSpeedColumn(), TimeRemainingColumn())
-    with progress(*columns, *more, err=True, transient=True) as bar:
-        task = bar.add_task(f"copying train step {found.train_step}", total=found.size_bytes)
-        yield lambda size_bytes: bar.update(task, advance=size_bytes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypedDict, cast
@@ -13,7 +11,7 @@ import click
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.columns import Column, painted, print_table
 from hpcflow.cli.cost_rows import rows, since_option, until_option, window
-from hpcflow.cli.cost_table import CostAmounts, CostBy, amounts, plain
+from hpcflow.cli.cost_table import CostAmounts, CostBy, amounts, csv_text
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.terminal import echo, echo_lines
@@ -109,16 +107,12 @@ def _member(member: Member) -> MemberCosts:
 
 
 def _csv(key: str, found: Sequence[Team]) -> str:
-    text = io.StringIO()
     lines = [
         {key: team.name, **_member(member), "share_of": team.unit.name}
         for team in found
         for member in team.members
     ]
-    writer = csv.DictWriter(text, lines[0] if lines else [key], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([{name: plain(value) for name, value in line.items()} for line in lines])
-    return text.getvalue()
+    return csv_text(lines[0] if lines else [key], lines)
 
 
 def _print(key: str, found: Sequence[Team]) -> None:
@@ -138,8 +132,7 @@ def _print(key: str, found: Sequence[Team]) -> None:
             ]
             cells = [team.name or "-", user, *numbers]
             rows.append(painted(cells, bold=line is team.total or None))
-    ranks = {"RUNS": 4, "GPU_H": 0, "HOURS": 3, "USD": 0, "SHARE": 1, "WASTED": 2}
-    numbers_of = [Column(title, rank, is_number=True) for title, rank in ranks.items()]
+    numbers_of = Column.numbers("RUNS 4, GPU_H, HOURS 3, USD, SHARE 1, WASTED 2")
     print_table([Column(key.upper()), Column("USER"), *numbers_of], rows)
     in_hours = sorted({team.unit.name for team in found} - {"USD"})
     if in_hours:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict, cast
 
@@ -76,26 +76,13 @@ def values(found: Report, line: Line) -> CostLine:
 def amounts(line: Line) -> CostAmounts:
     """Return the numbers of a line: money as text, with all digits."""
 
-    def money(amount: Decimal | None) -> str | None:
-        return None if amount is None else f"{amount:.8f}"
+    def shown(value: object) -> object:
+        if isinstance(value, Decimal):
+            return f"{value:.8f}"
+        return round(value, 6) if isinstance(value, float) else value
 
-    return {
-        "runs": line.runs,
-        "attempts": line.attempts,
-        "hours": round(line.hours, 6),
-        "gpu_hours": round(line.gpu_hours, 6),
-        "cost_usd": money(line.cost_usd),
-        "cost_su": money(line.cost_su),
-        "wasted_usd": money(line.wasted_usd),
-        "wasted_su": money(line.wasted_su),
-        "wasted_gpu_hours": round(line.wasted_gpu_hours, 6),
-        "wasted_hours": round(line.wasted_hours, 6),
-        "saved_usd": money(line.saved_usd),
-        "unpriced": line.unpriced,
-        "estimated": line.estimated,
-        "unbilled": line.unbilled,
-        "running": line.running,
-    }
+    found = {name: shown(getattr(line, name)) for name in CostAmounts.__annotations__}
+    return cast("CostAmounts", found)
 
 
 def storage_values(found: StorageReport, line: StorageLine) -> StorageValues:
@@ -117,14 +104,18 @@ def as_csv(found: Report, kept: StorageReport) -> str:
 
     Checkpoints that have a price have their own lines, which name their place.
     """
-    text = io.StringIO()
     rows: list[Mapping[str, object]] = [values(found, line) for line in found.lines]
     names = list(values(found, found.total))
     if kept.lines:
         more = [storage_values(kept, line) for line in kept.lines]
         names += [name for name in more[0] if name not in names]
         rows += more
-    writer = csv.DictWriter(text, names, lineterminator="\n")
+    return csv_text(names, rows)
+
+
+def csv_text(names: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows([{name: plain(value) for name, value in row.items()} for row in rows])
     return text.getvalue()
@@ -159,10 +150,7 @@ def print_storage(kept: StorageReport) -> None:
     rows.append(row(kept.total, ["total", *[""] * len(kept.keys)]))
     columns = [
         *(Column(key.upper()) for key in (*kept.keys, "checkpoints in")),
-        Column("GB-MONTHS", 1, is_number=True),
-        Column("USD", is_number=True),
-        Column("GB FETCHED", 2, is_number=True),
-        Column("USD", is_number=True),
+        *Column.numbers("GB-MONTHS 1, USD, GB FETCHED 2, USD"),
     ]
     echo()
     print_table(columns, rows)
@@ -191,13 +179,9 @@ def print_report(found: Report) -> None:
     rows.append(row(found.total, ["total", *[""] * (len(found.keys) - 1)]))
     columns = [
         *(Column(key.upper()) for key in found.keys),
-        Column("RUNS", 4, is_number=True),
-        Column("ATTEMPTS", 3, is_number=True),
-        Column("GPU_H", is_number=True),
-        Column("USD", is_number=True),
-        *([Column("SU", is_number=True)] if has_su else []),
-        Column("WASTED", 1, is_number=True),
-        Column("SAVED", 2, is_number=True),
+        *Column.numbers("RUNS 4, ATTEMPTS 3, GPU_H, USD"),
+        *(Column.numbers("SU") if has_su else []),
+        *Column.numbers("WASTED 1, SAVED 2"),
     ]
     print_table(columns, rows)
     for note in notes(found.total):

@@ -14,10 +14,13 @@ from hpcflow.cli.arguments import finite, json_option, more_in
 from hpcflow.cli.daemon_install import install_command, uninstall_command
 from hpcflow.cli.output import print_json, site_text
 from hpcflow.cli.session import Session, warn
-from hpcflow.cli.sweep_words import report_lines
+from hpcflow.cli.sweep_status import report_lines
 from hpcflow.clock import SystemClock
 from hpcflow.errors import HpcflowError, InputError
+from hpcflow.ledger.url import parse_url
+from hpcflow.model.state import RunState
 from hpcflow.settings import load_settings
+from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
@@ -115,19 +118,22 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
             "--once and --interval exclude each other: --once makes one round",
             next_action="give only one of them; with cron, set the interval in the crontab",
         )
+    from hpcflow.ledger.store import Ledger
     from hpcflow.requeue.daemon import INTERVAL_S, Daemon, ExitRequest
     from hpcflow.requeue.mirroring import Mirroring
 
     session = Session()
-    _require_ledger_here(session)
+    session.require_ledger_for_jobs()
     told, log = ExitRequest(session.clock), _Log(session, as_json=as_json)
-    mirroring = Mirroring(session.settings, session.clock, _without_os_errors(warn), session.site)
-    around = _round_context(session, waits_for_ledger=not once)
+    mirroring = Mirroring(session.settings, session.clock, _warn_if_possible, session.site)
+    # Unless it makes only one round, it waits for a ledger that does not answer.
+    ledger = None if once else Ledger(parse_url(session.settings.ledger_url), _warn_if_possible)
+    around = session.round_context(ledger)
     daemon = Daemon(
         around,
         told,
         on_report=_without_os_errors(log.say),
-        on_text=_without_os_errors(warn),
+        on_text=_warn_if_possible,
         interval_s=interval_s or INTERVAL_S,
         mirroring=None if once else mirroring,
         also=partial(_sweeps, around, log),
@@ -205,14 +211,6 @@ def _ends_on_signal(told: ExitRequest) -> Iterator[None]:
             signal.signal(number, before)
 
 
-def _require_ledger_here(session: Session) -> None:
-    """Refuse a ledger that a compute node must not open: a round of scrontab is a job."""
-    from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
-
-    if session.settings.environ.get("SLURMD_NODENAME"):
-        require_ledger_for_jobs(session.settings)
-
-
 def _without_os_errors(say: Callable[[Said], None]) -> Callable[[Said], None]:
     """Return ``say`` without its OSErrors: a log on a full disk must not end the daemon."""
 
@@ -223,31 +221,10 @@ def _without_os_errors(say: Callable[[Said], None]) -> Callable[[Said], None]:
     return safe_say
 
 
-def _round_context(session: Session, *, waits_for_ledger: bool) -> RoundContext:
-    """Return the context of the rounds.
-
-    Args:
-        waits_for_ledger: whether a ledger that does not answer is an error of each round, not now.
-    """
-    from hpcflow.ledger.store import Ledger
-    from hpcflow.ledger.url import parse_url
-    from hpcflow.requeue.round_context import RoundContext
-
-    return RoundContext(
-        Ledger(parse_url(session.settings.ledger_url), _without_os_errors(warn))
-        if waits_for_ledger
-        else session.ledger,
-        session.settings,
-        session.clock,
-        connect=session.scheduler,
-        find_site=session.site,
-    )
+_warn_if_possible: Final = _without_os_errors(warn)
 
 
 def _log_start(around: RoundContext, session: Session, interval_s: float, *, as_json: bool) -> None:
-    from hpcflow.model.state import RunState
-    from hpcflow.storage.own_runs import OwnRuns
-
     settings, own = session.settings, OwnRuns(session.settings.home)
     under_way = [state for state in RunState if not state.is_final]
     count, sites = None, set[str]()
@@ -331,49 +308,31 @@ class _Log:
 
     def _log_decisions(self, report: Report) -> None:
         now = self._session.clock.now()
-        for run_id, job_id in report.lifted.items():
-            echo(
-                f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  start now"
-                f"  (restarted: Slurm restarted its job with a later begin time), job {job_id}"
-            )
-        for run_id, decision in report.decisions.items():
-            then = f", job {report.sent[run_id]}" if run_id in report.sent else ""
-            until = (
-                f" until {decision.not_before:%Y-%m-%d %H:%M:%S} UTC" if decision.not_before else ""
-            )
-            echo(
-                f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}{until}"
-                f"  ({decision.rule}: {decision.why}){then}"
-            )
-        for run_id, job_id in report.standbys.items():
-            echo(
-                f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  standby"
-                f"  (wanted: it waits for the end of the running attempt), job {job_id}"
-            )
-        for run_id, decision in report.restores.items():
-            if run_id not in report.decisions:
-                echo(
-                    f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {decision.action.value}"
-                    f"  ({decision.rule}: {decision.why})"
-                )
-        for run_id, verdict in report.stalls.items():
-            echo(
-                f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {verdict.act.value}"
-                f"  ({verdict.rule}: {verdict.why})"
-            )
-        for run_id, why in report.overspent.items():
-            echo(f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  notice  (over_budget: {why})")
+        for run_id, text in _decisions(report):
+            echo(f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {text}")
+
+
+def _decisions(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the runs for which a round did something, and what."""
+    for run_id, job_id in report.lifted.items():
+        why = "restarted: Slurm restarted its job with a later begin time"
+        yield run_id, f"start now  ({why}), job {job_id}"
+    for run_id, decision in report.decisions.items():
+        then = f", job {report.sent[run_id]}" if run_id in report.sent else ""
+        until = f" until {decision.not_before:%Y-%m-%d %H:%M:%S} UTC" if decision.not_before else ""
+        yield run_id, f"{decision.action.value}{until}  ({decision.rule}: {decision.why}){then}"
+    for run_id, job_id in report.standbys.items():
+        why = "wanted: it waits for the end of the running attempt"
+        yield run_id, f"standby  ({why}), job {job_id}"
+    for run_id, decision in report.restores.items():
+        if run_id not in report.decisions:
+            yield run_id, f"{decision.action.value}  ({decision.rule}: {decision.why})"
+    for run_id, verdict in report.stalls.items():
+        yield run_id, f"{verdict.act.value}  ({verdict.rule}: {verdict.why})"
+    for run_id, why in report.overspent.items():
+        yield run_id, f"notice  (over_budget: {why})"
 
 
 def _has_news(report: Report) -> bool:
-    return any(
-        (
-            report.decisions,
-            report.sent,
-            report.lifted,
-            report.standbys,
-            report.restores,
-            report.stalls,
-            report.overspent,
-        )
-    )
+    did = (report.decisions, report.sent, report.lifted, report.standbys)
+    return any((*did, report.restores, report.stalls, report.overspent))

@@ -22,12 +22,7 @@ class Checks(TypedDict):
     checks: list[Check]
 
 
-_COLUMNS: Final = (
-    Column("CHECK"),
-    Column("LEVEL"),
-    Column("FOUND", is_text=True),
-    Column("NEXT", is_text=True),
-)
+_COLUMNS: Final = (*Column.plain("CHECK, LEVEL"), *Column.texts("FOUND, NEXT"))
 
 
 @click.command("doctor", short_help="Check this machine: what is wrong, and what to type.")

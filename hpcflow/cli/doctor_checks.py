@@ -23,7 +23,7 @@ from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError, Where, shell_word
 from hpcflow.model.units import counted, format_bytes, format_duration
 from hpcflow.ownership import temporary_folder
-from hpcflow.sites.check import Level
+from hpcflow.sites.check import Level, check
 from hpcflow.sites.schema import SchedulerKind, Site
 
 if TYPE_CHECKING:
@@ -123,8 +123,6 @@ def _python() -> Check:
 
 def _slurm(session: Session, site: Site) -> Iterator[Check]:
     """Check its programs and version, and compare the site file with the cluster."""
-    from hpcflow.sites.check import check
-
     if site.scheduler is not SchedulerKind.SLURM:
         yield Check("Slurm", Level.OK, "not used: runs are processes on this machine")
         return

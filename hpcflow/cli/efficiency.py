@@ -15,14 +15,15 @@ from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError
 from hpcflow.model.units import format_bytes, format_duration
+from hpcflow.rightsizing.advice import advise
+from hpcflow.rightsizing.report import Line, report
+from hpcflow.rightsizing.use import Use, uses_of
 from hpcflow.terminal import echo, safe
 
 if TYPE_CHECKING:
     from hpcflow.ledger.used import UsedRow
     from hpcflow.model.measured import Measured
     from hpcflow.rightsizing.evidence import Advice, Nothing
-    from hpcflow.rightsizing.report import Line
-    from hpcflow.rightsizing.use import Use
     from hpcflow.sites.schema import Partition, Site
     from hpcflow.storage.layout import RunDir
 
@@ -109,9 +110,6 @@ def command(
 
 
 def _of_run(session: Session, run: str, *, as_json: bool) -> int:
-    from hpcflow.rightsizing.advice import advise
-    from hpcflow.rightsizing.use import uses_of
-
     run_dir = session.run_dir(run, newest=True)
     run_id = run_dir.path.name
     session.refresh()
@@ -200,16 +198,12 @@ def _notice_s(run_dir: RunDir) -> int | None:
 
 def _print(run_id: str, uses: list[Use]) -> None:
     echo(run_id, bold=True)
-    ranks = {
-        **{"TIME": 0, "CORES": 3, "MEMORY": 2, "GPUS": 0, "BUSY": 1, "GPU_MEM": 4},
-        **{"STEPS/S": 6, "DATA_WAIT": 5},
-    }
-    numbers = [Column(title, rank, is_number=True) for title, rank in ranks.items()]
+    titles = "TIME, CORES 3, MEMORY 2, GPUS, BUSY 1, GPU_MEM 4, STEPS/S 6, DATA_WAIT 5"
     rows = [
         [str(use.attempt), use.cause or ("running" if use.is_running else ""), *_cells(use)]
         for use in uses
     ]
-    print_table([Column("ATTEMPT"), Column("CAUSE"), *numbers], rows)
+    print_table([*Column.plain("ATTEMPT, CAUSE"), *Column.numbers(titles)], rows)
     echo("used/requested per node; ?: not known")
 
 
@@ -254,9 +248,6 @@ def _across(
     *,
     as_json: bool,
 ) -> int:
-    from hpcflow.rightsizing.report import report
-    from hpcflow.rightsizing.use import uses_of
-
     session.refresh()
     now = session.clock.now()
     begin = now - since if isinstance(since, timedelta) else since
@@ -290,11 +281,7 @@ def _line_values(key: str, line: Line) -> dict[str, Any]:
 
 
 def _print_lines(key: str, lines: list[Line], total: Line) -> None:
-    ranks = {
-        **{"RUNS": 5, "ATTEMPTS": 6, "SEEN": 7, "GPU_H": 0, "WASTED": 0},
-        **{"GPU": 1, "CPU": 2, "MEMORY": 3, "TIME": 4},
-    }
-    numbers = [Column(title, rank, is_number=True) for title, rank in ranks.items()]
+    titles = "RUNS 5, ATTEMPTS 6, SEEN 7, GPU_H, WASTED, GPU 1, CPU 2, MEMORY 3, TIME 4"
     rows = []
     for line in [*lines, total]:
         cells = (
@@ -310,7 +297,7 @@ def _print_lines(key: str, lines: list[Line], total: Line) -> None:
             _share(line.limit_hours_used, line.limit_hours),
         )
         rows.append(painted(cells, bold=line is total or None))
-    print_table([Column(key.upper()), *numbers], rows)
+    print_table([Column(key.upper()), *Column.numbers(titles)], rows)
     echo("used share of the requested amount; SEEN: attempts with measurements")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import click
 
@@ -13,10 +13,15 @@ from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError
 from hpcflow.model.units import counted, format_bytes
+from hpcflow.rightsizing.gpu_memory import (
+    OPTIMIZERS,
+    PRECISIONS,
+    SHARDINGS,
+    Model,
+    estimate,
+    shaped,
+)
 from hpcflow.terminal import echo
-
-if TYPE_CHECKING:
-    from hpcflow.rightsizing.gpu_memory import Model
 
 
 class FittingGpu(TypedDict):
@@ -38,10 +43,6 @@ class GpuMemory(TypedDict):
     gpu_types: dict[str, FittingGpu]
 
 
-#: Values of :mod:`hpcflow.rightsizing.gpu_memory`, which is imported lazily.
-_PRECISIONS: Final = ("fp32", "bf16", "fp16", "bf16-pure")
-_OPTIMIZERS: Final = ("adamw", "adam", "adam8bit", "sgd-momentum", "sgd")
-_SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp")
 _CHECKPOINTING: Final = ("none", "selective", "full")
 _NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?) *([KMBT]?)", re.I | re.A)
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -68,16 +69,16 @@ _count: Final = click.IntRange(1, 10**7)
     help="Parameters of the model, such as 7e9 or 7B.",
 )
 @click.option(
-    "--precision", type=click.Choice(_PRECISIONS), default="bf16", show_default=True,
+    "--precision", type=click.Choice(tuple(PRECISIONS)), default="bf16", show_default=True,
     help="bf16 and fp16 keep a copy of the weights in fp32; bf16-pure does not.",
 )  # fmt: skip
 @click.option(
-    "--optimizer", type=click.Choice(_OPTIMIZERS), default="adamw", show_default=True,
+    "--optimizer", type=click.Choice(tuple(OPTIMIZERS)), default="adamw", show_default=True,
     help="Optimizer states per parameter: adamw and adam two, adam8bit two of one byte each, "
     "sgd-momentum one, sgd none.",
 )  # fmt: skip
 @click.option(
-    "--sharding", type=click.Choice(_SHARDINGS), default="none", show_default=True,
+    "--sharding", type=click.Choice(tuple(SHARDINGS)), default="none", show_default=True,
     help="How weights, gradients and optimizer states are divided among the GPUs.",
 )  # fmt: skip
 @click.option(
@@ -129,8 +130,6 @@ def command(
     \b
     hpcflow estimate --parameters 7e9 --sharding fsdp --gpus 8 --batch 4 --sequence 2048
     """
-    from hpcflow.rightsizing.gpu_memory import estimate, shaped
-
     if (batch is None) != (sequence is None):
         raise click.UsageError("--batch and --sequence go together")
     if gpus % tensor_parallel:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from hpcflow.cli.failure import print_failure
 from hpcflow.cli.output import metric_text, print_json, state_text, values_of
 from hpcflow.cli.session import Session, warn
-from hpcflow.cli.shown_run import ShownRun, shown_run
+from hpcflow.cli.shown_run import ShownRun, print_failure, shown_run
 from hpcflow.errors import LedgerError
 from hpcflow.model.next_action import HELD, SETTLE_STANDBY, STOP
 from hpcflow.model.state import RunState

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.next_words import next_words
-from hpcflow.cli.output import STATE_COLOURS, print_json, state_text, state_word
+from hpcflow.cli.output import STATE_COLOURS, next_words, picked, print_json, state_text, state_word
 from hpcflow.cli.session import Session
 from hpcflow.model.units import counted, format_duration
 from hpcflow.terminal import echo, safe, terminal_width
@@ -80,17 +79,7 @@ def command(run: str, as_json: bool) -> int:
         raise session.ledger.damaged(f"its rows of {run_id} cannot be read")
     story = history(known.attempts, read(run_dir))
     if as_json:
-        output: History = {
-            "run_id": run_id,
-            "state": view.state,
-            "cause": view.cause,
-            "next_action": view.next_action,
-            "next_rule": view.next_rule,
-            "next_why": view.next_why,
-            "next_at": view.next_at,
-            "attempts": story.chapters,
-            "entries": story.entries,
-        }
+        output = picked(History, view, attempts=story.chapters, entries=story.entries)
         print_json(output)
         return 0
     now = session.clock.now()

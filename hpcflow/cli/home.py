@@ -7,7 +7,7 @@ from typing import Final, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import picked, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError
 from hpcflow.model.units import counted
@@ -63,14 +63,7 @@ def upgrade_command(as_json: bool) -> int:
     for begin in range(0, len(run_dirs), _BATCH_RUNS):
         keep_rows(session.ledger, run_dirs[begin : begin + _BATCH_RUNS])
     if as_json:
-        print_json(
-            UpgradedHome(
-                home=str(home.path),
-                runs=done.runs,
-                incomplete=done.incomplete,
-                problems=done.problems,
-            )
-        )
+        print_json(picked(UpgradedHome, done, home=str(home.path)))
         return 0
     for problem in done.problems:
         warn(problem)

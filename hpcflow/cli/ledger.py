@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os.path import lexists
@@ -11,11 +10,13 @@ from typing import TypedDict
 import click
 
 from hpcflow.cli.arguments import endpoint_option, json_option, plain_text
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import print_json, progress_bar
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError, SiteError
+from hpcflow.ledger.url import parse_url
 from hpcflow.model.units import counted
-from hpcflow.terminal import echo, progress
+from hpcflow.storage.runs import is_gone, list_runs, run_ids
+from hpcflow.terminal import echo
 
 
 class CheckedLedger(TypedDict):
@@ -50,7 +51,6 @@ def command() -> None:
 def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) -> int:
     """Rebuild the rows of your runs from their run directories."""
     from hpcflow.projection import forget_unsent, rebuild
-    from hpcflow.storage.runs import list_runs, run_ids
 
     session = Session()
     if url is not None:
@@ -109,15 +109,8 @@ def _rebuild_from(session: Session, url: str, endpoint_url: str | None, *, as_js
 @contextmanager
 def count_runs(*, shown: bool) -> Iterator[Callable[[int, int], object]]:
     """Yield a function that shows how many runs are done, of how many."""
-    if not shown or not sys.stderr.isatty():
-        yield lambda _done, _all: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-
-    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn())
-    with progress(*columns, err=True, transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, number: bar.update(task, completed=done, total=number)
+    with progress_bar("MofNCompleteColumn", shown=shown, description="runs", total=None) as bar:
+        yield lambda done, number: bar.update(completed=done, total=number)
 
 
 @command.command("check")
@@ -125,7 +118,6 @@ def count_runs(*, shown: bool) -> Iterator[Callable[[int, int], object]]:
 def check_command(as_json: bool) -> int:
     """Compare the ledger with the run directories; exit 1 if they differ."""
     from hpcflow.projection import catch_up_home, check, unlinked
-    from hpcflow.storage.runs import is_gone, list_runs
 
     session = Session()
     home, user = session.settings.home, session.settings.user
@@ -160,7 +152,6 @@ def check_command(as_json: bool) -> int:
 def upgrade_command(as_json: bool) -> int:
     """Upgrade the tables of an older hpcflow to those of this version."""
     from hpcflow.ledger.upgrade import HEAD, upgrade
-    from hpcflow.ledger.url import parse_url
 
     url = parse_url(Session().settings.ledger_url)
     upgrade(url)

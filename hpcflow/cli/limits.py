@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,27 +12,37 @@ from hpcflow.cli.columns import Column, print_table
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import SchedulerUnavailable, Where
+from hpcflow.pending.bounds import amount_words
+from hpcflow.pending.limits import (
+    AccountLine,
+    PartitionLine,
+    QosLine,
+    account_lines,
+    in_use_words,
+    partition_lines,
+    qos_lines,
+)
 from hpcflow.terminal import Styled, echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcflow.pending.limits import AccountLine, PartitionLine, QosLine
     from hpcflow.schedulers.base import Scheduler
     from hpcflow.sites.standing import Limit, Standing
 
 
-class Limits(TypedDict):
+@dataclass(frozen=True)
+class Limits:
     """What a user may use of a cluster; unknown values are null, and named in `missing`."""
 
     site: str
     user: str
-    has_accounting: bool
-    accounts: Sequence[AccountLine]
-    qos: Sequence[QosLine]
-    partitions: Sequence[PartitionLine] | None
-    limits_enforced: bool | None
-    missing: Sequence[str]
+    has_accounting: bool = False
+    accounts: Sequence[AccountLine] = ()
+    qos: Sequence[QosLine] = ()
+    partitions: Sequence[PartitionLine] | None = ()
+    limits_enforced: bool | None = None
+    missing: Sequence[str] = ()
 
 
 @click.command("limits", short_help="Show your accounts, QOS, limits, use and fair share.")
@@ -49,20 +60,33 @@ def command(site: str | None, as_json: bool) -> int:
     scheduler = session.connect(the_site)
     standing = scheduler.standing(session.settings.user)
     if standing is None:
-        return _print_nothing(the_site.name, session.settings.user, as_json=as_json)
-    for each in standing.missing:
-        warn(f"unknown: {each}")
-    partitions = _partitions(standing, scheduler)
-    if as_json:
-        print_json(_json(the_site.name, standing, partitions))
+        found = Limits(the_site.name, session.settings.user)
     else:
-        _print(standing, partitions)
+        for each in standing.missing:
+            warn(f"unknown: {each}")
+        found = Limits(
+            the_site.name,
+            standing.user,
+            has_accounting=True,
+            accounts=account_lines(standing),
+            qos=qos_lines(standing),
+            partitions=_partitions(standing, scheduler),
+            limits_enforced=standing.are_limits_enforced,
+            missing=standing.missing,
+        )
+    if as_json:
+        print_json(found)
+    elif standing is None:
+        echo(
+            f"{the_site.name} has no accounting, or it does not answer: no accounts, limits or "
+            "fair shares to show; see its partitions: hpcflow site show"
+        )
+    else:
+        _print(found)
     return 0
 
 
 def _partitions(standing: Standing, scheduler: Scheduler) -> Sequence[PartitionLine] | None:
-    from hpcflow.pending.limits import partition_lines
-
     try:
         return partition_lines(standing, scheduler.cluster_info())
     except SchedulerUnavailable as error:
@@ -70,75 +94,31 @@ def _partitions(standing: Standing, scheduler: Scheduler) -> Sequence[PartitionL
         return None
 
 
-def _print_nothing(site: str, user: str, *, as_json: bool) -> int:
-    if as_json:
-        nothing: Limits = {
-            "site": site,
-            "user": user,
-            "has_accounting": False,
-            "accounts": [],
-            "qos": [],
-            "partitions": [],
-            "limits_enforced": None,
-            "missing": [],
-        }
-        print_json(nothing)
+def _print(found: Limits) -> None:
+    if not found.accounts:
+        echo(f"{found.user} has no account in Slurm; jobs need one only if Slurm enforces them")
     else:
-        echo(
-            f"{site} has no accounting, or it does not answer: no accounts, limits or fair shares "
-            "to show; see its partitions: hpcflow site show"
-        )
-    return 0
-
-
-def _json(site: str, standing: Standing, partitions: Sequence[PartitionLine] | None) -> Limits:
-    from hpcflow.pending.limits import account_lines, qos_lines
-
-    return {
-        "site": site,
-        "user": standing.user,
-        "has_accounting": True,
-        "accounts": account_lines(standing),
-        "qos": qos_lines(standing),
-        "partitions": partitions,
-        "limits_enforced": standing.are_limits_enforced,
-        "missing": standing.missing,
-    }
-
-
-def _print(standing: Standing, partitions: Sequence[PartitionLine] | None) -> None:
-
-    from hpcflow.pending.limits import account_lines, qos_lines
-
-    accounts, qos = account_lines(standing), qos_lines(standing)
-    if not accounts:
-        echo(f"{standing.user} has no account in Slurm; jobs need one only if Slurm enforces them")
-    else:
-        _print_accounts(accounts)
-    for line in accounts:
+        _print_accounts(found.accounts)
+    for line in found.accounts:
         if line.meaning:
             echo(line.meaning)
-    if not standing.are_limits_enforced:
+    if not found.limits_enforced:
         echo("this cluster does not enforce limits: they do not delay jobs")
-    for line in accounts:
+    for line in found.accounts:
         where = f", partition {line.partition}" if line.partition else ""
         _limits(f"account {line.account}{where}", line.limits)
-    if qos:
+    if found.qos:
         echo()
-        _print_qos(qos)
-    for each in qos:
+        _print_qos(found.qos)
+    for each in found.qos:
         _limits(f"QOS {each.name}", each.limits)
-    for part in partitions or ():
+    for part in found.partitions or ():
         _limits(f"partition {part.name}, by its QOS {part.qos}", part.limits)
 
 
 def _print_accounts(lines: Sequence[AccountLine]) -> None:
-    from hpcflow.pending.limits import in_use_words
-
-    columns = (
-        *(Column("ACCOUNT"), Column("FAIR SHARE", is_number=True)),
-        *(Column("QOS", 1, is_text=True), Column("IN USE NOW", is_text=True)),
-    )
+    columns = Column.plain("ACCOUNT") + Column.numbers("FAIR SHARE")
+    columns += Column.texts("QOS 1, IN USE NOW")
     rows = [
         [
             line.account
@@ -154,17 +134,8 @@ def _print_accounts(lines: Sequence[AccountLine]) -> None:
 
 
 def _print_qos(lines: Sequence[QosLine]) -> None:
-    from hpcflow.pending.limits import in_use_words
-
-    columns = (
-        *(
-            Column("QOS"),
-            Column("PRIORITY", is_number=True),
-            Column("USAGE FACTOR", 2, is_number=True),
-        ),
-        *(Column("PREEMPTS", 1, is_text=True), Column("FLAGS", 3, is_text=True)),
-        Column("IN USE NOW", is_text=True),
-    )
+    columns = Column.plain("QOS") + Column.numbers("PRIORITY, USAGE FACTOR 2")
+    columns += Column.texts("PREEMPTS 1, FLAGS 3, IN USE NOW")
     rows = [
         [
             line.name,
@@ -180,8 +151,6 @@ def _print_qos(lines: Sequence[QosLine]) -> None:
 
 
 def _limits(of: str, limits: Sequence[Limit] | None) -> None:
-    from hpcflow.pending.bounds import amount_words
-
     known = ": limits unknown" if limits is None else "" if limits else ": no limits"
     echo()
     echo(Styled(of, bold=True), known)

@@ -14,11 +14,11 @@ import click
 from hpcflow.cli.arguments import json_option, plain_text
 from hpcflow.cli.columns import Cell, Column, print_table
 from hpcflow.cli.cost_rows import ago_or_day
-from hpcflow.cli.next_words import next_words
 from hpcflow.cli.output import (
     STATE_COLOURS,
     cause_word,
     metric_text,
+    next_words,
     print_json_lines,
     site_text,
     state_word,
@@ -172,18 +172,8 @@ def _newest(find: Callable[..., list[RunView]], most: int) -> tuple[list[RunView
 
 
 #: The columns in order; a narrow terminal omits those of the highest rank first.
-_COLUMNS: Final = (
-    Column("RUN"),
-    Column("STATE"),
-    Column("CAUSE", 2),
-    Column("NEXT", 3),
-    Column("USER", 4),
-    Column("SITE", 8),
-    Column("JOB", 5),
-    Column("SIZE", 9),
-    Column("PROGRESS", 1),
-    Column("METRICS", 7),
-    Column("AGE", 6),
+_COLUMNS: Final = Column.plain(
+    "RUN, STATE, CAUSE 2, NEXT 3, USER 4, SITE 8, JOB 5, SIZE 9, PROGRESS 1, METRICS 7, AGE 6"
 )
 
 

@@ -14,11 +14,12 @@ import click
 
 from hpcflow.cli.arguments import complete_run, json_option
 from hpcflow.cli.columns import Column, print_table
-from hpcflow.cli.output import ErrorJson, error_json, print_error, print_json
+from hpcflow.cli.output import ErrorJson, error_json, picked, print_error, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, NotFoundError
 from hpcflow.model.units import format_bytes, format_duration
 from hpcflow.resources import doc_page
+from hpcflow.storage.runs import is_gone, is_purged, list_runs
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -93,7 +94,6 @@ def command(ctx: click.Context, once: bool, as_json: bool) -> int:
         )
     from hpcflow.mirror.passes import Pass
     from hpcflow.mirror.stores import Stores
-    from hpcflow.storage.runs import list_runs
 
     session = Session()
     with _ends_with_daemon(session), Stores(session.clock) as stores:
@@ -174,8 +174,6 @@ def verify_command(run: str, read: bool, as_json: bool) -> int:
 
 
 def _runs(session: Session, run: str | None) -> list[RunDir]:
-    from hpcflow.storage.runs import is_gone, list_runs
-
     if run is None:
         return [each for each in list_runs(session.settings.home, warn) if not is_gone(each)]
     return [_require_there(session.run_dir(run, newest=True))]
@@ -183,8 +181,6 @@ def _runs(session: Session, run: str | None) -> list[RunDir]:
 
 def _require_there(run_dir: RunDir) -> RunDir:
     """Return ``run_dir``; refuse it if it is gone, because it records what was mirrored."""
-    from hpcflow.storage.runs import is_gone, is_purged
-
     if not is_gone(run_dir):
         return run_dir
     run_id = run_dir.path.name
@@ -212,13 +208,15 @@ def _print_done(done: Done, *, as_json: bool) -> None:
 
 def _print_report(report: Report, *, as_json: bool) -> None:
     if as_json:
-        output: MirrorPass = {
-            "mirrored": report.mirrored,
-            "small_files": report.small_files,
-            "removed": [{"run_id": run, "train_step": step} for run, step in report.removed],
-            "busy": sorted(report.busy),
-            "problems": {what: error_json(why) for what, why in report.problems.items()},
-        }
+        output = picked(
+            MirrorPass,
+            report,
+            removed=[
+                RemovedCheckpoint(run_id=run, train_step=step) for run, step in report.removed
+            ],
+            busy=sorted(report.busy),
+            problems={what: error_json(why) for what, why in report.problems.items()},
+        )
         print_json(output)
     else:
         for run_id, step in report.removed:
@@ -230,13 +228,10 @@ def _print_report(report: Report, *, as_json: bool) -> None:
 
 def _print_status(found: list[Status]) -> None:
     columns = (
-        Column("RUN"),
-        Column("NEWEST", 2, is_number=True),
-        Column("MIRRORED", 3, is_number=True),
-        Column("BEHIND", is_number=True),
-        Column("TO GO", 1, is_number=True),
-        Column("DONE", 4),
-        Column("WHY", is_text=True),
+        *Column.plain("RUN"),
+        *Column.numbers("NEWEST 2, MIRRORED 3, BEHIND, TO GO 1"),
+        *Column.plain("DONE 4"),
+        *Column.texts("WHY"),
     )
     rows = [
         [

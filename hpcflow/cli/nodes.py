@@ -12,7 +12,7 @@ import click
 
 from hpcflow.cli.arguments import json_option, plain_text, site_option
 from hpcflow.cli.columns import Cell, Column, print_table
-from hpcflow.cli.output import print_json, site_text
+from hpcflow.cli.output import picked, print_json, site_text
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError, InputError, NotFoundError, Where, shell_word
 from hpcflow.model.units import format_duration
@@ -150,19 +150,15 @@ def _line(site: str, standing: Standing, excluded: list[str], spared: str) -> No
     why = standing.why
     if standing.is_bad and not excluded:
         why += f"; {spared}"
-    return NodeLine(
+    values = picked(
+        NodeLine,
+        standing,
         site=site,
-        node=standing.node,
         score=round(standing.score, 3),
-        is_bad=standing.is_bad,
         excluded_in=excluded,
-        failures=standing.failures,
-        runs=standing.runs,
-        causes=standing.causes,
-        last_failure=standing.last_failure,
-        ran_well=standing.ran_well,
         why=why,
     )
+    return NodeLine(**values)
 
 
 def _site(session: Session, name: str) -> Site | None:
@@ -182,10 +178,8 @@ def _names(session: Session, asked: str | None) -> set[str] | None:
 
 
 def _print(lines: list[NodeLine], now: datetime) -> None:
-    columns = (
-        *(Column("SITE", 3), Column("NODE"), Column("SCORE", 2, is_number=True)),
-        *(Column("EXCLUDED"), Column("LAST", 1, is_number=True), Column("WHY", is_text=True)),
-    )
+    columns = Column.plain("SITE 3, NODE") + Column.numbers("SCORE 2") + Column.plain("EXCLUDED")
+    columns += Column.numbers("LAST 1") + Column.texts("WHY")
     rows: list[list[Cell]] = [
         [
             site_text(line.site),

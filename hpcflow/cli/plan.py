@@ -166,13 +166,9 @@ def _text(amount: object) -> str | None:
 
 def _print(found: Sequence[Ranked]) -> None:
     columns = (
-        *(Column("PARTITION"), Column("ACCOUNT", 2), Column("GPUS", 1)),
-        Column(found[0].unit.upper(), is_number=True),
-        Column("STARTS", is_number=True),
-        Column("DONE", 3, is_number=True),
-        Column("FAIR SHARE", 6, is_number=True),
-        Column("SCORE", 5, is_number=True),
-        Column("WHY", 4, is_text=True),
+        *Column.plain("PARTITION, ACCOUNT 2, GPUS 1"),
+        *Column.numbers(f"{found[0].unit.upper()}, STARTS, DONE 3, FAIR SHARE 6, SCORE 5"),
+        *Column.texts("WHY 4"),
     )
     print_table(columns, [_cells(ranked, found) for ranked in found])
 

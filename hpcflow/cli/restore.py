@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +19,11 @@ from hpcflow.cli.arguments import (
     set_option,
     site_option,
 )
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import picked, print_json, progress_bar
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError, NotFoundError, StorageError, Where, shell_word
 from hpcflow.model.units import counted, format_bytes
-from hpcflow.terminal import echo, progress, safe
+from hpcflow.terminal import echo, safe
 
 if TYPE_CHECKING:
     from hpcflow.model.run import Run
@@ -140,7 +140,15 @@ def command(
         with _progress(shown=not (as_json or unattended)) as progress:
             outcome = _restore(session, found, which, always_record=unattended, progress=progress)
     if as_json:
-        print_json(_as_json(outcome, is_move=found.place.is_move))
+        values = picked(
+            Restored,
+            outcome,
+            run_dir=str(outcome.run_dir.path),
+            is_from_elsewhere=found.place.is_move,
+            checkpoints=sorted(outcome.checkpoints),
+            newest_train_step=outcome.newest,
+        )
+        print_json(values)
     else:
         _print_outcome(outcome, is_move=found.place.is_move)
     return 1 if outcome.skipped and outcome.newest is None else 0
@@ -267,8 +275,6 @@ def _print_outcome(outcome: Outcome, *, is_move: bool) -> None:
 
 def _print_program(outcome: Outcome) -> None:
     """Print what the run executes: it comes from the store, to which other users may write."""
-    import json
-
     from hpcflow.storage.rundir import read_run
 
     run = read_run(outcome.run_dir)
@@ -313,8 +319,6 @@ def _code(run: Run) -> str | None:
 
 def _other_sections(run: Run) -> Iterator[tuple[str, str]]:
     """Yield the other keys of the config, such as the folder to adopt checkpoints from."""
-    import json
-
     from hpcflow.model.spec import as_yaml_config
 
     shown = {"command", "script", "args", "resume_args", "params", "environment", "mirror"}
@@ -323,39 +327,15 @@ def _other_sections(run: Run) -> Iterator[tuple[str, str]]:
             yield key, value if isinstance(value, str) else json.dumps(value)
 
 
-def _as_json(outcome: Outcome, *, is_move: bool) -> Restored:
-    return {
-        "run_id": outcome.run_id,
-        "run_dir": str(outcome.run_dir.path),
-        "url": outcome.url,
-        "is_new": outcome.is_new,
-        "is_from_elsewhere": is_move,
-        "is_unknown": outcome.is_unknown,
-        "held": outcome.held,
-        "checkpoints": sorted(outcome.checkpoints),
-        "skipped": {str(step): why for step, why in outcome.skipped.items()},
-        "files": outcome.files,
-        "left": outcome.left,
-        "refused": outcome.refused,
-        "newest_train_step": outcome.newest,
-    }
-
-
 @contextmanager
 def _progress(*, shown: bool) -> Iterator[Progress]:
     from hpcflow.restore.fetching import Progress
 
-    if not shown or not sys.stderr.isatty():
-        yield Progress()
-        return
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-    with progress(*columns, TransferSpeedColumn(), err=True, transient=True) as bar:
-        task = bar.add_task("", visible=False)
+    columns = ("DownloadColumn", "TransferSpeedColumn")
+    with progress_bar(*columns, shown=shown, visible=False) as bar:
 
         def doing(what: str, size_bytes: int) -> None:
             text = f"{what}, {format_bytes(size_bytes)}"
-            bar.reset(task, total=size_bytes, description=text, visible=True)
+            bar.reset(total=size_bytes, description=text, visible=True)
 
-        yield Progress(doing, lambda size_bytes: bar.advance(task, size_bytes))
+        yield Progress(doing, lambda size_bytes: bar.update(advance=size_bytes))

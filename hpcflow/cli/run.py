@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from hpcflow.cli.arguments import config_argument, json_option, set_option, site_option
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import picked, print_json
 from hpcflow.cli.session import Session, only_warned, warn
 from hpcflow.model.units import format_bytes
 from hpcflow.terminal import echo
@@ -117,30 +117,24 @@ def _print_launched(launched: Launched) -> None:
 
 def _show_plan(plan: Plan, *, as_json: bool) -> None:
     run, placement = plan.run, plan.placement
-    values = {
-        "run_id": run.run_id,
-        "site": run.site,
-        "partition": placement.partition,
-        "nodes": placement.nodes,
-        "gpus_per_node": placement.gpus_per_node,
-        "gpu_type": placement.gpu_type,
-        "ranks_per_node": placement.ranks_per_node,
-        "cpus_per_task": placement.cpus_per_task,
-        "mem_mb": placement.mem_mb,
-        "time_limit_min": placement.time_limit_min,
-        "account": placement.account,
-        "launcher": placement.launcher,
-        "run_dir": run.run_dir,
-        "working_dir": run.working_dir,
-        "estimated_cost_usd": run.estimated_cost_usd,
-        "start_from": run.spec.start_from,
-    }
+    values = picked(
+        DryRun,
+        placement,
+        dry_run=True,
+        run_id=run.run_id,
+        site=run.site,
+        run_dir=run.run_dir,
+        working_dir=run.working_dir,
+        estimated_cost_usd=run.estimated_cost_usd,
+        start_from=run.spec.start_from,
+        script=plan.script,
+    )
     if as_json:
-        print_json({"dry_run": True, **values, "script": plan.script})
+        print_json(values)
         return
     echo("Nothing was created. This is what would be submitted:", bold=True)
     for key, value in values.items():
-        if value is not None:
+        if value is not None and key not in ("dry_run", "script"):
             text = getattr(value, "value", value)
             echo(f"  {key:<20} {text}")
     echo("The script: hpcflow render with the same arguments.")

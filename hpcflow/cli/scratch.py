@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 from hpcflow.cli.arguments import json_option
 from hpcflow.cli.columns import Cell, Column, print_table
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import picked, print_json, progress_bar
 from hpcflow.cli.session import Session, warn
 from hpcflow.model.units import counted, format_bytes, format_duration
-from hpcflow.terminal import Styled, echo, progress
+from hpcflow.terminal import Styled, echo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,45 +105,24 @@ def command(as_json: bool) -> int:
     return 0
 
 
-def _json(seen: Scratch) -> OnScratchJson:
-    home = seen.home
+def _json(seen: Scratch) -> dict[str, Any]:
+    """Return the values of an :class:`OnScratchJson`."""
+    space = seen.home.space
+    kind, left_bytes = ("", None) if space is None else (space.kind, space.left_bytes)
     return {
-        "home": {
-            "path": home.path,
-            "kind": home.space.kind if home.space is not None else "",
-            "left_bytes": home.space.left_bytes if home.space is not None else None,
-            "runs": home.runs,
-            "files": home.files,
-            "size_bytes": home.size_bytes,
-        },
+        "home": picked(HomeJson, seen.home, kind=kind, left_bytes=left_bytes),
         "file_systems": [
-            {
-                "path": disk.space.path,
-                "kind": disk.space.kind,
-                "total_bytes": disk.space.total_bytes,
-                "free_bytes": disk.space.free_bytes,
-                "left_bytes": disk.space.left_bytes,
-                "quotas": disk.space.quotas,
-                "purge_days": disk.purge_days,
-                "runs": disk.runs,
-                "size_bytes": disk.size_bytes,
-            }
+            picked(
+                FileSystem,
+                disk.space,
+                purge_days=disk.purge_days,
+                runs=disk.runs,
+                size_bytes=disk.size_bytes,
+            )
             for disk in seen.disks
         ],
         "runs": [
-            {
-                "run_id": run.run_id,
-                "run_dir": run.run_dir.path,
-                "size_bytes": run.size_bytes,
-                "newest_checkpoint": run.newest,
-                "checkpoints": run.checkpoints,
-                "not_mirrored": run.not_mirrored,
-                "purge_days": run.purge_days,
-                "checkpoint_purged_at": {
-                    str(train_step): at for train_step, at in run.checkpoint_purged_at.items()
-                },
-                "purged_at": run.purged_at,
-            }
+            picked(RunOnScratch, run, run_dir=run.run_dir.path, newest_checkpoint=run.newest)
             for run in seen.runs
         ],
         "gone": seen.gone,
@@ -204,12 +182,9 @@ def _quota(quota: Quota) -> str:
 
 def _print_runs(runs: list[OnScratch], now: datetime) -> None:
     columns = (
-        Column("RUN"),
-        Column("SIZE", is_number=True),
-        Column("CHECKPOINTS", 3, is_number=True),
-        Column("NEWEST", 2, is_number=True),
-        Column("NOT MIRRORED", 1),
-        Column("PURGED"),
+        *Column.plain("RUN"),
+        *Column.numbers("SIZE, CHECKPOINTS 3, NEWEST 2"),
+        *Column.plain("NOT MIRRORED 1, PURGED"),
     )
     rows = [
         [
@@ -244,11 +219,7 @@ def _purged(at: datetime | None, now: datetime) -> Cell:
 
 def _progress(run_dirs: Iterable[RunDir]) -> Iterator[RunDir]:
     todo = list(run_dirs)
-    if not sys.stderr.isatty():
-        yield from todo
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-
-    columns = (TextColumn("reading the runs"), BarColumn(), MofNCompleteColumn())
-    with progress(*columns, err=True, transient=True) as bar:
-        yield from bar.track(todo)
+    with progress_bar("MofNCompleteColumn", description="reading the runs", total=len(todo)) as bar:
+        for run_dir in todo:
+            yield run_dir
+            bar.update(advance=1)

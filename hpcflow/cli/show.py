@@ -15,11 +15,10 @@ import click
 
 from hpcflow.cli.arguments import json_option, run_argument
 from hpcflow.cli.columns import Column, print_table
-from hpcflow.cli.failure import next_text, print_failure
-from hpcflow.cli.next_words import next_words
 from hpcflow.cli.output import (
     STATE_COLOURS,
     metric_text,
+    next_words,
     print_json,
     site_text,
     state_text,
@@ -27,7 +26,7 @@ from hpcflow.cli.output import (
     values_of,
 )
 from hpcflow.cli.session import Session, warn
-from hpcflow.cli.shown_run import ShownRun, frozen_run, shown_run
+from hpcflow.cli.shown_run import ShownRun, frozen_run, next_text, print_failure, shown_run
 from hpcflow.errors import HpcflowError, NotFoundError, StorageError
 from hpcflow.model.state import RunState
 from hpcflow.model.units import counted, format_bytes, format_duration
@@ -253,11 +252,8 @@ def _unsaved(run: RunView, checkpoints: list[CheckpointView]) -> str:
 
 
 def _print_attempts(attempts: list[AttemptView]) -> None:
-    columns = (
-        *(Column("ATTEMPT", is_number=True), Column("JOB"), Column("STATE"), Column("CAUSE")),
-        *(Column("NODES", 4, is_text=True), Column("STARTED", 3), Column("RAN", 1, is_number=True)),
-        Column("EXIT", 2, is_number=True),
-    )
+    columns = Column.numbers("ATTEMPT") + Column.plain("JOB, STATE, CAUSE")
+    columns += Column.texts("NODES 4") + Column.plain("STARTED 3") + Column.numbers("RAN 1, EXIT 2")
     rows = [
         [
             str(attempt.attempt),
@@ -291,11 +287,8 @@ def _mirror(detail: RunDetail) -> str:
 
 
 def _print_checkpoints(run_dir: RunDir | None, checkpoints: list[CheckpointView]) -> None:
-    columns = (
-        *(Column("CHECKPOINT"), Column("ATTEMPT", 3, is_number=True)),
-        *(Column("SIZE", is_number=True), Column("WRITTEN", 1), Column("MIRRORED", 2)),
-        Column("METRICS", 1, is_text=True),
-    )
+    columns = Column.plain("CHECKPOINT") + Column.numbers("ATTEMPT 3, SIZE")
+    columns += Column.plain("WRITTEN 1, MIRRORED 2") + Column.texts("METRICS 1")
     rows = [
         [
             f"{each.train_step}{' (best)' if each.is_best else ''}{_lacks(run_dir, each.path)}",

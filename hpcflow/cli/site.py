@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option, site_argument
-from hpcflow.cli.output import LEVEL_COLOURS, print_json
+from hpcflow.cli.home_check import check_home
+from hpcflow.cli.output import LEVEL_COLOURS, picked, print_json
 from hpcflow.cli.session import Session
+from hpcflow.cli.site_words import one_line, partition_words, site_lines
 from hpcflow.errors import InputError
+from hpcflow.sites.check import Finding, Level, check
+from hpcflow.sites.detect import detect, site_name
 from hpcflow.sites.loader import list_sites, search_path
+from hpcflow.storage.files import write_durably
 from hpcflow.terminal import Styled, echo, echo_as_is, echo_message
 
 if TYPE_CHECKING:
     from hpcflow.schedulers.slurm.commands import SlurmCommands
-    from hpcflow.sites.check import Finding
     from hpcflow.sites.schema import Site
 
 
@@ -75,15 +79,10 @@ def list_command(as_json: bool) -> int:
     entries = list_sites(search_path(session.settings.home.path))
     if as_json:
         lines = [
-            SiteLine(
-                name=entry.name,
-                description=entry.site.description if entry.site else None,
-                path=entry.path,
-                problem=entry.problem,
-            )
+            picked(SiteLine, entry, description=entry.site.description if entry.site else None)
             for entry in entries
         ]
-        print_json(Sites(sites=lines))
+        print_json({"sites": lines})
         return 0
     for entry in entries:
         echo(f"{entry.name:<14}", bold=True, nl=False)
@@ -99,8 +98,6 @@ def list_command(as_json: bool) -> int:
 @json_option(ShownSite)
 def show_command(name: str | None, as_json: bool) -> int:
     """Show all values of the site NAME; without NAME, of the site of this machine."""
-    from hpcflow.cli.site_words import one_line, partition_words, site_lines
-
     site = Session().site(name)
     if as_json:
         print_json(ShownSite(file=site.file, site=site))
@@ -127,9 +124,6 @@ def check_command(name: str | None, as_json: bool) -> int:
 
     It also checks the file system of HPCFLOW_HOME, which needs locks.
     """
-    from hpcflow.cli.home_check import check_home
-    from hpcflow.sites.check import Level, check
-
     session = Session()
     site = session.site(name)
     findings = check(site, session.connect(site).cluster_info())
@@ -167,8 +161,6 @@ def detected(session: Session) -> tuple[Path, str]:
         InputError: there is no Slurm here.
         SchedulerUnavailable: Slurm does not answer.
     """
-    from hpcflow.sites.detect import detect, site_name
-
     slurm = _slurm(session)
     info = slurm.cluster_info()
     text = detect(
@@ -187,8 +179,6 @@ def write_site(path: Path, text: str) -> None:
     Raises:
         InputError: there is one already.
     """
-    from hpcflow.storage.files import write_durably
-
     if path.exists():
         raise InputError(
             f"{path} exists already",

@@ -12,6 +12,9 @@ import click
 from hpcflow.cli.arguments import plain_text, run_argument
 from hpcflow.cli.session import Session
 from hpcflow.errors import InputError, SchedulerUnavailable, Where
+from hpcflow.model.state import AttemptState
+from hpcflow.schedulers.slurm.run_command import clean_environment
+from hpcflow.schedulers.slurm.shell import shell_argv
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -27,9 +30,6 @@ def command(run: str, node: str | None) -> int:
     The shell is a step of the job (`srun --overlap`): it shares the job's CPUs, memory and GPUs
     with the training, and ends with the job. Without a terminal, bash reads commands from stdin.
     """
-    from hpcflow.schedulers.slurm.run_command import clean_environment
-    from hpcflow.schedulers.slurm.shell import shell_argv
-
     session = Session()
     run_dir = session.run_dir(run, newest=True)
     session.refresh()
@@ -61,8 +61,6 @@ def command(run: str, node: str | None) -> int:
 
 def _running(attempts: list[AttemptView], run_id: str) -> AttemptView:
     """Return the attempt whose job runs on nodes."""
-    from hpcflow.model.state import AttemptState
-
     running = [each for each in attempts if each.state is AttemptState.RUNNING and each.nodes]
     if not running or running[-1].job_id is None:
         raise InputError(

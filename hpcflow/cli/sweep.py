@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import click
 
-from hpcflow.cli.arguments import json_option, more_in, set_option, site_option
+from hpcflow.cli.arguments import json_option, more_in, set_option, site_option, sweep_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.cli.sweep_export import export_command
 from hpcflow.cli.sweep_install import hint, install_command, remove_own_line, uninstall_command
 from hpcflow.cli.sweep_look import best_command, ls_command, status_command, trials_command
 from hpcflow.cli.sweep_objective import OfFunction, function_options, loaded_function
 from hpcflow.cli.sweep_plot import plot_command
-from hpcflow.cli.sweep_words import report_lines
+from hpcflow.cli.sweep_status import report_lines
 from hpcflow.errors import InputError, StorageError, Where
 from hpcflow.model.units import counted
 from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
-    from hpcflow.requeue.round_context import RoundContext
     from hpcflow.storage.sweeps import SweepDir
     from hpcflow.sweeps.round import TickReport
     from hpcflow.sweeps.starting import SweepPlan
@@ -175,7 +173,7 @@ def tick_command(sweep: str | None, as_json: bool) -> int:
     from hpcflow.sweeps.rounds import under_way
 
     session = Session()
-    _require_ledger_here(session)
+    session.require_ledger_for_jobs()
     only = find_sweep(session.settings.home, sweep) if sweep else None
     if only is None and not under_way(session.settings.home):
         remove_own_line(session)
@@ -192,14 +190,6 @@ def tick_command(sweep: str | None, as_json: bool) -> int:
     if only is None:
         remove_own_line(session, reports)
     return 1 if any(report.problems for report in reports) else 0
-
-
-def _require_ledger_here(session: Session) -> None:
-    """Refuse a ledger that a compute node must not open: a round of scrontab is a job."""
-    if session.settings.environ.get("SLURMD_NODENAME"):
-        from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
-
-        require_ledger_for_jobs(session.settings)
 
 
 @command.command("stop")
@@ -304,25 +294,13 @@ def _rounds(session: Session, only: SweepDir | None) -> list[TickReport]:
     from hpcflow.sweeps.round import TickReport
     from hpcflow.sweeps.rounds import look_and_tick
 
-    warnings, reports = look_and_tick(_round_context(session), only=only)
+    warnings, reports = look_and_tick(session.round_context(), only=only)
     for message in warnings:
         warn(message)
     if only is not None and not reports:
         busy = "another process runs a round of this sweep now; your request is recorded"
         reports = [TickReport(only.sweep_id, said=[busy])]
     return reports
-
-
-def _round_context(session: Session) -> RoundContext:
-    from hpcflow.requeue.round_context import RoundContext
-
-    return RoundContext(
-        session.ledger,
-        session.settings,
-        session.clock,
-        connect=session.scheduler,
-        find_site=session.site,
-    )
 
 
 def _print_round(session: Session, report: TickReport) -> None:

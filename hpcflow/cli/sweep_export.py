@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcflow.cli.arguments import json_option
+from hpcflow.cli.arguments import json_option, sweep_argument
 from hpcflow.cli.output import jsonable, print_json
 from hpcflow.cli.session import Session
-from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.cli.sweep_status import Trials, view_of
 from hpcflow.errors import shell_word
 from hpcflow.model.units import counted
+from hpcflow.settings import load_settings
 from hpcflow.terminal import echo, echo_lines, escaped
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def _export_study(sweep: str, target: Path) -> None:
 
 
 def _constants(view: SweepView) -> set[str]:
-    from hpcflow.settings import load_settings
     from hpcflow.storage.sweeps import find_sweep, read_sweep
 
     sweep = read_sweep(find_sweep(load_settings().home, view.sweep_id))

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 import click
 
-from hpcflow.cli.arguments import json_option
+from hpcflow.cli.arguments import json_option, sweep_argument
 from hpcflow.cli.columns import Cell, Column, print_table
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.cli.sweep_status import (
     COLOURS,
     Trials,
@@ -41,14 +40,10 @@ class Sweeps(TypedDict):
 _log = logging.getLogger(__name__)
 
 _SWEEPS: Final = (
-    Column("SWEEP"),
-    Column("STATE"),
-    Column("TRIALS", 1, is_number=True),
-    Column("RUNNING", 4, is_number=True),
-    Column("BEST", 2),
-    Column("GPU_H", 5, is_number=True),
-    Column("USD", 3, is_number=True),
-    Column("AGE", 6, is_number=True),
+    *Column.plain("SWEEP, STATE"),
+    *Column.numbers("TRIALS 1, RUNNING 4"),
+    *Column.plain("BEST 2"),
+    *Column.numbers("GPU_H 5, USD 3, AGE 6"),
 )
 
 
@@ -212,11 +207,10 @@ def _print_sweeps(views: Sequence[SweepView], now: datetime) -> None:
 def _print_trials(trials: Sequence[TrialView], goals: Sequence[str]) -> None:
     names = list(dict.fromkeys(name for trial in trials for name in trial.params))
     columns = [
-        *(Column("TRIAL", is_number=True), Column("STATE")),
+        *(Column.numbers("TRIAL") + Column.plain("STATE")),
         *(Column(name, 4) for name in names),
         *map(Column, goals),
-        *(Column("AT", 2, is_number=True), Column("TOOK", 3, is_number=True)),
-        Column("WHY", 1, is_text=True),
+        *(Column.numbers("AT 2, TOOK 3") + Column.texts("WHY 1")),
     ]
     rows: list[list[Cell]] = [
         [

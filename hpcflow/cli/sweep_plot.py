@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcflow.cli.arguments import json_option
+from hpcflow.cli.arguments import json_option, sweep_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session
-from hpcflow.cli.sweep_argument import sweep_argument
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Print the status of a sweep."""
+"""Print the status of a sweep, and what a round of it did."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hpcflow.model.units import counted, format_duration
 from hpcflow.terminal import Line, Styled
 
 if TYPE_CHECKING:
+    from hpcflow.sweeps.round import TickReport
     from hpcflow.sweeps.view import SweepView, TrialView
 
 
@@ -122,3 +123,23 @@ def value_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.5g}"
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def report_lines(report: TickReport, now: datetime) -> list[str]:
+    """Return lines for a log; none if nothing happened."""
+    parts = [
+        f"{name} {', '.join(map(str, numbers))}"
+        for name, numbers in (
+            ("asked", report.asked),
+            ("ended", report.told),
+            ("pruned", report.pruned),
+        )
+        if numbers
+    ]
+    if report.sent:
+        parts.append(f"sent {len(report.sent)}")
+    return [
+        f"{now:%Y-%m-%d %H:%M:%S}  {report.sweep_id}  {text}"
+        for text in ["; ".join(parts), *report.said]
+        if text
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
+from hpcflow.cli.follow import wait_for_run
 from hpcflow.cli.session import Session
 from hpcflow.cli.shown_run import ShownRun
 
@@ -15,8 +16,6 @@ from hpcflow.cli.shown_run import ShownRun
 @json_option(ShownRun, help_text="Print the run as JSON at the end.")
 def command(run: str, follow: bool, as_json: bool) -> int:
     """Wait until no attempt of RUN is pending or running; exit 0 if it is completed, else 1."""
-    from hpcflow.cli.follow import wait_for_run
-
     session = Session()
     run_id = session.run_dir(run, newest=True).path.name
     return wait_for_run(session, run_id, live=follow, as_json=as_json)

@@ -7,22 +7,26 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option, run_argument
-from hpcflow.cli.failure import failure_of, print_failure
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import STATE_COLOURS, print_json
 from hpcflow.cli.session import Session, warn
+from hpcflow.cli.shown_run import failure_of, frozen_run, print_failure
+from hpcflow.cli.why_words import better_words, wait_lines
+from hpcflow.errors import HpcflowError, StorageError
+from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.model.next_action import CANCEL_JOBS, HELD
+from hpcflow.model.state import AttemptState, RunState
+from hpcflow.pending.why import Wait, explain_wait
+from hpcflow.storage.runs import is_gone
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from hpcflow.model.state import RunState
     from hpcflow.model.views import AttemptView, RunDetail
     from hpcflow.pending.account import Account
     from hpcflow.pending.ahead import Obstacle
     from hpcflow.pending.unsent import Unsent
-    from hpcflow.pending.why import Wait
     from hpcflow.placement.alternatives import Alternative
     from hpcflow.placement.choosing import Chooser
     from hpcflow.sites.schema import Site
@@ -102,8 +106,6 @@ def command(run: str, as_json: bool) -> int:
 
 def _queued(attempts: Sequence[AttemptView]) -> AttemptView | None:
     """Return the attempt whose job is pending; None if another runs, because it is a standby."""
-    from hpcflow.model.state import AttemptState
-
     waiting = [each for each in attempts if each.state is AttemptState.QUEUED and each.job_id]
     running = [each for each in attempts if each.state is AttemptState.RUNNING]
     return waiting[0] if waiting and not running else None
@@ -113,8 +115,6 @@ def _wait(
     session: Session, detail: RunDetail, queued: AttemptView
 ) -> tuple[Wait | None, list[Alternative]]:
     """Return why the job is pending, and what may start it sooner; None if it is not pending."""
-    from hpcflow.pending.why import explain_wait
-
     assert queued.job_id is not None
     scheduler = session.scheduler(detail.run.site)
     jobs = scheduler.waiting([queued.job_id])
@@ -139,7 +139,6 @@ def _wait(
 def _tried(
     detail: RunDetail, home: Home, wait: Wait, site: Site, chooser: Chooser, now: datetime
 ) -> list[Alternative]:
-    from hpcflow.errors import StorageError
     from hpcflow.placement.alternatives import pending_alternatives
     from hpcflow.storage.rundir import read_run
 
@@ -152,13 +151,9 @@ def _tried(
 
 
 def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> Unsent:
-    from hpcflow.cli.shown_run import frozen_run
-    from hpcflow.errors import StorageError
     from hpcflow.history import RunHistory
-    from hpcflow.ledger.queries import PURGED_RULE
     from hpcflow.pending.unsent import Unsent, explain_unsent, waits_for_budget
     from hpcflow.storage.journal import Journal, is_lost
-    from hpcflow.storage.runs import is_gone
 
     run_id = detail.run.run_id
     if queued is not None:
@@ -196,7 +191,6 @@ def _no_room(session: Session, run_dir: RunDir, known: str) -> tuple[str, str] |
     Args:
         known: the reason of the last decision, if the budgets cannot be read now.
     """
-    from hpcflow.errors import HpcflowError
     from hpcflow.requeue.budget_facts import BudgetFacts
     from hpcflow.storage.journal import Journal
     from hpcflow.storage.rundir import read_run
@@ -219,8 +213,6 @@ def _json(
     unsent: Unsent | None,
     tried: Sequence[Alternative],
 ) -> Pending | NotPending:
-    from hpcflow.cli.why_words import better_words
-
     run = detail.run
     attempt, job_id = (queued.attempt, queued.job_id) if queued else (None, None)
     failure = failure_of(detail, home)
@@ -278,9 +270,6 @@ def _print(
     unsent: Unsent | None,
     tried: Sequence[Alternative],
 ) -> None:
-    from hpcflow.cli.output import STATE_COLOURS
-    from hpcflow.cli.why_words import better_words, wait_lines
-
     run = detail.run
     echo(run.run_id, bold=True, nl=False)
     echo(f"  {run.state.value}", fg=STATE_COLOURS.get(run.state.value))

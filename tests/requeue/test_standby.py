@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.history import RunHistory
 from hpcflow.launch.submission import seal
 from hpcflow.ledger.store import open_ledger
