@@ -1,1 +1,4 @@
-"""The command line: one file for each command, imported only when that command is called."""
+"""The command line: a folder for each section of ``hpcflow --help``, and what all commands share.
+
+A command is imported only when it is called.
+"""

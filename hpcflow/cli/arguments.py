@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from hpcflow.errors import HpcflowError
 from hpcflow.resources import doc_page
+from hpcflow.settings import load_settings
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -49,8 +51,6 @@ def more_in(*pages: str) -> str:
 
 def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return run ids that begin with ``incomplete``, from the links in HPCFLOW_HOME; no ledger."""
-    from hpcflow.errors import HpcflowError
-    from hpcflow.settings import load_settings
     from hpcflow.storage.runs import run_ids
 
     try:
@@ -59,14 +59,22 @@ def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
         return []  # completion must not print an error
 
 
+def complete_sweep(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return sweep ids that begin with ``incomplete``."""
+    from hpcflow.storage.sweeps import sweep_ids
+
+    try:
+        return [name for name in sweep_ids(load_settings().home) if name.startswith(incomplete)]
+    except HpcflowError:
+        return []
+
+
 def complete_site(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return names of sites, and site files. Open none of them."""
     from click.shell_completion import CompletionItem
 
-    from hpcflow.errors import HpcflowError
-    from hpcflow.settings import load_settings
     from hpcflow.sites.loader import search_path, site_files
 
     try:
@@ -125,3 +133,8 @@ site_argument = click.argument("name", required=False, shell_complete=complete_s
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."
 )
+
+
+def sweep_argument(*, required: bool = True) -> Callable[[Any], Any]:
+    """Add the argument SWEEP: an id, a name, or the beginning of an id."""
+    return click.argument("sweep", required=required, shell_complete=complete_sweep)

@@ -41,6 +41,23 @@ class Column:
     is_number: bool = False
     is_text: bool = False
 
+    @classmethod
+    def plain(cls, titles: str, **kind: bool) -> list[Column]:
+        """Return columns from titles with ranks, such as ``RUN, STATE, CAUSE 2``; else 0."""
+        found = []
+        for title in titles.split(", "):
+            name, _, rank = title.rpartition(" ")
+            found.append(cls(name, int(rank), **kind) if rank.isdecimal() else cls(title, **kind))
+        return found
+
+    @classmethod
+    def numbers(cls, titles: str) -> list[Column]:
+        return cls.plain(titles, is_number=True)
+
+    @classmethod
+    def texts(cls, titles: str) -> list[Column]:
+        return cls.plain(titles, is_text=True)
+
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
     """Print a table that fits the terminal."""

@@ -26,62 +26,62 @@ from hpcflow.terminal import echo, echo_lines, escape_stderr, safe
 # Otherwise pydantic reads the metadata of every installed package, in search of plugins.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
-#: Command -> (module, short help). The function in the module is called ``command``. A test
-#: compares the short help with the command's own.
-COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "run": ("hpcflow.cli.run", "Submit a run."),
-    "render": ("hpcflow.cli.render", "Print the job script that `run` would submit."),
-    "plan": ("hpcflow.cli.plan", "Show where a run could go, at what cost, and when."),
-    "ls": ("hpcflow.cli.ls", "List runs."),
-    "show": ("hpcflow.cli.show", "Show one run: attempts, checkpoints, metrics."),
-    "why": ("hpcflow.cli.why", "Show why a run is pending or stopped, and what to type."),
-    "logs": ("hpcflow.cli.logs", "Print the log of a run."),
-    "ssh": ("hpcflow.cli.ssh", "Open a shell inside the running job of a run."),
-    "tensorboard": ("hpcflow.cli.tensorboard", "Start TensorBoard on the logs of runs."),
-    "wait": ("hpcflow.cli.wait", "Wait until no attempt of a run is pending or running."),
-    "cancel": ("hpcflow.cli.cancel", "Cancel runs. Their checkpoints stay."),
-    "resume": ("hpcflow.cli.resume", "Resubmit a run from its last complete checkpoint."),
-    "hold": ("hpcflow.cli.hold", "Do not resubmit runs until they are released."),
-    "release": ("hpcflow.cli.release", "Continue held or stopped runs."),
-    "history": ("hpcflow.cli.history", "Show the attempts and decisions of a run, in order."),
-    "checkpoint": (
-        "hpcflow.cli.checkpoint",
-        "List, verify, prune and export the checkpoints of a run.",
-    ),
-    "scratch": ("hpcflow.cli.scratch", "Show the space of your runs, and what is purged when."),
-    "mirror": ("hpcflow.cli.mirror", "Copy checkpoints to the object store; show the progress."),
-    "restore": ("hpcflow.cli.restore", "Fetch a run, or what it lacks, from its mirror."),
-    "sweep": ("hpcflow.cli.sweep", "Search hyperparameters: many runs of one program."),
-    "cost": ("hpcflow.cli.cost", "Show what runs cost, and what was wasted."),
-    "limits": ("hpcflow.cli.limits", "Show your accounts, QOS, limits, use and fair share."),
-    "efficiency": (
-        "hpcflow.cli.efficiency",
-        "Compare resources requested with resources used.",
-    ),
-    "estimate": ("hpcflow.cli.estimate", "Estimate how much GPU memory a training takes."),
-    "budget": ("hpcflow.cli.budget", "Set spending limits; show what is left."),
-    "nodes": ("hpcflow.cli.nodes", "Show which nodes failed runs, and which are excluded."),
-    "daemon": ("hpcflow.cli.daemon", "Supervise your runs; resubmit those that stopped early."),
-    "setup": ("hpcflow.cli.setup", "Prepare this cluster for hpcflow. Run it once."),
-    "doctor": ("hpcflow.cli.doctor", "Check this machine: what is wrong, and what to type."),
-    "site": ("hpcflow.cli.site", "List, show, check and detect clusters."),
-    "ledger": ("hpcflow.cli.ledger", "Rebuild, check or upgrade the ledger."),
-    "home": ("hpcflow.cli.home", "Move the runs of an older hpcflow."),
-    "version": ("hpcflow.cli.version", "Print versions."),
-    "completion": ("hpcflow.cli.completion", "Print the shell's completion script."),
-}
-
-#: Title of a section of ``hpcflow --help`` -> its commands.
+#: Folder here -> title of its section in ``hpcflow --help``, and its commands, a file for each.
 _SECTIONS: Final = {
-    "Submit runs": ("run", "render", "plan", "estimate"),
-    "Look at runs": ("ls", "show", "why", "logs", "history", "wait", "ssh", "tensorboard"),
-    "Stop and continue runs": ("cancel", "resume", "hold", "release", "daemon", "nodes"),
-    "Keep and recover checkpoints": ("checkpoint", "mirror", "restore", "scratch"),
-    "Search hyperparameters": ("sweep",),
-    "Costs, limits and efficiency": ("cost", "budget", "limits", "efficiency"),
-    "Clusters and this installation": (
-        *("setup", "doctor", "site", "ledger", "home", "version", "completion"),
+    "submit": ("Submit runs", "run render plan estimate"),
+    "look": ("Look at runs", "ls show why logs history wait ssh tensorboard"),
+    "control": ("Stop and continue runs", "cancel resume hold release daemon nodes"),
+    "checkpoints": ("Keep and recover checkpoints", "checkpoint mirror restore scratch"),
+    "sweeps": ("Search hyperparameters", "sweep"),
+    "costs": ("Costs, limits and efficiency", "cost budget limits efficiency"),
+    "clusters": (
+        "Clusters and this installation",
+        "setup doctor site ledger home version completion",
     ),
+}
+_FOLDERS: Final = {
+    name: folder for folder, (_, names) in _SECTIONS.items() for name in names.split()
+}
+#: Command -> short help. A test compares it with the command's own.
+_SHORT_HELP: Final = {
+    "run": "Submit a run.",
+    "render": "Print the job script that `run` would submit.",
+    "plan": "Show where a run could go, at what cost, and when.",
+    "ls": "List runs.",
+    "show": "Show one run: attempts, checkpoints, metrics.",
+    "why": "Show why a run is pending or stopped, and what to type.",
+    "logs": "Print the log of a run.",
+    "ssh": "Open a shell inside the running job of a run.",
+    "tensorboard": "Start TensorBoard on the logs of runs.",
+    "wait": "Wait until no attempt of a run is pending or running.",
+    "cancel": "Cancel runs. Their checkpoints stay.",
+    "resume": "Resubmit a run from its last complete checkpoint.",
+    "hold": "Do not resubmit runs until they are released.",
+    "release": "Continue held or stopped runs.",
+    "history": "Show the attempts and decisions of a run, in order.",
+    "checkpoint": "List, verify, prune and export the checkpoints of a run.",
+    "scratch": "Show the space of your runs, and what is purged when.",
+    "mirror": "Copy checkpoints to the object store; show the progress.",
+    "restore": "Fetch a run, or what it lacks, from its mirror.",
+    "sweep": "Search hyperparameters: many runs of one program.",
+    "cost": "Show what runs cost, and what was wasted.",
+    "limits": "Show your accounts, QOS, limits, use and fair share.",
+    "efficiency": "Compare resources requested with resources used.",
+    "estimate": "Estimate how much GPU memory a training takes.",
+    "budget": "Set spending limits; show what is left.",
+    "nodes": "Show which nodes failed runs, and which are excluded.",
+    "daemon": "Supervise your runs; resubmit those that stopped early.",
+    "setup": "Prepare this cluster for hpcflow. Run it once.",
+    "doctor": "Check this machine: what is wrong, and what to type.",
+    "site": "List, show, check and detect clusters.",
+    "ledger": "Rebuild, check or upgrade the ledger.",
+    "home": "Move the runs of an older hpcflow.",
+    "version": "Print versions.",
+    "completion": "Print the shell's completion script.",
+}
+#: Command -> (module, short help). The function in the module is called ``command``.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    name: (f"hpcflow.cli.{_FOLDERS[name]}.{name}", text) for name, text in _SHORT_HELP.items()
 }
 
 #: Name in other tools -> command. By its letters alone, `delete` would be near `release`.
@@ -129,10 +129,12 @@ class LazyGroup(click.Group):
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(map(len, COMMANDS))
-        for title, names in _SECTIONS.items():
+        for title, names in _SECTIONS.values():
             with formatter.section(title):
                 # The names have the same width in all sections.
-                formatter.write_dl([(name.ljust(widest), COMMANDS[name][1]) for name in names])
+                formatter.write_dl(
+                    [(name.ljust(widest), COMMANDS[name][1]) for name in names.split()]
+                )
 
 
 @click.group(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from math import isfinite
 from pathlib import Path
@@ -16,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 
 from hpcflow.clock import to_text
 from hpcflow.errors import HpcflowError, Where
+from hpcflow.model import next_action
 from hpcflow.model.state import Cause, RunState
-from hpcflow.terminal import echo, echo_as_is, echo_json, echo_message, escaped, safe
+from hpcflow.terminal import echo, echo_as_is, echo_json, echo_message, escaped, progress, safe
 
 if TYPE_CHECKING:
     from hpcflow.model.views import RunView
@@ -45,6 +48,14 @@ STATE_COLOURS = {
 #: Level of a check's result -> colour.
 LEVEL_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
+#: Next action -> words.
+_NEXT_WORDS: Final = {
+    next_action.HELD: "held",
+    next_action.CANCEL_JOBS: "cancelled: its job has not ended yet",
+    next_action.SUBMIT_STANDBY: "standby: wanted",
+    next_action.SETTLE_STANDBY: "standby: due",
+}
+
 
 def state_word(run: RunView) -> str:
     """Return the state of a run, for people: ``pruned`` if its sweep has pruned it."""
@@ -62,6 +73,20 @@ def state_text(run: RunView) -> str:
     """Return a text such as ``waiting (preempted)``."""
     cause = cause_word(run)
     return f"{state_word(run)} ({cause})" if cause else state_word(run)
+
+
+def next_words(run: RunView) -> str:
+    """Return words such as ``wait: backoff``; empty if nothing is known to come next."""
+    action = run.next_action
+    if action is None:
+        return ""
+    if action in _NEXT_WORDS:
+        return _NEXT_WORDS[action]
+    if action == next_action.AWAIT_STANDBY:
+        return f"standby: {run.next_why} waits"
+    # For a budget, its name helps more than the rule.
+    rule = run.next_why if run.next_rule == next_action.OVER_BUDGET else run.next_rule
+    return f"{action}: {rule}" if rule else action
 
 
 def jsonable(value: Any) -> Any:
@@ -97,6 +122,16 @@ def as_document(value: Any) -> dict[str, Any]:
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """Print one JSON document on stdout; without ``indent`` on one line."""
     echo_json(as_document(value), indent=indent)
+
+
+def picked(of: type, source: object, **more: object) -> dict[str, Any]:
+    """Return the values of the type ``of``: from ``more``, else from the attributes of ``source``.
+
+    The order of the keys is that of the type.
+    """
+    return {
+        name: more[name] if name in more else getattr(source, name) for name in of.__annotations__
+    }
 
 
 def print_json_lines(head: dict[str, Any], **lists: Iterable[object]) -> None:
@@ -178,6 +213,34 @@ def print_error(error: HpcflowError) -> None:
 
     echo("error: ", fg="red", bold=True, nl=False, err=True)
     echo_message(*map(redact, error.parts()), err=True)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A progress bar; its functions take what those of ``rich.progress`` take, but no task."""
+
+    update: Callable[..., object] = lambda **_changes: None
+    reset: Callable[..., object] = lambda **_changes: None
+
+
+@contextmanager
+def progress_bar(*columns: str, shown: bool = True, **task: Any) -> Iterator[Bar]:
+    """Show a progress bar on stderr until the end of the ``with`` block, if it is a terminal.
+
+    Args:
+        columns: names in ``rich.progress`` of the columns after the bar.
+        task: its description and total.
+    """
+    if not shown or not sys.stderr.isatty():
+        yield Bar()
+        return
+    from rich import progress as rich_progress
+
+    made = [rich_progress.TextColumn("{task.description}", markup=False), rich_progress.BarColumn()]
+    made += [getattr(rich_progress, name)() for name in columns]
+    with progress(*made, err=True, transient=True) as bar:
+        task_id = bar.add_task(**{"description": "", **task})
+        yield Bar(partial(bar.update, task_id), partial(bar.reset, task_id))
 
 
 def values_of(value: Any) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from hpcflow.errors import (
 from hpcflow.ledger.url import parse_url
 from hpcflow.ownership import temporary_folder
 from hpcflow.settings import Settings, load_settings
+from hpcflow.storage.own_runs import require_own
+from hpcflow.storage.runs import find_run, is_gone
 from hpcflow.terminal import echo, echo_message
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from hpcflow.model.run import Run
     from hpcflow.model.views import RunDetail, RunView
     from hpcflow.placement.choosing import Chooser
+    from hpcflow.requeue.round_context import RoundContext
     from hpcflow.schedulers.base import Scheduler
     from hpcflow.sites.schema import Site
     from hpcflow.storage.layout import RunDir
@@ -137,8 +140,6 @@ class Session:
 
     def _require_no_run(self, config: Path) -> None:
         """Refuse a run in place of a config."""
-        from hpcflow.storage.runs import find_run
-
         if config.exists():
             return
         try:
@@ -190,9 +191,6 @@ class Session:
             NotFoundError: there is none, or there are several.
             StorageError: it belongs to another user, and the command does more than read.
         """
-        from hpcflow.storage.own_runs import require_own
-        from hpcflow.storage.runs import find_run
-
         run_dir = find_run(self.settings.home, text, newest=newest)
         return run_dir if newest else require_own(run_dir)
 
@@ -214,8 +212,6 @@ class Session:
 
     def cluster_of(self, run_dir: RunDir) -> str | None:
         """Return the cluster of the last job of a run whose directory is gone; None if unknown."""
-        from hpcflow.storage.runs import is_gone
-
         if not is_gone(run_dir):
             return None
         try:
@@ -277,6 +273,25 @@ class Session:
             )
             for message in seen:
                 warn(message)
+
+    def require_ledger_for_jobs(self) -> None:
+        """Refuse a ledger that a compute node must not open: a round of scrontab is a job."""
+        if self.settings.environ.get("SLURMD_NODENAME"):
+            from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
+
+            require_ledger_for_jobs(self.settings)
+
+    def round_context(self, ledger: Ledger | None = None) -> RoundContext:
+        """Return the context of rounds; without ``ledger``, with the one of this session."""
+        from hpcflow.requeue.round_context import RoundContext
+
+        return RoundContext(
+            self.ledger if ledger is None else ledger,
+            self.settings,
+            self.clock,
+            connect=self.scheduler,
+            find_site=self.site,
+        )
 
     def to_avoid(self, run: Run) -> list[str]:
         """Return the nodes that the next attempt of ``run`` should exclude; none if unknown.

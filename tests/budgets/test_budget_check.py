@@ -15,7 +15,7 @@ from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Limit, Opening, Terms
 from hpcflow.budgets.scope import Scope
 from hpcflow.budgets.state import Budget
-from hpcflow.cli.budget_terms import changed_terms
+from hpcflow.cli.costs.budget import changed_terms
 from hpcflow.errors import LedgerError
 from hpcflow.reconcile.set_budget import set_budget
 from hpcflow.sites.schema import Site

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.budgets.records import OnExceeded
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.errors import BudgetError, SpecError
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.run import rehearse

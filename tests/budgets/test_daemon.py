@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.errors import BudgetError, StorageError
 from hpcflow.model.journal import Decided, JournalRecord, Standby, Submitted
 from hpcflow.model.state import RunState

@@ -13,7 +13,7 @@ from hpcflow.budgets.amounts import Amounts
 from hpcflow.budgets.budget_check import Pledge, reached, refusal, warnings_of
 from hpcflow.budgets.compaction import budget_from, carried_line
 from hpcflow.budgets.state import DAMAGED, Budget, fold
-from hpcflow.cli.budget_look import print_budgets, print_details, shown_budget
+from hpcflow.cli.costs.budget_look import print_budgets, print_details, shown_budget
 from hpcflow.cli.output import print_json
 from hpcflow.clock import from_text
 from tests.budgets.desk import VISION, BudgetDesk

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.budgets.records import OnExceeded
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.launch import standby
 from hpcflow.model.journal import CancelRequested, Ended, Overspent
 from hpcflow.model.state import Cause

@@ -18,6 +18,7 @@ def desk(
 ) -> Desk:
     assert not home.exists()
     monkeypatch.setenv("HPCFLOW_SITE", "local")
-    for name in ("follow", "logs", "sweep_follow"):  # what waits for a local job looks more often
+    # What waits for a local job looks more often.
+    for name in ("look.follow", "look.logs", "sweeps.follow"):
         monkeypatch.setattr(f"hpcflow.cli.{name}._POLL_S", 0.1)
     return Desk(weird_tmp_path, capfd)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.cli.cost_rows import window
+from hpcflow.cli.costs.rows import window
 from hpcflow.cli.session import Session
 from hpcflow.storage.layout import Home
 from hpcflow.storage.runs import list_runs
@@ -216,7 +216,7 @@ def test_nobody_can_audit_what_no_accounting_knows(billed: Desk) -> None:
 
 
 def test_names_that_a_spreadsheet_would_execute_are_texts(desk: Desk) -> None:
-    from hpcflow.cli.cost_table import plain
+    from hpcflow.cli.costs.table import plain
 
     assert plain("=cmd()") == "'=cmd()"
     assert plain("-3.5") == "-3.5"

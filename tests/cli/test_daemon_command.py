@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.cli.daemon import _Log
+from hpcflow.cli.control.daemon import _Log
 from hpcflow.cli.main import main
 from hpcflow.cli.session import Session
 from hpcflow.clock import SystemClock

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.cli import doctor_checks
+from hpcflow.cli.clusters import doctor_checks
 from hpcflow.clock import SystemClock
 from hpcflow.errors import SchedulerUnavailable, SubmissionRefused
 from hpcflow.schedulers.base import SubmitRequest

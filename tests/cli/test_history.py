@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hpcflow.cli.history import timeline
+from hpcflow.cli.look.history import timeline
 from hpcflow.model.journal import Decided, Held, Refused
 from hpcflow.requeue.history import history
 from tests.cli.desk import Desk

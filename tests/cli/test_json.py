@@ -141,7 +141,7 @@ def test_a_site_that_is_detected_and_checked(desk: Desk, monkeypatch: pytest.Mon
         cluster_info = staticmethod(lambda: DEV)
         standing = staticmethod(lambda _user: None)
 
-    monkeypatch.setattr("hpcflow.cli.site._slurm", lambda _session: Recorded())
+    monkeypatch.setattr("hpcflow.cli.clusters.site._slurm", lambda _session: Recorded())
     written = desk.json("site", "detect", "--write")
     assert Path(written["path"]).read_text() == written["text"]
     there = ClusterDesk.at(desk, monkeypatch)

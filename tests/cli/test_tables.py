@@ -90,58 +90,60 @@ def _keeping(module: Any) -> None:
     module.print_storage(kept)
 
 
+FOLDER = Path(hpcflow.cli.__path__[0])
 #: Each function that prints a table -> how it is called.
 CALLS: dict[str, Callable[[Any], object]] = {
-    "budget_look.print_budgets": lambda module: module.print_budgets([], NOW),
-    "checkpoint._print_files": lambda module: module._print_files({}),
-    "checkpoint._print_table": lambda module: module._print_table(
+    "costs.budget_look.print_budgets": lambda module: module.print_budgets([], NOW),
+    "checkpoints.checkpoint._print_files": lambda module: module._print_files({}),
+    "checkpoints.checkpoint._print_table": lambda module: module._print_table(
         SimpleNamespace(found=[], hidden=[]), {}
     ),
-    "cost_showback._print": lambda module: module._print(
+    "costs.showback._print": lambda module: module._print(
         "project", [Team("a", Line(("a",)), USD, [])]
     ),
-    "cost_table.print_report": lambda module: module.print_report(
+    "costs.table.print_report": lambda module: module.print_report(
         Report(("project", "user"), [], Line(("", ""), cost_su=Decimal(1)))
     ),
-    "cost_table.print_storage": _keeping,
-    "doctor.print_checks": lambda module: module.print_checks([]),
-    "efficiency._print": lambda module: module._print(RUN, []),
-    "efficiency._print_lines": lambda module: module._print_lines("user", [], Used("")),
-    "limits._print_accounts": lambda module: module._print_accounts([]),
-    "limits._print_qos": lambda module: module._print_qos([]),
-    "ls._print": lambda module: module._print([], NOW),
-    "mirror._print_status": lambda module: module._print_status([]),
-    "nodes._print": lambda module: module._print([], NOW),
-    "plan._print": _plan,
-    "scratch._print_runs": lambda module: module._print_runs([], NOW),
-    "show._print_attempts": lambda module: module._print_attempts([]),
-    "show._print_checkpoints": lambda module: module._print_checkpoints(None, []),
-    "sweep_look._print_sweeps": lambda module: module._print_sweeps([], NOW),
-    "sweep_look._print_trials": _trials,
+    "costs.table.print_storage": _keeping,
+    "clusters.doctor.print_checks": lambda module: module.print_checks([]),
+    "costs.efficiency._print": lambda module: module._print(RUN, []),
+    "costs.efficiency._print_lines": lambda module: module._print_lines("user", [], Used("")),
+    "costs.limits._print_accounts": lambda module: module._print_accounts([]),
+    "costs.limits._print_qos": lambda module: module._print_qos([]),
+    "look.ls._print": lambda module: module._print([], NOW),
+    "checkpoints.mirror._print_status": lambda module: module._print_status([]),
+    "control.nodes._print": lambda module: module._print([], NOW),
+    "submit.plan._print": _plan,
+    "checkpoints.scratch._print_runs": lambda module: module._print_runs([], NOW),
+    "look.show._print_attempts": lambda module: module._print_attempts([]),
+    "look.show._print_checkpoints": lambda module: module._print_checkpoints(None, []),
+    "sweeps.look._print_sweeps": lambda module: module._print_sweeps([], NOW),
+    "sweeps.look._print_trials": _trials,
 }
 
 
 def printing_functions() -> set[str]:
     """Return the functions of the commands that print a table."""
     found = set()
-    for path in Path(hpcflow.cli.__path__[0]).glob("*.py"):
+    for path in FOLDER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.FunctionDef):
                 continue
             calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
             if any(isinstance(call, ast.Name) and call.id == "print_table" for call in calls):
-                found.add(f"{path.stem}.{node.name}")
+                module = ".".join(path.relative_to(FOLDER).with_suffix("").parts)
+                found.add(f"{module}.{node.name}")
     return found
 
 
 def test_every_table_goes_through_the_one_presenter_and_is_looked_at_here() -> None:
     assert printing_functions() == set(CALLS)
-    for path in Path(hpcflow.cli.__path__[0]).glob("*.py"):
+    for path in FOLDER.rglob("*.py"):
         assert "rich.table" not in path.read_text(), path.name
 
 
 def columns_of(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Column]:
-    module = import_module(f"hpcflow.cli.{name.partition('.')[0]}")
+    module = import_module(f"hpcflow.cli.{name.rpartition('.')[0]}")
     seen: list[Sequence[Column]] = []
     with monkeypatch.context() as patch:
         patch.setattr(module, "print_table", lambda columns, _rows: seen.append(columns))

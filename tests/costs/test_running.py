@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from hpcflow.budgets.amounts import Amounts
-from hpcflow.cli.show import cost_text
+from hpcflow.cli.look.show import cost_text
 from hpcflow.costs.running import running_rows
 from hpcflow.ledger.store import open_ledger
 from hpcflow.reconcile.unbudgeted import adopted

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.errors import SchedulerError, SubmissionDelayed, SubmissionRefused
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.launch.run import Launched

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.cli.why_words import wait_lines
+from hpcflow.cli.look.why_words import wait_lines
 from hpcflow.pending.advice import sizes_that_fit
 from hpcflow.pending.bounds import amount_words, has_room
 from hpcflow.pending.limits import account_lines

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.cli.why_words import better_words
+from hpcflow.cli.look.why_words import better_words
 from hpcflow.model.run import Provenance, Run
 from hpcflow.pending.why import explain_wait
 from hpcflow.placement.alternatives import pending_alternatives

@@ -22,8 +22,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import hpcflow.cli.daemon
-import hpcflow.cli.run
+import hpcflow.cli.control.daemon
+import hpcflow.cli.submit.run
 import hpcflow.launch.resubmit
 import hpcflow.ledger.derive
 import hpcflow.ledger.lease

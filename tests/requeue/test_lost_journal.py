@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.errors import StorageError
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.ledger.store import open_ledger

@@ -44,7 +44,7 @@ RAISE: Final = (
 )  # fmt: skip
 #: Of these, all that is said within the functions and classes of these names.
 WITHIN: Final = {
-    "cli/daemon.py": {"status_command", "_Log"},
+    "cli/control/daemon.py": {"status_command", "_Log", "_decisions"},
     "storage/rundir.py": {"read_run"},
     **{each: {"look"} for each in INSTALL},
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.model.state import Cause, RunState
 from hpcflow.requeue.stalls import NOTICE_WORD

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from docs.generator.decisions import EXAMPLES, NOW
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.history import RunHistory
 from hpcflow.launch.submission import seal
 from hpcflow.ledger.store import open_ledger

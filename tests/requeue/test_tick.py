@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.errors import (
     SchedulerUnavailable,
     StorageError,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.errors import HpcflowError, SchedulerUnavailable, SubmissionDelayed, SubmissionInDoubt
 from hpcflow.model.ids import job_name
 from hpcflow.model.journal import Intended, Refused, Released

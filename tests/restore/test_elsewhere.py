@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.costs.audit import audit
 from hpcflow.errors import InputError, SpecError, StorageError
 from hpcflow.ledger.store import open_ledger

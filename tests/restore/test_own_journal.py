@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from hpcflow.cli.next_words import next_words
+from hpcflow.cli.output import next_words
 from hpcflow.clock import LATEST
 from hpcflow.errors import MirrorError
 from hpcflow.history.run import OLDER_HOME

@@ -1,0 +1,1 @@
+"""Commands that keep and recover checkpoints."""

@@ -1,0 +1,1 @@
+"""Commands for a cluster and this installation."""

@@ -1,0 +1,1 @@
+"""Commands that stop and continue runs: by hand, or by the daemon."""

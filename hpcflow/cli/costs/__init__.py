@@ -1,0 +1,1 @@
+"""Commands about costs, budgets, limits and efficiency."""

@@ -1,0 +1,1 @@
+"""Commands that submit runs, or show what would be submitted."""

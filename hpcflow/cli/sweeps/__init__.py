@@ -1,0 +1,1 @@
+"""``hpcflow sweep``: hyperparameter searches."""
