@@ -19,12 +19,15 @@ from hpcflow.ledger.rows import Known
 from hpcflow.model.next_action import SETTLE_STANDBY, SUBMIT_STANDBY
 from hpcflow.model.run import Run
 from hpcflow.projection import catch_up
-from hpcflow.requeue.facts import facts_of
-from hpcflow.requeue.newest_checkpoint import with_progress_on_scratch
+from hpcflow.requeue.facts import (
+    facts_of,
+    is_stale,
+    no_submission_in_progress,
+    with_progress_on_scratch,
+)
 from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
-from hpcflow.requeue.staleness import is_stale, no_submission_in_progress
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.schema import SchedulerKind, Site
