@@ -38,7 +38,7 @@ ALLOWED: Final[dict[tuple[str, str], tuple[int, str]]] = {
     ("rendering/compiled.py", "os.open"): (1, _MADE),
     ("requeue/install/place.py", "os.open"): (1, _MADE),
     ("requeue/install/slurm_job.py", ".read_text"): (1, _SHIPPED),
-    ("requeue/install/table_program.py", "os.open"): (1, _MADE),
+    ("requeue/install/table.py", "os.open"): (1, _MADE),
     ("runtime/reading.py", "json.loads"): (1, _HERE),
     ("runtime/reading.py", "os.open"): (5, _HERE),
     ("runtime/adoption/rule.py", "json.loads"): (1, _OWN_TEXT),
