@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpcflow.mirror.overwrite_guard import note_mirrored
 from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.small_files import note_mirrored
 from hpcflow.storage.layout import RunDir
 from tests.runtime.published import publish
 
