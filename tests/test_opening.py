@@ -28,7 +28,6 @@ ALLOWED: Final[dict[tuple[str, str], tuple[int, str]]] = {
     ("cli/main.py", "os.open"): (1, "/dev/null"),
     ("filesystem.py", ".read_bytes"): (2, _KERNEL),
     ("inside.py", ".open"): (1, _MADE),
-    ("launch/submission.py", "os.open"): (1, _MADE),
     ("provenance/snapshot.py", "os.open"): (1, "a folder"),
     ("ledger/connection.py", "os.open"): (1, _MADE),
     ("ledger/migrations/versions/0005_gpu_types.py", "json.loads"): (1, _OWN_TEXT),

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from hpcflow.clock import from_text
 from hpcflow.ledger.rows import MirroredRow, StoringRow
-from hpcflow.mirror.history import History, history_of
-from hpcflow.mirror.records import MIRRORED
+from hpcflow.mirror.records import MIRRORED, History, history_of
 from hpcflow.model.events import parse_event
 from hpcflow.model.journal import CheckpointRemoved, Restored, parse_record_or_none
 from hpcflow.runtime.reading import MAX_LINE_BYTES, MAX_LINES_FILE_BYTES, open_file, read_lines

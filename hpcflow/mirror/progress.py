@@ -6,7 +6,6 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
 from hpcflow.clock import Clock
@@ -45,12 +44,7 @@ class Progress:
         self._write()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             self._path.unlink()
 

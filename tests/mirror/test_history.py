@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcflow.clock import to_text
-from hpcflow.mirror.history import Kept, Read, history_of
+from hpcflow.mirror.records import Kept, Read, history_of
 
 URL = "s3://lab/ada"
 BEGIN = datetime(2026, 7, 1, tzinfo=timezone.utc)
