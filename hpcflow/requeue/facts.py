@@ -12,6 +12,7 @@ from hpcflow.errors import StorageError, shell_word
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.retry import Retry
+from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.requeue.policy import (
     CRASHES_WITHIN,
@@ -22,6 +23,7 @@ from hpcflow.requeue.policy import (
     Stage,
 )
 from hpcflow.restore.local import newest_found
+from hpcflow.sites.schema import Site
 from hpcflow.storage.files import read_from, size_of
 from hpcflow.storage.layout import RunDir
 
@@ -73,24 +75,35 @@ def facts_of(
     )
 
 
-def with_progress_on_scratch(
-    facts: Facts,
+def decided(
+    known: Known,
+    run: Run,
     run_dir: RunDir,
+    site: Site,
     rule: Callable[[Facts, Retry, datetime], Decision],
-    policy: Retry,
     now: datetime,
-) -> Facts:
-    """Return the facts; if ``rule`` finds no progress, with the newest complete checkpoint on
-    scratch, whose event may have been purged or torn."""
-    if rule(facts, policy, now).rule != NO_PROGRESS or (found := newest_found(run_dir)) is None:
-        return facts
+    *,
+    is_journal_lost: bool = False,
+) -> tuple[Facts, Decision]:
+    """Return the facts of a run, and what ``rule`` decides from them.
+
+    If it finds no progress, the newest complete checkpoint on scratch is a fact too: its event may
+    have been purged or torn.
+    """
+    partition, policy = site.partitions.get(run.partition), run.spec.retry
+    mem_max_mb = partition.mem_per_node_mb if partition else None
+    facts = facts_of(known, mem_max_mb=mem_max_mb, is_journal_lost=is_journal_lost)
+    decision = rule(facts, policy, now)
+    if decision.rule != NO_PROGRESS or (found := newest_found(run_dir)) is None:
+        return facts, decision
     attempts = [
         replace(each, checkpoint=max(found.train_step, each.checkpoint or 0))
         if each.number == found.attempt
         else each
         for each in facts.attempts
     ]
-    return replace(facts, attempts=attempts)
+    facts = replace(facts, attempts=attempts)
+    return facts, rule(facts, policy, now)
 
 
 def no_submission_in_progress(known: Known, now: datetime) -> bool:

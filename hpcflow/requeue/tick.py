@@ -39,12 +39,7 @@ from hpcflow.reconcile.refresh import refresh
 from hpcflow.requeue.begin_time import lift_begin_times
 from hpcflow.requeue.budget_facts import BudgetFacts
 from hpcflow.requeue.exclusion import to_avoid
-from hpcflow.requeue.facts import (
-    facts_of,
-    is_stale,
-    no_submission_in_progress,
-    with_progress_on_scratch,
-)
+from hpcflow.requeue.facts import decided, is_stale, no_submission_in_progress
 from hpcflow.requeue.nodes import Evidence, read_evidence
 from hpcflow.requeue.overspent import end_overspent
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
@@ -266,16 +261,11 @@ class _Round:
         site, scheduler = self._site(run.site), context.connect(run.site)
         if other_cluster(site, scheduler):
             return None
-        partition = site.partitions.get(run.partition)
+        now = context.clock.now()
         try:
-            facts = facts_of(
-                known,
-                mem_max_mb=partition.mem_per_node_mb if partition else None,
-                is_journal_lost=is_lost(run_dir),
+            facts, decision = decided(
+                known, run, run_dir, site, decide, now, is_journal_lost=is_lost(run_dir)
             )
-            now, policy = context.clock.now(), run.spec.retry
-            facts = with_progress_on_scratch(facts, run_dir, decide, policy, now)
-            decision = decide(facts, policy, now)
         except FOLD_ERRORS:  # damaged rows: the next round decides from rebuilt ones
             rebuild(context.ledger, [run_dir])
             return None
