@@ -11,12 +11,10 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import MirrorError, MirrorUnavailable
-from hpcflow.storage.files import write_durably
 
 #: Limit of :meth:`Remote.read`, which is for small objects: a spec, a manifest.
 MAX_READ_BYTES: Final = 64 << 20
@@ -280,23 +278,6 @@ class Remote(ABC):
                 next_action="find out who wrote it",
             )
         return data
-
-    def get(self, name: str, path: Path) -> None:
-        """Download a small object to ``path``, atomically and synced.
-
-        For large ones, with checksums: :func:`hpcflow.mirror.download.download`.
-
-        Raises:
-            MissingObjectError: it does not exist.
-        """
-        write_durably(path, self.read(name))
-
-    def put(self, path: Path, name: str) -> str | None:
-        """Upload a small file as ``name``; return its ETag, if any.
-
-        For large ones, with checksums: :mod:`hpcflow.mirror.upload`.
-        """
-        return self.put_bytes(path.read_bytes(), name)
 
 
 def with_retries(call: Callable[[], _T], *, clock: Clock, patience_s: float) -> _T:
