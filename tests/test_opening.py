@@ -87,7 +87,6 @@ OF_STORES: Final[dict[tuple[str, str], int]] = {
     ("mirror/folder_remote.py", "os.open"): 2,
     ("mirror/fsspec_remote.py", ".open"): 1,
     ("mirror/status.py", "os.open"): 1,
-    ("mirror/remote.py", ".read_bytes"): 1,
     ("restore/local.py", ".open"): 1,
     ("restore/staging.py", ".open"): 1,
     ("restore/staging.py", "os.open"): 1,
