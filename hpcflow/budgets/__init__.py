@@ -2,6 +2,6 @@
 
 Each budget is an append-only file: who set it and when, the commitments to attempts before their
 submission, and their costs. :mod:`.state` sums the lines, pure; :mod:`.folder` has the files and
-their lock; :mod:`.commitments` commits to an attempt; :mod:`.settlements` settles it. ``launch``
+their lock; :mod:`.commitments` commits to an attempt, and settles it by its bill. ``launch``
 submits attempts, and ``reconcile`` has the bills.
 """

@@ -1,4 +1,4 @@
-"""Commit to attempts before they are submitted; release what no job uses.
+"""Commit to attempts before they are submitted; release what no job uses; settle by bills.
 
 Each line is keyed by run and attempt, and can be written twice. Under the lock of the folder, all
 budgets of an attempt are checked before a line is written. A process that is killed afterwards
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from hpcflow.budgets.amounts import NOTHING
+from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.budget_check import Pledge, Refusal, refusal
 from hpcflow.budgets.compaction import carried_line, is_worth_it
 from hpcflow.budgets.folder import BudgetFolder
@@ -227,3 +228,68 @@ def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) ->
     if scope not in read:
         read[scope] = folder.look(scope)
     return read[scope]
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """The final or estimated cost of an attempt.
+
+    Attributes:
+        is_final: whether the bill will not change any more.
+        billed_at: when it was journaled.
+    """
+
+    run_id: str
+    attempt: int
+    by: str
+    scopes: tuple[Scope, ...]
+    amounts: Amounts
+    ended_at: datetime
+    is_final: bool
+    billed_at: datetime
+
+    def to_line(self) -> str:
+        return entry_line(
+            "settled",
+            self.billed_at,
+            self.by,
+            self.run_id,
+            self.attempt,
+            amounts=self.amounts,
+            ended_at=self.ended_at,
+            is_final=self.is_final,
+        )
+
+
+def settle(folder: BudgetFolder, settlement: Settlement) -> None:
+    """Replace the commitment to an attempt by its bill, or correct an earlier bill.
+
+    An attempt without a commitment is also settled: a job that Slurm has restarted, or that was
+    submitted by hand.
+
+    Raises:
+        StorageError: it could not be written now: another process may hold the lock.
+    """
+    scopes = [scope for scope in settlement.scopes if folder.has(scope)]
+    if not scopes:
+        return
+    with folder.lock(wait_s=0):
+        for scope in scopes:
+            _settle(folder, scope, settlement)
+
+
+def _settle(folder: BudgetFolder, scope: Scope, settlement: Settlement) -> None:
+    key = (settlement.run_id, settlement.attempt)
+    budget = folder.look(scope)
+    if budget.terms is None:
+        return
+    before = budget.entries.get(key)
+    if before is None and not budget.is_whole:  # it may have been settled long ago
+        before = folder.read(scope, whole=True).entries.get(key)
+    if before is None and budget.opened_at is not None and settlement.billed_at <= budget.opened_at:
+        return  # it is part of the opening
+    if before is not None and before.standing is Standing.SETTLED:
+        same = before.amounts == settlement.amounts and before.at == settlement.ended_at
+        if before.is_final or (same and not settlement.is_final):
+            return
+    folder.append(scope, [settlement.to_line()])

@@ -299,8 +299,8 @@ class Session:
         This is only advice: a ledger that is down does not prevent a submission, and one that could
         not be opened before is not tried again.
         """
-        from hpcflow.requeue.evidence import read_evidence
         from hpcflow.requeue.exclusion import to_avoid
+        from hpcflow.requeue.nodes import read_evidence
 
         if "ledger" not in self.__dict__:
             return []

@@ -4,8 +4,7 @@
 filters those about checkpoints from long journals.
 """
 
-from hpcflow.history.attempt import AttemptHistory
-from hpcflow.history.last_attempt import LastAttempt
+from hpcflow.history.attempts import AttemptHistory, LastAttempt
 from hpcflow.history.run import RunHistory
 
 __all__ = ["AttemptHistory", "LastAttempt", "RunHistory"]

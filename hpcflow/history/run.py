@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
-from hpcflow.history.attempt import AttemptHistory
-from hpcflow.history.last_attempt import LastAttempt, last_attempt
+from hpcflow.history.attempts import AttemptHistory, LastAttempt, last_attempt
 from hpcflow.model.journal import (
     Accounted,
     CancelRequested,

@@ -34,9 +34,8 @@ from hpcflow.errors import (
     SubmissionInDoubt,
     SubmissionRefused,
 )
-from hpcflow.launch.cancel_request import cancel_requested
 from hpcflow.launch.committing import Commitment, commitment_of, give_back
-from hpcflow.launch.jobs import discard_unrecorded
+from hpcflow.launch.jobs import cancel_requested, discard_unrecorded
 from hpcflow.launch.plan import Plan
 from hpcflow.launch.submission import CLOCK_SKEW, SENDING_TAKES, never_started
 from hpcflow.model.ids import array_name, job_name

@@ -1,4 +1,4 @@
-"""Find the jobs of a run."""
+"""Find the jobs of a run, and check before a submission that none may exist unseen."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from hpcflow.clock import Clock
 from hpcflow.errors import StorageError, shell_word
 from hpcflow.history import RunHistory
 from hpcflow.model.ids import parse_job_name
+from hpcflow.model.journal import CancelRequested
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.storage.files import storage_errors
@@ -40,6 +42,21 @@ def require_journal(journal: Journal, *, known_attempts: int = 0, begins: bool =
         )
     if not begins:
         journal.require()
+
+
+def cancel_requested(journal: Journal, *, user: str, clock: Clock) -> bool:
+    """Return whether a run is cancelled; the caller holds its lock.
+
+    An older hpcflow that was killed may have left the file ``cancel`` without a journal record.
+    Every job would exit at once because of it. So the missing record is written here.
+    """
+    if journal.history.is_cancelled:
+        return True
+    if not journal.run_dir.cancel.exists():
+        return False
+    why = "its run directory has the file `cancel`, without a record in the journal"
+    journal.append(CancelRequested(at=clock.now(), by=user, why=why))
+    return True
 
 
 def discard_unrecorded(path: Path) -> None:

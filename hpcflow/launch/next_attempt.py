@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 
 from hpcflow.clock import Clock
-from hpcflow.errors import SubmissionRefused
+from hpcflow.config.merge import parse_override
+from hpcflow.errors import SpecError, SubmissionRefused
+from hpcflow.history import RunHistory
 from hpcflow.launch import submission
 from hpcflow.launch.committing import Commitment, commitment_of
 from hpcflow.launch.restarts import adopt_claimed
 from hpcflow.launch.run import Launched
-from hpcflow.launch.start_conditions import start_conditions
 from hpcflow.model.journal import Changed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.placement.mtbf import mtbf_of
 from hpcflow.placement.run_paths import template_dirs, trust_on
 from hpcflow.provenance.frozen_code import no_code, renew_code
 from hpcflow.rendering.context import Standby
+from hpcflow.rendering.directives import START_CONDITIONS
 from hpcflow.rendering.job import make_integrity_check, render_job
 from hpcflow.rendering.templates import keep_compiled
 from hpcflow.schedulers.base import Scheduler
@@ -25,6 +29,7 @@ from hpcflow.sites.placement import next_placement
 from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.journal import Journal
+from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock
 from hpcflow.storage.path_check import checked_runtime_sums
 from hpcflow.storage.rundir import renew_params
@@ -66,7 +71,7 @@ class NextAttempt:
         self._number = last.next_number
         self._placement = next_placement(run, site, mem_mb)
         self._resume_from = newest_complete(run_dir) or run.begins_from
-        self._start_conditions = start_conditions(run_dir, history)
+        self._start_conditions = _start_conditions(run_dir, history)
         self._avoid = tuple(avoid)
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
         self._mtbf_s = mtbf_of(run, settings, clock.now())
@@ -169,3 +174,29 @@ class NextAttempt:
             excluded=excluded,
             after=self._standby.after if self._standby else None,
         )
+
+
+def _start_conditions(run_dir: RunDir, history: RunHistory) -> list[str]:
+    """Return the keys of ``resources`` for which no attempt has started since they were set.
+
+    Once an attempt has started, the condition was met. Slurm may have forgotten the jobs that a
+    dependency names, and would refuse it.
+    """
+    return [key for key in START_CONDITIONS if not _is_met(key, run_dir, history)]
+
+
+def _is_met(key: str, run_dir: RunDir, history: RunHistory) -> bool:
+    return any(
+        any(each.started_at is not None for each in attempt.observed)
+        or submission.read_claim(run_dir, number) is not None
+        for number, attempt in history.attempts_since(partial(_sets, key)).items()
+    )
+
+
+def _sets(key: str, record: Changed) -> bool:
+    for override in record.overrides:
+        with suppress(SpecError):  # the journal may come from a store
+            resources = parse_override(override).data.get("resources")
+            if isinstance(resources, dict) and key in resources:
+                return True
+    return False

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock
 from hpcflow.launch import submission
-from hpcflow.launch.cancel_request import cancel_requested
-from hpcflow.launch.jobs import alive_jobs, cancel_held_jobs, require_journal
+from hpcflow.launch.committing import give_back_standby
+from hpcflow.launch.jobs import alive_jobs, cancel_held_jobs, cancel_requested, require_journal
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.standby import continue_with_standby, is_deciding, without_standby
-from hpcflow.launch.standby_share import give_back_standby
 from hpcflow.model.run import Run
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings

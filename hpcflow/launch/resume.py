@@ -10,6 +10,7 @@ from hpcflow.documents import Document, Place
 from hpcflow.errors import InputError, SpecError
 from hpcflow.launch import submission
 from hpcflow.launch.change import Change, changed, extended, freeze_anew
+from hpcflow.launch.committing import give_back_standby, require_room_instead
 from hpcflow.launch.jobs import alive_jobs, cancel_held_jobs, require_journal
 from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.next_attempt import NextAttempt
@@ -17,7 +18,6 @@ from hpcflow.launch.plan import Plan
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.run import Launched
 from hpcflow.launch.standby import continue_with_standby, discard, without_standby
-from hpcflow.launch.standby_share import give_back_standby, require_room_instead
 from hpcflow.model.journal import Changed, Resumed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.model.spec import as_config

@@ -19,8 +19,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.history import LastAttempt, RunHistory
 from hpcflow.launch import submission
-from hpcflow.launch.cancel_request import cancel_requested
-from hpcflow.launch.jobs import require_journal
+from hpcflow.launch.jobs import cancel_requested, require_journal
 from hpcflow.launch.submission import read_claim
 from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Standby, Submitted, Withdrawn

@@ -17,12 +17,10 @@ attempt existed, only one would execute.
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.clock import Clock
@@ -44,7 +42,7 @@ from hpcflow.runtime.reading import UnsafeFileError, read_file
 from hpcflow.runtime.successor import SEAL
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.sites.placement import Placement
-from hpcflow.storage.files import storage_error, write_durably
+from hpcflow.storage.files import storage_error, write_durably, write_new
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock
@@ -314,7 +312,7 @@ def seal(run_dir: RunDir, intent: Intended) -> str | None:
     """
     claim = run_dir.attempt(intent.attempt).claim
     try:
-        descriptor = os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        write_new(claim, f"{SEAL}\n".encode())
     except FileExistsError:
         # An empty claim, left on a full disk, also stops every job.
         try:
@@ -322,20 +320,8 @@ def seal(run_dir: RunDir, intent: Intended) -> str | None:
         except StorageError as error:
             raise _doubt(intent, error.message) from error
     except OSError as error:
-        raise _unsealed(intent, claim, error) from error
-    else:
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(f"{SEAL}\n".encode())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise _unsealed(intent, claim, error) from error
+        raise _doubt(intent, f"{claim} cannot be written: {error.strerror}") from error
     return None
-
-
-def _unsealed(intent: Intended, claim: Path, error: OSError) -> SubmissionInDoubt:
-    return _doubt(intent, f"{claim} cannot be written: {error.strerror}")
 
 
 def _doubt(intent: Intended, why: str) -> SubmissionInDoubt:

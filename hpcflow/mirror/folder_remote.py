@@ -21,8 +21,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError, shell_word
-from hpcflow.mirror.remote import Entry, ListBudget, Remote
-from hpcflow.mirror.retry import with_retries
+from hpcflow.mirror.remote import Entry, ListBudget, Remote, with_retries
 from hpcflow.runtime.reading import UnsafeFileError, open_regular
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, write_all
 from hpcflow.storage.shared import make_folder, open_folder

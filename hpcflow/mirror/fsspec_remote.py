@@ -9,8 +9,7 @@ from typing import Any, Final, TypeVar
 
 from hpcflow.clock import Clock
 from hpcflow.errors import MirrorError, MirrorUnavailable, MissingObjectError
-from hpcflow.mirror.remote import Entry, Remote
-from hpcflow.mirror.retry import with_retries
+from hpcflow.mirror.remote import Entry, Remote, with_retries
 
 _T = TypeVar("_T")
 _LASTING: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Final
 
 from hpcflow.clock import Clock
@@ -136,11 +135,6 @@ class Line:
     def __enter__(self) -> Line:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for pool in (self.files, self.requests):
             pool.shutdown(wait=True, cancel_futures=True)

@@ -20,10 +20,10 @@ from typing import Any, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
 from hpcflow.mirror.checkpoint import GoneError, Local, delete_forgotten, send_checkpoint
-from hpcflow.mirror.progress import Progress
 from hpcflow.mirror.records import DUE, FAILED, REMOVED, record
 from hpcflow.mirror.retention import is_confirmed, is_noted, remove, to_remove
 from hpcflow.mirror.small_files import due_files, send_run_json, send_small_files
+from hpcflow.mirror.status import Progress
 from hpcflow.mirror.store_memory import StoreMemory
 from hpcflow.mirror.stores import Stores
 from hpcflow.mirror.survey import Survey, mirror_of_run, survey

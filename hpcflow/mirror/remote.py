@@ -7,14 +7,14 @@ All pass the same tests. An object appears as a whole or not at all.
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from hpcflow.errors import MirrorError
-from hpcflow.storage.files import write_durably
+from hpcflow.clock import Clock
+from hpcflow.errors import MirrorError, MirrorUnavailable
 
 #: Limit of :meth:`Remote.read`, which is for small objects: a spec, a manifest.
 MAX_READ_BYTES: Final = 64 << 20
@@ -24,6 +24,10 @@ _ENTRY_BYTES: Final = 400
 _PAGE_BYTES: Final = 64 << 10
 #: Bytes of a stream in memory at once, if a store returns only whole ranges.
 _STREAMED_BYTES: Final = 8 << 20
+#: Between two tries while a store is unavailable.
+_FIRST_WAIT_S: Final = 0.2
+_LONGEST_WAIT_S: Final = 10.0
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -275,19 +279,23 @@ class Remote(ABC):
             )
         return data
 
-    def get(self, name: str, path: Path) -> None:
-        """Download a small object to ``path``, atomically and synced.
 
-        For large ones, with checksums: :func:`hpcflow.mirror.download.download`.
+def with_retries(call: Callable[[], _T], *, clock: Clock, patience_s: float) -> _T:
+    """Return ``call()``; retry with growing waits while the store is unavailable.
 
-        Raises:
-            MissingObjectError: it does not exist.
-        """
-        write_durably(path, self.read(name))
+    Half of each wait is random, so that many clients of one server do not retry together.
 
-    def put(self, path: Path, name: str) -> str | None:
-        """Upload a small file as ``name``; return its ETag, if any.
-
-        For large ones, with checksums: :mod:`hpcflow.mirror.upload`.
-        """
-        return self.put_bytes(path.read_bytes(), name)
+    Raises:
+        MirrorUnavailable: the store is still unavailable after ``patience_s``.
+    """
+    deadline_s = clock.monotonic() + patience_s
+    wait_s = _FIRST_WAIT_S
+    while True:
+        try:
+            return call()
+        except MirrorUnavailable:  # noqa: PERF203 - a retry
+            left_s = deadline_s - clock.monotonic()
+            if left_s <= 0:
+                raise
+            clock.sleep(min(left_s, wait_s * random.uniform(0.5, 1.0)))  # noqa: S311 - no secret
+            wait_s = min(_LONGEST_WAIT_S, 2 * wait_s)

@@ -22,8 +22,16 @@ from hpcflow.errors import (
     MirrorUnavailable,
     MissingObjectError,
 )
-from hpcflow.mirror.remote import Entry, ListBudget, Options, Part, Parts, Remote, Sink
-from hpcflow.mirror.retry import with_retries
+from hpcflow.mirror.remote import (
+    Entry,
+    ListBudget,
+    Options,
+    Part,
+    Parts,
+    Remote,
+    Sink,
+    with_retries,
+)
 from hpcflow.mirror.s3_fast import FastObjects
 from hpcflow.model.kinds import check_endpoint_url
 from hpcflow.resources import install_extra

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Final
 
 from hpcflow.clock import Clock
@@ -56,12 +55,7 @@ class Stores:
     def __enter__(self) -> Stores:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._to_close.close()
 
     def uploader(self, mirror: Mirror) -> Uploader | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
+from typing import Final
 
 from hpcflow.clock import SystemClock
 from hpcflow.errors import LedgerError, StorageError
-from hpcflow.ledger.rows import Change, Known
+from hpcflow.ledger.rows import Change, HowFar, Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.applying import apply
 from hpcflow.projection.gone import (
@@ -18,24 +20,36 @@ from hpcflow.projection.gone import (
     forget_unsent,
     has_lost_journal,
 )
-from hpcflow.projection.growth import grown
 from hpcflow.projection.kept_rows import keep_rows, may_be_at_rest, read_kept_rows
 from hpcflow.projection.reading import (
     FOLD_ERRORS,
     JOURNAL,
+    MIRROR,
     FileShrankError,
     RunChangedError,
     RunReader,
+    events_of,
 )
 from hpcflow.runtime.reading import read_object
 from hpcflow.storage.dirty_marks import dirty_runs, forget_old_marks
+from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.own_runs import OwnRuns
-from hpcflow.storage.runs import is_gone, is_path_untrusted, is_purged, linked, run_ids
+from hpcflow.storage.runs import (
+    InvalidRunLinkError,
+    invalid_link_message,
+    is_gone,
+    is_path_untrusted,
+    is_purged,
+    linked,
+    run_ids,
+)
 
 _BATCH_RUNS = 200
 #: A concurrent write to the same run is rare, but not ten times in a row.
 _TRIES = 10
+#: Missing after a purge.
+_PARAMS: Final = RunDir(Path()).params_json.name
 
 
 @dataclass
@@ -115,7 +129,7 @@ def catch_up_home(
     wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
     ids = sorted(wanted)
     invalid_links: list[str] = []
-    run_dirs = grown(ledger, home, own or OwnRuns(home), ids, invalid_links.append)
+    run_dirs = _grown(ledger, home, own or OwnRuns(home), ids, invalid_links.append)
     summary = catch_up(ledger, run_dirs)
     summary.runs = len(ids)
     summary.problems += invalid_links
@@ -128,6 +142,56 @@ def catch_up_home(
     read = [each for each in marked if each not in unread and not is_path_untrusted(home, each)]
     forget_old_marks(home, read)
     return summary
+
+
+def _grown(
+    ledger: Ledger, home: Home, own: OwnRuns, ids: Sequence[str], warn: Callable[[str], object]
+) -> list[RunDir]:
+    """Return the directories of the ``ids`` whose files have another length than was read.
+
+    A few stats for each, without reading their rows: of ten thousand active runs, most have written
+    nothing since the last read. Unknown runs and unreadable files are included: the
+    reader finds out.
+
+    Args:
+        warn: called with one line for each link that does not lead to a run directory.
+    """
+    known = ledger.how_far(ids)
+    found = []
+    warnings: dict[str, None] = {}
+    for run_id in ids:
+        # Strings, not paths: this runs ten thousand times in a round.
+        try:
+            folder = own.link_of(run_id)
+        except InvalidRunLinkError as error:
+            warnings[invalid_link_message(home, run_id, error)] = None
+            continue
+        except OSError:
+            continue  # it was deleted meanwhile
+        if run_id not in known or not _is_read(home, run_id, folder, known[run_id]):
+            found.append(home.run_dir(folder))
+    for message in warnings:
+        warn(message)
+    return found
+
+
+def _is_read(home: Home, run_id: str, folder: str, far: HowFar) -> bool:
+    """Return whether all files have the length that was read, and the run directory is there."""
+    offset_of = far.offsets.get
+    try:
+        if (size_of(f"{home.runs}/{run_id}/{JOURNAL}") or 0) != offset_of(JOURNAL, 0):
+            return False
+        has_read = False
+        for name in (MIRROR, *map(events_of, far.attempts)):
+            size_bytes = offset_of(name, 0)
+            if (size_of(f"{folder}/{name}") or 0) != size_bytes:
+                return False
+            has_read |= size_bytes > 0
+        if not has_read and size_of(f"{folder}/{_PARAMS}") is None:
+            return False  # else a file that was read is there
+    except StorageError:
+        return False
+    return True
 
 
 def _owned_by_others(home: Home, owners: Mapping[str, str], user: str | None) -> list[RunDir]:

@@ -5,7 +5,10 @@ Jobs are queried by id, and by name if the id is not known; slurmdbd can refuse 
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,18 +18,18 @@ from hpcflow.errors import SchedulerUnavailable
 from hpcflow.ledger.rows import DueBill
 from hpcflow.model.journal import Intended
 from hpcflow.model.views import AttemptView, LiveRun
-from hpcflow.reconcile.accounting_outages import Silence
 from hpcflow.schedulers.base import JobInfo, Scheduler
+from hpcflow.storage.files import FOLDER_MODE
 from hpcflow.storage.layout import Home
 
 #: sacct is queried from a day before the oldest job, because clocks differ; the submission time is
 #: compared exactly afterwards.
 _MARGIN: Final = timedelta(days=1)
-
-
 #: Jobs older than this are queried separately: a site may refuse long time ranges (slurmdbd's
 #: MaxQueryTimeRange), and a journal from a store may contain any time.
 _RECENT: Final = timedelta(days=30)
+#: How long accounting is not queried after a failure.
+LASTS: Final = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,32 @@ class _Wanted:
 
     def __bool__(self) -> bool:
         return bool(self.ids or self.names)
+
+
+class Silence:
+    """Remember, across commands, when a site's accounting did not answer.
+
+    A sacct that hangs costs every command its whole time limit. So the time of the last failure is
+    kept in ``HPCFLOW_HOME/silent/``, and accounting is not queried for a while.
+    """
+
+    def __init__(self, home: Home, site: str) -> None:
+        """``site``: a name, or the path of a site file."""
+        self._mark = home.silent / hashlib.sha256(site.encode()).hexdigest()[:16]
+
+    def is_fresh(self, now: datetime) -> bool:
+        try:
+            age_s = now.timestamp() - self._mark.stat().st_mtime
+        except OSError:
+            return False
+        return 0 <= age_s < LASTS.total_seconds()
+
+    def remember(self, now: datetime) -> None:
+        """Record a failure at ``now``, if the home can be written."""
+        with suppress(OSError):
+            self._mark.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            self._mark.touch(mode=0o600)
+            os.utime(self._mark, (now.timestamp(), now.timestamp()))
 
 
 class Accounting:

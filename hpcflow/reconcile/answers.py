@@ -12,9 +12,8 @@ from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.reconcile.launch_failures import may_never_have_started
 from hpcflow.reconcile.restarts import is_news
-from hpcflow.runtime.reading import read_object
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import Home
 
 
 def is_end(job: JobInfo) -> bool:
@@ -115,12 +114,3 @@ def _is_named_like(job: JobInfo, attempt: AttemptView) -> bool:
     name = job.job_name.strip()
     named = parse_job_name(name)
     return name == attempt.job_name.strip() or (named is not None and named[0] == attempt.run_id)
-
-
-def site_of(run_dir: RunDir) -> str | None:
-    """Return the site of a run from its ``run.json``; None if that cannot be read."""
-    try:
-        site = read_object(run_dir.run_json).get("site")
-    except (OSError, ValueError):
-        return None
-    return site if isinstance(site, str) else None

@@ -1,4 +1,4 @@
-"""Read an attempt's own files: its exit, its first notice, its end, its last sign of life.
+"""Read an attempt's own files: its first notice, its last sign of life, how and why it ended.
 
 The events of a week are hundreds of megabytes, so only a part of them is in memory.
 """
@@ -16,11 +16,27 @@ from typing import Final
 from hpcflow.clock import from_text
 from hpcflow.model.events import MAX_LINE_BYTES, parse_event
 from hpcflow.model.ids import sluid_number
-from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, open_file
+from hpcflow.model.journal import Ended, JournalRecord
+from hpcflow.model.measured import kept_of
+from hpcflow.model.state import Cause
+from hpcflow.model.views import AttemptView
+from hpcflow.runtime.reading import (
+    MAX_LINES_FILE_BYTES,
+    JsonError,
+    open_file,
+    parse_object,
+    read_file,
+)
+from hpcflow.schedulers.base import JobInfo
+from hpcflow.storage.failure import read_failure
 from hpcflow.storage.files import storage_error
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import AttemptDir, RunDir
 
 _PORTION_BYTES: Final = 1 << 20
+_SIGKILL: Final = 9
+#: The part of its memory that a sample must show: a job can grow after the last sample.
+_NEARLY_ALL: Final = 0.9
+_MAX_USAGE_BYTES: Final = 1 << 20
 #: The events that show whether a program trains or has finished.
 _TRAINING: Final = frozenset({"started", "train_started", "progress", "finished"})
 
@@ -105,6 +121,41 @@ def last_event_at(run_dir: RunDir, number: int) -> datetime | None:
             with suppress(ValueError):
                 return from_text(event["at"])
     return None
+
+
+def memory_when_killed(run_dir: RunDir, attempt: AttemptView, job: JobInfo | None) -> str | None:
+    """Return what a job used, if it was killed with nearly all of its memory in use; else None.
+
+    Without cgroups, Slurm only reports a kill.
+    """
+    files = run_dir.attempt(attempt.attempt)
+    if not _was_killed(files, attempt, job):
+        return None
+    try:
+        # The sampler keeps the next usage event here; a job that is killed cannot write it itself.
+        members = read_file(files.usage, _MAX_USAGE_BYTES).decode()
+        used = kept_of(parse_object(f"{{{members}}}")) or {}
+    except (OSError, JsonError, UnicodeDecodeError):
+        return None
+    peak_mb, had_mb = used.get("mem_peak_mb"), used.get("mem_mb")
+    if not peak_mb or not had_mb or peak_mb < _NEARLY_ALL * had_mb:
+        return None
+    return f"killed when it used {peak_mb} of {had_mb} MB"
+
+
+def _was_killed(files: AttemptDir, attempt: AttemptView, job: JobInfo | None) -> bool:
+    codes = {attempt.exit_code, job.exit_code if job is not None else None}
+    is_job_killed = job is not None and job.signal == _SIGKILL
+    return is_job_killed or 128 + _SIGKILL in codes or files.killed.exists()
+
+
+def with_log_digest(run_dir: RunDir, record: JournalRecord) -> JournalRecord:
+    """Return ``record``; the end of an attempt that failed gets a digest of how its log ends, so
+    that two attempts can be compared."""
+    if not isinstance(record, Ended) or record.cause is not Cause.FAILED:
+        return record
+    failure = read_failure(run_dir, record.attempt)
+    return record.model_copy(update={"log_digest": failure.digest if failure else None})
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -47,17 +47,20 @@ from hpcflow.reconcile.answers import (
     needs_accounting,
     newest_answer,
 )
-from hpcflow.reconcile.attempt_events import first_notice, has_finished, last_sign
+from hpcflow.reconcile.attempt_events import (
+    first_notice,
+    has_finished,
+    last_sign,
+    memory_when_killed,
+    with_log_digest,
+)
 from hpcflow.reconcile.attribute_stall import attribute_stall
 from hpcflow.reconcile.billing import bill_of_attempt
 from hpcflow.reconcile.classify_end import classify, is_as_known, observed
-from hpcflow.reconcile.error_isolation import Errors, Isolated
-from hpcflow.reconcile.journal_buffer import JournalBuffer
 from hpcflow.reconcile.launch_failures import launch_failed, may_still_be_told
-from hpcflow.reconcile.log_digest import with_log_digest
-from hpcflow.reconcile.memory import memory_when_killed
 from hpcflow.reconcile.resized import lives_of
 from hpcflow.reconcile.restarts import follow_restarts, may_be_restarted
+from hpcflow.reconcile.run_in_pass import Errors, Isolated, JournalBuffer
 from hpcflow.reconcile.settling import Settling
 from hpcflow.reconcile.unreachable import request_checkpoint_exit, seal_vanished
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
@@ -148,26 +151,22 @@ class _Unsettled:
     lock: HeldLock
 
 
+@dataclass
 class _Watch:
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        find_site: Callable[[], Site],
-        clock: Clock,
-        home: Home,
-        site: str,
-        warnings: list[str],
-        open_journal: Callable[[RunDir], Journal],
-    ) -> None:
-        self._scheduler = scheduler
-        self._find_site = find_site
-        self._clock = clock
-        self._home = home
-        self._accounting = Accounting(scheduler, clock, home, site, warnings)
-        self._warnings = warnings
-        self._open_journal = open_journal
-        self._past: dict[str, list[JobInfo]] = {}
-        self._settling = Settling(find_site, home, warnings)
+    _scheduler: Scheduler
+    _find_site: Callable[[], Site]
+    _clock: Clock
+    _home: Home
+    _site: str
+    _warnings: list[str]
+    _open_journal: Callable[[RunDir], Journal]
+    _past: dict[str, list[JobInfo]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._accounting = Accounting(
+            self._scheduler, self._clock, self._home, self._site, self._warnings
+        )
+        self._settling = Settling(self._find_site, self._home, self._warnings)
 
     def look(
         self,
@@ -380,7 +379,8 @@ class _Watch:
         is_told = job is not None or self._accounting.answered(attempt.job_id)
         is_told |= attempt.raw_state == "CANCELLED"  # by the queue, before the job left it
         if now_is is not None and (is_told or now_is.exit_code is not None):
-            records = with_log_digest(run_dir, self._records(written.journal, now_is, job))
+            found = self._records(written.journal, now_is, job)
+            records = [with_log_digest(run_dir, record) for record in found]
             # Sealed before the records are journaled: if the process is killed in between, the next
             # look decides the same.
             if all(seal_vanished(run_dir, record) for record in records):

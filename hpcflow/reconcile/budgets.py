@@ -27,17 +27,19 @@ from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, shell_word, words_for
 from hpcflow.history.run import Sending
+from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.journal import Refused, Submitted, Withdrawn
 from hpcflow.model.next_action import AWAIT_STANDBY
 from hpcflow.model.units import counted
-from hpcflow.reconcile.unbudgeted import adopted, standby_of
+from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import submit_lock
+from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_path_untrusted, linked
 
 _log = logging.getLogger(__name__)
@@ -396,6 +398,39 @@ class _Look:
                 if found is None:
                     return
                 self._lines[budget.scope].append(found)
+
+
+def standby_of(row: SpendingRow, home: Home) -> int | None:
+    """Return the number of the standby that a live attempt awaits, from the journal; None if it is
+    not one, or if the run cannot be read."""
+    try:
+        last = Journal(home.run_dir(row.run_dir)).history.last
+    except HpcflowError:
+        return None
+    is_waiting = last.number == row.attempt and last.standby is not None and last.has_standby
+    return last.standby.number if is_waiting and last.standby is not None else None
+
+
+def adopted(
+    row: SpendingRow,
+    attempt: int,
+    home: Home,
+    find_site: Callable[[str], Site],
+    clock: Clock,
+) -> str | None:
+    """Return the commitment line for an active attempt. None if the run cannot be read (another
+    user's, or missing), or if only a store has the attempt."""
+    run_dir = home.run_dir(row.run_dir)
+    try:
+        run, site = read_run(run_dir), find_site(row.site)
+        placement = place(run.spec, site, prefer=run.partition, is_granted=True)
+        is_own = Journal(run_dir).history.attempt(attempt).is_own
+    except HpcflowError:
+        return None
+    if not is_own:
+        return None
+    pledge = commitment_of(run, attempt, placement, site=site, home=home, clock=clock).pledge
+    return pledge.to_line(clock.now())
 
 
 def _by_times(entry: Entry, row: SpendingRow) -> Amounts:

@@ -18,8 +18,7 @@ from hpcflow.errors import LedgerError
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
 from hpcflow.model.next_action import AWAIT_STANDBY
-from hpcflow.reconcile.budgets import billed_amounts
-from hpcflow.reconcile.unbudgeted import adopted, standby_of
+from hpcflow.reconcile.budgets import adopted, billed_amounts, standby_of
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import Home
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 
+from hpcflow.budgets.commitments import settle
 from hpcflow.budgets.folder import BudgetFolder, budgets_of
-from hpcflow.budgets.settlements import settle
 from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.launch.committing import settlement_of
 from hpcflow.model.ids import is_run_id

@@ -11,22 +11,23 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.clock import Clock
-from hpcflow.errors import HpcflowError, LedgerError, next_step
+from hpcflow.errors import HpcflowError, LedgerError, StorageError, next_step
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
-from hpcflow.requeue.expected_exits import MOST, ExpectedExits
 from hpcflow.requeue.home_lease import HomeLease
 from hpcflow.requeue.home_lease import look as look_at_home
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report, tick
 from hpcflow.settings import Settings
 from hpcflow.sites.slurm_conf import configured_name
+from hpcflow.storage.files import read_from
+from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns
 
 if TYPE_CHECKING:
@@ -44,6 +45,14 @@ _PIECE_S: Final = 0.2
 #: After so many unexpected failures in a row the process exits, so that a new one is started. The
 #: pause doubles after each, five minutes in all, because in tmux nothing starts a new one.
 _MOST_FAILED: Final = 6
+#: How many jobs are watched. With more, one ends at any moment, and the reads would load scratch.
+MOST: Final = 200
+#: How long an announced exit is expected. The notice of a time limit comes minutes before the exit,
+#: which the job then announces again.
+_NEAR_S: Final = 30.0
+_TAIL_BYTES: Final = 4096
+#: With the key, because a metric may have such a name.
+_WORDS: Final = (b'"event": "notice"', b'"event": "exited"')
 _log = logging.getLogger(__name__)
 
 
@@ -79,6 +88,53 @@ class ExitRequest:
                     return
                 ask_at += _LISTEN_S
             self._clock.sleep(min(left, _PIECE_S))
+
+
+class ExpectedExits:
+    """Watch the events of running jobs between two rounds, without asking Slurm.
+
+    A job that is told to save and exit reports both the notice and its exit code. So the daemon
+    need not wait for its next round to submit the next attempt.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heard_bytes: dict[Path, int] = {}
+        self._announced_at: dict[Path, float] = {}
+
+    def listen_to(self, running: Iterable[tuple[str, int]]) -> None:
+        """Watch these attempts from now on; none if they are more than :data:`MOST`.
+
+        Args:
+            running: run directory and attempt number of each running attempt.
+        """
+        files = {RunDir(Path(path)).attempt(number).events for path, number in running}
+        if len(files) > MOST:
+            files = set()
+        self._heard_bytes = {path: self._heard_bytes.get(path, -1) for path in files}
+        self._announced_at = {
+            path: at for path, at in self._announced_at.items() if path in self._heard_bytes
+        }
+
+    def is_near(self) -> bool:
+        """Return whether a job has announced its exit within the last 30 s."""
+        now = self._clock.monotonic()
+        for path in self._heard_bytes:
+            if self._announces(path):
+                self._announced_at[path] = now
+        return any(now - at < _NEAR_S for at in self._announced_at.values())
+
+    def _announces(self, path: Path) -> bool:
+        with suppress(OSError, StorageError):
+            size = path.stat().st_size
+            heard, self._heard_bytes[path] = self._heard_bytes[path], size
+            if size <= heard:
+                return False
+            # The tail is enough.
+            begin = max(0, heard - len(_WORDS[0]), size - _TAIL_BYTES)
+            text = read_from(path, begin, _TAIL_BYTES)
+            return any(word in text for word in _WORDS)
+        return False
 
 
 class Daemon:

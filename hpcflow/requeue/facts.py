@@ -1,15 +1,31 @@
-"""Facts about a run for the policy, from its rows in the ledger. Pure."""
+"""Facts about a run for the policy, from its rows in the ledger; and whether these are current."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from hpcflow.clock import from_text, later
+from hpcflow.errors import StorageError, shell_word
+from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import AttemptRow, Known
+from hpcflow.model.retry import Retry
+from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
-from hpcflow.requeue.policy import CRASHES_WITHIN, AttemptFacts, Facts, Stage
+from hpcflow.requeue.policy import (
+    CRASHES_WITHIN,
+    NO_PROGRESS,
+    AttemptFacts,
+    Decision,
+    Facts,
+    Stage,
+)
+from hpcflow.restore.local import newest_found
+from hpcflow.sites.schema import Site
+from hpcflow.storage.files import read_from, size_of
+from hpcflow.storage.layout import RunDir
 
 #: How long to wait after Slurm deferred a job; doubled each time in a row, up to the maximum.
 _DELAY_S: Final = 30.0
@@ -17,6 +33,7 @@ _DELAY_MAX_S: Final = 600.0
 _MOST_DOUBLINGS: Final = 10
 #: Decisions that a later round has to confirm by its clock.
 _TIMED_OUT: Final = frozenset({("wait", "forgotten"), ("wait", "deadline")})
+_PORTION_BYTES: Final = 1 << 16
 
 
 def facts_of(
@@ -26,7 +43,7 @@ def facts_of(
     is_journal_lost: bool = False,
     is_purged: bool = False,
 ) -> Facts:
-    """Return the facts of one run; the arguments are as in :class:`Facts`."""
+    """Return the facts of one run; the arguments are as in :class:`Facts`. Pure."""
     journal = known.run.journal
     rows = sorted(known.attempts, key=lambda row: row.attempt)
     attempts = [_attempt(row) for row in rows]
@@ -56,6 +73,66 @@ def facts_of(
         is_journal_lost=is_journal_lost,
         is_purged=is_purged,
     )
+
+
+def decided(
+    known: Known,
+    run: Run,
+    run_dir: RunDir,
+    site: Site,
+    rule: Callable[[Facts, Retry, datetime], Decision],
+    now: datetime,
+    *,
+    is_journal_lost: bool = False,
+) -> tuple[Facts, Decision]:
+    """Return the facts of a run, and what ``rule`` decides from them.
+
+    If it finds no progress, the newest complete checkpoint on scratch is a fact too: its event may
+    have been purged or torn.
+    """
+    partition, policy = site.partitions.get(run.partition), run.spec.retry
+    mem_max_mb = partition.mem_per_node_mb if partition else None
+    facts = facts_of(known, mem_max_mb=mem_max_mb, is_journal_lost=is_journal_lost)
+    decision = rule(facts, policy, now)
+    if decision.rule != NO_PROGRESS or (found := newest_found(run_dir)) is None:
+        return facts, decision
+    attempts = [
+        replace(each, checkpoint=max(found.train_step, each.checkpoint or 0))
+        if each.number == found.attempt
+        else each
+        for each in facts.attempts
+    ]
+    facts = replace(facts, attempts=attempts)
+    return facts, rule(facts, policy, now)
+
+
+def no_submission_in_progress(known: Known, now: datetime) -> bool:
+    """Return whether no process can be in sbatch for a run: a submission journals its intent just
+    before."""
+    return now - (known.run.journal_at or known.run.created_at) > SENDING_TAKES
+
+
+def is_stale(known: Known, run_dir: RunDir) -> bool:
+    """Return whether the journal has records that the ledger has not read, such as a new request.
+
+    Raises:
+        StorageError: it is shorter than what the ledger has read.
+    """
+    name = run_dir.journal.name
+    read = next((each.offset_bytes for each in known.sources if each.path == name), 0)
+    if (size_of(run_dir.journal) or 0) < read:
+        raise StorageError(
+            "the journal is truncated; the record of its jobs is lost",
+            next_action=f"put back {shell_word(run_dir.journal)} from a backup; if the run was "
+            f"mirrored: hpcflow restore {known.run.run_id}; else start a new run: hpcflow run "
+            "CONFIG",
+        )
+    at = read
+    while data := read_from(run_dir.journal, at, _PORTION_BYTES):
+        if b"\n" in data:
+            return True
+        at += len(data)  # a line that is still being written
+    return False
 
 
 def was_looked_for(known: Known, here: int | None) -> bool:

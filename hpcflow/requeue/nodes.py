@@ -1,8 +1,8 @@
-"""Score the nodes of a site by the failures of attempts on them. Pure.
+"""Score the nodes of a site by the failures of attempts on them.
 
 Slurm drains a node that it knows to be dead. This finds the others: nodes that come back after each
-failure, or that fail only trainings. docs/operations.md has the rules. :mod:`.evidence` reads the
-input; :mod:`.exclusion` selects the nodes that a job excludes.
+failure, or that fail only trainings. docs/operations.md has the rules. :mod:`.exclusion`
+selects the nodes that a job excludes.
 
 A failure of the program counts only if the same run later got further without some of these nodes
 and without a `resume` or `release` in between: otherwise the program may be the reason. The weights
@@ -24,9 +24,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from hpcflow.ledger.ends import End
+from hpcflow.ledger.ends import MOST_ENDS, End
+from hpcflow.ledger.store import Ledger
 from hpcflow.model.state import Cause
 from hpcflow.model.units import counted
+from hpcflow.storage.layout import Home
+from hpcflow.storage.node_overrides import read_overrides
 
 #: About the time in which an admin handles a bad node.
 HALF_LIFE: Final = timedelta(days=1)
@@ -132,6 +135,21 @@ class _Failure:
     cause: Cause
     ended_at: datetime
     weight: float
+
+
+def read_evidence(ledger: Ledger, home: Home, now: datetime) -> Evidence:
+    """Return the evidence about nodes now, with the overrides of the user."""
+    until = now + CLOCKS_DIFFER
+    against = ledger.ends(WEIGHTS, since=now - LOOK_BACK, until=until)
+    if not against:
+        return Evidence()
+    since = min(end.ended_at for end in against)
+    well = ledger.ends(WELL | WELL_IF_SAVED, since=since, until=until)
+    if len(well) >= MOST_ENDS:
+        # Before the oldest of these only failures were read, which would bias the scores.
+        oldest = min(end.ended_at for end in well)
+        against = [end for end in against if end.ended_at >= oldest]
+    return weigh([*against, *well], now, read_overrides(home))
 
 
 def weigh(

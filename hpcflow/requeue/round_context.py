@@ -1,4 +1,4 @@
-"""The context of a round of the daemon."""
+"""The context of a round of the daemon, with the queues of the sites."""
 
 from __future__ import annotations
 
@@ -6,14 +6,63 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from hpcflow.clock import Clock
+from hpcflow.errors import SchedulerUnavailable
 from hpcflow.ledger.store import Ledger
-from hpcflow.requeue.queues import Queues
 from hpcflow.restore.process import start_restore
-from hpcflow.schedulers.base import Scheduler
+from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
+
+_FIRST_S: Final = 10.0
+_MOST_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class _Silence:
+    message: str
+    next_action: str | None
+    pause_s: float
+    ends_at: float
+
+
+class Queues:
+    """Query the queues of all sites, with a backoff of 10 s to a minute if one does not answer.
+
+    The backoff lasts as long as the process: a process for a single round always queries.
+
+    Args:
+        connect: site name -> scheduler.
+    """
+
+    def __init__(self, connect: Callable[[str], Scheduler], clock: Clock) -> None:
+        self._connect, self._clock = connect, clock
+        self._silences: dict[str, _Silence] = {}
+
+    def ask(self, site: str) -> list[JobInfo]:
+        """Return the jobs in a site's queue.
+
+        Raises:
+            SchedulerUnavailable: the site does not answer, or its backoff has not ended.
+        """
+        silence = self._silences.get(site)
+        if silence is not None and self.is_silent(site):
+            raise SchedulerUnavailable(silence.message, next_action=silence.next_action)
+        try:
+            jobs = self._connect(site).queue()
+        except SchedulerUnavailable as error:
+            pause_s = min(2 * silence.pause_s, _MOST_S) if silence is not None else _FIRST_S
+            ends_at = self._clock.monotonic() + pause_s
+            self._silences[site] = _Silence(error.message, error.next_action, pause_s, ends_at)
+            raise
+        self._silences.pop(site, None)
+        return list(jobs)
+
+    def is_silent(self, site: str) -> bool:
+        silence = self._silences.get(site)
+        return silence is not None and self._clock.monotonic() < silence.ends_at
 
 
 class LeaseLostError(Exception):

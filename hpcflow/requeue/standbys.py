@@ -19,12 +19,10 @@ from hpcflow.ledger.rows import Known
 from hpcflow.model.next_action import SETTLE_STANDBY, SUBMIT_STANDBY
 from hpcflow.model.run import Run
 from hpcflow.projection import catch_up
-from hpcflow.requeue.facts import facts_of
-from hpcflow.requeue.newest_checkpoint import with_progress_on_scratch
-from hpcflow.requeue.policy import Action, Decision, after_preemption, decide
+from hpcflow.requeue.facts import decided, is_stale, no_submission_in_progress
+from hpcflow.requeue.policy import Action, after_preemption, decide
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
-from hpcflow.requeue.staleness import is_stale, no_submission_in_progress
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.schema import SchedulerKind, Site
@@ -120,16 +118,6 @@ class _Round:
     def _is_silent(self, site: str) -> bool:
         return site in self._run_errors.silent_sites or self._context.queues.is_silent(site)
 
-    def _decided(
-        self, known: Known, run_dir: RunDir, run: Run, site: Site, *, is_over: bool
-    ) -> Decision:
-        partition = site.partitions.get(run.partition)
-        facts = facts_of(known, mem_max_mb=partition.mem_per_node_mb if partition else None)
-        rule = decide if is_over else after_preemption
-        policy, now = run.spec.retry, self._context.clock.now()
-        facts = with_progress_on_scratch(facts, run_dir, rule, policy, now)
-        return rule(facts, policy, now)
-
     def _send(self, known: Known, run_dir: RunDir) -> None:
         context = self._context
         if self._tries >= MOST_SENT or self._is_silent(known.run.site):
@@ -140,7 +128,9 @@ class _Round:
             return
         if site.scheduler is not SchedulerKind.SLURM or not self._is_here(site):
             return
-        if self._decided(known, run_dir, run, site, is_over=False).action is not Action.RESUBMIT:
+        now = context.clock.now()
+        _, decision = decided(known, run, run_dir, site, after_preemption, now)
+        if decision.action is not Action.RESUBMIT:
             return
         avoid = self._to_avoid(run, site)
         is_free = no_submission_in_progress(known, context.clock.now())
@@ -176,7 +166,7 @@ class _Round:
         site = context.find_site(run.site)
         if not self._is_here(site):
             return
-        decision = self._decided(known, run_dir, run, site, is_over=True)
+        _, decision = decided(known, run, run_dir, site, decide, context.clock.now())
         if decision.action is Action.RESUBMIT:
             return  # the standby is the next attempt
         is_free = no_submission_in_progress(known, context.clock.now())

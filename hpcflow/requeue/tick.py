@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.errors import (
@@ -38,19 +38,15 @@ from hpcflow.projection.reading import FOLD_ERRORS
 from hpcflow.reconcile.refresh import refresh
 from hpcflow.requeue.begin_time import lift_begin_times
 from hpcflow.requeue.budget_facts import BudgetFacts
-from hpcflow.requeue.evidence import read_evidence
 from hpcflow.requeue.exclusion import to_avoid
-from hpcflow.requeue.exclusion_warnings import warn_of_exclusions
-from hpcflow.requeue.facts import facts_of
-from hpcflow.requeue.newest_checkpoint import with_progress_on_scratch
-from hpcflow.requeue.nodes import Evidence
+from hpcflow.requeue.facts import decided, is_stale, no_submission_in_progress
+from hpcflow.requeue.nodes import Evidence, read_evidence
 from hpcflow.requeue.overspent import end_overspent
-from hpcflow.requeue.owner_mismatch import warn_of_owner_mismatch
 from hpcflow.requeue.policy import Action, Decision, Facts, decide
 from hpcflow.requeue.restores import Restores
 from hpcflow.requeue.round_context import LeaseLostError, RoundContext
+from hpcflow.requeue.round_warnings import warn_of_exclusions, warn_of_owner_mismatch
 from hpcflow.requeue.run_errors import RunErrors
-from hpcflow.requeue.staleness import is_stale, no_submission_in_progress
 from hpcflow.requeue.stall_policy import Verdict
 from hpcflow.requeue.stalls import look_for_stalls
 from hpcflow.requeue.standbys import look_after_standbys
@@ -139,9 +135,9 @@ class _Round:
         self._report = Report()
         self._run_errors = RunErrors()
         self._changed: list[RunDir] = []
-        self._queues: dict[str, list[JobInfo]] = {}
+        self._queue: Callable[[str], list[JobInfo]] = cache(context.queues.ask)
         self._by_run: dict[str, _ByRun] = {}
-        self._sites: dict[str, Site] = {}
+        self._site: Callable[[str], Site] = cache(context.find_site)
         self._evidence: Evidence | None = None
         self._own = OwnRuns(context.settings.home)
         self._budgets = BudgetFacts(context.settings.home, context.clock)
@@ -265,16 +261,11 @@ class _Round:
         site, scheduler = self._site(run.site), context.connect(run.site)
         if other_cluster(site, scheduler):
             return None
-        partition = site.partitions.get(run.partition)
+        now = context.clock.now()
         try:
-            facts = facts_of(
-                known,
-                mem_max_mb=partition.mem_per_node_mb if partition else None,
-                is_journal_lost=is_lost(run_dir),
+            facts, decision = decided(
+                known, run, run_dir, site, decide, now, is_journal_lost=is_lost(run_dir)
             )
-            now, policy = context.clock.now(), run.spec.retry
-            facts = with_progress_on_scratch(facts, run_dir, decide, policy, now)
-            decision = decide(facts, policy, now)
         except FOLD_ERRORS:  # damaged rows: the next round decides from rebuilt ones
             rebuild(context.ledger, [run_dir])
             return None
@@ -360,16 +351,6 @@ class _Round:
             self._report.problems[run_dir.path.name] = (
                 f"{run_dir.path.parents[1]} is not there, and with it the run directory"
             )
-
-    def _site(self, name: str) -> Site:
-        if name not in self._sites:
-            self._sites[name] = self._context.find_site(name)
-        return self._sites[name]
-
-    def _queue(self, site: str) -> list[JobInfo]:
-        if site not in self._queues:
-            self._queues[site] = self._context.queues.ask(site)
-        return self._queues[site]
 
     def _jobs_of(self, run: Run) -> list[JobInfo]:
         if run.site not in self._by_run:

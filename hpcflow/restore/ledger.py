@@ -118,20 +118,16 @@ def _no_runs(url: str) -> InputError:
     return InputError(f"{url} has no runs", where=Where(key="--from"), next_action=next_action)
 
 
+@dataclass
 class _Batch:
-    def __init__(
-        self,
-        ledger: Ledger,
-        remote: Remote,
-        settings: Settings,
-        site: Site | None,
-        found: FromStore,
-        folder: Path,
-    ) -> None:
-        self._ledger, self._remote, self._settings = ledger, remote, settings
-        self._site, self._found, self._folder = site, found, folder
-        self._run_dirs: list[RunDir] = []
-        self._fetched_bytes = 0
+    _ledger: Ledger
+    _remote: Remote
+    _settings: Settings
+    _site: Site | None
+    _found: FromStore
+    _folder: Path
+    _run_dirs: list[RunDir] = field(default_factory=list)
+    _fetched_bytes: int = 0
 
     def read(self, ids: list[str]) -> None:
         found = self._found

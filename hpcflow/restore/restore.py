@@ -20,9 +20,8 @@ from hpcflow.model.journal import CancelRequested, Held, JournalRecord, Restored
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.reconcile.attempt_events import last_event_at, last_exit
 from hpcflow.restore import journals, local
-from hpcflow.restore.fetching import NEWEST, NO_PROGRESS, Fetching, Progress, Which
+from hpcflow.restore.fetching import NEWEST, NO_PROGRESS, Fetching, Outcome, Progress, Which
 from hpcflow.restore.moving import Place
-from hpcflow.restore.outcome import Outcome
 from hpcflow.restore.publish import merge, publish_new
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.staging import Staging, staging

@@ -78,25 +78,24 @@ class Staging:
 
     def fetch_small(
         self, remote: RemoteRun, names: Iterable[str], on_bytes: Callable[[int], object]
-    ) -> int:
-        """Fetch small files; return their size in bytes."""
+    ) -> None:
+        """Fetch small files."""
         sizes = {name: remote.entry(name).size_bytes for name in names}
         self._require_room(sizes)
-        todo, fetched_bytes = iter(sizes.items()), 0
+        todo = iter(sizes.items())
         while some := dict(islice(todo, _AT_ONCE)):
-            fetched_bytes += self._fetch_some(remote, some, on_bytes)
-        return fetched_bytes
+            self._fetch_some(remote, some, on_bytes)
 
     def _fetch_some(
         self, remote: RemoteRun, todo: dict[str, int], on_bytes: Callable[[int], object]
-    ) -> int:
+    ) -> None:
         """Fetch a batch, so that a million objects do not fill the memory."""
         for tries_left in reversed(range(_TRIES)):
             self._require_room(todo)
             wanted = [Wanted(remote.name(n), self.run / n, size) for n, size in todo.items()]
             try:
                 download(remote.remote, wanted, on_bytes=on_bytes)
-                break
+                return
             except DamagedError:  # a file has grown since
                 if not tries_left:
                     raise
@@ -106,7 +105,6 @@ class Staging:
                 todo[name] = entry.size_bytes if entry is not None else todo[name]
                 if is_too_large(name, todo[name]):
                     raise remote.too_large(name)
-        return sum(todo.values())
 
     def fetch_checkpoint(
         self,

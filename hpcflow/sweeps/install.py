@@ -16,9 +16,8 @@ from hpcflow.requeue.install.cron import CRONTAB, Cron
 from hpcflow.requeue.install.environment import daemon_environment
 from hpcflow.requeue.install.place import DAEMON, Place, Rounds, place_of
 from hpcflow.requeue.install.scrontab import DISABLED, SCRONTAB, Scrontab
-from hpcflow.requeue.install.table import find_block, with_block
-from hpcflow.requeue.install.table_program import TableProgram
-from hpcflow.requeue.install.way import Way
+from hpcflow.requeue.install.table import TableProgram, find_block, with_block
+from hpcflow.requeue.install.ways import Way
 from hpcflow.requeue.supervision import supervision
 from hpcflow.settings import Settings
 from hpcflow.storage.sweeps import SweepDir

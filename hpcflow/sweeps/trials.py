@@ -23,8 +23,7 @@ from hpcflow.errors import (
 )
 from hpcflow.launch import submission
 from hpcflow.launch.cancel import request_cancel
-from hpcflow.launch.cancel_request import cancel_requested
-from hpcflow.launch.jobs import discard_unrecorded
+from hpcflow.launch.jobs import cancel_requested, discard_unrecorded
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.execution import CodeMode
 from hpcflow.model.ids import parse_job_name

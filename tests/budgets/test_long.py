@@ -15,11 +15,10 @@ import pytest
 from hpcflow.budgets import compaction
 from hpcflow.budgets.amounts import NOTHING, UNITS, Amounts
 from hpcflow.budgets.budget_check import Pledge
-from hpcflow.budgets.commitments import commit, release
+from hpcflow.budgets.commitments import Settlement, commit, release, settle
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Limit, Opening, Terms, entry_line
 from hpcflow.budgets.scope import Scope
-from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.errors import BudgetError, StorageError
 from hpcflow.model.ids import ID_ALPHABET
 from hpcflow.testing.clock import FakeClock

@@ -15,11 +15,10 @@ import pytest
 from hpcflow.budgets import compaction, folder
 from hpcflow.budgets.amounts import NOTHING, Amounts
 from hpcflow.budgets.budget_check import Pledge
-from hpcflow.budgets.commitments import commit, release
+from hpcflow.budgets.commitments import Settlement, commit, release, settle
 from hpcflow.budgets.folder import BudgetFolder
 from hpcflow.budgets.records import Change, Opening, Terms, entry_line
 from hpcflow.budgets.scope import Scope
-from hpcflow.budgets.settlements import Settlement, settle
 from hpcflow.budgets.state import Budget
 from hpcflow.errors import SchedulerUnavailable, StorageError, SubmissionInDoubt
 from hpcflow.launch.committing import commitment_of

@@ -167,14 +167,14 @@ def test_a_lock_that_somebody_else_has_put_there_holds_nobody_up(
     desk: Desk, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the kernel lets us open it, for all that stands in /tmp (fs.protected_regular=0)."""
-    monkeypatch.setattr("hpcflow.requeue.install.table_program._LOCKS", tmp_path)
-    monkeypatch.setattr("hpcflow.requeue.install.table_program._LOCK_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("hpcflow.requeue.install.table._LOCKS", tmp_path)
+    monkeypatch.setattr("hpcflow.requeue.install.table._LOCK_TIMEOUT_S", 0.0)
     words = ["daemon", "install", "--cron", "--yes"]
     with (tmp_path / f"hpcflow-crontab-{os.getuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert "another hpcflow process has used crontab" in desk.error(*words, code=1)
         theirs = os.geteuid() + 1
-        monkeypatch.setattr("hpcflow.requeue.install.table_program.os.geteuid", lambda: theirs)
+        monkeypatch.setattr("hpcflow.requeue.install.table.os.geteuid", lambda: theirs)
         CRONTAB_PROGRAM.change(lambda _: "* * * * * mine\n")
     assert machine.table == b"* * * * * mine\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.clock import SystemClock
-from hpcflow.mirror.progress import Progress
+from hpcflow.mirror.status import Progress
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import list_runs
 from tests.cli.desk import Desk

@@ -11,7 +11,7 @@ from hpcflow.budgets.amounts import Amounts
 from hpcflow.cli.look.show import cost_text
 from hpcflow.costs.running import running_rows
 from hpcflow.ledger.store import open_ledger
-from hpcflow.reconcile.unbudgeted import adopted
+from hpcflow.reconcile.budgets import adopted
 from hpcflow.storage.rundir import read_run
 from tests.requeue.watched import Watched
 

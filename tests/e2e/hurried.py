@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 
-import hpcflow.reconcile.accounting_outages
+import hpcflow.reconcile.accounting
 import hpcflow.reconcile.classify_end
 import hpcflow.requeue.daemon
 from hpcflow.cli.main import main
@@ -22,7 +22,7 @@ def hurry(patience_s: float) -> None:
     vars(hpcflow.requeue.daemon)["TTL_S"] = patience_s
     vars(hpcflow.reconcile.classify_end)["VANISHED_AFTER_S"] = patience_s
     vars(hpcflow.reconcile.classify_end)["LOOK_COUNTS_S"] = patience_s / 2
-    vars(hpcflow.reconcile.accounting_outages)["LASTS"] = timedelta(seconds=patience_s)
+    vars(hpcflow.reconcile.accounting)["LASTS"] = timedelta(seconds=patience_s)
     vars(facts)["_DELAY_S"] = 0.05
 
 

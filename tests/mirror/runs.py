@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 from hpcflow.clock import Clock, SystemClock
 from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.passes import Pass, Report
-from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.remote import Entry, Remote
 from hpcflow.mirror.stores import Stores
 from hpcflow.model.run import Mirror
+from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.runtime.files import NewFile
 from hpcflow.runtime.store import CheckpointStore
 from hpcflow.storage.layout import Home, RunDir
@@ -35,6 +37,10 @@ class Desk:
     @property
     def home(self) -> Home:
         return Home(self.folder / "home")
+
+    def stored(self, run_dir: RunDir) -> Mapping[int, Mapping[str, Entry]]:
+        """The complete checkpoints of a run in the store, by train step and name."""
+        return RemoteRun(self.remote, run_dir.path.name).objects.checkpoints
 
     @property
     def remote(self) -> Remote:

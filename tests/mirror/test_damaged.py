@@ -10,7 +10,6 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.errors import DamagedError
-from hpcflow.mirror import layout
 from hpcflow.mirror.status import status_of
 from hpcflow.storage.dirty_marks import dirty_runs
 from tests.mirror.runs import Desk, desk_in, said, save
@@ -43,7 +42,7 @@ def test_a_damaged_one_is_reported_and_never_sent(desk: Desk, name: str) -> None
     error = report.problems[run_dir.path.name]
     assert isinstance(error, DamagedError)
     assert f"{path / name} is not what was written: its checksum differs" in error.message
-    assert list(layout.checkpoints(layout.run_files(desk.remote, run_dir.path.name))) == [300]
+    assert list(desk.stored(run_dir)) == [300]
 
     assert desk.mirror().mirrored == []
     assert [what for what, step in said(run_dir) if step == 400] == ["began", "failed"]

@@ -12,7 +12,7 @@ import pytest
 from botocore import auth
 
 from hpcflow.errors import MirrorError
-from hpcflow.mirror import layout, limits
+from hpcflow.mirror import limits
 from hpcflow.mirror import upload as upload_module
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.opening import open_remote
@@ -213,8 +213,7 @@ def test_scratch_is_purged_under_the_mirror(desk: Desk, proxy: Proxy) -> None:
     assert report.problems == {}
     assert other.path.name in {done.run_id for done in report.mirrored}
     # The file was open: either it is there as a whole, or nothing of it.
-    files = layout.run_files(desk.remote, run_dir.path.name)
-    assert set(layout.checkpoints(files)) <= {400}
+    assert set(desk.stored(run_dir)) <= {400}
     assert desk.mirror().problems == {}
 
 

@@ -49,13 +49,12 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 def require_nothing_half(desk: Desk, run_dir: RunDir) -> None:
     """Whatever has a manifest in the store is as that manifest says."""
-    files = layout.run_files(desk.remote, run_dir.path.name)
-    for step, there in layout.checkpoints(files).items():
+    for step, there in desk.stored(run_dir).items():
         folder = layout.checkpoint_folder(run_dir.path.name, step)
         manifest = json.loads(desk.remote.read(folder + layout.MANIFEST))
         sizes = {name: said["size_bytes"] for name, said in manifest["files"].items()}
-        there.pop(layout.MANIFEST)
-        assert {name: entry.size_bytes for name, entry in there.items()} == sizes
+        files = {name: entry.size_bytes for name, entry in there.items()}
+        assert files == {**sizes, layout.MANIFEST: files[layout.MANIFEST]}
 
 
 def test_no_part_is_sent_twice(desk: Desk, proxy: Proxy) -> None:
@@ -113,7 +112,6 @@ def test_killed_at_any_moment(desk: Desk) -> None:
         require_nothing_half(desk, run_dir)
     finish(start(desk))
     require_nothing_half(desk, run_dir)
-    found = layout.checkpoints(layout.run_files(desk.remote, run_dir.path.name))
-    assert list(found) == [200, 100]
+    assert list(desk.stored(run_dir)) == [200, 100]
     assert verify(desk, run_dir).count(": unchanged") == 2
     assert finish(start(desk)) == ""

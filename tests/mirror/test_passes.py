@@ -38,8 +38,7 @@ def test_a_checkpoint_is_there_as_it_was_made(desk: Desk, tmp_path: Path) -> Non
     assert [done.train_step for done in report.mirrored] == [400]
     assert report.problems == {}
 
-    files = layout.run_files(desk.remote, run_dir.path.name)
-    (step,) = layout.checkpoints(files)
+    ((step, files),) = desk.stored(run_dir).items()
     back = tmp_path / "back" / path.name
     download(
         desk.remote,
@@ -49,7 +48,7 @@ def test_a_checkpoint_is_there_as_it_was_made(desk: Desk, tmp_path: Path) -> Non
                 back / name,
                 entry.size_bytes,
             )
-            for name, entry in layout.checkpoints(files)[step].items()
+            for name, entry in files.items()
         ],
     )
     assert verify(back).train_step == 400

@@ -91,14 +91,6 @@ def test_many_are_deleted_at_once(remote: Remote) -> None:
     assert list(remote.names()) == names[:1]
 
 
-def test_small_files_come_and_go(remote: Remote, tmp_path: Path) -> None:
-    (tmp_path / "here").write_bytes(b"content")
-    remote.put(tmp_path / "here", "there")
-    remote.get("there", tmp_path / "back")
-    assert (tmp_path / "back").read_bytes() == b"content"
-    assert (tmp_path / "back").stat().st_mode & 0o777 == 0o600
-
-
 def test_a_stream_is_an_object_when_it_has_ended(remote: Remote) -> None:
     pieces = [secrets.token_bytes(1000) for _ in range(3)]
     remote.put_stream(iter(pieces), "run-1/stream")

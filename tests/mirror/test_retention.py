@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from hpcflow.clock import SystemClock, to_text
-from hpcflow.mirror import layout
 from hpcflow.mirror.passes import Pass
 from hpcflow.mirror.records import read_records
 from hpcflow.mirror.retention import to_remove
@@ -67,9 +66,8 @@ def test_the_rule_for_keeping_there(desk: Desk) -> None:
     assert desk.mirror().removed == []  # a purge took them, no rule
     let_go(run_dir, 100, 200, 300, 400)
     assert [step for _, step in desk.mirror().removed] == [100, 200]
-    files = layout.run_files(desk.remote, run_dir.path.name)
-    assert list(layout.checkpoints(files)) == [400, 300]
-    assert not any("000000100" in name for name in files)
+    assert list(desk.stored(run_dir)) == [400, 300]
+    assert not any("000000100" in name for name in desk.remote.names())
     assert desk.mirror().removed == []
 
 

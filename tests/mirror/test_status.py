@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.clock import SystemClock
-from hpcflow.mirror.progress import Progress
-from hpcflow.mirror.status import Status, status_of
+from hpcflow.mirror.status import Progress, Status, status_of
 from hpcflow.mirror.store_memory import read_problems
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import mirror_lock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hpcflow.pending.shares import share_words
+from hpcflow.pending.limits import share_words
 from hpcflow.sites.standing import FairShare, Standing
 from tests.pending.waiting import STANDING
 

@@ -9,7 +9,7 @@ import pytest
 
 from hpcflow.model.journal import Ended
 from hpcflow.model.state import Cause
-from hpcflow.reconcile.memory import memory_when_killed
+from hpcflow.reconcile.attempt_events import memory_when_killed
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir
 from tests.reconcile.test_classify_end import RUNNING, answer

@@ -9,8 +9,8 @@ import pytest
 from hpcflow.ledger import ends
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.state import AttemptState, Cause
-from hpcflow.requeue import evidence
-from hpcflow.requeue.evidence import read_evidence
+from hpcflow.requeue import nodes
+from hpcflow.requeue.nodes import read_evidence
 from hpcflow.storage.layout import Home
 from tests.ledger.lines import at, ended, intended, observed, submitted
 from tests.ledger.test_store import change_of
@@ -23,7 +23,7 @@ def test_failures_reach_no_further_back_than_successes(
 ) -> None:
     """Two runs failed on n2, two ran well there, then two elsewhere; those alone are read."""
     monkeypatch.setattr(ends, "MOST_ENDS", most)
-    monkeypatch.setattr(evidence, "MOST_ENDS", most)
+    monkeypatch.setattr(nodes, "MOST_ENDS", most)
     story = [("n2", Cause.NODE_FAIL)] * 2 + [("n2", Cause.COMPLETED)] * 2
     story += [("n1", Cause.COMPLETED)] * 2
     with open_ledger(str(tmp_path / "ledger.sqlite")) as ledger:

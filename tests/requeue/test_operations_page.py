@@ -26,8 +26,8 @@ PAGE: Final = " ".join((SOURCE.parent / "docs/operations.md").read_text(encoding
 #: Whatever is prose in these is said by the daemon. The other modules of requeue/ hold the reasons
 #: of decisions, which stand behind a rule that the page has, or what other commands print.
 SAYS: Final = (
-    "requeue/begin_time.py", "requeue/staleness.py", "requeue/daemon.py", "requeue/job.py",
-    "requeue/exclusion_warnings.py", "requeue/owner_mismatch.py", "requeue/restores.py",
+    "requeue/begin_time.py", "requeue/facts.py", "requeue/daemon.py", "requeue/job.py",
+    "requeue/round_warnings.py", "requeue/restores.py",
     "requeue/stalls.py", "requeue/standbys.py", "requeue/stall_suspects.py",
     "requeue/tick.py", "requeue/run_errors.py", "requeue/stall_watch.py", "reconcile/attempts.py",
     "reconcile/refresh.py", "projection/gone.py", "storage/own_runs.py",

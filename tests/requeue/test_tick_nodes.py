@@ -14,8 +14,7 @@ from hpcflow.launch.run import Launched
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.journal import Decided, Intended
 from hpcflow.model.state import Cause
-from hpcflow.requeue.evidence import read_evidence
-from hpcflow.requeue.nodes import Evidence
+from hpcflow.requeue.nodes import Evidence, read_evidence
 from hpcflow.storage import journal
 from hpcflow.testing.fake_scheduler import Fault
 from tests.requeue.watched import Watched

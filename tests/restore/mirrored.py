@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpcflow.mirror.overwrite_guard import note_mirrored
 from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.small_files import note_mirrored
 from hpcflow.storage.layout import RunDir
 from tests.runtime.published import publish
 
@@ -24,13 +24,13 @@ def mirror(run_dir: RunDir, remote: Remote) -> None:
     """Send the record and all that a run directory holds, the manifests last."""
     note_mirrored(run_dir, run_dir.journal.read_bytes())
     for path in (run_dir.run_json, run_dir.journal):
-        remote.put(path, f"{run_dir.path.name}/{path.name}")
+        remote.put_bytes(path.read_bytes(), f"{run_dir.path.name}/{path.name}")
     names = [path for path in sorted(run_dir.path.rglob("*")) if path.is_file()]
     for path in sorted(names, key=lambda path: path.name == "manifest.json"):
         name = path.relative_to(run_dir.path)
         if name.parts[0] == "runtime" or any(p[0] == "." for p in name.parts):
             continue
-        remote.put(path, f"{run_dir.path.name}/{name.as_posix()}")
+        remote.put_bytes(path.read_bytes(), f"{run_dir.path.name}/{name.as_posix()}")
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -13,8 +13,8 @@ from hpcflow.mirror.passes import Pass, Report
 from hpcflow.mirror.remote import Remote
 from hpcflow.mirror.stores import Stores
 from hpcflow.projection import rebuild
+from hpcflow.restore.fetching import Outcome
 from hpcflow.restore.moving import Place, place_on, where_it_was
-from hpcflow.restore.outcome import Outcome
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.restore.request import own_mirror
 from hpcflow.restore.restore import note_nothing_there, restore

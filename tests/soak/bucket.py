@@ -194,7 +194,8 @@ def _upload(server: S3, store: Path, name: str) -> str:
         for path in store.rglob("*"):
             if path.is_file() and not path.is_symlink() and path.stat().st_size < _SENT_BYTES:
                 with suppress(HpcflowError):  # a name that the server does not take
-                    remote.put(path, f"{store.name}/{path.relative_to(store).as_posix()}")
+                    name = f"{store.name}/{path.relative_to(store).as_posix()}"
+                    remote.put_bytes(path.read_bytes(), name)
         return 0
 
     in_child(send, environ=_environ(server), folder=store)

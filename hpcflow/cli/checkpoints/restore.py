@@ -27,8 +27,7 @@ from hpcflow.terminal import echo, safe
 
 if TYPE_CHECKING:
     from hpcflow.model.run import Run
-    from hpcflow.restore.fetching import Progress, Which
-    from hpcflow.restore.outcome import Outcome
+    from hpcflow.restore.fetching import Outcome, Progress, Which
     from hpcflow.restore.request import Changes, Found
 
 

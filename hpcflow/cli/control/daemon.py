@@ -285,11 +285,11 @@ class _Log:
         for run_id, problem in problems.items():
             warn(f"{run_id}: {problem}")
         self._warnings, self._problems = report.warnings, report.problems
-        if not self._as_json:
-            self._log_decisions(report)
-        elif _has_news(report) or problems:
-            now = self._session.clock.now()
+        now, lines = self._session.clock.now(), list(self._lines(report))
+        if self._as_json and (lines or problems):
             print_json(DaemonRound(at=now, round=report), indent=None)
+        for line in () if self._as_json else lines:
+            echo(f"{now:%Y-%m-%d %H:%M:%S}  {line}")
 
     def log_sweep(self, report: TickReport) -> None:
         """Print what is new in a round of a sweep."""
@@ -306,33 +306,23 @@ class _Log:
         for line in () if self._as_json else report_lines(report, now):
             echo_message(line)
 
-    def _log_decisions(self, report: Report) -> None:
-        now = self._session.clock.now()
-        for run_id, text in _decisions(report):
-            echo(f"{now:%Y-%m-%d %H:%M:%S}  {run_id}  {text}")
-
-
-def _decisions(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the runs for which a round did something, and what."""
-    for run_id, job_id in report.lifted.items():
-        why = "restarted: Slurm restarted its job with a later begin time"
-        yield run_id, f"start now  ({why}), job {job_id}"
-    for run_id, decision in report.decisions.items():
-        then = f", job {report.sent[run_id]}" if run_id in report.sent else ""
-        until = f" until {decision.not_before:%Y-%m-%d %H:%M:%S} UTC" if decision.not_before else ""
-        yield run_id, f"{decision.action.value}{until}  ({decision.rule}: {decision.why}){then}"
-    for run_id, job_id in report.standbys.items():
-        why = "wanted: it waits for the end of the running attempt"
-        yield run_id, f"standby  ({why}), job {job_id}"
-    for run_id, decision in report.restores.items():
-        if run_id not in report.decisions:
-            yield run_id, f"{decision.action.value}  ({decision.rule}: {decision.why})"
-    for run_id, verdict in report.stalls.items():
-        yield run_id, f"{verdict.act.value}  ({verdict.rule}: {verdict.why})"
-    for run_id, why in report.overspent.items():
-        yield run_id, f"notice  (over_budget: {why})"
-
-
-def _has_news(report: Report) -> bool:
-    did = (report.decisions, report.sent, report.lifted, report.standbys)
-    return any((*did, report.restores, report.stalls, report.overspent))
+    @staticmethod
+    def _lines(report: Report) -> Iterator[str]:
+        """Yield a line for each decision and act; none if nothing happened."""
+        for run_id, job_id in report.lifted.items():
+            why = "restarted: Slurm restarted its job with a later begin time"
+            yield f"{run_id}  start now  ({why}), job {job_id}"
+        for run_id, each in report.decisions.items():
+            then = f", job {report.sent[run_id]}" if run_id in report.sent else ""
+            until = f" until {each.not_before:%Y-%m-%d %H:%M:%S} UTC" if each.not_before else ""
+            yield f"{run_id}  {each.action.value}{until}  ({each.rule}: {each.why}){then}"
+        for run_id, job_id in report.standbys.items():
+            why = "wanted: it waits for the end of the running attempt"
+            yield f"{run_id}  standby  ({why}), job {job_id}"
+        for run_id, each in report.restores.items():
+            if run_id not in report.decisions:
+                yield f"{run_id}  {each.action.value}  ({each.rule}: {each.why})"
+        for run_id, verdict in report.stalls.items():
+            yield f"{run_id}  {verdict.act.value}  ({verdict.rule}: {verdict.why})"
+        for run_id, why in report.overspent.items():
+            yield f"{run_id}  notice  (over_budget: {why})"

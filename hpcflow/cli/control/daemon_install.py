@@ -20,7 +20,7 @@ from hpcflow.settings import Settings, load_settings
 from hpcflow.terminal import ask, echo, echo_lines, safe
 
 if TYPE_CHECKING:
-    from hpcflow.requeue.install.way import Way
+    from hpcflow.requeue.install.ways import Way
 
 
 class Installed(TypedDict):
@@ -164,7 +164,7 @@ def take_away(
         on_nothing: called if nothing was installed.
     """
     from hpcflow.requeue.install.slurm_job import DaemonJobsUnknownError
-    from hpcflow.requeue.install.table_program import NotAllowedError
+    from hpcflow.requeue.install.table import NotAllowedError
 
     removed: dict[str, str] = {}
     errors: dict[str, HpcflowError] = {}

@@ -129,8 +129,8 @@ def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bo
 
 def _lines(session: Session) -> Iterator[NodeLine]:
     """Yield all nodes that have failed a run, by site, the worst first."""
-    from hpcflow.requeue.evidence import read_evidence
     from hpcflow.requeue.exclusion import excluded_in, excludes
+    from hpcflow.requeue.nodes import read_evidence
 
     evidence = read_evidence(session.ledger, session.settings.home, session.clock.now())
     for name, standings in sorted(evidence.standings.items()):

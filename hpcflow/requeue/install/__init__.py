@@ -5,10 +5,9 @@
 - :mod:`.cron`, :mod:`.scrontab`: an entry that runs one round regularly
 - :mod:`.systemd`: a unit of the user's service manager
 - :mod:`.slurm_job`: a small job; :mod:`hpcflow.requeue.job` runs inside it
-- :mod:`.table`: edit hpcflow's block in the text of a crontab or scrontab; pure
-- :mod:`.table_program`: read and write it through ``crontab`` or ``scrontab``
+- :mod:`.table`: edit hpcflow's block in a crontab or scrontab, and read and write the table
 - :mod:`.ledger_for_jobs`: whether the ledger may be opened on a compute node
-- :mod:`.ways`: all four, by name
+- :mod:`.ways`: the interface of all four, and each by name
 
 Pure functions make all text, so that it can be shown before it is written.
 """

@@ -10,8 +10,7 @@ from typing import ClassVar, Final
 
 from hpcflow.errors import InputError
 from hpcflow.requeue.install.place import Place
-from hpcflow.requeue.install.table import find_block, make_block, with_block
-from hpcflow.requeue.install.table_program import TableProgram
+from hpcflow.requeue.install.table import TableProgram, find_block, make_block, with_block
 
 CRONTAB: Final = TableProgram(
     "crontab",

@@ -15,8 +15,7 @@ from hpcflow.requeue.install.cron import round_command
 from hpcflow.requeue.install.job_options import checked_options, output_option
 from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 from hpcflow.requeue.install.place import Place
-from hpcflow.requeue.install.table import find_block, make_block, with_block
-from hpcflow.requeue.install.table_program import TableProgram
+from hpcflow.requeue.install.table import TableProgram, find_block, make_block, with_block
 from hpcflow.settings import Settings
 
 SCRONTAB: Final = TableProgram(

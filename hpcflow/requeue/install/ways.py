@@ -1,10 +1,11 @@
-"""The four ways by name, and which are installed."""
+"""The four ways to keep the daemon running, by name, and which are installed."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import ClassVar, Protocol
 
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.requeue.install.cron import CRONTAB, Cron
@@ -14,11 +15,41 @@ from hpcflow.requeue.install.scrontab import SCRONTAB, Scrontab
 from hpcflow.requeue.install.slurm_job import SlurmJob
 from hpcflow.requeue.install.systemd import Systemd
 from hpcflow.requeue.install.table import block_names
-from hpcflow.requeue.install.way import Way
 from hpcflow.settings import Settings
 
 #: In the order of preference; see docs/operations.md.
 NAMES = ("systemd", "cron", "scrontab", "slurm")
+
+
+class Way(Protocol):
+    """One way. Creating it reads and writes nothing; methods raise HpcflowError on failure."""
+
+    #: The option that selects it, without its dashes.
+    name: ClassVar[str]
+
+    def plan(self) -> str:
+        """Return exactly what :meth:`install` would write, and where.
+
+        Raises:
+            InputError: it would not work here.
+        """
+        ...
+
+    def require_allowed(self) -> None:
+        """Check within seconds that the user may install it on this machine."""
+        ...
+
+    def install(self) -> str:
+        """Install it, replacing an earlier installation; return notes for the user."""
+        ...
+
+    def uninstall(self) -> str | None:
+        """Remove exactly what :meth:`install` wrote; return what that was, None if nothing."""
+        ...
+
+    def look(self) -> str | None:
+        """Return within seconds what is installed, in a few words; None if nothing is."""
+        ...
 
 
 def way_to_install(name: str, settings: Settings, options: Sequence[str]) -> Way:
