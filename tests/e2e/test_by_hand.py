@@ -104,7 +104,7 @@ def test_by_hand_with_gpus_every_rank_gets_its_cores(hpcflow: Hpcflow) -> None:
             1,
         ),
         (["--nodes=1", "--cpus-per-task=2"], "tasks_per_node: 2", {"nodes": 1}, 2),
-        (["--nodes=2", "--ntasks=3"], "nodes: 1", {"nodes": 2}, 3),  # 2 cores, and 1
+        (["--nodes=2", "--ntasks=3"], "nodes: 1", {"nodes": 2}, 2),  # 2 cores, and 1
     ],
 )
 def test_what_slurm_granted_is_what_the_run_has(
