@@ -33,7 +33,6 @@ ALLOWED: Final[dict[tuple[str, str], tuple[int, str]]] = {
     ("ledger/migrations/versions/0005_gpu_types.py", "json.loads"): (1, _OWN_TEXT),
     ("model/secret_forms.py", ".read_text"): (1, _SHIPPED),
     ("model/secret_forms.py", "json.loads"): (1, _SHIPPED),
-    ("reference/rules.py", ".read_text"): (1, _SHIPPED),
     ("rendering/templates.py", "os.open"): (1, _MADE),
     ("requeue/install/place.py", "os.open"): (1, _MADE),
     ("requeue/install/slurm_job.py", ".read_text"): (1, _SHIPPED),

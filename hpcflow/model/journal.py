@@ -49,13 +49,16 @@ class _Record(BaseModel):
         Readers skip a record that is too long. A text from a store or a command can have any
         length, so texts and lists of such a record are cut.
         """
-        said = self.model_dump(mode="json", exclude_none=True)
+        said = self._written()
         line = _as_line(said)
         for most in _CUT_TO:
             if len(line.encode()) <= MAX_LINE_BYTES:
                 break
             line = _as_line(_cut(said, most))
         return line
+
+    def _written(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude_none=True)
 
     @field_serializer(
         "at",
@@ -270,17 +273,14 @@ class Accounted(_Record):
         charges = [{**times, **e} if isinstance(e, dict) else e for e in said["charges"]]
         return {**said, "charges": charges}
 
-    @field_serializer("charges")
-    def _without_times(self, charges: list[ChargeLine]) -> list[dict[str, Any]]:
-        times = {"begin": self.started_at, "end": self.ended_at}
-        return [
-            each.model_dump(
-                mode="json",
-                exclude_none=True,
-                exclude={name for name, time in times.items() if getattr(each, name) == time},
-            )
-            for each in charges
+    def _written(self) -> dict[str, Any]:
+        said = super()._written()
+        own = (("begin", said.get("started_at")), ("end", said.get("ended_at")))
+        said["charges"] = [
+            {name: value for name, value in line.items() if (name, value) not in own}
+            for line in said["charges"]
         ]
+        return said
 
 
 class BeginLifted(_Record):

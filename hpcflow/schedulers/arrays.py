@@ -34,6 +34,8 @@ class _ArrayScheduler:
         self._inner, self._arrays = inner, arrays
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # before __init__, as in a copy
+            raise AttributeError(name)
         return getattr(self._inner, name)  # every other query is that of the wrapped scheduler
 
     def find(self, job_name: str, since: datetime) -> Lookup:

@@ -15,9 +15,10 @@ from hpcflow.ledger import fold
 from hpcflow.ledger.derive import bill_due_at, derive_attempt, derive_run, money, run_row
 from hpcflow.ledger.fold import MAX_METRICS, RunFold, fold_events, fold_journal, fold_mirror
 from hpcflow.ledger.rows import BY_JOB, BY_PERSON, AttemptRow, CheckpointRow, RunRow
-from hpcflow.model.journal import Restored, parse_record_or_none
+from hpcflow.model.journal import Restored, parse_record, parse_record_or_none
 from hpcflow.model.state import AttemptState, Cause
 from tests.ledger.lines import (
+    accounted,
     at,
     cancel_requested,
     checkpoint,
@@ -430,8 +431,8 @@ def test_a_line_that_says_nothing_is_counted_and_changes_nothing(line: bytes) ->
         b'{"at": "2026-03-01T12:00:00Z", "record": "submitted"}',
         b'{"at": "2026-03-01T12:00:00Z", "record": "resumed", "by": 1}',
         b'{"at": "2026-03-01T12:00:00", "record": "resumed", "by": "ada"}',
-        intended(1).replace(b'"attempt": 1', b'"attempt": 0'),
-        intended(1).replace(b'"attempt": 1', b'"attempt": 10000000'),
+        intended(1).replace(b'"attempt":1', b'"attempt":0'),
+        intended(1).replace(b'"attempt":1', b'"attempt":10000000'),
     ],
 )
 def test_a_journal_line_that_says_nothing_is_counted(line: bytes) -> None:
@@ -546,3 +547,16 @@ def test_lines_that_can_be_no_record_are_not_parsed(monkeypatch: pytest.MonkeyPa
     assert fold_journal(fold, lines) == len(lines)
     assert fold_mirror(fold, lines) == len(lines)
     assert list(map(parse_record_or_none, lines)) == [None] * len(lines)
+
+
+def test_a_bill_is_the_same_with_and_without_the_times_of_its_charges() -> None:
+    """Older versions wrote them into each charge."""
+    short = accounted(1, "3", "gpu:a100", "node")
+    said = json.loads(short)
+    assert all(line.keys() == {"kind", "hours"} for line in said["charges"])
+    own = {"begin": said["started_at"], "end": said["ended_at"]}
+    long = json.dumps({**said, "charges": [{**line, **own} for line in said["charges"]]}).encode()
+    rows = [Story().journal(intended(1), line).fold.attempts[1].journal for line in (short, long)]
+    assert rows[0] == rows[1]
+    assert rows[0]["accounted"]["charges"][0]["begin"] == said["started_at"]
+    assert parse_record(long).to_line().encode() == short

@@ -128,7 +128,7 @@ def test_where_the_claim_cannot_be_sealed_the_other_runs_go_on(
             desk.tick()
     assert FakeScheduler.submit is submit
     (doubted,) = (
-        each for each in (lost, other) if b'"attempt": 2' in desk.dir_of(each).journal.read_bytes()
+        each for each in (lost, other) if b'"attempt":2' in desk.dir_of(each).journal.read_bytes()
     )
     attempt = desk.dir_of(doubted).attempt(2)
     fsync = os.fsync

@@ -182,7 +182,7 @@ def test_an_attempt_of_which_nobody_knows_whether_it_was_sent_is_withdrawn(
     run_dir = owner.trained(100)
     owner.resume(run_dir)
     lines = run_dir.journal.read_bytes().splitlines(keepends=True)
-    run_dir.journal.write_bytes(b"".join(each for each in lines if b'"job_id": "1002"' not in each))
+    run_dir.journal.write_bytes(b"".join(each for each in lines if b'"job_id":"1002"' not in each))
     owner.mirror(run_dir)
     there = _take(other, run_dir.path.name)
     assert any(isinstance(each, Withdrawn) for each in journal.read(there))

@@ -34,6 +34,7 @@ def stop_everything(folder: Path, progress: Progress, *, keep: bool = True) -> N
         if server.home.exists():
             _stop(server.daemon, progress)
     leftovers.kill_everything(folder)
+    leftovers.kill_everything(folder)  # what one of them had just started
 
 
 def _stop(daemon: Daemon, progress: Progress) -> None:
