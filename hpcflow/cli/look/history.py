@@ -17,7 +17,8 @@ from hpcflow.terminal import echo, safe, terminal_width
 
 if TYPE_CHECKING:
     from hpcflow.model.state import Cause, RunState
-    from hpcflow.requeue.history import Chapter, Entry, Story
+    from hpcflow.history.entries import Entry
+    from hpcflow.requeue.history import Chapter, Story
 
 
 class History(TypedDict):
