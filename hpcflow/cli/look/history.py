@@ -16,8 +16,8 @@ from hpcflow.model.units import counted, format_duration
 from hpcflow.terminal import echo, safe, terminal_width
 
 if TYPE_CHECKING:
-    from hpcflow.model.state import Cause, RunState
     from hpcflow.history.entries import Entry
+    from hpcflow.model.state import Cause, RunState
     from hpcflow.requeue.history import Chapter, Story
 
 
