@@ -62,7 +62,7 @@ with its file and line. All errors are listed at once, and nothing is created.
 - **Memory** has a unit: `500M`, `200G`, `1.5T`, in powers of 1024 as in Slurm.
 - **Paths** (`script`, `venv`, `conda` with a `/`, image files, sources of mounts, `secrets`) are
   relative to the file that contains them, or to the current directory with `--set`. `~` is your
-  home; other variables are not expanded.
+  home directory; other variables are not expanded.
 - **`null`** means the default, as if the key were missing; only below `params` it is a value.
 - **Secrets** are rejected in every key, names and tags included. hpcflow recognizes a secret by the
   name of its variable, option or parameter (`DB_PASS`, `--token X`, `api_key`), or by its format
@@ -79,7 +79,7 @@ extends: ../base.yaml
 name: digits-large
 resources:
   nodes: 8          # the other keys of `resources` come from base.yaml
-  constraint: null  # back to the default, whatever base.yaml says
+  constraint: null  # back to the default, instead of base.yaml's value
 ```
 
 The path is relative to the file that contains it, and that file may extend another one. Sections
@@ -104,10 +104,10 @@ does not finish within 10 seconds, hpcflow warns and submits without this check.
 
 hpcflow refuses, with file, line and key,
 
-- a missing path on a file system that the job needs anyway: the one of the config's folder, of
-  scratch or of your home. If that is the root file system, only paths below the same top
-  directory count. Paths are `environment.venv`, `conda` with a `/`, an image file, the sources of
-  mounts, and a program or a Python script in `command`;
+- a missing path on the file system of the config's folder, of scratch or of your home directory:
+  the job needs these anyway. On the root file system, hpcflow refuses only paths below the same top
+  directory as one of them. It checks `environment.venv`, `conda` with a `/`, an image file, the
+  sources of mounts, and a program or a Python script in `command`;
 - a variable whose value refers to itself, such as `PATH: $HOME/bin:$PATH`: no shell expands it;
 - a Python of the environment that fails, or that has no torch if the launcher is `torchrun`;
 - a module of `environment.modules` that `module is-avail` does not know, after the modules before
@@ -121,13 +121,14 @@ hpcflow warns of
 
 - a missing path on another file system, such as a node's own disk;
 - a Python that this machine cannot execute, and a program that is not on PATH here;
-- a module that exists but cannot be loaded here, the modules after it, a missing module that the
-  site file loads, and a login node without `module` or conda. Then hpcflow also only warns of what
-  Python does not find;
+- a module that exists but cannot be loaded here; a missing module that the site file loads; a
+  missing module after one of these; a login node without `module` or conda. Then a problem of
+  conda, Python or the script, such as a missing torch, is only a warning, too;
 - a package that the script imports at its top level and that Python does not find: the script may
   extend `sys.path`;
-- what a Python of the system, such as `/usr/bin/python3`, lacks or cannot compile: compute nodes
-  may have another version. In a virtual environment all packages are of one version;
+- a missing torch, or a script that does not compile, if the Python is the system's, such as
+  `/usr/bin/python3`: compute nodes may have another version. A virtual environment is for one
+  version, so there hpcflow refuses both;
 - what is missing in your shell alone, such as after `module purge`: a job starts with a new
   environment, so hpcflow asks a new shell before it refuses.
 

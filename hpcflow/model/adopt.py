@@ -117,8 +117,8 @@ class Adopt(Section):
     ) = Field(
         None,
         description="A file that the program writes last. If a checkpoint is a folder, it is in "
-        "the folder. If a checkpoint is a file, it is beside the file, and this key is the suffix "
-        "that its name has in addition, such as `.done`.",
+        "the folder. If a checkpoint is a file, the marker is beside it, and has its name plus "
+        "this suffix, such as `.done`.",
         examples=["trainer_state.json"],
     )
     stable_s: Seconds | None = Field(
@@ -155,9 +155,9 @@ class Adopt(Section):
     )
     put_back: bool | None = Field(
         None,
-        description="For programs that look for a checkpoint only where they wrote it: whether to "
-        "copy the newest one back there before the program starts, if it is missing, damaged or "
-        "another one. Default: false.",
+        description="Before the program starts, copy the newest checkpoint back to where the "
+        "program wrote it, if the one there is missing, damaged or another. For programs that "
+        "look only there. Default: false.",
         examples=[True],
     )
 

@@ -38,9 +38,9 @@ class Mode(str, Enum):
 class KeepBest(Section):
     """Keep the checkpoints that were best by a metric, however old they are.
 
-    The value of a checkpoint is the last one that was logged before it was saved. Of several
-    checkpoints with the same value, the earliest counts as the better one. While no checkpoint has
-    the metric, none is removed.
+    The value of a checkpoint is the last one that was logged before it was saved. If checkpoints
+    have the same value, the earliest counts as the best. While no checkpoint has the metric, none
+    is removed.
     """
 
     metric: Metric = Field(

@@ -222,10 +222,11 @@ class Launch(Section):
     launcher: Launcher | None = Field(
         None,
         description=(
-            "How the ranks are started. `torchrun`: one on each node. `srun`: one task per rank. "
-            "`none`: the command itself is started, once, on the first node. Default: for pytorch "
-            "what the site prefers (usually torchrun), but srun for a `command` of one rank; for "
-            "tensorflow, jax and mpi srun, because torchrun does not support them; for none none."
+            "How the ranks are started. `torchrun`: one torchrun on each node. `srun`: one task "
+            "per rank. `none`: the command itself is started, once, on the first node. Default: "
+            "for pytorch what the site prefers (usually torchrun), but srun for a `command` of one "
+            "rank; for tensorflow, jax and mpi srun, because torchrun does not support them; for "
+            "`framework: none`, `none`."
         ),
         examples=["srun"],
     )

@@ -66,7 +66,7 @@ class Retry(Section):
     without_checkpoint: Count = Field(
         3,
         description="Stop the run after so many attempts in a row without a new checkpoint, "
-        "whatever the other keys allow. Attempts that did not run do not count.",
+        "even if the other keys allow more. Attempts that did not run do not count.",
         examples=[5],
     )
     backoff_s: Seconds = Field(
@@ -84,9 +84,9 @@ class Retry(Section):
         1800,
         alias="stall_after",
         description="An attempt without progress for this time has stalled. hpcflow tells it to "
-        "save and exit, and cancels it if it has not after `checkpoint.notice`. The time is "
-        "longer if the attempt is slower: at least `stall_factor` times the median time between "
-        "two progress events, and three times the longest. It doubles before the first event, and "
+        "save and exit, and cancels it if it still runs after `checkpoint.notice`. For slow "
+        "attempts, the time is longer: at least `stall_factor` times the median time between two "
+        "progress events, and three times the longest. It doubles before the first event, and "
         "after each attempt that stalled. `never`: only the time limit ends it. hpcflow ignores a "
         "run that never wrote a progress event, unless `stall_log` is set.",
         examples=["2h"],

@@ -40,7 +40,9 @@ class RunSpec(Section):
         description="Name of the run; a run id is made from it.", examples=["digits"]
     )
     project: Name = Field(
-        "default", description="What the run belongs to; a folder on scratch.", examples=["vision"]
+        "default",
+        description="Project of the run; also the name of a folder on scratch.",
+        examples=["vision"],
     )
     command: Command | None = Field(
         None,
@@ -112,10 +114,9 @@ class RunSpec(Section):
     budget: RunBudget | None = Field(None, description=RunBudget.__doc__)
     mirror: StoreUrlOrNever | None = Field(
         None,
-        description="Where completed checkpoints and the run's small files are copied to: an "
-        "`s3://`, `gs://` or `az://` URL, or an absolute folder; `$USER` and other variables "
-        "are filled in; `never` for nowhere. Default: what the site says. "
-        "See [mirror.md](mirror.md).",
+        description="Where hpcflow copies completed checkpoints and the run's small files: an "
+        "`s3://`, `gs://` or `az://` URL, or an absolute folder; it fills in `$USER` and other "
+        "variables. `never`: no mirror. Default: the site's. See [mirror.md](mirror.md).",
         examples=["s3://lab-checkpoints/$USER"],
     )
     tags: list[Name] = Field(

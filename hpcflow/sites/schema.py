@@ -249,7 +249,7 @@ class Scratch(Section):
         "every user here. Variables as in `path`.",
     )
     price: ScratchPrice | None = Field(
-        None, description="The price of storage there. [costs.md](costs.md#keeping-them)."
+        None, description="The price of storage there. [costs.md](costs.md#storage-and-transfer)."
     )
 
 
@@ -314,7 +314,7 @@ class SiteMirror(Section):
     price: StorePrice | None = Field(
         None,
         description="The price of storing and fetching checkpoints. "
-        "[costs.md](costs.md#keeping-them).",
+        "[costs.md](costs.md#storage-and-transfer).",
     )
 
     @model_validator(mode="after")
