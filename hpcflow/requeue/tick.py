@@ -349,7 +349,7 @@ class _Round:
             self._report.warnings += [purged_warning(run_id) for run_id in purged]
         else:
             self._report.problems[run_dir.path.name] = (
-                f"{run_dir.path.parents[1]} is not there, and with it the run directory"
+                f"{run_dir.path.parents[1]} is missing, and so is the run directory"
             )
 
     def _jobs_of(self, run: Run) -> list[JobInfo]:

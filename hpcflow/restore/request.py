@@ -141,7 +141,7 @@ def of_this_home(
     run_id = run_dir.path.name
     if is_gone(run_dir) and not run_dir.path.parents[2].is_dir():
         raise InputError(
-            f"{run_dir.path.parents[2]} is not there, and with it the run directory of {run_id}",
+            f"{run_dir.path.parents[2]} is missing, and so is the run directory of {run_id}",
             next_action="repeat it where that scratch is mounted; to restore the run to another: "
             f"hpcflow restore --from {shell_word(f'{mirror.url}/{run_id}')}",
         )

@@ -1,4 +1,4 @@
-"""Write, append and read files so that a crash leaves no file half written.
+"""Write, append and read files so that a crash leaves none half written; describe errors.
 
 A file is either complete, under its name and on the disk, or does not exist.
 Functions that read, or write durably, raise StorageError; others that write raise OSError.

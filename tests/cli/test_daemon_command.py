@@ -120,7 +120,7 @@ def test_a_run_whose_directory_is_gone_says_so_and_what_to_do(desk: Desk) -> Non
         assert not path.exists()
     path.parents[1].rename(path.parents[1].with_name("away"))
     (said,) = desk.json("hold", "patient", code=1)["runs"]
-    assert f"{path.parents[1]} is not there" in said["error"]["message"]
+    assert f"{path.parents[1]} is missing" in said["error"]["message"]
     assert "mounted" in said["error"]["next_action"]
 
 

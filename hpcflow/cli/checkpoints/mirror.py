@@ -73,11 +73,11 @@ _BAR_CHARS: Final = 20
 @json_option(MirrorPass)
 @click.pass_context
 def command(ctx: click.Context, once: bool, as_json: bool) -> int:
-    """Copy completed checkpoints, and the runs' small files, to the object store.
+    """Copy complete checkpoints and the runs' small files to the object store.
 
     The newest checkpoint of each run is copied first. `mirror` in the site file, or in the run's
-    config, names the store. The daemon does this by itself; use --once in cron, or to copy now.
-    The exit code is 1 if something could not be copied.
+    config, names the store. The daemon copies by itself. To copy now, or in cron, --once is
+    required. The exit code is 1 if something could not be copied.
     """
     if ctx.invoked_subcommand is not None:
         if once:

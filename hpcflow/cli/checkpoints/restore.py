@@ -87,6 +87,7 @@ def _which(_ctx: click.Context, param: click.Parameter, value: str) -> Which:
 @click.option(
     "--working-dir",
     type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
     help="Working directory of its program here. Default: its previous path.",
 )
 @click.option(

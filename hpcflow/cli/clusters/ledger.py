@@ -20,7 +20,7 @@ from hpcflow.terminal import echo
 
 
 class CheckedLedger(TypedDict):
-    """The differences of the ledger from the run directories; `runs` is the number of these."""
+    """The differences of the ledger from the runs' files; `runs` is the number of runs."""
 
     runs: int
     differences: list[str]
@@ -35,7 +35,7 @@ class UpgradedLedger(TypedDict):
 
 @click.group("ledger", short_help="Rebuild, check or upgrade the ledger.")
 def command() -> None:
-    """Rebuild, check or upgrade the ledger: the database that indexes the run directories."""
+    """Rebuild, check or upgrade the ledger: the database that indexes the runs' files."""
 
 
 @command.command("rebuild")
@@ -49,7 +49,7 @@ def command() -> None:
 @endpoint_option
 @json_option("hpcflow.projection:Summary", "hpcflow.restore.ledger:FromStore")
 def rebuild_command(url: str | None, endpoint_url: str | None, as_json: bool) -> int:
-    """Rebuild the rows of your runs from their run directories."""
+    """Rebuild the rows of your runs from their files."""
     from hpcflow.projection import forget_unsent, rebuild
 
     session = Session()
@@ -116,7 +116,7 @@ def count_runs(*, shown: bool) -> Iterator[Callable[[int, int], object]]:
 @command.command("check")
 @json_option(CheckedLedger)
 def check_command(as_json: bool) -> int:
-    """Compare the ledger with the run directories; exit 1 if they differ."""
+    """Compare the ledger with the runs' files; exit 1 if they differ."""
     from hpcflow.projection import catch_up_home, check, unlinked
 
     session = Session()

@@ -38,18 +38,31 @@ class Uninstalled(TypedDict):
     errors: dict[str, ErrorJson]
 
 
-_WAYS: Final = (
-    ("cron", "A line in your crontab: one round every minute."),
-    ("scrontab", "An entry in Slurm's own crontab: one round every five minutes, as a job."),
-    ("systemd", "A unit of your own systemd, which runs all the time."),
-    ("slurm", "A small job that runs all the time and submits its own successor."),
-)
+#: Way -> what `install` writes.
+_INSTALLS: Final = {
+    "cron": "A line in your crontab: one round every minute.",
+    "scrontab": "An entry in Slurm's own crontab: one round every five minutes, as a job.",
+    "systemd": "A unit of your own systemd, which runs all the time.",
+    "slurm": "A small job that runs all the time and submits its own successor.",
+}
+#: Way -> what `uninstall` removes.
+_REMOVES: Final = {
+    "cron": "Remove the line from your crontab.",
+    "scrontab": "Remove the entry from Slurm's own crontab.",
+    "systemd": "Remove your systemd unit.",
+    "slurm": "Cancel the daemon's jobs.",
+}
 
 
-def _choice(function: Callable[..., Any]) -> Callable[..., Any]:
-    for name, text in reversed(_WAYS):
-        function = click.option(f"--{name}", is_flag=True, help=text)(function)
-    return function
+def _choice(texts: dict[str, str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add an option for each way, with its help text."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name, text in reversed(texts.items()):
+            function = click.option(f"--{name}", is_flag=True, help=text)(function)
+        return function
+
+    return add
 
 
 @click.command(
@@ -57,7 +70,7 @@ def _choice(function: Callable[..., Any]) -> Callable[..., Any]:
     short_help="Keep the daemon running while you are logged out.",
     epilog=more_in("operations"),
 )
-@_choice
+@_choice(_INSTALLS)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option(Installed)
 @click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION...]")
@@ -129,7 +142,7 @@ def show_and_write(way: Way, *, yes: bool, as_json: bool, look: str) -> int:
 
 
 @click.command("uninstall", short_help="Remove what `install` wrote.")
-@_choice
+@_choice(_REMOVES)
 @json_option(Uninstalled)
 def uninstall_command(as_json: bool, **chosen: bool) -> int:
     """Remove what `hpcflow daemon install` wrote, and nothing else.

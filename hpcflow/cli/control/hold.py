@@ -12,7 +12,7 @@ from hpcflow.cli.control.hold_release import Requested, append_requests
 @runs_argument
 @json_option(Requested)
 def command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Do not resubmit each RUN until `hpcflow release`. Running jobs are not affected.
+    """Stop resubmitting each RUN until `hpcflow release`. Running jobs continue.
 
     An error with one run does not affect the others.
     """

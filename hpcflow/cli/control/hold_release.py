@@ -104,7 +104,7 @@ def _require_there(run_dir: RunDir) -> None:
         )
     if is_gone(run_dir):
         raise StorageError(
-            f"{run_dir.path.parents[1]} is not there, and with it the run directory of {run_id}",
+            f"{run_dir.path.parents[1]} is missing, and so is the run directory of {run_id}",
             next_action="repeat the command where that scratch is mounted",
         )
 

@@ -93,7 +93,7 @@ def command(ctx: click.Context, site: str | None, as_json: bool) -> int:
 @json_option(ForgivenNode)
 @click.pass_context
 def forgive_command(ctx: click.Context, node: str, site: str | None, as_json: bool) -> int:
-    """Ignore all failures on NODE until now, for your own runs, because it was repaired."""
+    """Ignore past failures on NODE for your runs. Use it after a repair."""
     from hpcflow.storage.node_overrides import forgive
 
     # `nodes --site X forgive N` means the same as `nodes forgive N --site X`.

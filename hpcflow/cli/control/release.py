@@ -12,7 +12,7 @@ from hpcflow.cli.control.hold_release import Requested, append_requests
 @runs_argument
 @json_option(Requested)
 def command(runs: tuple[str, ...], as_json: bool) -> int:
-    """Continue each RUN that was held, or that a rule stopped. Its retry budgets start again.
+    """Continue each RUN that was held, or that a rule stopped. This resets its retry counts.
 
     An error with one run does not affect the others.
     """

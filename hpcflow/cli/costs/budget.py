@@ -72,8 +72,8 @@ def command() -> None:
 
 @command.command("set")
 @scope_argument
-@click.option("--hard", metavar="AMOUNT", help="No submission may exceed it; or `none`.")
-@click.option("--soft", metavar="AMOUNT", help="hpcflow warns from this amount on; or `none`.")
+@click.option("--hard", metavar="AMOUNT", help="Limit for all submissions together, or `none`.")
+@click.option("--soft", metavar="AMOUNT", help="Warn from this amount on, or `none`.")
 @click.option(
     "--unit",
     type=click.Choice(tuple(_UNITS)),
@@ -108,6 +108,8 @@ def set_command(
     as_json: bool,
 ) -> int:
     """Set a budget, or change one. Values that are not given stay unchanged.
+
+    SCOPE is like project:vision, user:ada, sweep:ID or run:ID.
 
     \b
     hpcflow budget set project:vision --hard 500 --soft 400

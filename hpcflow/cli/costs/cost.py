@@ -58,7 +58,7 @@ def command() -> None:
     multiple=True,
     default=("project",),
     show_default=True,
-    help="Print a line for each of these; if repeated, for each combination.",
+    help="Field to group by; repeat it for combinations.",
 )
 @since_option
 @until_option
@@ -69,7 +69,7 @@ def command() -> None:
     "--html",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a page with plots that only you can read; overwrite FILE.",
+    help="Write plots to FILE, readable only by you; overwrite FILE.",
 )
 @json_option(CostReport)
 def report_command(

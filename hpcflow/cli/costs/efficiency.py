@@ -77,7 +77,7 @@ _MOST_NAMED: Final = 10
 
 @click.command("efficiency", short_help="Compare resources requested with resources used.")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("--by", "key", type=click.Choice(_BY), help="Sum up across runs, by this.")
+@click.option("--by", "key", type=click.Choice(_BY), help="Sum up runs by this field.")
 @since_option
 @click.option("--project", help="With --by: only this project.")
 @click.option("--user", help="With --by: only this user.")

@@ -51,9 +51,8 @@ class Limits:
 def command(site: str | None, as_json: bool) -> int:
     """Show your accounts, QOS and limits on a cluster, and how much of them is in use.
 
-    Accounts are sorted by their fair-share factor, the highest first. Of two jobs that differ only
-    in their account, the one with the higher factor starts first. A limit that is reached is
-    marked.
+    Accounts are sorted by their fair-share factor, the highest first. If two jobs differ only in
+    their account, the one with the higher factor starts first. A limit that is reached is marked.
     """
     session = Session()
     the_site = session.site(site, named_in=Where(key="--site"))

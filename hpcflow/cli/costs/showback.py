@@ -51,7 +51,7 @@ _TEAMS: Final = ("project", "sweep", "partition", "account", "gpu_type", "month"
     type=click.Choice(_TEAMS),
     default="project",
     show_default=True,
-    help="A team is all runs with the same value of this field.",
+    help="Field that defines a team, such as `account`.",
 )
 @since_option
 @until_option
@@ -68,8 +68,8 @@ def showback_command(
 ) -> int:
     """Show what each member of a team used, and the share of the team's total.
 
-    Shares are of the cost; if anything has no price, of the GPU hours. The report covers the runs
-    in the ledger: with a shared ledger, the runs of all members.
+    Shares are of the cost, or of GPU hours if anything has no price. The report covers the runs in
+    the ledger: with a shared ledger, the runs of all members.
 
     \b
     hpcflow cost showback --since 2026-07-01

@@ -31,7 +31,8 @@ class Wasted(TypedDict):
     type=click.IntRange(1, 1000),
     default=10,
     show_default=True,
-    help="At most this many runs.",
+    metavar="N",
+    help="At most N runs.",
 )
 @since_option
 @until_option
@@ -48,8 +49,8 @@ def wasted_command(
 ) -> int:
     """List the runs that wasted the most, why, and what to do about it.
 
-    The cost of an attempt before its program trained is wasted. If it did not complete, the cost
-    after its last checkpoint is, too; without a checkpoint, all of it is wasted.
+    An attempt wastes its cost before training starts. If it does not complete, it also wastes the
+    cost after its last checkpoint; without a checkpoint, all of it.
 
     \b
     hpcflow cost wasted --since 30d

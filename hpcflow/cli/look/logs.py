@@ -48,8 +48,15 @@ class Logs(TypedDict):
 @run_argument
 @click.option("-f", "--follow", is_flag=True, help="Print until the attempt has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--attempt", type=click.IntRange(min=1), help="Attempt to print. Default: the last.")
-@click.option("--rank", type=click.IntRange(min=0), help="Only the lines of this rank.")
+@click.option(
+    "--attempt",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Attempt to print. Default: the last.",
+)
+@click.option(
+    "--rank", type=click.IntRange(min=0), metavar="N", help="Only the lines of this rank."
+)
 @json_option(Logs, help_text="Print the paths of the logs as JSON.")
 def command(
     run: str, follow: bool, tail: int | None, attempt: int | None, rank: int | None, as_json: bool

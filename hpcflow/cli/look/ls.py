@@ -84,7 +84,7 @@ _SORTS: Final[dict[str, Callable[[RunView], Any]]] = {
     type=click.Choice(list(_SORTS)),
     default="created",
     show_default=True,
-    help="Sort by this; created, gpu-hours and cost in descending order.",
+    help="Sort key; descending for created, gpu-hours and cost.",
 )
 @click.option(
     "--limit",

@@ -84,27 +84,38 @@ _count: Final = click.IntRange(1, 10**7)
 @click.option(
     "--gpus",
     type=_count,
+    metavar="N",
     default=1,
     show_default=True,
     help="Number of GPUs on all nodes together.",
 )
-@click.option("--batch", type=_count, help="Sequences per GPU in a batch.")
-@click.option("--sequence", type=_count, help="Tokens per sequence.")
+@click.option("--batch", type=_count, metavar="N", help="Sequences per GPU in a batch.")
+@click.option("--sequence", type=_count, metavar="N", help="Tokens per sequence.")
 @click.option(
     "--checkpointing", type=click.Choice(_CHECKPOINTING), default="none", show_default=True,
     help="Activations that are recomputed: those of attention (also with flash attention), or all.",
 )  # fmt: skip
 @click.option(
-    "--tensor-parallel", type=_count, default=1, show_default=True,
+    "--tensor-parallel", type=_count, metavar="N", default=1, show_default=True,
     help="GPUs that share each layer. --gpus includes them.",
 )  # fmt: skip
-@click.option("--layers", type=_count, help="Number of layers. Default: typical of large models.")
-@click.option("--hidden", type=_count, help="Width of a layer. Default: typical of large models.")
 @click.option(
-    "--heads", type=_count, help="Attention heads. Default: as many as have 128 dimensions each."
+    "--layers", type=_count, metavar="N", help="Number of layers. Default: typical of large models."
 )
 @click.option(
-    "--vocabulary", type=_count, help="Size of the vocabulary, for the memory of the logits."
+    "--hidden", type=_count, metavar="N", help="Width of a layer. Default: typical of large models."
+)
+@click.option(
+    "--heads",
+    type=_count,
+    metavar="N",
+    help="Attention heads. Default: as many as have 128 dimensions each.",
+)
+@click.option(
+    "--vocabulary",
+    type=_count,
+    metavar="N",
+    help="Size of the vocabulary, for the memory of the logits.",
 )
 @site_option
 @json_option(GpuMemory)

@@ -84,7 +84,7 @@ _SAME_S: Final = 60.0
 @set_option
 @json_option(PlanJson)
 def command(config: Path, site: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
-    """Compare every partition, account and QOS with which CONFIG could run; submit nothing.
+    """Compare the partitions, accounts and QOS that CONFIG can use; submit nothing.
 
     `hpcflow run` would choose the first. The exit code is 2 if CONFIG can run nowhere.
     """

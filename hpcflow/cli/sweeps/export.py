@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @click.command("export")
 @sweep_argument()
 @click.option("--start-from", is_flag=True, help="Print YAML for `start_from` of another sweep.")
-@click.option("--best", type=click.IntRange(min=1), help="Only the best of the complete trials.")
+@click.option(
+    "--best", type=click.IntRange(min=1), metavar="N", help="Only the N best complete trials."
+)
 @click.option(
     "--study", type=click.Path(path_type=Path), metavar="FILE",
     help="Write an Optuna study to FILE, for optuna-dashboard.",

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 def install_command(
     scrontab: bool, yes: bool, as_json: bool, sbatch_options: tuple[str, ...]
 ) -> int:
-    """Let cron make a round of your sweeps every minute: show the line, ask, write it.
+    """Add a crontab line for one round of your sweeps a minute; show it and ask first.
 
-    The line is in your crontab. hpcflow removes it when no sweep is active. If a daemon
-    supervises your runs, you need no such line. hpcflow passes each OPTION to sbatch, for the jobs
-    of --scrontab, such as `-- --partition=serial`.
+    hpcflow removes the line when no sweep is active. If a daemon supervises your runs, you need no
+    such line. hpcflow passes each OPTION to sbatch, for the jobs of --scrontab, such as
+    `-- --partition=serial`.
     """
     if sbatch_options and not scrontab:
         raise InputError(

@@ -246,7 +246,12 @@ def _end_unrecorded(
 
 @command.command("resume")
 @sweep_argument()
-@click.option("--parallel", type=click.IntRange(1, 10_000), help="Parallel trials from now on.")
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Parallel trials from now on.",
+)
 @click.option(
     "--set",
     "overrides",
