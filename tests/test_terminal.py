@@ -33,7 +33,6 @@ ALLOWED = {
     "runtime/__main__.py": "prints a path for the job script, byte by byte",
     "requeue/job.py": "its log may be on a full disk: one safe write, without Python's buffer",
     "schedulers/local_submit.py": "answers its parent process with the id of a job",
-    "reference/__main__.py": "names files of this repository to its developers",
 }
 #: Tools for tests, of which nothing reaches users.
 ALLOWED_FOLDERS = ("testing/",)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from hpcflow.testing.cluster.processes import environment, pids
 from tests.cli.desk import Desk
 
 
@@ -15,10 +20,19 @@ def desk(
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> Desk:
+) -> Iterator[Desk]:
     assert not home.exists()
     monkeypatch.setenv("HPCFLOW_SITE", "local")
     # What waits for a local job looks more often.
     for name in ("look.follow", "look.logs", "sweeps.follow"):
         monkeypatch.setattr(f"hpcflow.cli.{name}._POLL_S", 0.1)
-    return Desk(weird_tmp_path, capfd)
+    yield Desk(weird_tmp_path, capfd)
+    _end_jobs(home)
+
+
+def _end_jobs(home: Path) -> None:
+    """End what still runs: the next test may get a folder of the same name."""
+    for pid in pids():
+        if environment(pid).get("HPCFLOW_HOME") == str(home):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -74,7 +74,10 @@ def test_a_function_in_a_file_is_called_in_jobs_of_the_cluster(hpcflow: Hpcflow)
 def test_a_function_of_a_python_program_is_pickled_and_called_in_jobs(hpcflow: Hpcflow) -> None:
     script = hpcflow.write_config("search.py", FROM_PYTHON)
     done = hpcflow.user.run(
-        [str(hpcflow.software.python), str(script)], env=hpcflow.env, timeout=300
+        [str(hpcflow.software.python), str(script)],
+        cwd=script.parent,  # the code of the runs is below
+        env=hpcflow.env,
+        timeout=300,
     )
     sweep_id, lr, value = done.stdout.split()
     assert (lr, value) == ("0.5", "2.0")

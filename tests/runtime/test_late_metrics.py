@@ -53,7 +53,11 @@ def require_right_values(folder: RunFolder) -> None:
     assert {step: said.get("val_loss") for step, said in found.items()} == expected
     (finished,) = folder.events("finished")
     assert found[LAST]["accuracy"] == finished["metrics"]["accuracy"] > 0.9
-    assert {step: told(folder)[step] for step in found} == found, "the ledger would say another"
+    said = told(folder)
+    untold = found.keys() - said.keys()
+    assert len(untold) < folder.attempt, "a kill may come between a save and its event, once"
+    of_events = {step: said[step] for step in found.keys() - untold}
+    assert of_events == {step: found[step] for step in of_events}, "the ledger would say another"
     assert not list(folder.checkpoints.glob(".*"))
 
 

@@ -39,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.mark.parametrize(
-    ("took_s", "slept_s"), [(0.0, 0.05), (0.01, 0.05), (0.3, 0.6), (0.5, 1.0), (9.0, 1.0)]
+    ("took_s", "slept_s"), [(0.0, 0.05), (0.01, 0.05), (0.3, 1.2), (0.5, 2.0), (9.0, 2.0)]
 )
 def test_a_look_that_takes_long_is_taken_less_often(
     clock: Clock, took_s: float, slept_s: float
@@ -58,4 +58,4 @@ def test_an_interval_that_is_asked_for_is_kept(clock: Clock) -> None:
 def test_after_the_deadline_it_says_what_was_waited_for(clock: Clock) -> None:
     with pytest.raises(DeadlinePassed, match="waited 3 s in vain: the job"):
         poll(lambda: clock.look(0.5, iter([False])), 3, "the job")
-    assert clock.now_s == pytest.approx(3.5)
+    assert clock.now_s == pytest.approx(3.0)
