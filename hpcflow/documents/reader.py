@@ -302,12 +302,13 @@ def explain(problem: yaml.YAMLError, text: str) -> tuple[str, int | None, str]:
         found = _before_second_value(text.splitlines(), mark.line, mark.column)
         if found is not None:
             return found
-    context = getattr(problem, "context", None)
-    if char == "," and "block" in (context or ""):
+    context = getattr(problem, "context", None) or ""
+    opening = getattr(problem, "context_mark", None)
+    if char == "," and "block" in context:
         return "not YAML: a comma after the value", line, "remove the comma"
-    if context is not None and ("quoted scalar" in context or "flow" in context):
+    if opening is not None and ("quoted scalar" in context or "flow" in context):
         # The line of the quote, list or mapping that is not closed.
-        opened = int(problem.context_mark.line) + 1  # type: ignore[attr-defined]
+        opened = int(opening.line) + 1
         if char and "expected ','" in message and line == opened:
             return "not YAML: no comma between two items", line, "separate the items with commas"
         line = opened
