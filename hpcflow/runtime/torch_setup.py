@@ -36,7 +36,7 @@ def settle_buckets(obj: Any) -> None:
     parameters = [parameter for parameter in obj.parameters() if parameter.requires_grad]
     gradients = [parameter.grad for parameter in parameters]
 
-    class Zeros(torch.nn.Module):  # type: ignore[misc, name-defined] # not imported: sys.modules
+    class Zeros(torch.nn.Module):  # type: ignore[misc, name-defined] # from sys.modules
         def forward(self) -> Any:
             # One real number on one device, for any types and devices of the parameters.
             zeros = [(parameter * 0).real.sum() for parameter in parameters]

@@ -34,7 +34,7 @@ class _ArrayScheduler:
         self._inner, self._arrays = inner, arrays
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # before __init__, as in a copy
+        if name.startswith("_"):  # a copy has no attributes before its __init__
             raise AttributeError(name)
         return getattr(self._inner, name)  # every other query is that of the wrapped scheduler
 
