@@ -68,8 +68,9 @@ docs: .venv/.dev-ready ## write the generated parts of docs/, and build the site
 	$(BIN)/python -m docs.generator
 	$(BIN)/sphinx-build -W -q docs build/site
 
-golden: .venv/.dev-ready ## write the golden scripts again, to be looked at before a commit
+golden: .venv/.dev-ready ## write the golden scripts and the tables of SQLite again, to be looked at before a commit
 	$(BIN)/python -m tests.rendering.golden
+	$(BIN)/python -m tests.ledger.sqlite_tables
 
 clean: ## remove what the targets made, the environment too
 	rm -rf .venv .demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

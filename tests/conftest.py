@@ -61,13 +61,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test with the mark ``every_slurm`` on the installed Slurm and on those of newer Debian
-    releases. If --slurm or HPCFLOW_CLUSTER_DIR chooses one, run it only there."""
+    """Run a test with the mark ``every_slurm`` on the installed Slurm, and by `make soak` on those
+    of newer Debian releases. If --slurm or HPCFLOW_CLUSTER_DIR chooses one, run it only there."""
     is_marked = metafunc.definition.get_closest_marker("every_slurm") is not None
     is_chosen = metafunc.config.getoption("slurm") is not None or DIRECTORY_VARIABLE in os.environ
     if is_marked and "cluster" in metafunc.fixturenames and not is_chosen:
+        newer = [pytest.param(suite, marks=pytest.mark.soak) for suite in SUITES]
         ids = ["installed", *SUITES]
-        metafunc.parametrize("cluster", [None, *SUITES], ids=ids, indirect=True, scope="session")
+        metafunc.parametrize("cluster", [None, *newer], ids=ids, indirect=True, scope="session")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,7 @@ LedgerError if the database fails.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.errors import LedgerError, LedgerVersionError
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 #: The newest file in migrations/versions. Numbers have four digits, so they compare as text.
 HEAD: Final = "0008"
+
+#: Makes in a new SQLite file what the migrations make, without the import of alembic.
+SQLITE_TABLES: Final = Path(__file__).with_name("sqlite_tables.sql")
 
 #: The same number in all versions of hpcflow: a process with this lock may change tables.
 ADVISORY_LOCK: Final = 0x68706366
@@ -57,16 +61,31 @@ def require_head(connection: Connection) -> None:
     """
     found = version(connection)
     if found is None:
-        upgrade(connection.url)
-        # SQLite caches the old schema; if locked out later, it would miss the tables.
-        version(connection)
-    elif found < HEAD:
+        found = _create(connection)
+    if found < HEAD:
         raise LedgerVersionError(
             f"the ledger {connection.url} has tables of version {found}; this hpcflow needs {HEAD}",
             next_action="when no older hpcflow uses it any more: hpcflow ledger upgrade",
         )
-    elif found > HEAD:
+    if found > HEAD:
         raise _too_new(connection.url, found)
+
+
+def _create(connection: Connection) -> str:
+    """Create the tables, if no other process does first; return their version."""
+    if not connection.is_sqlite:
+        upgrade(connection.url)
+        return HEAD
+    import sqlite3
+
+    with connection.transaction(write=True):
+        found = version(connection)
+        try:
+            for statement in SQLITE_TABLES.read_text().split(";\n") if found is None else ():
+                connection.raw.execute(statement)
+        except sqlite3.Error as error:
+            raise _creation_error(connection.url, error) from None
+        return found or HEAD
 
 
 def upgrade(url: DatabaseUrl) -> None:

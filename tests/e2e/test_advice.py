@@ -114,6 +114,7 @@ def researcher(hpcflow: Hpcflow) -> Researcher:
     return Researcher(hpcflow)
 
 
+@pytest.mark.soak
 def test_what_why_says_is_done_and_the_run_starts(
     researcher: Researcher, cluster: Cluster, ada: User
 ) -> None:

@@ -75,6 +75,7 @@ def test_what_failed_on_a_bad_node_goes_on_elsewhere(
     hpcflow("cancel", *runs)
 
 
+@pytest.mark.soak
 def test_a_job_that_an_overloaded_node_refuses_goes_on(hpcflow: Hpcflow, cluster: Cluster) -> None:
     """slurmd answers after ``MessageTimeout``: Slurm gives the job up, and calls it CANCELLED.
 

@@ -199,6 +199,7 @@ def test_the_report_is_what_sacct_says_to_the_cent(
     assert hpcflow("ledger", "check").returncode == 0
 
 
+@pytest.mark.soak
 def test_a_heterogeneous_job_and_one_that_no_run_knows(hpcflow: Hpcflow) -> None:
     """Both are what sacct says, each component once."""
     user = hpcflow.user
@@ -242,6 +243,7 @@ def two_accounts(cluster: Cluster, ada: User) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_accounts")
+@pytest.mark.soak
 def test_a_history_is_booked_to_its_accounts_projects_and_partitions(
     hpcflow: Hpcflow, cluster: Cluster
 ) -> None:

@@ -36,7 +36,7 @@ if broken.read_text() == node:
 ERROR = "ModuleNotFoundError: No module named 'no_such_module'"
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "srun"])
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("srun", marks=pytest.mark.soak)])
 def test_it_is_not_sent_a_third_time_and_the_rank_that_failed_is_shown(
     hpcflow: Hpcflow, launcher: str
 ) -> None:

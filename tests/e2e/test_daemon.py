@@ -28,7 +28,9 @@ def daemon(hpcflow: Hpcflow) -> Iterator[subprocess.Popen[str]]:
     process.communicate(timeout=120)
 
 
-@pytest.mark.parametrize("preemptions", [2, pytest.param(10, marks=pytest.mark.soak)])
+# test_cron.py has the same with one preemption, test_every_slurm.py with a daemon.
+@pytest.mark.soak
+@pytest.mark.parametrize("preemptions", [2, 10])
 def test_a_run_that_is_preempted_at_random_moments_finishes_by_itself(
     hpcflow: Hpcflow, grace: User, daemon: subprocess.Popen[str], preemptions: int
 ) -> None:

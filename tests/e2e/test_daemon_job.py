@@ -35,6 +35,7 @@ def patient_run(hpcflow: Hpcflow) -> str:
     return str(hpcflow.json("run", config, "--site", "devcluster")["run_id"])
 
 
+@pytest.mark.soak
 def test_a_job_is_the_daemon_and_hands_on_to_its_successor(hpcflow: Hpcflow) -> None:
     run_id = patient_run(hpcflow)
     # Slurm says it a minute before the end: it has a minute for its rounds, and then the next one.
@@ -87,6 +88,7 @@ def test_what_slurm_refuses_leaves_nothing_and_uninstall_ends_both_jobs(hpcflow:
 
 
 @pytest.mark.parametrize("cluster", ["forky"], indirect=True, scope="session")
+@pytest.mark.soak
 def test_slurms_own_cron_does_the_rounds(hpcflow: Hpcflow) -> None:
     """On a newer Slurm: Debian 12 does not package scrontab."""
     run_id = patient_run(hpcflow)

@@ -69,6 +69,7 @@ def test_a_run_that_is_alive_is_not_sent_twice(hpcflow: Hpcflow) -> None:
     hpcflow("cancel", run["run_id"])
 
 
+@pytest.mark.soak
 def test_the_notice_before_the_time_limit_saves_and_the_run_goes_on(hpcflow: Hpcflow) -> None:
     run = hpcflow.json(
         "run",

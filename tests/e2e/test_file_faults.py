@@ -58,6 +58,7 @@ def has_reported_much(run: Counted) -> bool:
     return len(run.events(2, "checkpoint")) >= 8
 
 
+@pytest.mark.soak
 def test_events_that_are_cut_or_garbage_or_written_shorter_while_jobs_write_them(
     hpcflow: Hpcflow, cluster: Cluster, grace: User
 ) -> None:
@@ -107,6 +108,7 @@ def fill(folder: Path) -> None:
             file.write(b"x" * 4096)
 
 
+@pytest.mark.soak
 def test_a_scratch_that_is_full_while_jobs_write_and_are_preempted(
     hpcflow: Hpcflow, cluster: Cluster, grace: User
 ) -> None:

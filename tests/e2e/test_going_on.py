@@ -8,7 +8,7 @@ from tests.e2e.conftest import Hpcflow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-HERE = ("--site", "devcluster", "--wait")
+HERE = ("--site", "devcluster", "--set", "launch.launcher=srun", "--wait")
 #: Of the digits example, which trains on four fifths of 1797 images, in batches of 64.
 TRAIN_STEPS_PER_EPOCH = 23
 

@@ -27,6 +27,7 @@ def run(hpcflow: Hpcflow) -> Any:
     return hpcflow.json("run", config, "--site", "devcluster", *settings)
 
 
+@pytest.mark.soak
 def test_a_killed_gpt_sharded_over_two_nodes_ends_with_the_same_loss(hpcflow: Hpcflow) -> None:
     whole, broken = run(hpcflow), run(hpcflow)
 

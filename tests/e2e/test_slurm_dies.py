@@ -88,6 +88,7 @@ def on(node: str) -> tuple[str, str]:
     return ("--set", f"resources.exclude={','.join(sorted(others))}")
 
 
+@pytest.mark.soak
 def test_a_controller_that_dies_while_runs_run_leave_and_are_sent(
     hpcflow: Hpcflow, cluster: Cluster, grace: User, sbatch: SlowSbatch
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_controller_that_dies_while_runs_run_leave_and_are_sent(
     assert found == ["sbatch", "found"]
 
 
+@pytest.mark.soak
 def test_without_accounting_from_beginning_to_end(
     hpcflow: Hpcflow, cluster: Cluster, grace: User
 ) -> None:

@@ -64,6 +64,7 @@ def environment_of_the_page(database: str) -> dict[str, Any]:
     return {"variables": {**wandb["variables"], "WANDB_MODE": "offline"}, "setup": setup}
 
 
+@pytest.mark.soak
 def test_a_preempted_script_goes_on_with_its_run_of_wandb_and_mlflow(
     hpcflow: Hpcflow, grace: User
 ) -> None:

@@ -68,7 +68,7 @@ def wait_saved(run: Counted, attempt: int, count: int) -> None:
     poll(lambda: log().count("saved ") >= count, 300, log)
 
 
-@pytest.mark.parametrize("style", CONFIGS)
+@pytest.mark.parametrize("style", ["marked", pytest.param("overwritten", marks=pytest.mark.soak)])
 def test_preempted_it_goes_on_from_what_was_adopted(
     hpcflow: Hpcflow, grace: User, style: str
 ) -> None:

@@ -25,12 +25,14 @@ from hpcflow.ledger.store import open_ledger
 from hpcflow.ledger.upgrade import (
     ADVISORY_LOCK,
     HEAD,
+    SQLITE_TABLES,
     make_engine,
     upgrade,
     version,
 )
 from hpcflow.ledger.url import parse_url
 from hpcflow.testing.cluster import Postgres
+from tests.ledger.sqlite_tables import of_the_migrations
 
 SAVED = sorted((Path(__file__).parent / "saved").glob("*.sql"))
 
@@ -60,6 +62,10 @@ def test_migrations_and_tables_agree(ledger_url: str) -> None:
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, SQLModel.metadata) == []
     engine.dispose()
+
+
+def test_a_new_sqlite_file_gets_the_tables_that_the_migrations_make(tmp_path: Path) -> None:
+    assert SQLITE_TABLES.read_text() == of_the_migrations(tmp_path), "write them again: make golden"
 
 
 def test_rows_and_tables_agree() -> None:

@@ -182,6 +182,7 @@ def test_term_leaves_the_ranks_their_time(cluster: Cluster, desk: Desk) -> None:
     assert desk.events()[-1]["exit_code"] == 75, desk.log()
 
 
+@pytest.mark.soak
 def test_the_notice_comes_before_the_time_limit(cluster: Cluster, desk: Desk) -> None:
     """By Slurm itself, in the partition of two minutes."""
     job_id = desk.submit(

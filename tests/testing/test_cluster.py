@@ -134,6 +134,7 @@ def test_the_accounts_have_unequal_shares(own: Cluster) -> None:
     assert "physics|hpcf-ada" in {line.strip().rsplit("|", 1)[0].lstrip() for line in lines}
 
 
+@pytest.mark.soak
 def test_spot_is_preempted_by_gpu_after_the_grace_time(
     own: Cluster, ada: User, grace: User
 ) -> None:
@@ -181,6 +182,7 @@ def test_up_again_changes_nothing(own: Cluster) -> None:
     assert own.healthy()
 
 
+@pytest.mark.soak
 def test_a_killed_controller_comes_back_with_its_jobs(own: Cluster, ada: User) -> None:
     """A job ends while nobody looks, another still waits."""
     running = submit(ada, "sleep 7")
@@ -193,6 +195,7 @@ def test_a_killed_controller_comes_back_with_its_jobs(own: Cluster, ada: User) -
     assert state_of(own, waiting) == "PENDING"
 
 
+@pytest.mark.soak
 def test_jobs_run_without_accounting_which_catches_up(own: Cluster, ada: User) -> None:
     """slurmdbd and its database are away; what ended meanwhile is in sacct later."""
     with own.without("mariadb", "slurmdbd"):
@@ -218,6 +221,7 @@ def test_a_crashed_node_ends_its_job_and_comes_back(own: Cluster, ada: User) -> 
     assert own.node_states()["n2"] == "idle"
 
 
+@pytest.mark.soak
 def test_up_resumes_a_drained_node_and_replaces_a_hung_daemon(own: Cluster) -> None:
     """Whatever someone left behind, `up` makes it right."""
     own.run("scontrol", "update", "nodename=n3", "state=drain", "reason=test")
@@ -243,6 +247,7 @@ def test_down_ends_every_process_and_up_remembers(own: Cluster, ada: User) -> No
     assert "985" not in own.run("ps", "-eo", "args")
 
 
+@pytest.mark.soak
 def test_another_size_takes_effect_and_nodes_claim_what_the_machine_lacks(
     own: Cluster, ada: User
 ) -> None:
@@ -258,6 +263,7 @@ def test_another_size_takes_effect_and_nodes_claim_what_the_machine_lacks(
 # --- two of them, half of one, none --------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_two_clusters_live_side_by_side_also_when_one_was_killed_half_way(own: Cluster) -> None:
     """kill -9 of `up` at several moments; the next one finishes, the neighbour notices nothing."""
     other = Cluster(f"{own.directory}-b")
@@ -284,6 +290,7 @@ def test_a_folder_that_another_user_made_first_is_refused(tmp_path: Path) -> Non
         require_own_folder(tmp_path)
 
 
+@pytest.mark.soak
 def test_a_purge_that_was_killed_half_way_is_finished_by_the_next_up() -> None:
     """Without its settings, what is left would be a stranger's; and half a database starts not."""
     need(packages.require)
@@ -301,6 +308,7 @@ def test_a_purge_that_was_killed_half_way_is_finished_by_the_next_up() -> None:
     assert not cluster.directory.exists()
 
 
+@pytest.mark.soak
 def test_what_a_user_left_running_does_not_outlive_the_cluster() -> None:
     """As a daemon does whose test was killed: it would make its folder anew."""
     need(packages.require)
