@@ -18,7 +18,7 @@ from decimal import Decimal
 from typing import Final, Literal
 
 from hpcflow.sites.placement import Placement
-from hpcflow.sites.weights import Weights
+from hpcflow.sites.schema import Weights
 
 #: A free place counts as this many times cheaper than the cheapest other one.
 _FREE: Final = 10
