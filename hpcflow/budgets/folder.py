@@ -138,7 +138,6 @@ class BudgetFolder:
             )
 
     def scopes(self) -> list[Scope]:
-        """Return all scopes that have a file."""
         self._require_mounted()
         found = []
         for kind in KINDS:

@@ -299,7 +299,6 @@ def without_standby(history: RunHistory, queue: Sequence[JobInfo]) -> list[JobIn
 
 
 def is_in_queue(standby: LastAttempt, queue: Sequence[JobInfo]) -> bool:
-    """Return whether the job of a standby is in the queue and has not ended."""
     return any(job.state is not AttemptState.ENDED for job in _jobs(standby, queue))
 
 

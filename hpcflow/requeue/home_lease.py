@@ -87,7 +87,6 @@ class HomeLease:
         return True
 
     def holds(self) -> bool:
-        """Return whether this process still has the lease."""
         if not self.is_held:
             return False
         path = path_of(self.settings)

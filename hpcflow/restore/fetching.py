@@ -80,7 +80,6 @@ class Outcome:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing was missing."""
         return not (self.is_new or self.checkpoints or self.files)
 
 

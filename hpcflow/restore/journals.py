@@ -95,7 +95,6 @@ def only_in_ledger(history: RunHistory, known: Known) -> list[JournalRecord]:
 
 
 def parsed(said: dict[str, Any]) -> JournalRecord | None:
-    """Return a record from its fields in the ledger."""
     import json
 
     return parse_record_or_none(json.dumps(said))

@@ -123,7 +123,6 @@ def create(folder: Path, job: LocalJob) -> JobFolder:
 
 
 def all_jobs(folder: Path) -> list[JobFolder]:
-    """Return all jobs, oldest first."""
     if not folder.is_dir():
         return []
     jobs = (JobFolder(entry) for entry in folder.iterdir() if entry.name.isdecimal())
@@ -242,7 +241,6 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Return the machine or container of this process."""
     boot_id = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     return Machine(socket.gethostname(), boot_id, str((_PROC / "self/ns/pid").readlink()))
 

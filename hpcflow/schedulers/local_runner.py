@@ -44,7 +44,6 @@ class Directives:
 
 
 def run_script(folder: str) -> None:
-    """Run the script of the job in ``folder``."""
     Supervisor(JobFolder(Path(folder)), SystemClock()).run()
 
 

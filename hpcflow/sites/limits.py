@@ -118,7 +118,6 @@ def check_refused_words(resources: Resources, site: Site) -> None:
 
 
 def check_required(given: Mapping[str, object], site: Site) -> None:
-    """Check that each key that the site requires has a value in ``given``."""
     for key in site.dialect.required:
         if key in given and given[key] is None:
             raise Complaint(

@@ -178,7 +178,6 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev")) -> Machine:
-    """Return the machine of this process."""
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return Machine(
         cpus=len(os.sched_getaffinity(0)),

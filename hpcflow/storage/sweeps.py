@@ -224,7 +224,6 @@ def require_private(path: Path) -> None:
 
 
 def next_array(sweep_dir: SweepDir) -> int:
-    """Return the number of the next array, from 1."""
     with storage_errors("read", sweep_dir.arrays), suppress(FileNotFoundError):
         names = [path.name for path in sweep_dir.arrays.iterdir()]
         return max((int(name[:-5]) for name in names if _ARRAY_FILE.fullmatch(name)), default=0) + 1
@@ -240,7 +239,6 @@ def write_array(sweep_dir: SweepDir, number: int, name: str, job_names: Sequence
 
 
 def sweep_ids(home: Home) -> list[str]:
-    """Return the ids of all sweeps of this home, sorted."""
     with storage_errors("read", home.sweeps), suppress(FileNotFoundError):
         return sorted(path.name for path in home.sweeps.iterdir() if is_run_id(path.name))
     return []

@@ -64,7 +64,6 @@ def append_requests(
 
 
 def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released]) -> None:
-    """Append ``record`` to the journal of one run."""
     from hpcflow.launch.jobs import require_journal
     from hpcflow.model.journal import Held, Released
     from hpcflow.storage.approval import approve

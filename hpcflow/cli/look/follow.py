@@ -44,9 +44,7 @@ class FollowedRun(ShownRun):
 class View(Protocol):
     """A display of a run that continues."""
 
-    def update(self, run: RunView) -> None:
-        """Show ``run`` as it is now."""
-        ...
+    def update(self, run: RunView) -> None: ...
 
 
 def wait_for_run(

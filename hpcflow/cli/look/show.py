@@ -206,7 +206,6 @@ def _code(run: Run) -> str:
 
 
 def _results(frozen: Run | None) -> str:
-    """Return the results of the run before each extension."""
     results = frozen.results if frozen is not None else []
     return ", ".join(f"train step {each.train_step} by attempt {each.attempt}" for each in results)
 

@@ -125,7 +125,6 @@ def ls_command(show_all: bool, as_json: bool) -> int:
 
 
 def _view_or_warn(sweep_dir: SweepDir, now: datetime) -> SweepView | None:
-    """Return the view of a sweep; for a damaged one, warn and return None."""
     from hpcflow.sweeps.view import look, sweep_view
 
     try:
