@@ -68,7 +68,9 @@ def commit(
                 for scope in pledge.scopes
                 if (budget := budgets.get(scope)) is not None and budget.terms is not None
             ]
-            _require_room(concerned, pledge, now, fits=number)
+            for budget in concerned:
+                if (no_room := refusal(budget, pledge, now)) is not None:
+                    raise no_room.as_error(fits=number)
             for budget in concerned:
                 lines[budget.scope].append(_committed(budget, pledge, now))
         for scope, said in lines.items():
@@ -84,14 +86,6 @@ def commit(
         _require_written(folder, pledges, list(lines))
         if any(folder.size(scope) != sizes[scope] for scope in lines):
             _require_first(folder, pledges, list(lines), now)
-
-
-def _require_room(
-    budgets: Iterable[Budget], pledge: Pledge, now: datetime, *, fits: int = 0
-) -> None:
-    for budget in budgets:
-        if (no_room := refusal(budget, pledge, now)) is not None:
-            raise no_room.as_error(fits=fits)
 
 
 def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:

@@ -77,17 +77,14 @@ def connect(site: Site, *, clock: Clock, home: Path) -> Scheduler:
         from hpcflow.schedulers.local import LocalScheduler
 
         return LocalScheduler(home)
+    from hpcflow.schedulers.slurm.commands import SlurmCommands
+
+    slurm: type[SlurmCommands] = SlurmCommands
     if importlib.util.find_spec("pyslurm") is not None:
         from hpcflow.schedulers.slurm.pyslurm import SlurmWithPyslurm
 
-        return SlurmWithPyslurm(
-            clock=clock, has_accounting=site.has_accounting, cluster_name=site.cluster_name
-        )
-    from hpcflow.schedulers.slurm.commands import SlurmCommands
-
-    return SlurmCommands(
-        clock=clock, has_accounting=site.has_accounting, cluster_name=site.cluster_name
-    )
+        slurm = SlurmWithPyslurm
+    return slurm(clock=clock, has_accounting=site.has_accounting, cluster_name=site.cluster_name)
 
 
 class ArrayFiles:

@@ -75,7 +75,7 @@ class JobFolder:
 
     def job(self) -> LocalJob | None:
         """Return the submission; None if its file is missing or damaged."""
-        content = _read(self.path / "job.json", *_names(LocalJob))
+        content = _read(self.path / "job.json", *(each.name for each in fields(LocalJob)))
         return LocalJob(**content) if content is not None else None
 
     def started(self) -> dict[str, Any] | None:
@@ -191,10 +191,6 @@ def _judge(
     if folder.cancel.exists():
         return "CANCELLED", None
     return "", "all its processes are gone, and none recorded an exit code"
-
-
-def _names(kind: type[LocalJob]) -> list[str]:
-    return [field.name for field in fields(kind)]
 
 
 def _read(path: Path, *keys: str) -> dict[str, Any] | None:
