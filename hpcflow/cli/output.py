@@ -243,6 +243,18 @@ def progress_bar(*columns: str, shown: bool = True, **task: Any) -> Iterator[Bar
         yield Bar(partial(bar.update, task_id), partial(bar.reset, task_id))
 
 
+class ChangingLine:
+    """A line of a log file, printed whenever it has changed."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, line: str) -> None:
+        if line != self._last:
+            echo(line)
+            self._last = line
+
+
 def values_of(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, by name."""
     return {name: getattr(value, name) for name in _field_names(value.__class__)}

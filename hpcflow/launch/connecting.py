@@ -45,11 +45,7 @@ def reference(site: Site, name: str | None) -> str:
 
 
 def connect_scheduler(site: Site, settings: Settings, clock: Clock) -> Scheduler:
-    """Return the scheduler of ``site``.
-
-    Raises:
-        InputError: this machine has no sbatch.
-    """
+    """Return the scheduler of ``site``. Raise InputError if this machine has no sbatch."""
     from hpcflow.schedulers.arrays import show_tasks
 
     path = settings.environ.get("PATH")

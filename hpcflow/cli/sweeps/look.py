@@ -13,7 +13,7 @@ import click
 
 from hpcflow.cli.arguments import json_option, sweep_argument
 from hpcflow.cli.columns import Cell, Column, print_table
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import ChangingLine, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweeps.status import (
     COLOURS,
@@ -55,7 +55,8 @@ def _screen(*, live: bool) -> Iterator[Callable[[Session, SweepView], None]]:
     if not live:
         yield lambda _session, _view: None
     elif not sys.stdout.isatty():
-        yield _Lines().show
+        line = ChangingLine()
+        yield lambda _session, view: line.show(_progress(view))
     else:
         with live_lines() as screen:
 
@@ -66,24 +67,10 @@ def _screen(*, live: bool) -> Iterator[Callable[[Session, SweepView], None]]:
             yield show
 
 
-class _Lines:
-    """Print a line whenever something has changed, for a log file."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def show(self, _session: Session, view: SweepView) -> None:
-        ended = view.complete + view.pruned + view.failed
-        of = f"/{view.max_trials}" if view.max_trials is not None else ""
-        best = "".join(f"  best {name} {value:.5g}" for name, value in _best_values(view).items())
-        line = f"{view.state}  {ended}{of} ended, {view.running} under way{best}"
-        if line != self._last:
-            echo(line)
-            self._last = line
-
-
-def _best_values(view: SweepView) -> dict[str, float]:
-    return dict(view.best[0].values) if len(view.best) == 1 else {}
+def _progress(view: SweepView) -> str:
+    values = view.best[0].values if len(view.best) == 1 else {}
+    best = "".join(f"  best {name} {value:.5g}" for name, value in values.items())
+    return f"{view.state}  {_count(view)} ended, {view.running} under way{best}"
 
 
 class Sweeps(TypedDict):
