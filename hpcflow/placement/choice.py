@@ -157,7 +157,7 @@ class Candidate:
     Attributes:
         account: the account that would be charged; None if unknown.
         runs_s: seconds on the nodes for the work of one time limit, with the work repeated after
-            unplanned ends: :mod:`hpcflow.placement.choice`.
+            unplanned ends: :func:`expected_s`.
         mtbf_s: mean time between unplanned ends there.
         cost_usd, cost_su: of these seconds; None if the site has no such price.
         start: expected start; None if unknown.
