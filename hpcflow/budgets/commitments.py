@@ -181,7 +181,9 @@ def no_room_for(
     """
     known = {} if read is None else read
     for scope in pledge.scopes:
-        budget = _read_once(folder, scope, known) if scope in known or folder.has(scope) else None
+        if scope not in known and folder.has(scope):
+            known[scope] = folder.look(scope)
+        budget = known.get(scope)
         if scope.kind == "run":
             budget = _with_own(budget or Budget(scope), pledge, now, earlier)
         if budget is not None and (found := refusal(budget, pledge, now)) is not None:
@@ -216,12 +218,6 @@ def _release(folder: BudgetFolder, pledges: Iterable[Pledge], now: datetime, *, 
                 lines[scope].append(line)
     for scope, some in lines.items():
         folder.append(scope, some)
-
-
-def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) -> Budget:
-    if scope not in read:
-        read[scope] = folder.look(scope)
-    return read[scope]
 
 
 @dataclass(frozen=True)

@@ -168,16 +168,13 @@ def read_journal(sweep_dir: SweepDir) -> Iterator[SweepRecord]:
     require_private(sweep_dir.path)
     require_private(sweep_dir.journal)
     with storage_errors("read", sweep_dir.journal), suppress(FileNotFoundError):
-        for number, line in enumerate(_lines(sweep_dir), 1):
+        lines = read_lines(sweep_dir.journal, max_line_bytes=_MAX_LINE_BYTES)
+        for number, line in enumerate(lines, 1):
             record = parse_sweep_record(line)
             if record is not None:
                 yield record
             elif not is_torn_or_newer(line):
                 raise _damaged(sweep_dir, number)
-
-
-def _lines(sweep_dir: SweepDir) -> Iterator[bytes]:
-    return read_lines(sweep_dir.journal, max_line_bytes=_MAX_LINE_BYTES)
 
 
 def lost_journal(sweep_dir: SweepDir, runs: Sequence[str]) -> StorageError:

@@ -7,12 +7,12 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from hpcflow.cli.arguments import json_option, sweep_argument
-from hpcflow.cli.output import jsonable, print_json
+from hpcflow.cli.output import jsonable, print_json, value_text
 from hpcflow.cli.session import Session
 from hpcflow.cli.sweeps.status import Trials, view_of
 from hpcflow.errors import shell_word
@@ -104,7 +104,7 @@ def _csv(view: SweepView, trials: Sequence[TrialView]) -> str:
             [
                 trial.trial,
                 trial.state,
-                *(_plain(trial.params.get(name, "")) for name in names),
+                *(value_text(trial.params.get(name, "")) for name in names),
                 *(trial.values.get(goal, "") for goal in goals),
                 *(fields[key] if fields[key] is not None else "" for key in rest[:3]),
                 " ".join(trial.runs),
@@ -112,10 +112,6 @@ def _csv(view: SweepView, trials: Sequence[TrialView]) -> str:
             ]
         )
     return out.getvalue()
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 @click.command("plot")

@@ -19,9 +19,9 @@ from hpcflow.cli.sweeps.status import (
     COLOURS,
     Trials,
     goal_text,
+    param_text,
     running_lines,
     status_lines,
-    value_text,
     values_text,
     view_of,
 )
@@ -210,7 +210,7 @@ def best_command(sweep: str, render: bool, does_run: bool, as_json: bool) -> int
         echo(f"trial {best.trial}", bold=True, nl=False)
         echo(f"  {values_text(best.values)}")
         for name, value in best.params.items():
-            echo(f"  {name:<20} {value_text(value)}")
+            echo(f"  {name:<20} {param_text(value)}")
         echo(f"  run                  {best.runs[-1]}")
     return 0
 
@@ -255,7 +255,7 @@ def _print_trials(trials: Sequence[TrialView], goals: Sequence[str]) -> None:
         [
             str(trial.trial),
             Styled(trial.state, fg=COLOURS.get(trial.state)),
-            *(value_text(trial.params.get(name, "")) for name in names),
+            *(param_text(trial.params.get(name, "")) for name in names),
             *(goal_text(trial, goal) for goal in goals),
             "" if trial.at is None else str(trial.at),
             "" if trial.seconds is None else format_duration(trial.seconds),
