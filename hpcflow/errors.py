@@ -1,29 +1,5 @@
 """The exceptions of hpcflow, and what each means to a caller.
 
-::
-
-    HpcflowError                    exit 1: it failed
-    ├── InputError                  exit 2: the input was wrong; nothing was created
-    │   ├── SpecError               a run's YAML, an override
-    │   ├── SiteError               a site file, or a site that does not exist
-    │   ├── NotFoundError           no such run, attempt, checkpoint
-    │   └── ScratchError            scratch is full, read-only or another user's
-    ├── BudgetError                 a hard budget has no room; nothing was submitted
-    ├── StorageError                the run directory, the journal, scratch
-    ├── MirrorError                 the object store refused, or holds unexpected data
-    │   ├── MirrorUnavailable       it does not answer, or fails; a retry may help
-    │   ├── MissingObjectError      it has no object of that name
-    │   └── DamagedError            bytes differ from their checksum, in the store or here
-    ├── LedgerError                 the database (never fatal for a training)
-    │   ├── LedgerVersionError      the database belongs to an older or a newer hpcflow
-    │   └── LedgerValueError        a run holds a value that the database does not store
-    └── SchedulerError
-        ├── SchedulerUnavailable    slurmctld or slurmdbd down, no sbatch; a retry may help
-        ├── SubmissionRefused       the scheduler refused; a retry will not help
-        ├── SubmissionDelayed       a limit is full for now; a later retry may help
-        ├── SubmissionLost          no job exists, for an unknown reason; a retry may help
-        └── SubmissionInDoubt       the job may exist: look its name up before submitting again
-
 An error says what is wrong, where (file, line, key), and ends with the next thing to type.
 ``retryable`` tells whether the same call may succeed later.
 """

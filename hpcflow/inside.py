@@ -2,8 +2,7 @@
 
 ``sbatch --nodes=2 sbatch/train.sbatch config.yaml`` calls this in the job. It creates the same run
 directory and journal as ``hpcflow run``, with the resources of the allocation, and becomes the job
-script. The limits of the site file do not apply to what Slurm has granted. The ledger is not opened
-on a compute node: the run is linked in HPCFLOW_HOME, so the next command on a login node adds it.
+script. The ledger is not opened on a compute node: the next command on a login node adds the run.
 """
 
 from __future__ import annotations

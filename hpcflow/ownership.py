@@ -63,7 +63,6 @@ class WeakPoint:
 
     @property
     def remedy(self) -> str:
-        """Return the next action."""
         folder = shell_word(self.folder)
         if self.is_own:
             return f"remove the write permission: chmod go-w {folder}"

@@ -145,7 +145,6 @@ class Passage:
         self._decoder = io.IncrementalNewlineDecoder(text, translate=True)
 
     def write(self, chunk: bytes) -> None:
-        """Write a chunk and flush it."""
         if self._is_terminal:
             self._show(self._decoder.decode(chunk))
             return
@@ -203,7 +202,6 @@ class LiveLines:
         self._live = live
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Replace the lines that are shown."""
         from rich.text import Text
 
         shown = [

@@ -11,7 +11,7 @@ from hpcflow.documents.suggest import submodels
 from hpcflow.model.sampler import SamplerKind
 from hpcflow.model.spec import RunSpec
 from hpcflow.model.sweep import SweepSpec
-from hpcflow.sites import machine
+from hpcflow.sites.loader import MACHINE, Machine, fill_in
 from hpcflow.sites.schema import Site
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -53,10 +53,10 @@ def site_schema() -> dict[str, Any]:
     schema = _schema(Site, "hpcflow site")
     properties = schema["$defs"]["Partition"]["properties"]
     # The keys that a local site may leave to the machine come from the code that fills them in.
-    partition = dict.fromkeys(properties, machine.WORD)
-    machine.fill_in({"partitions": {"any": partition}}, machine.Machine(cpus=1, mem_mb=1, gpus=0))
-    for key in [key for key, value in partition.items() if value != machine.WORD]:
-        properties[key] = _or(properties[key], {"const": machine.WORD})
+    partition = dict.fromkeys(properties, MACHINE)
+    fill_in({"partitions": {"any": partition}}, Machine(cpus=1, mem_mb=1, gpus=0))
+    for key in [key for key, value in partition.items() if value != MACHINE]:
+        properties[key] = _or(properties[key], {"const": MACHINE})
     return schema
 
 

@@ -68,7 +68,9 @@ def commit(
                 for scope in pledge.scopes
                 if (budget := budgets.get(scope)) is not None and budget.terms is not None
             ]
-            _require_room(concerned, pledge, now, fits=number)
+            for budget in concerned:
+                if (no_room := refusal(budget, pledge, now)) is not None:
+                    raise no_room.as_error(fits=number)
             for budget in concerned:
                 lines[budget.scope].append(_committed(budget, pledge, now))
         for scope, said in lines.items():
@@ -84,14 +86,6 @@ def commit(
         _require_written(folder, pledges, list(lines))
         if any(folder.size(scope) != sizes[scope] for scope in lines):
             _require_first(folder, pledges, list(lines), now)
-
-
-def _require_room(
-    budgets: Iterable[Budget], pledge: Pledge, now: datetime, *, fits: int = 0
-) -> None:
-    for budget in budgets:
-        if (no_room := refusal(budget, pledge, now)) is not None:
-            raise no_room.as_error(fits=fits)
 
 
 def _committed(budget: Budget, pledge: Pledge, now: datetime) -> str:
@@ -187,7 +181,9 @@ def no_room_for(
     """
     known = {} if read is None else read
     for scope in pledge.scopes:
-        budget = _read_once(folder, scope, known) if scope in known or folder.has(scope) else None
+        if scope not in known and folder.has(scope):
+            known[scope] = folder.look(scope)
+        budget = known.get(scope)
         if scope.kind == "run":
             budget = _with_own(budget or Budget(scope), pledge, now, earlier)
         if budget is not None and (found := refusal(budget, pledge, now)) is not None:
@@ -222,12 +218,6 @@ def _release(folder: BudgetFolder, pledges: Iterable[Pledge], now: datetime, *, 
                 lines[scope].append(line)
     for scope, some in lines.items():
         folder.append(scope, some)
-
-
-def _read_once(folder: BudgetFolder, scope: Scope, read: dict[Scope, Budget]) -> Budget:
-    if scope not in read:
-        read[scope] = folder.look(scope)
-    return read[scope]
 
 
 @dataclass(frozen=True)

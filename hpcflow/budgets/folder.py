@@ -138,7 +138,6 @@ class BudgetFolder:
             )
 
     def scopes(self) -> list[Scope]:
-        """Return all scopes that have a file."""
         self._require_mounted()
         found = []
         for kind in KINDS:
@@ -303,14 +302,12 @@ class BudgetFolder:
                         make_folder(kind, shared, mode)
                     last = stack.enter_context(open_folder(kind, within=shared))
                 if not _is_there(name, last):
-                    make_file(name, last, _lock_mode(mode) if kind is None else _file_mode(mode))
+                    make_file(
+                        name, last, _lock_mode(mode) if kind is None else mode & 0o666 | FILE_MODE
+                    )
                 opened = stack.pop_all()
         with opened:
             yield shared, last
-
-
-def _file_mode(folder: int) -> int:
-    return folder & 0o666 | FILE_MODE
 
 
 def _lock_mode(folder: int) -> int:

@@ -162,7 +162,6 @@ def opening_from(said: Mapping[str, Any]) -> Opening:
 
 
 def sums_from(said: Mapping[str, Any]) -> Opening:
-    """Return the sums of an opening without those of its months."""
     counts = said["unpriced"]
     unpriced = {unit: count_from(counts[unit]) for unit in UNITS if unit in counts}
     return Opening(amounts_from(said), unpriced)

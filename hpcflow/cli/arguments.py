@@ -60,7 +60,6 @@ def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 
 def complete_sweep(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return sweep ids that begin with ``incomplete``."""
     from hpcflow.storage.sweeps import sweep_ids
 
     try:

@@ -243,6 +243,24 @@ def progress_bar(*columns: str, shown: bool = True, **task: Any) -> Iterator[Bar
         yield Bar(partial(bar.update, task_id), partial(bar.reset, task_id))
 
 
+def exit_code_of(codes: Iterable[int]) -> int:
+    """Return the exit code that all share; 1 if they differ."""
+    different = set(codes)
+    return different.pop() if len(different) == 1 else 1
+
+
+class ChangingLine:
+    """A line of a log file, printed whenever it has changed."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, line: str) -> None:
+        if line != self._last:
+            echo(line)
+            self._last = line
+
+
 def values_of(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, by name."""
     return {name: getattr(value, name) for name in _field_names(value.__class__)}
@@ -257,6 +275,11 @@ def metric_text(metrics: dict[str, float], *names: str) -> str:
     """Return ``loss 0.123  accuracy 0.97``: the named metrics that exist, or all."""
     chosen = [name for name in names if name in metrics] if names else sorted(metrics)
     return "  ".join(f"{name} {metrics[name]:.4g}" for name in chosen)
+
+
+def value_text(value: object) -> str:
+    """Return a text as it is, any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def site_text(site: str) -> str:

@@ -139,7 +139,6 @@ class Session:
         return plan
 
     def _require_no_run(self, config: Path) -> None:
-        """Refuse a run in place of a config."""
         if config.exists():
             return
         try:

@@ -52,7 +52,6 @@ class _Card:
 
 
 def page(content: Content) -> str:
-    """Return the page as HTML."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = content.found

@@ -207,7 +207,6 @@ class Unit:
         return None if found is None else float(found)
 
     def wasted_amount(self, line: Line) -> float:
-        """Return the wasted amount of a line."""
         return float(getattr(line, self.wasted))
 
 

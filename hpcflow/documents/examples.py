@@ -70,7 +70,6 @@ def _split(text: str) -> list[str]:
 
 
 def _with(data: Any, path: KeyPath, value: Any) -> Any:
-    """Return a copy of ``data`` with ``value`` at ``path``."""
     if not path:
         return value
     copy = data.copy()

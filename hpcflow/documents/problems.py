@@ -106,30 +106,17 @@ def as_one_error(
     """
     file = document.place.file
     next_action = next_action or (f"correct {file} and repeat the command" if file else None)
-    found = _one_text(listed, number, file, error, next_action)
-    found.details["problems"] = [{**asdict(where), "message": message} for where, message in listed]
-    return found
-
-
-def _one_text(
-    listed: list[tuple[Where, str]],
-    number: int,
-    file: str | None,
-    error: type[InputError],
-    next_action: str | None,
-) -> InputError:
     if number == 1:
         where, message = listed[0]
-        return error(message, where=where, next_action=next_action)
-    lines = [f"{where}: {message}" for where, message in listed]
-    if number > MAX_LISTED:
-        lines.append(f"and {number - MAX_LISTED} more")
-    return error(
-        f"{number} problems:",
-        lines=lines,
-        where=Where(file=file),
-        next_action=next_action,
-    )
+        found = error(message, where=where, next_action=next_action)
+    else:
+        lines = [f"{where}: {message}" for where, message in listed]
+        if number > MAX_LISTED:
+            lines.append(f"and {number - MAX_LISTED} more")
+        place = Where(file=file)
+        found = error(f"{number} problems:", lines=lines, where=place, next_action=next_action)
+    found.details["problems"] = [{**asdict(where), "message": message} for where, message in listed]
+    return found
 
 
 def _secret_message(path: KeyPath) -> str:

@@ -151,7 +151,6 @@ def submodels(annotation: Any) -> Iterator[tuple[tuple[str, ...], type[BaseModel
 
 
 def section_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
-    """Return the model of the section at ``path``; None if there is none."""
     rest = list(path)
     while rest:
         key = rest.pop(0)

@@ -1,9 +1,6 @@
 """Cancel a run: record the request, then cancel the run's jobs.
 
-The request is a record in the journal, and every decision about the run follows it alone. The file
-``cancel``, written after it, is a signal for jobs, which do not read the journal: a job that starts
-later exits at once. If hpcflow is killed in between, the run is cancelled, but a job may not know
-it. The daemon's next round, or the same command again, completes the cancel.
+docs/architecture.md, section "Cancelling", says why the request is both a record and a file.
 """
 
 from __future__ import annotations

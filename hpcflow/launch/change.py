@@ -90,8 +90,10 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
             spec, site, variables(settings), user=settings.user, account=placement.account
         )
     new = run.model_copy(update=update)
-    is_same = spec.program == run.spec.program and not any(_names_code(each) for each in overrides)
-    if is_same and (run.code is not None or not _brings_code(run, new)):
+    names_code = any(each.partition("=")[0].strip() == "code" for each in overrides)
+    is_same = spec.program == run.spec.program and not names_code
+    brings_code = run.code is None and code_folder(run) is None and code_folder(new) is not None
+    if is_same and not brings_code:
         return _with_own_code(run, new, settings)
     new, taken, warnings = frozen_code(new, excluded=no_code(run, settings))
     if taken is None and warnings:
@@ -106,10 +108,6 @@ def changed(run: Run, overrides: Sequence[str], *, site: Site, settings: Setting
     return Change(new, state.diff or b"", tuple(warnings))
 
 
-def _brings_code(run: Run, new: Run) -> bool:
-    return code_folder(run) is None and code_folder(new) is not None
-
-
 def _with_own_code(run: Run, new: Run, settings: Settings) -> Change:
     """Return the change to ``new``, whose program and commands are files of the code of ``run``."""
     if run.code is None:
@@ -121,10 +119,6 @@ def _with_own_code(run: Run, new: Run, settings: Settings) -> Change:
     hint = "if it was written since the run began, add to this command: --set code=snapshot"
     warnings = (f"{each}; {hint}" for each in live if each not in known)
     return Change(new.model_copy(update={"code": code}), warnings=tuple(warnings))
-
-
-def _names_code(override: str) -> bool:
-    return override.partition("=")[0].strip() == "code"
 
 
 def extended(run: Run, wanted: Run, run_dir: RunDir, attempt: int, trust: Trust) -> Run:

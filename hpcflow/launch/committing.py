@@ -39,11 +39,7 @@ class Commitment:
     pledge: Pledge
 
     def make(self, journal: Journal, clock: Clock) -> None:
-        """Write the commitment to the budgets.
-
-        Raises:
-            BudgetError: a hard budget has no room.
-        """
+        """Write the commitment to the budgets. Raise BudgetError if a hard budget has no room."""
         earlier = partial(earlier_lines, self.pledge, journal, clock.now())
         commit(self.folder, [self.pledge], clock, earlier=earlier)
 

@@ -1,16 +1,20 @@
-"""Find the site, and connect to its scheduler."""
+"""Find the site, and connect to its scheduler; import only what that scheduler needs."""
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, Where
+from hpcflow.runtime.reading import read_object
 from hpcflow.settings import Settings
 from hpcflow.sites.loader import load_site, search_path
 from hpcflow.sites.schema import SchedulerKind, Site
+from hpcflow.storage.layout import Home
 
 if TYPE_CHECKING:
     from hpcflow.schedulers.base import Scheduler
@@ -41,14 +45,8 @@ def reference(site: Site, name: str | None) -> str:
 
 
 def connect_scheduler(site: Site, settings: Settings, clock: Clock) -> Scheduler:
-    """Return the scheduler of ``site``.
-
-    Raises:
-        InputError: this machine has no sbatch.
-    """
+    """Return the scheduler of ``site``. Raise InputError if this machine has no sbatch."""
     from hpcflow.schedulers.arrays import show_tasks
-    from hpcflow.schedulers.registry import connect
-    from hpcflow.storage.array_files import ArrayFiles
 
     path = settings.environ.get("PATH")
     if site.scheduler is SchedulerKind.SLURM and shutil.which("sbatch", path=path) is None:
@@ -60,3 +58,46 @@ def connect_scheduler(site: Site, settings: Settings, clock: Clock) -> Scheduler
     if site.scheduler is not SchedulerKind.SLURM or not settings.home.sweeps.is_dir():
         return found
     return show_tasks(found, ArrayFiles(settings.home))
+
+
+def connect(site: Site, *, clock: Clock, home: Path) -> Scheduler:
+    """Return the scheduler of ``site``, without a query.
+
+    If pyslurm is installed and works, it answers the queries; see
+    :mod:`hpcflow.schedulers.slurm.pyslurm`.
+
+    Args:
+        home: HPCFLOW_HOME, which holds the jobs of the local scheduler.
+    """
+    if site.scheduler is SchedulerKind.LOCAL:
+        from hpcflow.schedulers.local import LocalScheduler
+
+        return LocalScheduler(home)
+    from hpcflow.schedulers.slurm.commands import SlurmCommands
+
+    slurm: type[SlurmCommands] = SlurmCommands
+    if importlib.util.find_spec("pyslurm") is not None:
+        from hpcflow.schedulers.slurm.pyslurm import SlurmWithPyslurm
+
+        slurm = SlurmWithPyslurm
+    return slurm(clock=clock, has_accounting=site.has_accounting, cluster_name=site.cluster_name)
+
+
+class ArrayFiles:
+    """Read the arrays of a home. Each file is read once; it never changes."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._read: dict[str, dict[str, list[str]]] = {}
+
+    def __call__(self) -> dict[str, list[str]]:
+        """Return array name -> job names of its attempts; skip files that cannot be read."""
+        found: dict[str, list[str]] = {}
+        for path in self._home.sweeps.glob("*/arrays/*.json"):
+            name = str(path)
+            if name not in self._read:
+                with suppress(OSError, ValueError, KeyError, TypeError):
+                    content = read_object(path)
+                    self._read[name] = {str(content["name"]): [str(job) for job in content["jobs"]]}
+            found |= self._read.get(name, {})
+        return found

@@ -1,10 +1,7 @@
 """Standbys: jobs that are pending until the running attempt ends, and then continue the run.
 
-A standby is no attempt of the run until the run continues with it: its records are wrapped into
-``standby`` records. It is submitted exactly once, like an attempt, and uses a number like one. Its
-claim file decides whether it may execute: the job creates the file when it starts, and a process
-that gives up the standby seals the file first. So a job that was given up exits at once, however
-late it starts (templates/parts/standby.j2).
+The records of one are wrapped into ``standby`` records until it is an attempt. Its claim file
+decides whether it may execute: docs/architecture.md, section "Standby".
 """
 
 from __future__ import annotations
@@ -299,7 +296,6 @@ def without_standby(history: RunHistory, queue: Sequence[JobInfo]) -> list[JobIn
 
 
 def is_in_queue(standby: LastAttempt, queue: Sequence[JobInfo]) -> bool:
-    """Return whether the job of a standby is in the queue and has not ended."""
     return any(job.state is not AttemptState.ENDED for job in _jobs(standby, queue))
 
 

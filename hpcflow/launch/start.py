@@ -19,9 +19,8 @@ from hpcflow.mirror.checkpoint import files_of
 from hpcflow.mirror.download import Wanted as WantedFile
 from hpcflow.mirror.download import download
 from hpcflow.mirror.layout import MANIFEST
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Options, Remote
-from hpcflow.mirror.stores import open_store
+from hpcflow.mirror.stores import open_remote, open_store
 from hpcflow.mirror.survey import mirror_of_run
 from hpcflow.model.start import START, StartedFrom, Wanted, wanted
 from hpcflow.placement.run_paths import endpoint_of

@@ -8,11 +8,8 @@ The protocol, all of it under the run's submit lock:
    sbatch may still create the job;
 4. ``submitted`` or ``refused`` is journaled.
 
-A process that finds an intent without an answer settles it before it submits anything else: it
-looks for the job name in the attempt's claim file, the queue and accounting. If the job exists, the
-process adopts it. If there is certainly none, the process withdraws the attempt and seals its
-claim: a job that appears later finds the attempt claimed, and exits. Even if two jobs of one
-attempt existed, only one would execute.
+A process that finds an intent without an answer settles it before it submits anything else:
+docs/architecture.md, section "Exactly once".
 """
 
 from __future__ import annotations

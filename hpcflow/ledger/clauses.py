@@ -46,5 +46,4 @@ def among(connection: Connection, ids: Iterable[str]) -> Iterator[tuple[str, lis
 
 
 def marks(values: Sequence[object]) -> str:
-    """Return a mark for each value, as in ``IN (?, ?)``."""
     return ", ".join("?" * len(values))

@@ -366,7 +366,6 @@ def ledger_error(url: DatabaseUrl, error: Exception) -> LedgerError:
 
 
 def _is_of_value(error: Exception) -> bool:
-    """Return whether the database refused a value."""
     # Postgres: classes 22 (data exceptions) and 54 (program limits).
     state = getattr(error, "sqlstate", None) or ""
     is_refused = type(error).__module__.startswith("psycopg") and state[:2] in ("22", "54")
@@ -385,7 +384,6 @@ def damaged(url: DatabaseUrl, why: str) -> LedgerError:
 
 
 def how_to_rebuild(url: DatabaseUrl) -> str:
-    """Return the command that rebuilds the database."""
     if url.kind == "sqlite":
         path = shell_word(url.path)
         return f"delete it and rebuild it from the files: rm {path} && hpcflow ledger rebuild"

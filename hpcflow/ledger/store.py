@@ -164,7 +164,6 @@ class Ledger:
             return found
 
     def mirrored(self, run_ids: Sequence[str], *, everyone: bool = False) -> list[MirroredRow]:
-        """Return the mirror states of the checkpoints of these runs."""
         with (
             self._reading() as connection,
             connection.transaction(write=False, everyone=everyone),

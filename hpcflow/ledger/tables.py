@@ -1,149 +1,55 @@
 """The tables of the ledger, for alembic, which compares them with a database, and for ORM queries.
 
-``rows.py`` has the same columns as plain values; a test compares the two. Nothing else in hpcflow
-imports this, because sqlmodel takes a third of a second. Every value can be derived again from
-run.json, journal and events; a new column needs a migration.
+``rows.py`` names the columns; here they get keys, indexes and the types of a database. Nothing else
+in hpcflow imports this, because sqlmodel takes a third of a second. Every value can be derived
+again from run.json, journal and events; a new column needs a migration.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import datetime
-from decimal import Decimal
-from typing import Any
+from typing import Any, Final, get_type_hints
 
+from pydantic import create_model
 from sqlalchemy import JSON, BigInteger, Index
 from sqlmodel import Field, SQLModel
 
+from hpcflow.ledger.rows import AttemptRow, CheckpointRow, MirroredRow, RunRow, SourceRow
 from hpcflow.ledger.types import Money, UtcTime
 
-
-def _run_id(**options: Any) -> Any:
-    return Field(primary_key=True, foreign_key="run.run_id", ondelete="CASCADE", **options)
-
-
-class Run(SQLModel, table=True):
-    """One run. Cost and GPU hours are estimates until accounting has final values."""
-
-    __tablename__ = "run"
-    __table_args__ = (
-        Index("run_by_created_at", "created_at"),
-        Index("run_by_state", "state", "journal_at"),
-    )
-
-    run_id: str = Field(primary_key=True)
-    name: str
-    user_name: str
-    project: str
-    site: str
-    framework: str
-    run_dir: str
-    partition: str
-    nodes: int
-    gpus: int
-    gpu_type: str | None
-    image: str | None
-    parent_sweep: str | None
-    mirror_url: str | None
-    estimated_cost_usd: Decimal | None = Field(sa_type=Money)
-    created_at: datetime = Field(sa_type=UtcTime)
-    resources: dict[str, Any] = Field(sa_type=JSON)
-    command: list[str] = Field(sa_type=JSON)
-    params: dict[str, Any] = Field(sa_type=JSON)
-    data: dict[str, str] = Field(sa_type=JSON)
-    tags: list[str] = Field(sa_type=JSON)
-    state: str
-    cause: str | None
-    started_at: datetime | None = Field(sa_type=UtcTime)
-    completed_at: datetime | None = Field(sa_type=UtcTime)
-    attempts: int
-    job_id: str | None
-    train_step: int | None = Field(sa_type=BigInteger)
-    total_train_steps: int | None = Field(sa_type=BigInteger)
-    epoch: float | None
-    metrics: dict[str, float] = Field(sa_type=JSON)
-    best_metric: float | None
-    final_model: str | None
-    save_error: str | None
-    gpu_hours: float | None
-    cost_usd: Decimal | None = Field(sa_type=Money)
-    cost_su: Decimal | None = Field(sa_type=Money)
-    is_estimate: bool
-    next_action: str | None
-    next_rule: str | None
-    next_why: str | None
-    next_at: datetime | None = Field(sa_type=UtcTime)
-    journal: dict[str, Any] = Field(sa_type=JSON)
-    journal_at: datetime | None = Field(sa_type=UtcTime)
-    bytes_read: int = Field(sa_type=BigInteger)
+_TYPES: Final = {"time": UtcTime, "json": JSON, "money": Money}
+#: Numbers that may have more than 32 bits.
+_LARGE: Final = frozenset(
+    {"train_step", "total_train_steps", "size_bytes", "bytes_read", "offset_bytes"}
+)
 
 
-class Attempt(SQLModel, table=True):
-    __tablename__ = "attempt"
-    __table_args__ = (
-        Index("attempt_by_state", "state"),
-        Index("attempt_by_bill_due_at", "bill_due_at"),
-    )
-
-    run_id: str = _run_id()
-    attempt: int = Field(primary_key=True)
-    job_name: str
-    job_id: str | None
-    state: str
-    raw_state: str | None
-    cause: str | None
-    reason: str | None
-    rule: str | None
-    partition: str | None
-    nodes: list[str] = Field(sa_type=JSON)
-    submitted_at: datetime | None = Field(sa_type=UtcTime)
-    started_at: datetime | None = Field(sa_type=UtcTime)
-    ended_at: datetime | None = Field(sa_type=UtcTime)
-    exit_code: int | None
-    resume_from: str | None
-    journal: dict[str, Any] = Field(sa_type=JSON)
-    report: dict[str, Any] = Field(sa_type=JSON)
-    billed_by: str | None
-    elapsed_s: float | None
-    gpu_type: str | None
-    gpu_hours: float | None
-    cost_usd: Decimal | None = Field(sa_type=Money)
-    cost_su: Decimal | None = Field(sa_type=Money)
-    on_demand_usd: Decimal | None = Field(sa_type=Money)
-    wasted_s: float | None
-    bill_due_at: datetime | None = Field(sa_type=UtcTime)
-    account: str | None
-    parts: list[dict[str, Any]] | None = Field(sa_type=JSON)
+def _table(name: str, row_type: type, *key: str) -> Any:
+    types = get_type_hints(row_type)
+    columns: dict[str, Any] = {}
+    for each in fields(row_type):
+        options: dict[str, Any] = {"primary_key": each.name in key}
+        if each.name == "run_id" and row_type is not RunRow:
+            options |= {"foreign_key": "run.run_id", "ondelete": "CASCADE"}
+        if (kind := each.metadata.get("kind")) in _TYPES:
+            options["sa_type"] = _TYPES[kind]
+        elif each.name in _LARGE:
+            options["sa_type"] = BigInteger
+        columns[each.name] = types[each.name], Field(**options)
+    base: Any = SQLModel
+    return create_model(name, __base__=base, __cls_kwargs__={"table": True}, **columns)
 
 
-class Checkpoint(SQLModel, table=True):
-    """One complete checkpoint, or, with ``removed``, a former one."""
-
-    __tablename__ = "checkpoint"
-
-    run_id: str = _run_id()
-    path: str = Field(primary_key=True)
-    attempt: int
-    train_step: int = Field(sa_type=BigInteger)
-    epoch: float | None
-    size_bytes: int = Field(sa_type=BigInteger)
-    metrics: dict[str, float] = Field(sa_type=JSON)
-    is_best: bool
-    created_at: datetime = Field(sa_type=UtcTime)
-    removed: str | None
-
-
-class Mirrored(SQLModel, table=True):
-    """The last reported state of a checkpoint in an object store."""
-
-    __tablename__ = "mirrored"
-
-    run_id: str = _run_id()
-    path: str = Field(primary_key=True)
-    train_step: int = Field(sa_type=BigInteger)
-    state: str
-    url: str
-    size_bytes: int = Field(sa_type=BigInteger)
-    at: datetime = Field(sa_type=UtcTime)
+Run: Final = _table("Run", RunRow, "run_id")
+Attempt: Final = _table("Attempt", AttemptRow, "run_id", "attempt")
+Checkpoint: Final = _table("Checkpoint", CheckpointRow, "run_id", "path")
+Mirrored: Final = _table("Mirrored", MirroredRow, "run_id", "path")
+Source: Final = _table("Source", SourceRow, "run_id", "path")
+Index("run_by_created_at", Run.created_at)
+Index("run_by_state", Run.state, Run.journal_at)
+Index("attempt_by_state", Attempt.state)
+Index("attempt_by_bill_due_at", Attempt.bill_due_at)
 
 
 class Lease(SQLModel, table=True):
@@ -159,15 +65,3 @@ class Lease(SQLModel, table=True):
     acquired_at: datetime = Field(sa_type=UtcTime)
     renewed_at: datetime = Field(sa_type=UtcTime)
     expires_at: datetime = Field(sa_type=UtcTime)
-
-
-class Source(SQLModel, table=True):
-    """How far a file of a run directory was read; written together with its data."""
-
-    __tablename__ = "source"
-
-    run_id: str = _run_id()
-    path: str = Field(primary_key=True)
-    offset_bytes: int = Field(sa_type=BigInteger)
-    in_long_line: bool
-    skipped_lines: int

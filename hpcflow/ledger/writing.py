@@ -109,7 +109,6 @@ def _claim(connection: Connection, changes: Sequence[Change]) -> list[Change]:
 
 
 def _mark_best(connection: Connection, run_id: str, by: BestBy) -> None:
-    """Mark only the best checkpoint of a run."""
     names = columns(CheckpointRow)
     what = selected(connection.url.kind, CheckpointRow, names)
     sql = f"SELECT {what} FROM checkpoint WHERE run_id = ? AND removed IS NULL"  # noqa: S608 - our names

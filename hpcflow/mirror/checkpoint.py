@@ -154,7 +154,6 @@ def send_checkpoint(
 
 
 def delete_incomplete(remote: Remote, folder: str) -> None:
-    """Delete the objects of an incomplete checkpoint from the store."""
     there = remote.names(folder)
     if folder + MANIFEST not in there:  # else the store has a complete one
         remote.delete(list(there))

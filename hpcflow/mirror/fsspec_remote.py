@@ -37,7 +37,7 @@ class FsspecRemote(Remote):
             return dict(found) if isinstance(found, dict) else {}
 
         entries = {
-            self._name(path): _entry(info)
+            path[len(self._root) :].lstrip("/"): _entry(info)
             for path, info in self._call("list", folder, look).items()
         }
         return {name: entries[name] for name in sorted(entries) if name.startswith(prefix)}
@@ -105,9 +105,6 @@ class FsspecRemote(Remote):
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}".rstrip("/")
-
-    def _name(self, path: str) -> str:
-        return path[len(self._root) :].lstrip("/")
 
     def _call(self, doing: str, name: str, do: Callable[[], _T]) -> _T:
         what = f"{doing} {self.url_of(name)}"

@@ -50,7 +50,8 @@ class Survey:
     @property
     def due(self) -> list[Local]:
         """The checkpoints to send, the newest first."""
-        return [each for each in self.local.values() if self._is_due(each)]
+        unsent = [each for each in self.local.values() if not self.is_mirrored(each)]
+        return [each for each in unsent if self.why_damaged(each) is None]
 
     def is_mirrored(self, local: Local) -> bool:
         """Return whether the store has this checkpoint, not another of the same train step."""
@@ -68,9 +69,6 @@ class Survey:
         sha256, _ = self.records.damaged.get(train_step, (None, ""))
         is_recorded = sha256 is not None and sha256 == self.broken[train_step].sha256
         return is_recorded or train_step in self.records.mirrored
-
-    def _is_due(self, local: Local) -> bool:
-        return not self.is_mirrored(local) and self.why_damaged(local) is None
 
 
 def mirror_of_run(run_dir: RunDir) -> Mirror | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field, PlainSerializer
 
-from hpcflow.clock import EARLIEST, LATEST
+from hpcflow.clock import EARLIEST, LATEST, to_text
 
 MAX_ATTEMPT: Final = 999_999
 #: Larger bounds are compared as Python's integers, which takes longer.
@@ -20,7 +20,7 @@ _MOST: Final = 10**18
 #: Largest exponent of a decimal number: 1E-999999 has as many digits.
 _MOST_DIGITS: Final = 40
 #: With a zone, and in the range that :func:`hpcflow.clock.from_text` reads.
-Moment = Annotated[AwareDatetime, Field(ge=EARLIEST, lt=LATEST)]
+Moment = Annotated[AwareDatetime, Field(ge=EARLIEST, lt=LATEST), PlainSerializer(to_text)]
 
 
 def _plain(value: Decimal) -> Decimal:

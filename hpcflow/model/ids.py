@@ -37,7 +37,6 @@ def check_name(text: str) -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Return whether ``text`` has the form of a run id."""
     return _RUN_ID.fullmatch(text) is not None
 
 

@@ -15,11 +15,9 @@ from pydantic import (
     ConfigDict,
     Field,
     TypeAdapter,
-    field_serializer,
     model_validator,
 )
 
-from hpcflow.clock import to_text
 from hpcflow.model.bounds import (
     Amount,
     AttemptNumber,
@@ -59,20 +57,6 @@ class _Record(BaseModel):
 
     def _written(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)
-
-    @field_serializer(
-        "at",
-        "submitted_at",
-        "begins_at",
-        "started_at",
-        "ended_at",
-        "preempted_at",
-        "not_before",
-        "files_at",
-        check_fields=False,
-    )
-    def _time(self, value: Any) -> str | None:
-        return None if value is None else to_text(value)
 
 
 def _as_line(said: Any) -> str:
@@ -209,10 +193,6 @@ class ChargeLine(BaseModel):
     hours: Amount
     cost_usd: Amount | None = None
     cost_su: Amount | None = None
-
-    @field_serializer("begin", "end")
-    def _time(self, value: Any) -> str:
-        return to_text(value)
 
 
 class BillPart(BaseModel):

@@ -317,7 +317,6 @@ Word = Annotated[str, _WORD, Kind("word")]
 
 
 def is_word(text: str) -> bool:
-    """Return whether a config accepts ``text`` as a Word."""
     try:
         _WORD.check(text)
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, Final
 
@@ -42,28 +43,13 @@ def _number(value: object) -> object:
     return value
 
 
-def _above_zero(value: Any) -> Any:
-    if value <= 0:
-        raise ValueError("must be more than 0")
-    return value
+def _must_be(is_right: Callable[[Any], bool], what: str) -> AfterValidator:
+    def checked(value: Any) -> Any:
+        if not is_right(value):
+            raise ValueError(f"must be {what}")
+        return value
 
-
-def _not_below_zero(value: float) -> float:
-    if value < 0:
-        raise ValueError("must be 0 or more")
-    return value
-
-
-def _percentile(value: float) -> float:
-    if not 0 < value < 100:
-        raise ValueError("must be more than 0 and less than 100")
-    return value
-
-
-def _quantile(value: float) -> float:
-    if not 0 < value <= 0.5:
-        raise ValueError("must be more than 0 and at most 0.5")
-    return value
+    return AfterValidator(checked)
 
 
 def not_zero(value: int) -> int:
@@ -82,28 +68,28 @@ Number = Annotated[
 ]
 NumberOrNone = Annotated[
     float,
-    AfterValidator(_not_below_zero),
+    _must_be(lambda value: value >= 0, "0 or more"),
     _IS_NUMBER,
     WithJsonSchema({"type": "number", "minimum": 0, "maximum": _MAX_NUMBER}),
     Kind("number from 0"),
 ]
 Amount = Annotated[
     Decimal,
-    AfterValidator(_above_zero),
+    _must_be(lambda value: value > 0, "more than 0"),
     _IS_NUMBER,
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": _MAX_NUMBER}),
     Kind("number above 0"),
 ]
 Percentile = Annotated[
     float,
-    AfterValidator(_percentile),
+    _must_be(lambda value: 0 < value < 100, "more than 0 and less than 100"),
     _IS_NUMBER,
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 100}),
     Kind("number above 0 and below 100"),
 ]
 Quantile = Annotated[
     float,
-    AfterValidator(_quantile),
+    _must_be(lambda value: 0 < value <= 0.5, "more than 0 and at most 0.5"),
     _IS_NUMBER,
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}),
     Kind("number above 0, up to 0.5"),

@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
-from hpcflow.clock import to_text
 from hpcflow.model.bounds import Moment
 from hpcflow.model.spec import RunSpec, frozen, thaw
 from hpcflow.model.start import StartedFrom
@@ -152,7 +151,3 @@ class Run(BaseModel):
     @field_serializer("spec")
     def _freeze(self, spec: RunSpec) -> dict[str, Any]:
         return frozen(spec)
-
-    @field_serializer("created_at")
-    def _time(self, value: Any) -> str:
-        return to_text(value)

@@ -57,7 +57,6 @@ class Range:
         return [float(low + index * step) for index in range(int((high - low) // step) + 1)]
 
     def complaint(self, value: object) -> str | None:
-        """Return why ``value`` is not in the range; None if it is."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return f"expected a number, got {shown(value)}"
         if self.is_int and not isinstance(value, int):
@@ -90,7 +89,6 @@ class Parameter:
         )
 
     def complaint(self, value: object) -> str | None:
-        """Return why ``value`` is not a value of this parameter; None if it is."""
         if isinstance(self.values, Range):
             return self.values.complaint(value)
         is_known = is_one_of(value, self.values.choices)

@@ -146,12 +146,12 @@ class RunSpec(Section):
         return ["python3", "-u", self.script]
 
 
-#: Path of a section -> its fields whose YAML values carry a unit, for :func:`thaw`.
-_WITH_UNIT: Final = {
-    ("resources",): ("mem_mb", "time_limit_min"),
-    ("checkpoint",): ("interval_s", "notice_s"),
-    ("checkpoint", "adopt"): ("stable_s",),
-    ("retry",): ("backoff_s", "backoff_max_s", "stall_after_s", "deadline_s"),
+#: Path of a section -> its model, and its fields whose YAML values carry a unit.
+_WITH_UNIT: Final[dict[tuple[str, ...], tuple[type[Section], tuple[str, ...]]]] = {
+    ("resources",): (Resources, ("mem_mb", "time_limit_min")),
+    ("checkpoint",): (Checkpoint, ("interval_s", "notice_s")),
+    ("checkpoint", "adopt"): (Adopt, ("stable_s",)),
+    ("retry",): (Retry, ("backoff_s", "backoff_max_s", "stall_after_s", "deadline_s")),
 }
 
 
@@ -163,21 +163,16 @@ def frozen(spec: RunSpec) -> dict[str, Any]:
 def as_config(spec: RunSpec) -> dict[str, Any]:
     """Return ``spec`` as the values of a config, under the keys of the YAML, for overrides."""
     data = spec.model_dump(mode="json", by_alias=True)
-    for way, names in _WITH_UNIT.items():
-        section: Any = spec
-        for name in way:
-            section = getattr(section, name)
-        if section is not None:
-            fields = type(section).model_fields
-            data = _marked(data, way, tuple(fields[name].alias or name for name in names))
+    for way, (model, names) in _WITH_UNIT.items():
+        data = _marked(data, way, tuple(model.model_fields[name].alias or name for name in names))
     return data
 
 
 def as_yaml_config(spec: RunSpec) -> dict[str, Any]:
     """Return ``spec`` for a YAML file: only values that differ from the default, with units."""
     data = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    for way, names in _WITH_UNIT.items():
-        model, section = _section_of(way), cast(Any, data)
+    for way, (model, names) in _WITH_UNIT.items():
+        section = cast(Any, data)
         for key in way:
             section = section.get(key) if isinstance(section, dict) else None
         for name in names if isinstance(section, dict) else ():
@@ -188,16 +183,6 @@ def as_yaml_config(spec: RunSpec) -> dict[str, Any]:
     if checkpoint is not None and checkpoint.get("keep_last", 0) is None:
         checkpoint["keep_last"] = "all"
     return data
-
-
-def _section_of(way: tuple[str, ...]) -> type[Section]:
-    sections: dict[tuple[str, ...], type[Section]] = {
-        ("resources",): Resources,
-        ("checkpoint",): Checkpoint,
-        ("checkpoint", "adopt"): Adopt,
-        ("retry",): Retry,
-    }
-    return sections[way]
 
 
 def _with_unit(value: Any, name: str) -> Any:
@@ -213,7 +198,7 @@ def _with_unit(value: Any, name: str) -> Any:
 
 def thaw(data: dict[str, Any]) -> RunSpec:
     """Return the spec that :func:`frozen` wrote; pydantic.ValidationError for other data."""
-    for way, names in _WITH_UNIT.items():
+    for way, (_, names) in _WITH_UNIT.items():
         data = _marked(data, way, names)
     return RunSpec.model_validate(data)
 

@@ -22,7 +22,6 @@ from pydantic import (
     field_validator,
 )
 
-from hpcflow.clock import to_text
 from hpcflow.model.bounds import AttemptOrNone, Count, Moment
 from hpcflow.model.run import CodeSnapshot, Provenance
 from hpcflow.model.spec import RunSpec, frozen, thaw
@@ -93,10 +92,6 @@ class Sweep(BaseModel):
     def _freeze(self, base: RunSpec) -> dict[str, Any]:
         return frozen(base)
 
-    @field_serializer("created_at")
-    def _time(self, value: Any) -> str:
-        return to_text(value)
-
 
 @cache
 def _spec(said: str) -> SweepSpec:
@@ -114,10 +109,6 @@ class _Record(BaseModel):
         said = {"record": self.record, **self.model_dump(mode="json", exclude_defaults=True)}
         text = json.dumps(said, ensure_ascii=False)
         return text.encode("utf-8", "replace").decode() + "\n"
-
-    @field_serializer("at")
-    def _time(self, value: Any) -> str:
-        return to_text(value)
 
 
 class Asked(_Record):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hpcflow.model.units import counted
 from hpcflow.pending.bounds import qos_limits
 from hpcflow.sites.live import ClusterInfo, PartitionInfo
-from hpcflow.sites.standing import JOBS, Association, FairShare, Limit, QosLimits, Standing
+from hpcflow.sites.standing import JOBS, Association, Limit, QosLimits, Standing
 
 #: The resources of running jobs that are shown, in this order; Slurm counts more.
 _SHOWN = (JOBS, "node", "cpu", "gres/gpu")
@@ -151,10 +151,6 @@ def share_words(standing: Standing, account: str) -> str:
     words = f"{account} is due {due:.0%} of what it and its siblings use, and has used {had:.0%}"
     if not had:
         return f"{words}: jobs in it come before those of its siblings"
-    mine = "" if own is None or own.effective_usage is None else f"; {_part(own)} of that is yours"
+    part = None if own is None else own.effective_usage
+    mine = "" if part is None else f"; {part:.0%} of that is yours"
     return f"{words}: {verdict}{mine}"
-
-
-def _part(own: FairShare) -> str:
-    assert own.effective_usage is not None
-    return f"{own.effective_usage:.0%}"

@@ -175,7 +175,7 @@ def _compared(
     """Compare an alternative with the unchanged run; return None if it is no better."""
     candidate = other.candidate
     then = candidate.waits_s
-    before = _size(spec, key)
+    before = getattr(spec.resources, key) if key in ("nodes", "gpus_per_node") else None
     slower = -(-before // value) if before is not None and 0 < value < before else 1
     sooner_s = None if now.waits_s is None or then is None else now.waits_s - then
     is_sooner = sooner_s is not None and sooner_s >= _SOONER_S
@@ -189,11 +189,6 @@ def _compared(
     if not is_sooner and not is_cheaper:
         return None
     return Alternative(key, value, other, sooner_s, is_cheaper, slower)
-
-
-def _size(spec: RunSpec, key: str) -> int | None:
-    sizes = {"nodes": spec.resources.nodes, "gpus_per_node": spec.resources.gpus_per_node}
-    return sizes.get(key)
 
 
 def _costs_less(other: Ranked, best: Ranked | None) -> bool:

@@ -172,7 +172,7 @@ class Chooser:
         return sorted(usable, key=lambda each: each != default) or [default]
 
     def _candidates(self, fits: list[Placement], spec: RunSpec) -> list[Candidate]:
-        from hpcflow.placement.candidates import candidates
+        from hpcflow.placement.choice import candidates
 
         now = self._clock.now()
         names = {each.partition for each in fits} - self._seen.keys()

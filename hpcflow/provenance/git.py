@@ -1,10 +1,8 @@
 """Run git on an untrusted repository without executing what its configuration names.
 
-A repository's configuration names programs: `core.fsmonitor`, filters, hooks, a credential helper,
-and more with each version of git. Another user may have written it. So git reads the objects, the
-index and the files with hpcflow's own configuration, in hpcflow's own git directory. Of the
-repository's configuration, it uses only the keys in :data:`_KEPT`. Functions here raise GitError
-if git fails.
+git reads the objects, the index and the files with hpcflow's own configuration, in hpcflow's own
+git directory. Of the repository's configuration, it uses only the keys in :data:`_KEPT`. Functions
+here raise GitError if git fails.
 """
 
 from __future__ import annotations

@@ -134,7 +134,6 @@ def _read(root: Path, found: _Found, key: str, *, is_mirrored: bool) -> Taken:
 
 
 def _find(root: Path, repository: Repository | None, excluded: Sequence[Path]) -> _Found:
-    """Return what belongs to the snapshot of ``root``."""
     files: dict[str, os.stat_result] = {}
     links: dict[str, str] = {}
     waiting, repositories, left_out = [""], 0, 0

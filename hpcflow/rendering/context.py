@@ -98,16 +98,13 @@ def _folders(run: Run, mounts: Sequence[str]) -> list[str]:
     folders = list(dict.fromkeys((run.run_dir, run.working_dir)))
     if run.code is not None:
         folders.append(run.in_code())
-    script = run.spec.script if run.code is None else None
-    targets = [mount.split(":")[1] for mount in mounts]
-    if script is not None and not any(_is_below(script, each) for each in (*folders, *targets)):
-        # First, because it may contain one of the others, and would hide its mount.
-        folders.insert(0, str(PurePosixPath(script).parent))
+    mounted = [*folders, *(mount.split(":")[1] for mount in mounts)]
+    if run.spec.script is not None and run.code is None:
+        script = PurePosixPath(run.spec.script)
+        if not any(map(script.is_relative_to, mounted)):
+            # First, because it may contain one of the others, and would hide its mount.
+            folders.insert(0, str(script.parent))
     return folders
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return PurePosixPath(path).is_relative_to(folder)
 
 
 def _where(run: Run, key: str) -> Where:

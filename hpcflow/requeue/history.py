@@ -78,10 +78,6 @@ def history(attempts: Iterable[AttemptRow], records: Iterable[JournalRecord]) ->
     return Story(chapters, list(entries(records)))
 
 
-def _was_standby(row: AttemptRow) -> bool:
-    return _how(row) == "standby"
-
-
 def _how(row: AttemptRow) -> str | None:
     how: str | None = row.journal.get("submitted", {}).get("how")
     return how
@@ -123,7 +119,7 @@ def _chapter(row: AttemptRow, before: Chapter | None) -> Chapter:
 
 def _waits_since(row: AttemptRow, before: Chapter | None) -> datetime | None:
     """Return since when the job could start; a standby waits for the end of another attempt."""
-    ended_at = before.ended_at if before is not None and _was_standby(row) else None
+    ended_at = before.ended_at if before is not None and _how(row) == "standby" else None
     if ended_at is None or row.submitted_at is None:
         return row.submitted_at
     return max(row.submitted_at, ended_at)

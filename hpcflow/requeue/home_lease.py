@@ -2,10 +2,9 @@
 
 The lease is a small file in the home, with the fields and rules of the ledger's lease
 (:mod:`hpcflow.ledger.lease`): it expires by itself, and a process that slept past its expiry learns
-that before its next action. A lock on the file makes each change of the lease atomic. The lock
-alone would not suffice: a file server may keep the lock of a host that died, and some file systems
-have no locks. There, if two processes take the lease at the same moment, the last one has it, and
-the other finds that out before its next action. Every function raises StorageError if the file
+that before its next action. docs/architecture.md says why a lock alone would not suffice. Where the
+file system has no locks, if two processes take the lease at the same moment, the last one has it,
+and the other finds that out before its next action. Every function raises StorageError if the file
 cannot be used or its lock is held for long.
 """
 
@@ -87,7 +86,6 @@ class HomeLease:
         return True
 
     def holds(self) -> bool:
-        """Return whether this process still has the lease."""
         if not self.is_held:
             return False
         path = path_of(self.settings)

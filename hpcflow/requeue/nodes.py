@@ -3,12 +3,6 @@
 Slurm drains a node that it knows to be dead. This finds the others: nodes that come back after each
 failure, or that fail only trainings. docs/operations.md has the rules. :mod:`.exclusion`
 selects the nodes that a job excludes.
-
-A failure of the program counts only if the same run later got further without some of these nodes
-and without a `resume` or `release` in between: otherwise the program may be the reason. The weights
-of one run on a node, and of all runs of one user, sum to at most 1, so a program with a bug
-excludes no node for others. A run itself excludes the one node on which its last attempt failed for
-a reason that can be the node's: a program's second crash is on another node, if any.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ class _Round:
 
     def _reached(self, row: SpendingRow, folder: BudgetFolder) -> tuple[Scope, str] | None:
         """Return the scope and the message of a reached budget that asks for the notice."""
-        for scope in _scopes(row):
+        for scope in scopes_of(
+            project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id
+        ):
             key = (folder.path, scope)
             if key not in self._read:
                 self._read[key] = self._words(folder, scope)
@@ -155,10 +157,6 @@ class _Round:
 
 def _wants_notice(budget: Budget) -> bool:
     return budget.terms is not None and budget.terms.on_exceeded is OnExceeded.SAVE_AND_STOP
-
-
-def _scopes(row: SpendingRow) -> tuple[Scope, ...]:
-    return scopes_of(project=row.project, user=row.user, sweep=row.sweep, run_id=row.run_id)
 
 
 def _may_want_notice(folder: BudgetFolder, own: Collection[Scope]) -> bool:

@@ -7,7 +7,7 @@ never shortened. If two sources contradict each other, the user must decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -72,7 +72,7 @@ def only_in_ledger(history: RunHistory, known: Known) -> list[JournalRecord]:
     lost: list[JournalRecord] = []
     for row in sorted(known.attempts, key=lambda row: row.attempt):
         lost += _lost_of(row, history.attempt(row.attempt))
-    journal, latest = known.run.journal, _latest(history.records)
+    journal, latest = known.run.journal, max((each.at for each in history.records), default=None)
     said = {(each.record, each.at) for each in history.records}
     for key, kind in (
         ("cancel_requested_at", CancelRequested),
@@ -95,7 +95,6 @@ def only_in_ledger(history: RunHistory, known: Known) -> list[JournalRecord]:
 
 
 def parsed(said: dict[str, Any]) -> JournalRecord | None:
-    """Return a record from its fields in the ledger."""
     import json
 
     return parse_record_or_none(json.dumps(said))
@@ -174,10 +173,6 @@ def _lost_of(row: AttemptRow, history: AttemptHistory) -> list[JournalRecord]:
         if kind not in latest or record.at > latest[kind] or is_other_end:
             lost.append(record)
     return lost
-
-
-def _latest(records: Sequence[JournalRecord]) -> datetime | None:
-    return max((record.at for record in records), default=None)
 
 
 def whole(data: bytes) -> bytes:

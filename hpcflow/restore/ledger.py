@@ -25,7 +25,7 @@ from hpcflow.placement.run_paths import run_dir_on
 from hpcflow.projection import rebuild
 from hpcflow.projection.reading import MIRROR
 from hpcflow.restore import journals
-from hpcflow.restore.events import drop_start_and_end
+from hpcflow.restore.fetching import drop_start_and_end
 from hpcflow.restore.local import journal_of
 from hpcflow.restore.objects import EVENTS, JOURNAL
 from hpcflow.restore.remote_run import RemoteRun

@@ -83,7 +83,6 @@ def is_missing(run_dir: RunDir, name: str) -> bool:
 
 
 def size_of_file(run_dir: RunDir, name: str) -> int:
-    """Return the size of a file in bytes; 0 if it is missing."""
     path = run_dir.path / name
     with storage_errors("look at", path), suppress(FileNotFoundError):
         return path.stat().st_size

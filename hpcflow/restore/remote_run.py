@@ -74,7 +74,6 @@ class RemoteRun:
 
     @cached_property
     def objects(self) -> Objects:
-        """All objects of the run."""
         begin = len(self.run_id) + 1
         listed = self.remote.names(f"{self.run_id}/")
         objects = sort_out({name[begin:]: entry for name, entry in listed.items()})
@@ -114,7 +113,6 @@ class RemoteRun:
 
     @cached_property
     def run_json(self) -> bytes:
-        """The bytes of its ``run.json``."""
         return self._read(RUN_JSON, MAX_RUN_JSON_BYTES)
 
     @property

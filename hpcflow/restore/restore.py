@@ -241,15 +241,11 @@ class _Restoring:
         return self._has_own or not self._remote.has_journal
 
     @property
-    def _read_bytes(self) -> int:
-        """The number of bytes of the journal that the ledger has read."""
-        sources, name = self._known.sources if self._known else [], self._run_dir.journal.name
-        return max((each.offset_bytes for each in sources if each.path == name), default=0)
-
-    @property
     def _is_shorter(self) -> bool:
         """Whether the ledger has read more of the journal than is here."""
-        return self._read_bytes > self._here_bytes
+        sources, name = self._known.sources if self._known else [], self._run_dir.journal.name
+        read = (each.offset_bytes for each in sources if each.path == name)
+        return max(read, default=0) > self._here_bytes
 
     def _restored(
         self, lines: bytes, records: list[JournalRecord], *, has_journal: bool

@@ -79,7 +79,6 @@ class Staging:
     def fetch_small(
         self, remote: RemoteRun, names: Iterable[str], on_bytes: Callable[[int], object]
     ) -> None:
-        """Fetch small files."""
         sizes = {name: remote.entry(name).size_bytes for name in names}
         self._require_room(sizes)
         todo = iter(sizes.items())

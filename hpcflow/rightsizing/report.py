@@ -52,7 +52,6 @@ class Line:
 
     @property
     def cpu_hours_wasted(self) -> float:
-        """Return the same for CPU cores."""
         return max(0.0, self.cpu_hours_had - self.cpu_hours_used)
 
 

@@ -17,35 +17,6 @@ hpcflow.runtime``.
 
 A copy of this package goes into every run directory. It needs only Python, uses torch only if the
 program imported it, and imports nothing of the rest of hpcflow.
-
-=====================  =============================================================
-run.py                 Run, the interface for the script
-ranks.py, notice.py    how all ranks agree on the train step at which they exit
-data_order.py          resuming in the middle of an epoch
-torch_setup.py         resuming with the same bits on many ranks; workers of a DataLoader
-saving.py              what all ranks do to save
-program_state.py,      the objects given to restore(), and how each kind is written
-objects.py
-background.py          the thread that writes while the training continues
-host_copy.py           the copy of the state that it writes
-tensor_tree.py,        sharded state: its tensors and their names, which rank writes
-named_state.py,        which, their files, and how to read them with other ranks
-shards.py
-restoring.py           which checkpoint all ranks resume from
-store.py, manifest.py  how a checkpoint appears at once; what proves it is complete
-rule.py, retention.py  which checkpoints are kept, and how the others are removed
-schedule.py            when to save, and the interval `auto`
-room.py                whether the disk and quotas have room for a checkpoint
-mirrored.py            which checkpoints an object store has
-events.py, metrics.py  what is reported
-calling.py             a Python function as the program
-creators.py            which other users could create modules in a directory
-adoption/              checkpoints that programs write in their own way
-sampling/              the resources that the program uses
-reading.py             safe reading of files that others may have written
-safe_text.py           text made safe for a terminal
-job.py                 the environment that the job script sets
-=====================  =============================================================
 """
 
 from __future__ import annotations

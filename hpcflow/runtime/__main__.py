@@ -1,14 +1,6 @@
 """``python3 -m hpcflow.runtime``: the runtime for programs in other languages.
 
-::
-
-    python3 -m hpcflow.runtime resume-path               print the newest intact checkpoint; exit 3:
-                                                         none; exit 4: one cannot be read now
-    python3 -m hpcflow.runtime progress --train-step 120 loss=0.3
-    python3 -m hpcflow.runtime checkpoint FOLDER --train-step 120 loss=0.3
-    python3 -m hpcflow.runtime noticed                   exit 0 once the job has the notice
-    python3 -m hpcflow.runtime finish --train-step 400 accuracy=0.97
-    python3 -m hpcflow.runtime call FILE:FUNCTION METRIC…    a Python function as the program
+docs/unmodified.md has its commands.
 
 A program that has saved on notice exits by itself, with the code in
 ``$HPCFLOW_RESUBMIT_EXIT_CODE``. Reports of ranks other than 0 do nothing. ``adopt`` is for the job

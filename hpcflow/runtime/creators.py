@@ -113,7 +113,6 @@ def private_groups() -> frozenset[int]:
 
 
 def user_name(uid: int) -> str:
-    """Return the user as a message names it."""
     try:
         return f"user {pwd.getpwuid(uid).pw_name}"
     except KeyError:
@@ -121,7 +120,6 @@ def user_name(uid: int) -> str:
 
 
 def group_name(gid: int) -> str:
-    """Return the group as a message names it."""
     try:
         return f"group {grp.getgrgid(gid).gr_name}"
     except KeyError:

@@ -250,7 +250,6 @@ def capture_generator(loader: Any) -> list[int] | None:
 
 
 def restore_generator(loader: Any, state: list[int] | None) -> None:
-    """Restore the state from :func:`capture_generator`."""
     generator = getattr(loader, "generator", None)
     if generator is not None and state is not None:
         generator.set_state(_bytes(state))

@@ -92,7 +92,6 @@ class HostCopies:
         return copy.requires_grad_(tensor.requires_grad)
 
     def _storage(self, tensor: Any) -> Any:
-        """Return the copy of the storage of ``tensor``."""
         import torch
 
         storage = tensor.untyped_storage()

@@ -159,7 +159,6 @@ def verify(folder: Path, share: Share = ALL) -> Checkpoint:
 
 
 def metrics_of(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite metrics of a manifest."""
     metrics = manifest.get("metrics")
     return finite(metrics) if isinstance(metrics, dict) else {}
 

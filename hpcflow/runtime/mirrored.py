@@ -1,11 +1,7 @@
 """Read the mirror's records of a run's checkpoints: ``mirror.jsonl`` in the run directory.
 
-Each line is a JSON object. Those read here have ``at`` (UTC, RFC 3339), ``train_step``, and
-``what``: ``began`` (it is being sent; written before a file of it is read, and repeated meanwhile),
-``mirrored`` (the store has it, verified), ``failed`` (with ``is_final`` if it will not be tried
-again), or ``removed`` (from the store, on purpose). ``mirrored`` and ``failed`` have the
-``manifest_sha256`` of the checkpoint. Other lines, torn ones, and those with the ``url`` of a store
-that the run no longer uses are skipped.
+hpcflow/mirror/records.py has the format. Lines that are torn, of other kinds, or with the ``url`` of
+a store that the run no longer uses are skipped.
 """
 
 from __future__ import annotations

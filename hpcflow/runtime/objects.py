@@ -94,7 +94,6 @@ def is_of_weights(obj: object) -> bool:
 
 
 def is_sharded(obj: object) -> bool:
-    """Return whether ``obj`` has sharded tensors."""
     return "DTensor" in _kinds(obj)
 
 

@@ -213,7 +213,7 @@ class ProgramState:
     def _torch_part(self, name: str, file: str, state: Any, copies: HostCopies | None) -> TorchPart:
         if name not in self._captured:  # later saves check it when it is written
             require_plain(file, state, self._proven)
-        copy = copies.take(state) if copies else pickled(state, _itself)
+        copy = copies.take(state) if copies else pickled(state, lambda tensor: tensor)
         return TorchPart(file, copy, self._proven)
 
     def _load_whole(self, obj: Any, path: Path) -> None:
@@ -243,10 +243,6 @@ def _is_same(ranks: Ranks, text: str) -> bool:
     most = (1 << 31) - 1  # all frameworks can exchange integers up to this
     digest = zlib.crc32(text.encode()) & most
     return ranks.max(digest) == most - ranks.max(most - digest)
-
-
-def _itself(tensor: Any) -> Any:
-    return tensor
 
 
 def _values_file(name: str) -> str:

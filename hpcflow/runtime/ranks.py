@@ -36,8 +36,8 @@ class Ranks(Protocol):
         ...
 
     def finish_exchange(self) -> None:
-        """Wait for the exchange under way."""
-        ...
+        """Wait for the exchange under way, if there is one."""
+        return
 
     def max(self, value: int) -> int:
         """Return the maximum of ``value`` over all ranks; also a barrier."""
@@ -53,10 +53,10 @@ class Ranks(Protocol):
 
     def prepare_exit(self) -> None:
         """Prepare for a deliberate exit of this process."""
-        ...
+        return
 
 
-class Alone:
+class Alone(Ranks):
     """A training of one process."""
 
     rank = 0
@@ -65,20 +65,14 @@ class Alone:
     def agree(self, value: int) -> int:
         return value
 
-    def finish_exchange(self) -> None:
-        return None
-
     def max(self, value: int) -> int:
         return value
 
     def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:
         return decide([value])[0]
 
-    def prepare_exit(self) -> None:
-        return None
 
-
-class OtherRanks:
+class OtherRanks(Ranks):
     """The ranks of another framework, which provides the maximum over all ranks."""
 
     def __init__(self, rank: int, world_size: int, maximum: Callable[[int], int]) -> None:
@@ -89,20 +83,14 @@ class OtherRanks:
     def agree(self, value: int) -> int:
         return self.max(value)
 
-    def finish_exchange(self) -> None:
-        return None
-
     def max(self, value: int) -> int:
         return int(self._maximum(value))
 
     def consult(self, value: Any, decide: Callable[[list[Any]], list[Any]]) -> Any:  # noqa: ARG002
         raise TypeError("torch tensors sharded over ranks that are not torch's cannot be saved")
 
-    def prepare_exit(self) -> None:
-        return None
 
-
-class TorchRanks:
+class TorchRanks(Ranks):
     """The ranks of torch.distributed. Creating it is a collective call."""
 
     def __init__(self) -> None:
@@ -123,7 +111,10 @@ class TorchRanks:
     def agree(self, value: int) -> int:
         agreed = self._finish()
         self._value = self._integer(value)
-        self._work = self._all_reduce(async_op=True)
+        maximum = self._dist.ReduceOp.MAX
+        self._work = self._dist.all_reduce(
+            self._value, op=maximum, group=self._group, async_op=True
+        )
         return agreed
 
     def finish_exchange(self) -> None:
@@ -163,10 +154,6 @@ class TorchRanks:
     def _destroy(self) -> None:
         if self._dist.is_initialized():
             self._dist.destroy_process_group()
-
-    def _all_reduce(self, *, async_op: bool) -> Any:
-        maximum = self._dist.ReduceOp.MAX
-        return self._dist.all_reduce(self._value, op=maximum, group=self._group, async_op=async_op)
 
     def _finish(self) -> int:
         if self._work is None:

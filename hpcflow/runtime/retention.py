@@ -134,11 +134,7 @@ def remove(found: Found, record: Callable[[Found], None]) -> bool:
 
 
 def half_removed(folder: Path) -> list[Path]:
-    """Return the folders of interrupted removals.
-
-    Raises:
-        OSError: the folder cannot be read.
-    """
+    """Return the folders of interrupted removals. Raise OSError if the folder cannot be read."""
     return [folder / name for name in sorted(names_in(folder, _REMOVED))]
 
 

@@ -82,7 +82,6 @@ class Found:
 
 
 def name_of(train_step: int) -> str:
-    """Return the name of the checkpoint folder of ``train_step``."""
     return f"{train_step:09d}"
 
 

@@ -32,11 +32,7 @@ def successor(job: Job) -> int | None:
 
 
 def require_no_successor(job: Job) -> None:
-    """Check that no later attempt executes the run.
-
-    Raises:
-        OSError: one does.
-    """
+    """Check that no later attempt executes the run. Raise OSError if one does."""
     number = successor(job)
     if number is not None:
         raise OSError(

@@ -20,8 +20,6 @@ def warn(text: str) -> None:
 
 
 class WarnOnce:
-    """Print each warning only once."""
-
     def __init__(self) -> None:
         self._printed: set[str] = set()
 

@@ -112,7 +112,11 @@ class Lookup:
 
 
 class Scheduler(Protocol):
-    """Submit, query and cancel jobs. Every method may raise SchedulerUnavailable."""
+    """Submit, query and cancel jobs. Every method may raise SchedulerUnavailable.
+
+    A method with a result here is for what many schedulers lack: arrays, begin times, accounting, a
+    queue that others see.
+    """
 
     name: str
 
@@ -121,7 +125,7 @@ class Scheduler(Protocol):
 
         Several clusters may share one home and one scratch.
         """
-        ...
+        return None
 
     def submit(self, request: SubmitRequest) -> JobRef:
         """Submit one job.
@@ -136,7 +140,7 @@ class Scheduler(Protocol):
 
     def most_tasks(self) -> int:
         """Return the maximum number of tasks of an array; 1 if there are no arrays."""
-        ...
+        return 1
 
     def find(self, job_name: str, since: datetime) -> Lookup:
         """Find the jobs of this name submitted at or after ``since``, in queue and accounting."""
@@ -172,45 +176,45 @@ class Scheduler(Protocol):
         """Cancel these jobs; ignore those that ended or do not exist."""
         ...
 
-    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:
+    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
         """Remove the begin time of these pending jobs; ignore jobs that are not pending.
 
         Returns:
             Job id -> the scheduler's error, for each job whose begin time may not be changed.
         """
-        ...
+        return {}
 
     def restart_delay_s(self) -> float:
         """Return how long a requeued job waits before it may start again."""
-        ...
+        return 0.0
 
     def cluster_info(self) -> ClusterInfo:
         """Return the cluster's partitions, nodes and limits."""
         ...
 
-    def accounts(self, user: str) -> frozenset[str] | None:
+    def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002
         """Return the accounts that ``user`` may charge; None without an answer of accounting."""
-        ...
+        return None
 
-    def standing(self, user: str) -> Standing | None:
+    def standing(self, user: str) -> Standing | None:  # noqa: ARG002
         """Return the accounts of ``user``, their limits and fair shares.
 
         ``missing`` names each part that is unavailable. None if the cluster has no accounting, or
         no part is available.
         """
-        ...
+        return None
 
     def reservations(self) -> list[Reservation]:
         """Return the present and future reservations, sorted by start."""
-        ...
+        return []
 
-    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:
+    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:  # noqa: ARG002
         """Return those of these jobs that are pending, in the given order.
 
         One query asks for all pending jobs of the cluster, a second one for priorities. Only the
         second may fail silently.
         """
-        ...
+        return []
 
     def cluster_queue(self) -> ClusterQueue:
         """Return the pending and running jobs of all users, as far as the site shows them."""
@@ -218,9 +222,9 @@ class Scheduler(Protocol):
 
     def idle_nodes(self) -> list[IdleNode]:
         """Return the nodes that accept jobs now, with the idle resources of each."""
-        ...
+        return []
 
-    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:
+    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:  # noqa: ARG002
         """Return when and where this job would start if submitted now; None if unknown.
 
         Nothing is submitted. Slurm considers running jobs. If jobs of higher priority are pending
@@ -231,4 +235,4 @@ class Scheduler(Protocol):
             SubmissionRefused: it would be refused.
             SubmissionDelayed: a limit on the number of jobs is full for now.
         """
-        ...
+        return None

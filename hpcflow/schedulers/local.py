@@ -22,19 +22,18 @@ import hpcflow
 from hpcflow.errors import SchedulerUnavailable, SubmissionInDoubt, SubmissionRefused, shell_word
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers import local_jobs
-from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, SubmitRequest
+from hpcflow.schedulers.base import JobInfo, JobRef, Lookup, Scheduler, SubmitRequest
 from hpcflow.schedulers.local_jobs import MARK_VARIABLE, JobFolder, carriers, this_machine
 from hpcflow.schedulers.local_runner import RESTORE_VARIABLE
 from hpcflow.schedulers.slurm.run_command import clean_environment
-from hpcflow.schedulers.waiting import ClusterQueue, IdleNode, PredictedStart, WaitingJob
+from hpcflow.schedulers.waiting import ClusterQueue
 from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
-from hpcflow.sites.standing import Reservation, Standing
 
 _SUBMIT_TIMEOUT_S: Final = 120.0
 
 
-class LocalScheduler:
-    """A :class:`hpcflow.schedulers.base.Scheduler`.
+class LocalScheduler(Scheduler):
+    """Jobs on this machine. They run at once, so nothing is pending; their files name the machine.
 
     Args:
         home: HPCFLOW_HOME; its folder ``local`` holds the jobs.
@@ -47,9 +46,6 @@ class LocalScheduler:
         self.home = home
         self._folder = home.absolute() / "local"
         self._submit_timeout_s = submit_timeout_s
-
-    def cluster(self) -> str | None:
-        return None  # the files of a job name its machine
 
     def submit(self, request: SubmitRequest) -> JobRef:
         if not request.script.is_file():
@@ -90,9 +86,6 @@ class LocalScheduler:
             next_action=f"look for its files in {self._folder}",
         )
 
-    def most_tasks(self) -> int:
-        return 1
-
     def find(self, job_name: str, since: datetime) -> Lookup:
         named = [job for job in local_jobs.infos(self._jobs()) if job.job_name == job_name]
         return Lookup(tuple(_since(named, since)))
@@ -125,12 +118,6 @@ class LocalScheduler:
             if job.state is not AttemptState.ENDED:
                 _cancel(JobFolder(self._folder / job.job_id))
 
-    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
-        return {}  # no job is pending
-
-    def restart_delay_s(self) -> float:
-        return 0.0  # no job is requeued
-
     def cluster_info(self) -> ClusterInfo:
         gpus = Path("/proc/driver/nvidia/gpus")
         partition = PartitionInfo(
@@ -151,26 +138,8 @@ class LocalScheduler:
             this_machine().host, hpcflow.__version__, (partition,), has_accounting=False
         )
 
-    def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002
-        return None  # no accounting
-
-    def standing(self, user: str) -> Standing | None:  # noqa: ARG002 - the contract's
-        return None
-
-    def reservations(self) -> list[Reservation]:
-        return []
-
-    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:  # noqa: ARG002 - the contract's
-        return []  # no job is pending
-
     def cluster_queue(self) -> ClusterQueue:
         return ClusterQueue()
-
-    def idle_nodes(self) -> list[IdleNode]:
-        return []
-
-    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:  # noqa: ARG002 - the contract's
-        return None
 
     def _jobs(self) -> list[JobFolder]:
         return local_jobs.all_jobs(self._folder)

@@ -75,7 +75,7 @@ class JobFolder:
 
     def job(self) -> LocalJob | None:
         """Return the submission; None if its file is missing or damaged."""
-        content = _read(self.path / "job.json", *_names(LocalJob))
+        content = _read(self.path / "job.json", *(each.name for each in fields(LocalJob)))
         return LocalJob(**content) if content is not None else None
 
     def started(self) -> dict[str, Any] | None:
@@ -123,7 +123,6 @@ def create(folder: Path, job: LocalJob) -> JobFolder:
 
 
 def all_jobs(folder: Path) -> list[JobFolder]:
-    """Return all jobs, oldest first."""
     if not folder.is_dir():
         return []
     jobs = (JobFolder(entry) for entry in folder.iterdir() if entry.name.isdecimal())
@@ -194,10 +193,6 @@ def _judge(
     return "", "all its processes are gone, and none recorded an exit code"
 
 
-def _names(kind: type[LocalJob]) -> list[str]:
-    return [field.name for field in fields(kind)]
-
-
 def _read(path: Path, *keys: str) -> dict[str, Any] | None:
     """Return the values of ``keys``; None if one is missing."""
     try:
@@ -242,7 +237,6 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Return the machine or container of this process."""
     boot_id = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     return Machine(socket.gethostname(), boot_id, str((_PROC / "self/ns/pid").readlink()))
 

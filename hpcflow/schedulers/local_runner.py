@@ -44,7 +44,6 @@ class Directives:
 
 
 def run_script(folder: str) -> None:
-    """Run the script of the job in ``folder``."""
     Supervisor(JobFolder(Path(folder)), SystemClock()).run()
 
 
@@ -99,7 +98,7 @@ class Supervisor:
         # Replace submitit's handlers, which are for functions that can checkpoint. A signal must
         # not be ignored here: the script could not trap an ignored signal.
         signal.signal(signal.SIGTERM, self._on_term)
-        signal.signal(signal.SIGUSR2, self._on_notice)
+        signal.signal(signal.SIGUSR2, lambda *_: None)  # the notice is for the script
         if self._folder.cancel.exists():
             self._end("CANCELLED", None)
             return
@@ -122,9 +121,6 @@ class Supervisor:
 
     def _on_term(self, _number: int, _frame: object) -> None:
         self._got_sigterm = True
-
-    def _on_notice(self, _number: int, _frame: object) -> None:
-        """Ignore the notice, which is for the script, not for its supervisor."""
 
     def _start(self, directives: Directives) -> subprocess.Popen[bytes]:
         log = Path(self._job.directory, directives.output)

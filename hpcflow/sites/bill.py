@@ -133,7 +133,6 @@ def _lines(
 
 
 def _counted(usage: Usage, gpu_types: Mapping[str, str]) -> Iterator[tuple[str, str, Decimal]]:
-    """Yield kind, GPU type and count."""
     for name, count in sorted(usage.gpus.items()):
         if count:
             yield "gpu", gpu_types.get(name, name), Decimal(count)

@@ -14,6 +14,7 @@ from itertools import chain, count
 from typing import Final
 
 from hpcflow.model.ids import check_name
+from hpcflow.sites.limits import memory_text
 from hpcflow.sites.live import ClusterInfo, PartitionInfo, overrun_s
 from hpcflow.sites.standing import Association, Standing, default_qos
 
@@ -269,7 +270,7 @@ def _partition(entry: _Entry, info: ClusterInfo, user: _User) -> Iterator[str]:
     yield f"gpus_per_node: {partition.gpus_per_node}"
     yield from _cpus(partition)
     if partition.mem_mb_per_node > 0:
-        yield f"mem_per_node: {_memory(partition.mem_mb_per_node)}"
+        yield f"mem_per_node: {memory_text(partition.mem_mb_per_node)}"
     if (partition.job_nodes_min or 1) > 1:
         yield f"nodes_min: {partition.job_nodes_min}"
     yield f"nodes_max: {partition.nodes_per_job}"
@@ -359,10 +360,6 @@ def _scratch(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _duration(minutes: int) -> str:
     return f"{minutes // 60}h" if minutes % 60 == 0 else f"{minutes}m"
-
-
-def _memory(size_mb: int) -> str:
-    return f"{size_mb // 1024}G" if size_mb % 1024 == 0 else f"{size_mb}M"
 
 
 def _text(text: str) -> str:

@@ -94,9 +94,9 @@ def check_machine(
     if resources.mem_mb is not None and most_mb is not None and resources.mem_mb > most_mb:
         raise Complaint(
             "resources.mem",
-            f"{_memory(resources.mem_mb)} of memory, and a node of partition {name} "
-            f"has {_memory(most_mb)}",
-            f"ask for {_memory(most_mb)} or less",
+            f"{memory_text(resources.mem_mb)} of memory, and a node of partition {name} "
+            f"has {memory_text(most_mb)}",
+            f"ask for {memory_text(most_mb)} or less",
         )
 
 
@@ -118,7 +118,6 @@ def check_refused_words(resources: Resources, site: Site) -> None:
 
 
 def check_required(given: Mapping[str, object], site: Site) -> None:
-    """Check that each key that the site requires has a value in ``given``."""
     for key in site.dialect.required:
         if key in given and given[key] is None:
             raise Complaint(
@@ -128,6 +127,6 @@ def check_required(given: Mapping[str, object], site: Site) -> None:
             )
 
 
-def _memory(size_mb: int) -> str:
+def memory_text(size_mb: int) -> str:
     """Return the exact size as in a config."""
     return f"{size_mb // 1024}G" if size_mb % 1024 == 0 else f"{size_mb}M"

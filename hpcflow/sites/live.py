@@ -102,7 +102,6 @@ class PartitionInfo:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Return the features of all its nodes."""
         return _union(kind.features for kind in self.kinds)
 
     def with_gpus(self, *names: str) -> PartitionInfo:
@@ -148,7 +147,6 @@ class ClusterInfo:
     qos: frozenset[str] | None = None
 
     def partition(self, name: str) -> PartitionInfo | None:
-        """Return the partition of this name; None if there is none."""
         return next((each for each in self.partitions if each.name == name), None)
 
     @property
@@ -157,7 +155,6 @@ class ClusterInfo:
         return "jobs" in self.settings.get("PrivateData", "").split(",")
 
     def features(self) -> frozenset[str]:
-        """Return the features of all nodes."""
         return frozenset(feature for each in self.partitions for feature in each.features)
 
     def is_preemptible(self, partition: PartitionInfo) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hpcflow.errors import InputError, SiteError, Where, in_one_line, shell_word
 from hpcflow.model.ids import check_name
 from hpcflow.ownership import weak_point
 from hpcflow.resources import doc_page, resource_dir
-from hpcflow.sites.machine import fill_in, this_machine
 from hpcflow.sites.names import suggestion
 from hpcflow.sites.schema import SchedulerKind, Site
 
@@ -162,3 +162,51 @@ def _shown(name: str) -> str:
     from hpcflow.model.scalars import shortened
 
     return shortened(name)
+
+
+#: A value of the shipped ``local`` site, which must fit a laptop and a GPU server.
+MACHINE: Final = "machine"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The resources of one machine that this process may use."""
+
+    cpus: int
+    mem_mb: int
+    gpus: int
+
+
+def this_machine(environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev")) -> Machine:
+    pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return Machine(
+        cpus=len(os.sched_getaffinity(0)),
+        mem_mb=max(1, pages * page_bytes >> 20),
+        gpus=_gpus(environ, devices),
+    )
+
+
+def _gpus(environ: Mapping[str, str], devices: Path) -> int:
+    """Count GPUs by their device files: a driver's tool takes up to a second."""
+    found = len(list(devices.glob("nvidia[0-9]*")))
+    if not found and (devices / "kfd").exists():
+        found = len(list(devices.glob("dri/renderD*")))
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return found
+    return min(found, len([each for each in visible.split(",") if each.strip() not in ("", "-1")]))
+
+
+def fill_in(data: dict[str, Any], machine: Machine) -> None:
+    """Replace the values ``machine`` in a local site's file by numbers."""
+    numbers = {
+        "cpus_per_node": machine.cpus,
+        "mem_per_node": f"{machine.mem_mb}M",
+        "gpus_per_node": machine.gpus,
+    }
+    partitions = data.get("partitions")
+    for partition in partitions.values() if isinstance(partitions, dict) else ():
+        if isinstance(partition, dict):
+            for key, number in numbers.items():
+                if partition.get(key) == MACHINE:
+                    partition[key] = number

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, TypeVar
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_serializer, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from hpcflow.clock import to_text
 from hpcflow.model.kinds import Kind, Section, Word, WrongKey
@@ -51,7 +51,11 @@ def _moment(value: object) -> object:
 
 
 Moment = Annotated[
-    datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string"}), Kind("day, or time")
+    datetime,
+    BeforeValidator(_moment),
+    PlainSerializer(to_text),
+    WithJsonSchema({"type": "string"}),
+    Kind("day, or time"),
 ]
 Rate = Annotated[Decimal, Field(ge=0, le=10**9)]
 
@@ -81,10 +85,6 @@ class Rates(Section):
         None,
         description="First day of the price, in UTC, or a time with its offset; always if absent.",
     )
-
-    @field_serializer("valid_from")
-    def _time(self, value: Any) -> str | None:
-        return None if value is None else to_text(value)
 
     def rate(self, kind: str, gpu_type: str, *, in_money: bool) -> Decimal | None:
         """Return the price of one hour of one unit of ``kind``; None without one.
@@ -188,10 +188,6 @@ class StorageRates(Section):
         None,
         description="First day of the price, in UTC, or a time with its offset; always if absent.",
     )
-
-    @field_serializer("valid_from")
-    def _time(self, value: Any) -> str | None:
-        return None if value is None else to_text(value)
 
 
 class StoreRates(StorageRates):

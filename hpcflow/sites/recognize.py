@@ -40,11 +40,7 @@ class MachineFacts:
 
 
 def recognize(search: Sequence[Path], *, environ: Mapping[str, str] = os.environ) -> Site:
-    """Return the site of this machine.
-
-    Raises:
-        SiteError: none fits, or more than one.
-    """
+    """Return the site of this machine. Raise SiteError if none fits, or more than one."""
     entries = list_sites(search)
     sites = [entry.site for entry in entries if entry.site is not None]
     try:

@@ -48,7 +48,6 @@ class Limit:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the limit is reached."""
         return self.used is not None and self.used >= self.allowed
 
     @property
@@ -194,7 +193,6 @@ class Standing:
         return max(own, key=lambda each: each.partition == partition, default=None)
 
     def account_share(self, account: str) -> FairShare | None:
-        """Return the share of the account as a whole."""
         whole = (each for each in self.shares if each.account == account and not each.user)
         return next(whole, None)
 
@@ -220,7 +218,6 @@ class Reservation:
 
     @property
     def is_maintenance(self) -> bool:
-        """Return whether it is for maintenance."""
         return "MAINT" in self.flags
 
     def admits(self, user: str, account: str | None) -> bool:

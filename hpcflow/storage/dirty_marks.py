@@ -29,7 +29,6 @@ def mark_dirty(home: Home, run_dir: RunDir) -> None:
 
 
 def dirty_runs(home: Home) -> list[str]:
-    """Return the ids of the marked runs, sorted."""
     try:
         return sorted(name for name in os.listdir(home.unread) if is_run_id(name))  # noqa: PTH208
     except OSError:

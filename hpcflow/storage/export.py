@@ -36,9 +36,7 @@ class Source(Protocol):
         """Return its name for error messages."""
         ...
 
-    def manifest(self) -> bytes:
-        """Return the content of ``manifest.json``."""
-        ...
+    def manifest(self) -> bytes: ...
 
     def open(self, name: str) -> BinaryIO:
         """Open a file (``a/b.pt``) to be read once, from beginning to end."""

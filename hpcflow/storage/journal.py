@@ -131,7 +131,6 @@ def tell_jobs(run_dir: RunDir, history: RunHistory) -> None:
 
 
 def is_lost(run_dir: RunDir) -> bool:
-    """Return whether a run has no journal."""
     return size_of(run_dir.journal) is None
 
 

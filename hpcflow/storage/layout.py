@@ -228,7 +228,6 @@ class RunDir:
         return AttemptDir(self.path / "attempts" / f"{number:04d}")
 
     def attempt_numbers(self) -> list[int]:
-        """Return the numbers of the attempts that have a folder, sorted."""
         folder = self.path / "attempts"
         if not folder.is_dir():
             return []
@@ -278,7 +277,6 @@ class Home:
         return RunDir(path, f"{self.runs}/{path.name}")
 
     def scratch_link(self, run_id: str) -> Path:
-        """Return the link to the run directory of a run."""
         return self.runs / run_id / SCRATCH
 
     @property

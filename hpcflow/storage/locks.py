@@ -160,7 +160,12 @@ def try_lock(path: Path) -> Iterator[HeldLock | None]:
     """
     lock = HeldLock(_open(path))
     try:
-        yield lock if _take(lock.fd, path) else None
+        try:
+            _flock(lock.fd, path)
+            is_held = True
+        except BlockingIOError:
+            is_held = False
+        yield lock if is_held else None
     finally:
         lock.release()
 
@@ -170,15 +175,10 @@ def has_locks(folder: Path) -> bool:
     path = folder / f".{secrets.token_hex(8)}.tmp"
     fd = _open(path)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise storage_error("lock", path, error) from error
-        return False
+        return _flock(fd, path)
     finally:
         os.close(fd)
         path.unlink(missing_ok=True)
-    return True
 
 
 def _open(path: Path, within: int | None = None) -> int:
@@ -197,14 +197,16 @@ def _open(path: Path, within: int | None = None) -> int:
     return fd
 
 
-def _take(fd: int, path: Path) -> bool:
+def _flock(fd: int, path: Path) -> bool:
+    """Lock the file, or raise BlockingIOError; return whether the file system has locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        raise
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise storage_error("lock", path, error) from error
+        return False
     return True
 
 
@@ -215,8 +217,7 @@ def _acquire(
     began, has_warned = clock.monotonic(), False
     while True:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
+            return _flock(fd, path)
         except BlockingIOError:
             waited_s = clock.monotonic() - began
             if waited_s >= wait_s:
@@ -230,10 +231,6 @@ def _acquire(
                     wait_s,
                     find,
                 )
-        except OSError as error:
-            if error.errno in _UNSUPPORTED:
-                return False
-            raise storage_error("lock", path, error) from error
         clock.sleep(_POLL_S)
 
 

@@ -27,7 +27,6 @@ LAYOUT: Final = (
 
 
 def is_lustre(path: Path) -> bool:
-    """Return whether ``path`` is on Lustre."""
     return is_supported(LUSTRE) and kind_of(path) == LUSTRE
 
 

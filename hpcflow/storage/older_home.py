@@ -192,7 +192,6 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _content(path: Path) -> bytes | None:
-    """Return the content of a file; None if it is missing."""
     with storage_errors("read", path), suppress(FileNotFoundError, NotADirectoryError):
         return read_file(path)
     return None

@@ -347,12 +347,10 @@ def _build(
 
 
 def frozen_json(run: Run) -> bytes:
-    """Return ``run.json`` of ``run``."""
     return json.dumps(run.model_dump(mode="json"), indent=1).encode() + b"\n"
 
 
 def params_json(run: Run) -> bytes:
-    """Return ``params.json`` of ``run``."""
     return json.dumps(run.model_dump(mode="json")["spec"]["params"], indent=1).encode() + b"\n"
 
 

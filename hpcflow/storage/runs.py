@@ -131,7 +131,6 @@ def link_of(home: Home, run_id: str) -> str:
 
 
 def _is_run_path(path: str, run_id: str) -> bool:
-    """Return whether ``path`` can be the run directory of ``run_id``."""
     return path.endswith(f"/{run_id}") and path.count("/") >= _LEAST_SLASHES and path[0] == "/"
 
 
@@ -294,7 +293,6 @@ def named(home: Home, name: str) -> list[str]:
 
 
 def name_of(run_id: str) -> str:
-    """Return the name in a run id."""
     return run_id.rsplit("-", 2)[0]
 
 

@@ -168,16 +168,13 @@ def read_journal(sweep_dir: SweepDir) -> Iterator[SweepRecord]:
     require_private(sweep_dir.path)
     require_private(sweep_dir.journal)
     with storage_errors("read", sweep_dir.journal), suppress(FileNotFoundError):
-        for number, line in enumerate(_lines(sweep_dir), 1):
+        lines = read_lines(sweep_dir.journal, max_line_bytes=_MAX_LINE_BYTES)
+        for number, line in enumerate(lines, 1):
             record = parse_sweep_record(line)
             if record is not None:
                 yield record
             elif not is_torn_or_newer(line):
                 raise _damaged(sweep_dir, number)
-
-
-def _lines(sweep_dir: SweepDir) -> Iterator[bytes]:
-    return read_lines(sweep_dir.journal, max_line_bytes=_MAX_LINE_BYTES)
 
 
 def lost_journal(sweep_dir: SweepDir, runs: Sequence[str]) -> StorageError:
@@ -224,7 +221,6 @@ def require_private(path: Path) -> None:
 
 
 def next_array(sweep_dir: SweepDir) -> int:
-    """Return the number of the next array, from 1."""
     with storage_errors("read", sweep_dir.arrays), suppress(FileNotFoundError):
         names = [path.name for path in sweep_dir.arrays.iterdir()]
         return max((int(name[:-5]) for name in names if _ARRAY_FILE.fullmatch(name)), default=0) + 1
@@ -240,7 +236,6 @@ def write_array(sweep_dir: SweepDir, number: int, name: str, job_names: Sequence
 
 
 def sweep_ids(home: Home) -> list[str]:
-    """Return the ids of all sweeps of this home, sorted."""
     with storage_errors("read", home.sweeps), suppress(FileNotFoundError):
         return sorted(path.name for path in home.sweeps.iterdir() if is_run_id(path.name))
     return []

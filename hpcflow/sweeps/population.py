@@ -73,7 +73,6 @@ def is_complete(progress: SweepProgress) -> bool:
 
 
 def explore(progress: SweepProgress, source: Trial, number: int) -> dict[str, Scalar]:
-    """Return values near those of ``source``, for trial ``number``."""
     chance = _chance(progress, number)
     space: Space = progress.spec.space
     chosen: dict[str, Scalar] = {}

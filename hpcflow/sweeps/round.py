@@ -210,7 +210,6 @@ class Round:
         return None
 
     def was_made(self, run_id: str) -> bool:
-        """Return whether the home has this run."""
         return self.around.settings.home.scratch_link(run_id).is_symlink()
 
     def _is_trial(self, run_id: str) -> bool:

@@ -236,7 +236,6 @@ class SweepProgress:
 
 
 def fold(spec: SweepSpec, started_at: datetime, records: Iterable[SweepRecord]) -> SweepProgress:
-    """Fold ``records`` into the state of a sweep."""
     progress = SweepProgress(spec, started_at, spec.budget, spec.parallel_or_default)
     for record in records:
         apply(progress, record)
@@ -244,7 +243,6 @@ def fold(spec: SweepSpec, started_at: datetime, records: Iterable[SweepRecord]) 
 
 
 def apply(progress: SweepProgress, record: SweepRecord) -> None:
-    """Update ``progress`` with one record."""
     if isinstance(record, (Read, Judged, Told, Closed, Retried)):
         if record.trial < len(progress.trials):
             _apply_to(progress, progress.trials[record.trial], record)

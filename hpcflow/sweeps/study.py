@@ -241,7 +241,6 @@ def _of_range(values: Range) -> BaseDistribution:
 
 
 def distributions_of(space: Space, params: dict[str, Scalar]) -> dict[str, BaseDistribution]:
-    """Return the distributions of the parameters in ``params``."""
     return {
         each.name: distribution_of(each.values) for each in space.parameters if each.name in params
     }

@@ -233,7 +233,6 @@ class TrialRuns:
         return None if is_gone(run_dir) else self._send_made(run_dir)
 
     def _newest_of(self, source: str) -> Path:
-        """Return the newest complete checkpoint of a run."""
         run_dir = run_dir_of(self._settings.home, source)
         newest = newest_complete(run_dir)
         if newest is None:
@@ -359,7 +358,6 @@ class TrialRuns:
         request_cancel(run_dir, settings=self._settings, clock=self._clock, why=why, prune=prune)
 
     def cancel_jobs(self, run_ids: Sequence[str], queue: Sequence[JobInfo]) -> None:
-        """Cancel all jobs in ``queue`` of these runs, with one call."""
         cancel_jobs(run_ids, queue, self._scheduler)
 
     @cached_property

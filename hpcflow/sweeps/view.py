@@ -96,7 +96,6 @@ class SweepView(SweepSummary):
 
 
 def look(sweep_dir: SweepDir) -> tuple[Sweep, SweepProgress]:
-    """Read a sweep and its journal."""
     sweep = read_sweep(sweep_dir)
     return sweep, fold(sweep.spec, sweep.created_at, read_journal(sweep_dir))
 

@@ -68,7 +68,6 @@ class FakeCluster:
         self._change(job_id, "RUNNING", nodes=tuple(nodes), started_at=self._clock.now())
 
     def wait_for(self, job_id: str, reason: str) -> None:
-        """Set the reason of a pending job."""
         self._jobs[job_id] = replace(self._jobs[job_id], reason=reason)
 
     def move(self, job_id: str, partition: str) -> None:
@@ -166,7 +165,6 @@ class FakeCluster:
         self._jobs[job_id] = job
 
     def begin_at(self, job_id: str, begins_at: datetime) -> None:
-        """``sbatch --begin=…``."""
         job = self._jobs[job_id]
         self._jobs[job_id] = replace(
             _pending(job_id, job.job_name, job.partition or "gpu", job.submitted_at or begins_at),

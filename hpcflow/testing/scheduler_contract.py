@@ -41,7 +41,6 @@ class SchedulerContract:
     patience_s = 60.0
 
     def refused_lines(self) -> str:
-        """Lines of a script that the scheduler refuses."""
         return "#SBATCH --partition=nowhere"
 
     def begin_lines(self) -> str:

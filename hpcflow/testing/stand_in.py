@@ -101,7 +101,6 @@ class StandIn:
             raw.executemany("INSERT OR REPLACE INTO setting VALUES (?, ?)", settings.items())
 
     def jobs(self) -> list[Job]:
-        """Return all jobs, oldest first."""
         with self._open() as raw:
             rows = raw.execute(
                 "SELECT job_id, name, state, ended IS NOT NULL, started IS NOT NULL, "

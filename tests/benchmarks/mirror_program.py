@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from hpcflow.mirror.download import Wanted, download
-from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.stores import open_remote
 from hpcflow.runtime.manifest import NAME, parse_manifest
 
 

@@ -24,7 +24,7 @@ def desk(
     assert not home.exists()
     monkeypatch.setenv("HPCFLOW_SITE", "local")
     # What waits for a local job looks more often.
-    for name in ("look.follow", "look.logs", "sweeps.follow"):
+    for name in ("look.follow", "look.logs", "sweeps.look"):
         monkeypatch.setattr(f"hpcflow.cli.{name}._POLL_S", 0.1)
     yield Desk(weird_tmp_path, capfd)
     _end_jobs(home)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow import filesystem
-from hpcflow.cli.clusters.home_check import check_home
+from hpcflow.cli.clusters.site import check_home
 from hpcflow.sites.check import Level
 
 
@@ -57,6 +57,6 @@ def test_kerberos_is_told(
     mount = filesystem.mount_of(tmp_path / "home", mounts)
     assert mount.kind == kind
     assert {"nosuid", f"sec={security}", "hard"} <= mount.options
-    monkeypatch.setattr("hpcflow.cli.clusters.home_check.mount_of", lambda _: mount)
+    monkeypatch.setattr("hpcflow.cli.clusters.site.mount_of", lambda _: mount)
     messages = [each.message for each in check_home(tmp_path)]
     assert any("Kerberos ticket" in each for each in messages) == (security != "sys")

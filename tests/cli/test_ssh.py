@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hpcflow.cli.look.ssh import shell_argv
 from hpcflow.errors import SchedulerUnavailable
-from hpcflow.schedulers.slurm.shell import shell_argv
 from tests.cli.desk import Desk
 from tests.cli.trained import Trained
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hpcflow.clock import SystemClock
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.stores import open_remote
 from hpcflow.testing.cluster import S3
 from tests.mirror.clouds import cloud_remote
 from tests.mirror.proxy import Proxy

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.passes import Pass, Report
 from hpcflow.mirror.remote import Entry, Remote
-from hpcflow.mirror.stores import Stores
+from hpcflow.mirror.stores import Stores, open_remote
 from hpcflow.model.run import Mirror
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.runtime.files import NewFile

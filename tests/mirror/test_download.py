@@ -20,8 +20,8 @@ from hpcflow.errors import (
 )
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.folder_remote import FolderRemote
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Options, Remote
+from hpcflow.mirror.stores import open_remote
 from hpcflow.runtime.checksum import PIECE_BYTES, Checksum
 from hpcflow.testing.cluster import S3
 from tests.cluster_fixture import small_disk

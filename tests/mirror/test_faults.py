@@ -15,8 +15,8 @@ from hpcflow.errors import MirrorError
 from hpcflow.mirror import limits
 from hpcflow.mirror import upload as upload_module
 from hpcflow.mirror.download import Wanted, download
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.passes import Report
+from hpcflow.mirror.stores import open_remote
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.files import Written
 from hpcflow.runtime.store import CheckpointStore

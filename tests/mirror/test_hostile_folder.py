@@ -20,8 +20,8 @@ import pytest
 from hpcflow.clock import SystemClock
 from hpcflow.errors import MirrorError
 from hpcflow.mirror.folder_remote import FolderRemote
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Options, Remote
+from hpcflow.mirror.stores import open_remote
 from tests.hostile import KINDS, bounded, put
 from tests.ledger import lines as say
 from tests.mirror.runs import Desk, desk_in, save

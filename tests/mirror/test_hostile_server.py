@@ -12,8 +12,8 @@ import pytest
 
 from hpcflow.errors import MirrorError
 from hpcflow.mirror import remote as limits
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Options, Remote
+from hpcflow.mirror.stores import open_remote
 from tests.hostile import bounded
 
 NAME: Final = "run-1/model.pt"

@@ -17,9 +17,9 @@ from hpcflow.clock import SystemClock
 from hpcflow.mirror import upload as upload_module
 from hpcflow.mirror.download import Wanted, download
 from hpcflow.mirror.limits import Bandwidth, Line, Memory
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Part
 from hpcflow.mirror.s3_remote import S3Parts
+from hpcflow.mirror.stores import open_remote
 from hpcflow.mirror.upload import PART_BYTES, Uploader
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.files import Written

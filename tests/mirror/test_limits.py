@@ -11,9 +11,9 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.mirror.limits import MEMORY_BYTES, Bandwidth, Line, Memory
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Part
 from hpcflow.mirror.s3_remote import S3Parts
+from hpcflow.mirror.stores import open_remote
 from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader
 
 

@@ -11,8 +11,8 @@ from unittest import mock
 import pytest
 
 from hpcflow.errors import InputError, MissingObjectError
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Entry, Remote
+from hpcflow.mirror.stores import open_remote
 
 
 def test_what_was_sent_can_be_read(remote: Remote) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import botocore.auth
 import pytest
 
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Parts
+from hpcflow.mirror.stores import open_remote
 from hpcflow.mirror.upload import PART_BYTES
 from tests.mirror.proxy import Proxy
 from tests.mirror.runs import desk_in, save

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from hpcflow.errors import MirrorError, MirrorUnavailable
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.stores import open_remote
 from hpcflow.mirror.verify import verify_mirror, verify_small_files
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, said, save
 

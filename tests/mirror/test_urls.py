@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcflow.errors import InputError, SiteError, SpecError
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Options
+from hpcflow.mirror.stores import open_remote
 from hpcflow.model.kinds import STORE_PROTOCOLS, check_store_url
 from hpcflow.model.run import Mirror
 from hpcflow.model.spec import RunSpec

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from hpcflow.ledger.ends import Observed
-from hpcflow.placement.candidates import candidates
-from hpcflow.placement.choice import Candidate, rank
+from hpcflow.placement.choice import Candidate, candidates, rank
 from hpcflow.sites.placement import Placement, placements
-from hpcflow.sites.weights import Weights
+from hpcflow.sites.schema import Weights
 from tests.sites.build import site, spec
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hpcflow.model.spec import RunSpec
-from hpcflow.placement.candidates import (
+from hpcflow.placement.choice import (
     RESTART_S,
     UNKNOWN_INTERVAL_S,
     expected_s,

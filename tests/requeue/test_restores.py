@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import MirrorError
-from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.stores import open_remote
 from hpcflow.model.journal import Decided, Held, Restored
 from hpcflow.requeue.restores import MOST_AT_ONCE
 from hpcflow.restore.fetching import ALL, NEWEST, Which

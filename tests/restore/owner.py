@@ -8,10 +8,9 @@ from typing import Any
 
 from hpcflow.errors import NotFoundError
 from hpcflow.ledger.store import open_ledger
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.passes import Pass, Report
 from hpcflow.mirror.remote import Remote
-from hpcflow.mirror.stores import Stores
+from hpcflow.mirror.stores import Stores, open_remote
 from hpcflow.projection import rebuild
 from hpcflow.restore.fetching import Outcome
 from hpcflow.restore.moving import Place, place_on, where_it_was

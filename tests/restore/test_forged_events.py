@@ -11,7 +11,7 @@ import pytest
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Intended, Withdrawn
 from hpcflow.model.state import RunState
-from hpcflow.restore.events import drop_start_and_end
+from hpcflow.restore.fetching import drop_start_and_end
 from hpcflow.restore.ledger import rebuild_from
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir

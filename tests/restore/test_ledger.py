@@ -16,8 +16,8 @@ import pytest
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.mirror.download import Wanted, download
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.stores import open_remote
 from hpcflow.projection import Summary, rebuild
 from hpcflow.restore.ledger import FromStore, rebuild_from
 from hpcflow.storage.layout import RunDir

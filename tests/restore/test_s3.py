@@ -10,8 +10,8 @@ import pytest
 
 from hpcflow.clock import SystemClock
 from hpcflow.errors import MirrorError
-from hpcflow.mirror.opening import open_remote
 from hpcflow.mirror.remote import Remote
+from hpcflow.mirror.stores import open_remote
 from hpcflow.restore.fetching import ALL, Progress
 from hpcflow.testing.cluster import S3, packages
 from tests.cluster_fixture import need

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from hpcflow.costs.audit import is_of_hpcflow
+from hpcflow.launch.connecting import ArrayFiles
 from hpcflow.model.ids import array_name
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.arrays import show_tasks
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
-from hpcflow.storage.array_files import ArrayFiles
 from hpcflow.storage.layout import Home
 from hpcflow.storage.sweeps import SweepDir, next_array, write_array
 from hpcflow.testing.clock import FakeClock

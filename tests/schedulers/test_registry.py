@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hpcflow.clock import SystemClock
+from hpcflow.launch.connecting import connect
 from hpcflow.schedulers.local import LocalScheduler
-from hpcflow.schedulers.registry import connect
 from hpcflow.schedulers.slurm.commands import SlurmCommands
 from hpcflow.schedulers.slurm.pyslurm import SlurmWithPyslurm
 from hpcflow.sites.schema import Site
@@ -52,7 +52,7 @@ def test_only_what_is_needed_is_imported(scheduler: str) -> None:
         "import sys; from pathlib import Path\n"
         "from hpcflow.clock import SystemClock\n"
         "from hpcflow.sites.schema import Site\n"
-        "from hpcflow.schedulers.registry import connect\n"
+        "from hpcflow.launch.connecting import connect\n"
         f"site = Site.model_validate({_said(scheduler)!r})\n"
         "connect(site, clock=SystemClock(), home=Path('/nowhere'))\n"
         "print(*sys.modules)\n"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.sites.loader import load_site, search_path
-from hpcflow.sites.machine import Machine, fill_in, this_machine
+from hpcflow.sites.loader import Machine, fill_in, load_site, search_path, this_machine
 
 
 def test_the_shipped_local_site_has_the_cpus_of_this_machine(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.errors import HpcflowError
-from hpcflow.mirror.opening import open_remote
+from hpcflow.mirror.stores import open_remote
 from hpcflow.testing.cluster import S3, packages
 from tests.soak.findings import Findings
 from tests.soak.outside import Outside

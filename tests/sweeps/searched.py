@@ -8,10 +8,10 @@ from typing import Any
 
 from hpcflow.clock import to_text
 from hpcflow.launch.cancel import end_jobs, request_cancel
+from hpcflow.launch.connecting import ArrayFiles
 from hpcflow.requeue.tick import tick as requeue_tick
 from hpcflow.schedulers.arrays import show_tasks
 from hpcflow.schedulers.base import JobInfo, Scheduler
-from hpcflow.storage.array_files import ArrayFiles
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import run_dir_of
 from hpcflow.storage.sweeps import SweepDir, append

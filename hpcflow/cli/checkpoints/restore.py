@@ -19,7 +19,7 @@ from hpcflow.cli.arguments import (
     set_option,
     site_option,
 )
-from hpcflow.cli.output import picked, print_json, progress_bar
+from hpcflow.cli.output import picked, print_json, progress_bar, value_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import InputError, NotFoundError, StorageError, Where, shell_word
 from hpcflow.model.units import counted, format_bytes
@@ -324,7 +324,7 @@ def _other_sections(run: Run) -> Iterator[tuple[str, str]]:
     shown = {"command", "script", "args", "resume_args", "params", "environment", "mirror"}
     for key, value in as_yaml_config(run.spec).items():
         if key not in shown:
-            yield key, value if isinstance(value, str) else json.dumps(value)
+            yield key, value_text(value)
 
 
 @contextmanager

@@ -6,22 +6,24 @@ import grp
 import os
 import shutil
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import click
 
 from hpcflow.cli.arguments import json_option, site_argument
-from hpcflow.cli.clusters.home_check import check_home
 from hpcflow.cli.clusters.site_words import one_line, partition_words, site_lines
 from hpcflow.cli.output import LEVEL_COLOURS, picked, print_json
 from hpcflow.cli.session import Session
-from hpcflow.errors import InputError
+from hpcflow.errors import InputError, StorageError
+from hpcflow.filesystem import mount_of
 from hpcflow.sites.check import Finding, Level, check
 from hpcflow.sites.detect import detect, site_name
 from hpcflow.sites.loader import list_sites, search_path
-from hpcflow.storage.files import write_durably
+from hpcflow.storage.files import existing_parent, write_durably
+from hpcflow.storage.locks import has_locks
 from hpcflow.terminal import Styled, echo, echo_as_is, echo_message
 
 if TYPE_CHECKING:
@@ -174,11 +176,7 @@ def detected(session: Session) -> tuple[Path, str]:
 
 
 def write_site(path: Path, text: str) -> None:
-    """Write a new site file.
-
-    Raises:
-        InputError: there is one already.
-    """
+    """Write a new site file. Raise InputError if there is one already."""
     if path.exists():
         raise InputError(
             f"{path} exists already",
@@ -205,3 +203,54 @@ def _groups() -> frozenset[str]:
         with suppress(KeyError):
             found.add(grp.getgrgid(gid).gr_name)
     return frozenset(found)
+
+
+_KEY: Final = "HPCFLOW_HOME"
+_KERBEROS: Final = "sec=krb5"
+#: Mount options of NFS and Lustre with which a lock counts on one host alone.
+_OF_ONE_HOST: Final = frozenset({"nolock", "local_lock=flock", "local_lock=all", "localflock"})
+
+
+def check_home(home: Path) -> list[Finding]:
+    """Return findings about the file system of ``home``; nothing is left there."""
+    return [*_locks(home), *_tickets(home)]
+
+
+def _locks(home: Path) -> Iterator[Finding]:
+    folder = home if home.is_dir() else existing_parent(home)
+    mount = mount_of(folder)
+    kind = mount.kind or "unknown file system"
+    try:
+        works = has_locks(folder)
+    except StorageError as error:
+        yield Finding(Level.ERROR, _KEY, error.message)
+        return
+    if local := sorted(_OF_ONE_HOST & mount.options):
+        yield Finding(
+            Level.WARNING,
+            _KEY,
+            f"{home} ({kind}) is mounted with {', '.join(local)}: another login node does not see "
+            "its locks; type hpcflow on one login node only, or set HPCFLOW_HOME to another file "
+            "system",
+        )
+    elif works:
+        yield Finding(Level.OK, _KEY, f"{home} ({kind}) has locks")
+    else:
+        yield Finding(
+            Level.WARNING,
+            _KEY,
+            f"{home} ({kind}) has no locks: two processes may submit the same run at once, and "
+            "only one of its jobs trains; ask for the mount option flock, or set HPCFLOW_HOME to "
+            "another file system",
+        )
+
+
+def _tickets(home: Path) -> Iterator[Finding]:
+    mount = mount_of(home)
+    if any(option.startswith(_KERBEROS) for option in mount.options):
+        yield Finding(
+            Level.WARNING,
+            _KEY,
+            f"{home} needs a Kerberos ticket: a daemon in cron cannot read it once yours has "
+            "expired; run it where tickets are renewed",
+        )

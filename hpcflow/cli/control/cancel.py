@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from hpcflow.cli.arguments import json_option, runs_argument
-from hpcflow.cli.output import ErrorJson, error_json, print_error, print_json
+from hpcflow.cli.output import ErrorJson, error_json, exit_code_of, print_error, print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import HpcflowError
 from hpcflow.terminal import echo
@@ -61,7 +61,7 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
     for each in found.values():
         if each.run_dir is not None:
             session.catch_up(each.run_dir)
-    return _exit_code(list(found.values()))
+    return exit_code_of(each.error.exit_code if each.error else 0 for each in found.values())
 
 
 def _request(session: Session, text: str) -> _Cancelled:
@@ -110,9 +110,3 @@ def _print_result(each: _Cancelled) -> None:
 def _as_json(each: _Cancelled) -> CancelledRun:
     error = None if each.error is None else error_json(each.error)
     return {"run_id": each.run_id, "job_id": each.job_id, "error": error}
-
-
-def _exit_code(found: list[_Cancelled]) -> int:
-    """Return the exit code that all runs share; 1 if they differ."""
-    codes = {each.error.exit_code if each.error else 0 for each in found}
-    return codes.pop() if len(codes) == 1 else 1

@@ -256,7 +256,6 @@ def _log_start(around: RoundContext, session: Session, interval_s: float, *, as_
 
 
 def _sweeps(around: RoundContext, log: _Log) -> None:
-    """Make a round of every sweep."""
     from hpcflow.storage.sweeps import sweep_ids
 
     if not sweep_ids(around.settings.home):

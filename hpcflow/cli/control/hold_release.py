@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from hpcflow.cli.output import ErrorJson, error_json, print_error, print_json
+from hpcflow.cli.output import ErrorJson, error_json, exit_code_of, print_error, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, StorageError
 from hpcflow.terminal import echo
@@ -60,11 +60,10 @@ def append_requests(
         print_json(Requested(runs=results))
     for run_dir in run_dirs:
         session.catch_up(run_dir)
-    return codes.pop() if len(codes) == 1 else 1
+    return exit_code_of(codes)
 
 
 def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released]) -> None:
-    """Append ``record`` to the journal of one run."""
     from hpcflow.launch.jobs import require_journal
     from hpcflow.model.journal import Held, Released
     from hpcflow.storage.approval import approve

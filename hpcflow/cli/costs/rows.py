@@ -61,7 +61,6 @@ class Window:
 def window(
     session: Session, since: datetime | timedelta | None, until: datetime | timedelta | None
 ) -> Window:
-    """Return the period of ``--since`` and ``--until``."""
     now = session.clock.now()
     begin = now - since if isinstance(since, timedelta) else since
     begin = None if begin is None else max(begin, _LONG_AGO)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hpcflow.cli.look.shown_run import ShownRun, print_failure, shown_run
-from hpcflow.cli.output import metric_text, print_json, state_text, values_of
+from hpcflow.cli.output import ChangingLine, metric_text, print_json, state_text, values_of
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import LedgerError
 from hpcflow.model.next_action import HELD, SETTLE_STANDBY, STOP
@@ -41,14 +41,6 @@ class FollowedRun(ShownRun):
     attempt: int
 
 
-class View(Protocol):
-    """A display of a run that continues."""
-
-    def update(self, run: RunView) -> None:
-        """Show ``run`` as it is now."""
-        ...
-
-
 def wait_for_run(
     session: Session,
     run_id: str,
@@ -60,8 +52,8 @@ def wait_for_run(
     """Wait until no attempt is pending or running; return 0 if the run is completed, else 1."""
     run_dir = session.run_dir(run_id)
     try:
-        with _view(live=live and not as_json) as view:
-            run = _watch(session, run_dir, view)
+        with _view(live=live and not as_json) as show:
+            run = _watch(session, run_dir, show)
     except KeyboardInterrupt:
         if as_json and launched:  # the job continues, and the reader needs its id
             print_json(launched)
@@ -79,7 +71,7 @@ def wait_for_run(
     return 0 if run.state is RunState.COMPLETED else 1
 
 
-def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
+def _watch(session: Session, run_dir: RunDir, show: Callable[[RunView], None]) -> RunView:
     """Poll until no attempt is pending or running.
 
     As soon as the files of the last attempt have an exit code, ask Slurm.
@@ -96,7 +88,7 @@ def _watch(session: Session, run_dir: RunDir, view: View) -> RunView:
         if is_time:
             next_ask = session.clock.monotonic() + ask_every_s
             ask_every_s = min(ask_every_s * _ASK_GROWTH, _ASK_AT_MOST_S)
-        view.update(detail.run)
+        show(detail.run)
         if is_inactive(detail.run) and (is_gone(run_dir) or not _may_continue(session, detail.run)):
             return detail.run
         last = detail.attempts[-1] if detail.attempts else None
@@ -146,11 +138,14 @@ def _print_end(detail: RunDetail, home: Home, *, can_continue: bool) -> None:
 
 
 @contextmanager
-def _view(*, live: bool) -> Iterator[View]:
+def _view(*, live: bool) -> Iterator[Callable[[RunView], None]]:
     if not live:
-        yield _Silent()
+        yield lambda _: None
     elif not sys.stdout.isatty():
-        yield _Lines()
+        line = ChangingLine()
+        yield lambda run: line.show(
+            f"{run.state.value}  {_steps(run)}  {metric_text(run.metrics)}".rstrip()
+        )
     else:
         from rich.progress import BarColumn, TextColumn
 
@@ -161,25 +156,7 @@ def _view(*, live: bool) -> Iterator[View]:
             TextColumn("{task.fields[info]}", markup=False),
         )
         with progress(*columns) as bar:
-            yield _Bar(bar)
-
-
-class _Silent:
-    def update(self, run: RunView) -> None:
-        pass
-
-
-class _Lines:
-    """Print a line whenever something has changed, for a log file."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def update(self, run: RunView) -> None:
-        line = f"{run.state.value}  {_steps(run)}  {metric_text(run.metrics)}".rstrip()
-        if line != self._last:
-            echo(line)
-            self._last = line
+            yield _Bar(bar).update
 
 
 class _Bar:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from hpcflow.cli.output import (
     site_text,
     state_text,
     state_word,
+    value_text,
     values_of,
 )
 from hpcflow.cli.session import Session, warn
@@ -38,7 +38,6 @@ from hpcflow.terminal import echo
 if TYPE_CHECKING:
     from hpcflow.budgets.amounts import Amounts
     from hpcflow.model.run import Provenance, Run
-    from hpcflow.model.start import StartedFrom
     from hpcflow.model.views import AttemptView, CheckpointView, RunDetail, RunView
 
 
@@ -144,6 +143,7 @@ def _print(
     run_dir = home.run_dir(run.run_dir)
     frozen = frozen_run(detail, home) if is_here else None
     provenance = frozen.provenance if frozen is not None else None
+    origin = frozen.started_from if frozen is not None else None
     echo(run.run_id, bold=True, nl=False)
     echo(f"  {state_text(run)}", fg=STATE_COLOURS[state_word(run)])
     progress = ""
@@ -159,11 +159,11 @@ def _print(
         "resources": f"{counted(run.nodes, 'node')}, {counted(run.gpus, 'GPU')}"
         + (f" ({run.gpu_type})" if run.gpu_type else ""),
         "command": " ".join(detail.command),
-        "params": "  ".join(f"{name}={_value(value)}" for name, value in detail.params.items()),
+        "params": "  ".join(f"{name}={value_text(value)}" for name, value in detail.params.items()),
         "overrides": "  ".join(provenance.overrides) if provenance else "",
         "commit": _commit(provenance),
         "code": _code(frozen) if frozen else "",
-        "started from": _origin(frozen.started_from if frozen is not None else None),
+        "started from": f"{origin}, {origin.place}" if origin else "",
         "progress": progress,
         "metrics": metric_text(run.metrics),
         "results": _results(frozen),
@@ -187,10 +187,6 @@ def _print(
         _print_checkpoints(run_dir if is_here else None, detail.checkpoints)
 
 
-def _value(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def _commit(provenance: Provenance | None) -> str:
     if provenance is None or provenance.git_commit is None:
         return ""
@@ -206,13 +202,8 @@ def _code(run: Run) -> str:
 
 
 def _results(frozen: Run | None) -> str:
-    """Return the results of the run before each extension."""
     results = frozen.results if frozen is not None else []
     return ", ".join(f"train step {each.train_step} by attempt {each.attempt}" for each in results)
-
-
-def _origin(started_from: StartedFrom | None) -> str:
-    return "" if started_from is None else f"{started_from}, {started_from.place}"
 
 
 def cost_text(detail: RunDetail, unbilled: Amounts | None) -> str:

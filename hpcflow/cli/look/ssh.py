@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,8 +14,7 @@ from hpcflow.cli.arguments import plain_text, run_argument
 from hpcflow.cli.session import Session
 from hpcflow.errors import InputError, SchedulerUnavailable, Where
 from hpcflow.model.state import AttemptState
-from hpcflow.schedulers.slurm.run_command import clean_environment
-from hpcflow.schedulers.slurm.shell import shell_argv
+from hpcflow.schedulers.slurm.run_command import ask, clean_environment
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -67,3 +67,37 @@ def _running(attempts: list[AttemptView], run_id: str) -> AttemptView:
             f"no job of run {run_id} is running", next_action=f"see why: hpcflow why {run_id}"
         )
     return running[-1]
+
+
+def shell_argv(job_id: str, node: str, chdir: Path, *, on_terminal: bool) -> list[str]:
+    """Return the srun command for a shell on a node of a running job.
+
+    ``--overlap`` shares all of the job's CPUs, memory and GPUs with the step that trains.
+
+    Raises:
+        SchedulerUnavailable: the queue does not answer, or no longer has the job.
+    """
+    return [
+        "srun",
+        f"--jobid={_plain_id(job_id)}",
+        "--overlap",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--nodelist={node}",
+        f"--chdir={chdir}",
+        *(["--pty"] if on_terminal else []),
+        "bash",
+        "-l",
+    ]
+
+
+def _plain_id(job_id: str) -> str:
+    """Return the number of a job: ``srun --jobid`` does not accept ``123_4``."""
+    if job_id.isdecimal():
+        return job_id
+    printed = ask(["squeue", "--noheader", "--format=%A", f"--jobs={job_id}"]).split()
+    if len(printed) != 1 or not printed[0].isdecimal():
+        raise SchedulerUnavailable(
+            f"Slurm has no pending or running job {job_id}", next_action="list jobs: hpcflow ls"
+        )
+    return printed[0]

@@ -73,7 +73,6 @@ def _serve(folder: Path, found: list[RunDir]) -> None:
 
 
 def _launch(path: Path, logs: Path) -> None:
-    """Start TensorBoard in a thread."""
     try:
         from tensorboard import program
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""``hpcflow sweep export``."""
+"""``hpcflow sweep export`` and ``plot``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from hpcflow.cli.arguments import json_option, sweep_argument
-from hpcflow.cli.output import jsonable, print_json
+from hpcflow.cli.output import jsonable, print_json, value_text
 from hpcflow.cli.session import Session
 from hpcflow.cli.sweeps.status import Trials, view_of
 from hpcflow.errors import shell_word
@@ -21,6 +21,7 @@ from hpcflow.settings import load_settings
 from hpcflow.terminal import echo, echo_lines, escaped
 
 if TYPE_CHECKING:
+    from hpcflow.sweeps.plots.drawing import Plots
     from hpcflow.sweeps.view import SweepView, TrialView
 
 
@@ -103,7 +104,7 @@ def _csv(view: SweepView, trials: Sequence[TrialView]) -> str:
             [
                 trial.trial,
                 trial.state,
-                *(_plain(trial.params.get(name, "")) for name in names),
+                *(value_text(trial.params.get(name, "")) for name in names),
                 *(trial.values.get(goal, "") for goal in goals),
                 *(fields[key] if fields[key] is not None else "" for key in rest[:3]),
                 " ".join(trial.runs),
@@ -113,5 +114,46 @@ def _csv(view: SweepView, trials: Sequence[TrialView]) -> str:
     return out.getvalue()
 
 
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+@click.command("plot")
+@sweep_argument()
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write to this folder; overwrite files of the same names. Default: SWEEP-plots in the "
+    "current folder.",
+)
+@json_option("hpcflow.sweeps.plots.drawing:Plots")
+def plot_command(sweep: str, output: Path | None, as_json: bool) -> int:
+    """Draw SWEEP: its history, parallel coordinates, slices, importances, intermediate values.
+
+    With several objectives, also their Pareto front. Each figure is written as PNG and as an HTML
+    page. The pages need no network, only the script plotly.min.js beside them.
+    """
+    from hpcflow.storage.sweeps import find_sweep
+    from hpcflow.sweeps.plots.drawing import write_plots
+    from hpcflow.sweeps.view import look
+
+    sweep_dir = find_sweep(Session().settings.home, sweep)
+    _, progress = look(sweep_dir)
+    folder = (output or Path(f"{sweep_dir.sweep_id}-plots")).absolute()
+    plots = write_plots(sweep_dir.sweep_id, progress, folder)
+    if as_json:
+        print_json(plots)
+    else:
+        _print_plots(plots)
+    return 0
+
+
+def _print_plots(plots: Plots) -> None:
+    names = [*(each.figure for each in plots.figures), *(each.figure for each in plots.left_out)]
+    width = max(map(len, names))
+    echo(str(plots.folder), bold=True)
+    for each in plots.figures:
+        files = [path.name for path in (each.png, each.html) if path is not None]
+        note = f"  ({each.note})" if each.note else ""
+        echo(f"  {each.figure:<{width}}  {'  '.join(files)}{note}")
+    if plots.left_out:
+        echo("left out", bold=True)
+    for left in plots.left_out:
+        echo(f"  {left.figure:<{width}}  {left.why}")

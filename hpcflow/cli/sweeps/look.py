@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -11,24 +13,64 @@ import click
 
 from hpcflow.cli.arguments import json_option, sweep_argument
 from hpcflow.cli.columns import Cell, Column, print_table
-from hpcflow.cli.output import print_json
+from hpcflow.cli.output import ChangingLine, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweeps.status import (
     COLOURS,
     Trials,
     goal_text,
+    param_text,
+    running_lines,
     status_lines,
-    value_text,
     values_text,
     view_of,
 )
 from hpcflow.errors import InputError, in_one_line
 from hpcflow.model.units import format_duration
-from hpcflow.terminal import Styled, echo, echo_as_is
+from hpcflow.terminal import Styled, echo, echo_as_is, live_lines
 
 if TYPE_CHECKING:
     from hpcflow.storage.sweeps import SweepDir
     from hpcflow.sweeps.view import SweepSummary, SweepView, TrialView
+
+
+#: Only files are read; Slurm is not asked.
+_POLL_S: Final = 1.0
+_AT_REST: Final = ("over", "stopped")
+
+
+def _follow(session: Session, sweep: str, *, live: bool) -> None:
+    """Wait until a sweep is over, stopped, or halted without active trials; show it if ``live``."""
+    with _screen(live=live) as show:
+        while True:
+            view = view_of(session, sweep)
+            show(session, view)
+            if view.state in _AT_REST or (view.state == "halted" and not view.running):
+                return
+            session.clock.sleep(_POLL_S)
+
+
+@contextmanager
+def _screen(*, live: bool) -> Iterator[Callable[[Session, SweepView], None]]:
+    if not live:
+        yield lambda _session, _view: None
+    elif not sys.stdout.isatty():
+        line = ChangingLine()
+        yield lambda _session, view: line.show(_progress(view))
+    else:
+        with live_lines() as screen:
+
+            def show(session: Session, view: SweepView) -> None:
+                running = ((line,) for line in running_lines(view))
+                screen.show([*status_lines(view, session.clock.now()), *running])
+
+            yield show
+
+
+def _progress(view: SweepView) -> str:
+    values = view.best[0].values if len(view.best) == 1 else {}
+    best = "".join(f"  best {name} {value:.5g}" for name, value in values.items())
+    return f"{view.state}  {_count(view)} ended, {view.running} under way{best}"
 
 
 class Sweeps(TypedDict):
@@ -70,7 +112,6 @@ def ls_command(show_all: bool, as_json: bool) -> int:
 
 
 def _view_or_warn(sweep_dir: SweepDir, now: datetime) -> SweepView | None:
-    """Return the view of a sweep; for a damaged one, warn and return None."""
     from hpcflow.sweeps.view import look, sweep_view
 
     try:
@@ -89,9 +130,7 @@ def status_command(sweep: str, follow: bool, as_json: bool) -> int:
     """Show SWEEP: its progress, best trial, cost and expected end."""
     session = Session()
     if follow:
-        from hpcflow.cli.sweeps.follow import follow as follow_sweep
-
-        follow_sweep(session, sweep, live=not as_json)
+        _follow(session, sweep, live=not as_json)
     view = view_of(session, sweep)
     if follow and not as_json:
         return 0
@@ -171,7 +210,7 @@ def best_command(sweep: str, render: bool, does_run: bool, as_json: bool) -> int
         echo(f"trial {best.trial}", bold=True, nl=False)
         echo(f"  {values_text(best.values)}")
         for name, value in best.params.items():
-            echo(f"  {name:<20} {value_text(value)}")
+            echo(f"  {name:<20} {param_text(value)}")
         echo(f"  run                  {best.runs[-1]}")
     return 0
 
@@ -216,7 +255,7 @@ def _print_trials(trials: Sequence[TrialView], goals: Sequence[str]) -> None:
         [
             str(trial.trial),
             Styled(trial.state, fg=COLOURS.get(trial.state)),
-            *(value_text(trial.params.get(name, "")) for name in names),
+            *(param_text(trial.params.get(name, "")) for name in names),
             *(goal_text(trial, goal) for goal in goals),
             "" if trial.at is None else str(trial.at),
             "" if trial.seconds is None else format_duration(trial.seconds),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from hpcflow.cli.output import value_text
 from hpcflow.cli.session import Session
 from hpcflow.model.units import counted, format_duration
 from hpcflow.terminal import Line, Styled
@@ -52,7 +52,7 @@ def running_lines(view: SweepView) -> list[str]:
     goal = next(iter(view.goals))
     rows = []
     for trial in running[:_SHOWN]:
-        params = "  ".join(f"{name}={value_text(value)}" for name, value in trial.params.items())
+        params = "  ".join(f"{name}={param_text(value)}" for name, value in trial.params.items())
         at = "" if trial.at is None else f"at {trial.at}"
         rows.append(f"  {trial.trial:>5}  {at:<8} {goal_text(trial, goal):<12} {params}")
     if len(running) > _SHOWN:
@@ -104,7 +104,7 @@ def _bar(ended: int, running: int, most: int | None) -> str:
 
 
 def _trial_text(trial: TrialView) -> str:
-    params = "  ".join(f"{name}={value_text(value)}" for name, value in trial.params.items())
+    params = "  ".join(f"{name}={param_text(value)}" for name, value in trial.params.items())
     return f"trial {trial.trial}: {values_text(trial.values)}  ({params})"
 
 
@@ -119,10 +119,8 @@ def goal_text(trial: TrialView, goal: str) -> str:
     return f"({newest:.5g})" if newest is not None else ""
 
 
-def value_text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    return value if isinstance(value, str) else json.dumps(value)
+def param_text(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else value_text(value)
 
 
 def report_lines(report: TickReport, now: datetime) -> list[str]:

@@ -12,11 +12,10 @@ import click
 from hpcflow.cli.arguments import json_option, more_in, set_option, site_option, sweep_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
-from hpcflow.cli.sweeps.export import export_command
+from hpcflow.cli.sweeps.export import export_command, plot_command
 from hpcflow.cli.sweeps.install import hint, install_command, remove_own_line, uninstall_command
 from hpcflow.cli.sweeps.look import best_command, ls_command, status_command, trials_command
 from hpcflow.cli.sweeps.objective import OfFunction, function_options, loaded_function
-from hpcflow.cli.sweeps.plot import plot_command
 from hpcflow.cli.sweeps.status import report_lines
 from hpcflow.errors import InputError, StorageError, Where
 from hpcflow.model.units import counted

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from hpcflow.requeue.install.cron import round_command
-from hpcflow.requeue.install.job_options import checked_options, output_option
 from hpcflow.requeue.install.ledger_for_jobs import require_ledger_for_jobs
 from hpcflow.requeue.install.place import Place
+from hpcflow.requeue.install.slurm_job import checked_options, output_option
 from hpcflow.requeue.install.table import TableProgram, find_block, make_block, with_block
 from hpcflow.settings import Settings
 

@@ -10,12 +10,4 @@
 The job script calls it three times (``python3 -m hpcflow.runtime adopt …``): ``begin`` before the
 program starts, ``watch`` while it runs, ``end`` after it. Each may be killed at any point: an
 adopted checkpoint appears at once, and the next call does what is left.
-
-===============  ==================================================================================
-rule.py          the rule of the config: where such checkpoints are, and their names
-foreign.py       finding them: names, train steps, and whether a file changed
-completeness.py  whether one is complete; until when the program was alive
-copying.py       copying one as a checkpoint of the run; putting one back
-adopter.py       all of this in order; the three commands; adoption.json
-===============  ==================================================================================
 """

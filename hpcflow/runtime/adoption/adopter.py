@@ -79,11 +79,7 @@ def read_memory(path: Path) -> dict[str, Known] | None:
 
 
 def write_memory(path: Path, known: Mapping[str, Known]) -> None:
-    """Replace the file at once.
-
-    Raises:
-        OSError: the disk is full or gone; the old file stays.
-    """
+    """Replace the file at once. Raise OSError if the disk is full or gone; the old file stays."""
     entries = {name: asdict(known[name]) for name in sorted(known)}
     text = json.dumps({"format": _FORMAT, "known": entries}, indent=1)
     half = path.with_name(f".{path.name}.{random_word()}.tmp")

@@ -301,7 +301,6 @@ class Maker:
         return made
 
     def print_warnings(self) -> None:
-        """Print the warnings of the keeper."""
         self._keeper.print_warnings()
 
     def _make(
@@ -345,7 +344,6 @@ class Maker:
         return max(steps, default=0) + 1
 
     def _are_those_of(self, train_step: int, files: dict[str, Written]) -> bool:
-        """Return whether the checkpoint of ``train_step`` has exactly these files."""
         try:
             entries = read_manifest(self._store.path(train_step)).get("files")
         except CheckpointError:

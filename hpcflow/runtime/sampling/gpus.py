@@ -94,11 +94,7 @@ class Nvml:
         return text.value.decode("ascii", "replace")
 
     def look(self, handle: ctypes.c_void_p) -> GpuUse:
-        """Sample the utilization and memory of a GPU.
-
-        Raises:
-            NvmlError: neither is available.
-        """
+        """Sample the utilization and memory of a GPU. Raise NvmlError if neither is available."""
         memory, utilization = _Memory(), _Utilization()
         busy, has_memory = None, False
         problem = None

@@ -73,11 +73,7 @@ class ProcessTree:
         self._uid = os.getuid()
 
     def read(self) -> Processes:
-        """Sample the processes.
-
-        Raises:
-            OSError: procfs cannot be read.
-        """
+        """Sample the processes. Raise OSError if procfs cannot be read."""
         stats = self._own()
         below = self._below(stats)
         known, self._known = self._known, {pid: stats[pid].began for pid in below}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +52,7 @@ def read_allocation(
     Args:
         query: runs one of Slurm's programs, for tests.
     """
+    query = query or partial(ask, timeout_s=_SCONTROL_TIMEOUT_S)
     return Allocation(
         nodes=_number(environ, "SLURM_JOB_NUM_NODES"),
         partition=environ.get("SLURM_JOB_PARTITION") or None,
@@ -58,7 +60,7 @@ def read_allocation(
         qos=environ.get("SLURM_JOB_QOS") or None,
         gpus_per_node=_number(environ, "SLURM_GPUS_ON_NODE"),
         cpus_per_node=_fewest_cpus(environ),
-        time_limit_min=_time_limit_min(environ, query or _ask_briefly),
+        time_limit_min=_time_limit_min(environ, query),
     )
 
 
@@ -106,7 +108,3 @@ def _time_limit_min(
         return None
     limit = _TIME_LIMIT.search(shown)
     return (parse_minutes(limit[1]) or None) if limit else None
-
-
-def _ask_briefly(argv: Sequence[str]) -> str:
-    return ask(argv, timeout_s=_SCONTROL_TIMEOUT_S)

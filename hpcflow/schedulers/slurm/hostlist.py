@@ -36,6 +36,14 @@ def expand(hostlist: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names in a host list; a text that is none as one name."""
+    try:
+        return expand(text)
+    except ValueError:
+        return (text,)
+
+
 def _split(text: str) -> Iterator[str]:
     """Split at commas outside of brackets."""
     start = depth = 0

@@ -15,7 +15,6 @@ _SINGLE_JOB_ID: Final = re.compile(r"[1-9]\d{0,9}(_\d{1,7}|\+\d{1,4})?", re.ASCI
 
 
 def is_job_id(text: str) -> bool:
-    """Return whether ``text`` has the form of a Slurm job id."""
     return _JOB_ID.fullmatch(text) is not None
 
 

@@ -99,7 +99,6 @@ def ask_reservations() -> list[Reservation]:
 
 
 def ask_waiting(job_ids: Sequence[str]) -> list[WaitingJob]:
-    """Return those of these jobs that are pending."""
     wanted = [job_id for job_id in job_ids if ids.is_job_id(job_id)]
     if not wanted:
         return []

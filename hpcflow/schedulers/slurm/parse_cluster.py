@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from hpcflow.schedulers.slurm.hostlist import expand
-from hpcflow.schedulers.slurm.units import parse_minutes, parse_time, parse_tres
+from hpcflow.schedulers.slurm.units import parse_count, parse_minutes, parse_time, parse_tres
 from hpcflow.sites.live import ClusterInfo, NodeKind, PartitionInfo
 
 if TYPE_CHECKING:
@@ -129,16 +129,16 @@ def _partition(words: dict[str, str], kinds: tuple[NodeKind, ...], *, whole: boo
         preempt_mode=words.get("PreemptMode"),
         grace_s=seconds(words.get("GraceTime")),
         time_limit_default_min=parse_minutes(words.get("DefaultTime", "")),
-        job_nodes_min=_limit(words.get("MinNodes")),
-        job_nodes_max=_limit(words.get("MaxNodes")),
+        job_nodes_min=parse_count(words.get("MinNodes", "")),
+        job_nodes_max=parse_count(words.get("MaxNodes", "")),
         is_exclusive=shares.startswith(("EXCLUSIVE", "NO") if whole else "EXCLUSIVE")
         or "NODE" in words.get("Exclusive", "").split(","),  # from Slurm 26.05 on
-        caps_cpus=bool(
-            _limit(words.get("MaxCPUsPerNode")) or _limit(words.get("MaxCPUsPerSocket"))
+        caps_cpus=any(
+            parse_count(words.get(f"MaxCPUsPer{part}", "")) for part in ("Node", "Socket")
         ),
         is_root_only=words.get("RootOnly") == "YES",
         needs_reservation=words.get("ReqResv") == "YES",
-        priority_tier=_limit(words.get("PriorityTier")),
+        priority_tier=parse_count(words.get("PriorityTier", "")),
         qos=words["QoS"] if words.get("QoS", "N/A") not in ("N/A", "") else None,
         node_names=_names(words.get("Nodes", "")),
         allowed_groups=_allowed(words.get("AllowGroups", "")),
@@ -167,11 +167,11 @@ def _least(*limits: int | None) -> int | None:
 
 def _for_a_job(kind: NodeKind, words: dict[str, str]) -> NodeKind:
     """Return the part of a node that the partition gives to one job at most."""
-    cpus = min(kind.cpus, _limit(words.get("MaxCPUsPerNode")) or kind.cpus)
-    per_cpu_mb = _limit(words.get("MaxMemPerCPU"))
+    cpus = min(kind.cpus, parse_count(words.get("MaxCPUsPerNode", "")) or kind.cpus)
+    per_cpu_mb = parse_count(words.get("MaxMemPerCPU", ""))
     mem_mb = min(
         kind.mem_mb,
-        _limit(words.get("MaxMemPerNode")) or kind.mem_mb,
+        parse_count(words.get("MaxMemPerNode", "")) or kind.mem_mb,
         per_cpu_mb * cpus if per_cpu_mb else kind.mem_mb,
     )
     return replace(kind, cpus=cpus, mem_mb=mem_mb)
@@ -180,18 +180,13 @@ def _for_a_job(kind: NodeKind, words: dict[str, str]) -> NodeKind:
 def _average(words: dict[str, str]) -> tuple[NodeKind, ...]:
     """Return an average node, from the totals of the partition."""
     total = parse_tres(words.get("TRES", ""))
-    nodes = _limit(words.get("TotalNodes"))
-    cpus = _limit(words.get("TotalCPUs"))
+    nodes = parse_count(words.get("TotalNodes", ""))
+    cpus = parse_count(words.get("TotalCPUs", ""))
     if not nodes or not cpus:
         return ()
     mem_mb = total.mem_mb // nodes if total else 0
     gpus = {name: count // nodes for name, count in total.gpus.items()} if total else {}
     return (NodeKind(nodes, cpus // nodes, mem_mb, gpus),)
-
-
-def _limit(text: str | None) -> int | None:
-    """Return the number; None for ``UNLIMITED`` and missing values."""
-    return int(text) if text and text.isdecimal() else None
 
 
 def _allowed(text: str) -> frozenset[str] | None:

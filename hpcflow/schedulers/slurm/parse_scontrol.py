@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.schedulers.slurm.hostlist import names_in
 from hpcflow.schedulers.slurm.units import parse_time, tres_counts
 from hpcflow.schedulers.waiting import IdleNode
 from hpcflow.sites.standing import Reservation
@@ -63,7 +63,7 @@ def parse_reservations(text: str) -> list[Reservation]:
                 name=words["ReservationName"],
                 start=start,
                 end=end,
-                nodes=_nodes(words.get("Nodes", "")),
+                nodes=names_in(words.get("Nodes", "")),
                 flags=_list(words.get("Flags", "")),
                 users=_list(words.get("Users", "")),
                 accounts=_list(words.get("Accounts", "")),
@@ -75,10 +75,3 @@ def parse_reservations(text: str) -> list[Reservation]:
 
 def _list(text: str) -> tuple[str, ...]:
     return () if text.lower() in _NO_TEXT else tuple(text.split(","))
-
-
-def _nodes(text: str) -> tuple[str, ...]:
-    try:
-        return expand(text)
-    except ValueError:
-        return (text,)

@@ -16,7 +16,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from hpcflow.schedulers.slurm.parse_assoc_mgr import Book, Books, QosBook, user_page
-from hpcflow.schedulers.slurm.units import parse_minutes, tres_counts
+from hpcflow.schedulers.slurm.units import parse_count, parse_minutes, tres_counts
 from hpcflow.sites.standing import (
     JOBS,
     MINUTES,
@@ -184,7 +184,7 @@ def parse_qos(text: str) -> list[QosLimits]:
 def _named(row: dict[str, str]) -> QosLimits:
     return QosLimits(
         name=row["name"],
-        priority=_count(row["priority"]) or 0,
+        priority=parse_count(row["priority"]) or 0,
         flags=tuple(flag for flag in row["flags"].split(",") if flag),
         limits=_limits(row, _OF_QOS, ""),
         preempts=tuple(name for name in row["preempt"].split(",") if name),
@@ -237,7 +237,7 @@ def _limits(row: dict[str, str], columns: dict[str, str], holder: str) -> tuple[
                 Limit(name, resource, count, holder=holder) for resource, count in counts.items()
             ]
             continue
-        allowed = parse_minutes(text) if name.endswith("Wall") else _count(text)
+        allowed = parse_minutes(text) if name.endswith("Wall") else parse_count(text)
         if allowed is not None:
             resource = MINUTES if name.endswith("Wall") else JOBS
             found.append(Limit(name, resource, allowed, holder=holder))
@@ -247,10 +247,6 @@ def _limits(row: dict[str, str], columns: dict[str, str], holder: str) -> tuple[
 def _rows(text: str, fields: Sequence[str]) -> list[dict[str, str]]:
     lines = (line.split("|") for line in text.splitlines())
     return [dict(zip(fields, line, strict=True)) for line in lines if len(line) == len(fields)]
-
-
-def _count(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
 
 
 def _decimal(text: str) -> Decimal | None:
@@ -274,9 +270,9 @@ def parse_shares(text: str) -> tuple[FairShare, ...]:
                 account=row["Account"],
                 user=user,
                 partition=row["Partition"] or None,
-                raw_shares=_count(row["RawShares"]),
+                raw_shares=parse_count(row["RawShares"]),
                 norm_shares=_number(row["NormShares"]),
-                raw_usage=_count(row["RawUsage"]),
+                raw_usage=parse_count(row["RawUsage"]),
                 norm_usage=_number(row["NormUsage"]),
                 effective_usage=_number(row["EffectvUsage"]),
                 # For accounts, 22.05 prints nothing, and other versions 0.

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Final
 
 from hpcflow.schedulers.slurm import job_ids as ids
-from hpcflow.schedulers.slurm.hostlist import expand
+from hpcflow.schedulers.slurm.hostlist import names_in
 from hpcflow.schedulers.slurm.parse_jobs import FIELD_END, ROW_END
 from hpcflow.schedulers.slurm.reasons import explain
-from hpcflow.schedulers.slurm.units import parse_minutes, parse_time, tres_counts
+from hpcflow.schedulers.slurm.units import parse_count, parse_minutes, parse_time, tres_counts
 from hpcflow.schedulers.waiting import (
     ClusterQueue,
     PredictedStart,
@@ -115,7 +115,7 @@ def parse_start(text: str) -> PredictedStart | None:
     starts_at = parse_time(match["time"]) if match else None
     if match is None or starts_at is None:
         return None
-    return PredictedStart(starts_at, match["partition"], _nodes(match["nodes"]))
+    return PredictedStart(starts_at, match["partition"], names_in(match["nodes"]))
 
 
 def _rows(squeue: str) -> list[dict[str, str]]:
@@ -144,7 +144,7 @@ def _may_start(row: dict[str, str]) -> bool:
     too much cannot start.
     """
     return (
-        _count(row["PriorityLong"]) not in (None, 0)
+        parse_count(row["PriorityLong"]) not in (None, 0)
         and parse_time(row["EligibleTime"]) is not None
         and row["Reason"] not in _NOT_YET
         and explain(row["Reason"]).can_start
@@ -152,7 +152,7 @@ def _may_start(row: dict[str, str]) -> bool:
 
 
 def _rank(row: dict[str, str]) -> tuple[int, int]:
-    return -(_count(row["PriorityLong"]) or 0), _count(row["JobID"]) or 0
+    return -(parse_count(row["PriorityLong"]) or 0), parse_count(row["JobID"]) or 0
 
 
 def _placed(row: dict[str, str], order: list[dict[str, str]]) -> WaitingJob:
@@ -166,8 +166,8 @@ def _placed(row: dict[str, str], order: list[dict[str, str]]) -> WaitingJob:
         job,
         position=sum(counts[:place]) + 1,
         rivals=sum(counts),
-        priority_ahead=_count(rivals[place - 1]["PriorityLong"]) if place else None,
-        priority_first=_count(rivals[0]["PriorityLong"]),
+        priority_ahead=parse_count(rivals[place - 1]["PriorityLong"]) if place else None,
+        priority_first=parse_count(rivals[0]["PriorityLong"]),
     )
 
 
@@ -180,13 +180,13 @@ def _job(row: dict[str, str]) -> WaitingJob:
         account=_text(row["Account"]),
         qos=_text(row["QOS"]),
         time_limit_min=parse_minutes(row["TimeLimit"]),
-        nodes=_count(row["NumNodes"].partition("-")[0]),
+        nodes=parse_count(row["NumNodes"].partition("-")[0]),
         wants=tres_counts(row["tres-alloc"]),
-        required_nodes=_nodes(row["ReqNodes"]),
-        expected_nodes=_nodes(row["SchedNodes"]),
+        required_nodes=names_in(row["ReqNodes"]),
+        expected_nodes=names_in(row["SchedNodes"]),
         expected_start=parse_time(row["StartTime"]),
         eligible_at=parse_time(row["EligibleTime"]),
-        priority=_count(row["PriorityLong"]),
+        priority=parse_count(row["PriorityLong"]),
         dependency=_text(row["Dependency"]),
         reservation=_text(row["Reservation"]),
     )
@@ -208,18 +208,7 @@ def _text(text: str) -> str | None:
     return None if text.lower() in _NO_TEXT else text
 
 
-def _count(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
-
-
 def _points(text: str) -> int:
     """Parse ``25000``, or the sum of ``cpu=12,mem=3.5``."""
     numbers = re.findall(r"-?\d+(?:\.\d+)?(?=,|$)", text)
     return round(sum(float(number) for number in numbers))
-
-
-def _nodes(text: str) -> tuple[str, ...]:
-    try:
-        return expand(text)
-    except ValueError:
-        return (text,)

@@ -48,6 +48,11 @@ def parse_length_s(text: str) -> int | None:
     return (((days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
+def parse_count(text: str) -> int | None:
+    """Return the number; None for ``UNLIMITED``, other words and a missing value."""
+    return int(text) if text.isdecimal() else None
+
+
 def parse_minutes(text: str) -> int | None:
     """Return a Slurm duration in minutes, rounded up; None means no limit."""
     seconds = parse_length_s(text)

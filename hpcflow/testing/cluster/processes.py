@@ -112,7 +112,6 @@ def program(pid: int) -> str:
 
 
 def open_files(pid: int) -> Iterator[str]:
-    """Yield the paths that the process has open."""
     try:
         for entry in (PROC / str(pid) / "fd").iterdir():
             yield str(entry.readlink())
