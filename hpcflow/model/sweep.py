@@ -157,8 +157,9 @@ class SweepSpec(Section):
     )
     parallel: Parallel | None = Field(
         None,
-        description="How many trials are pending or running in Slurm at once. A few more than can "
-        "run keep all GPUs busy between two rounds. Default: 1; for pbt, its population.",
+        description="How many trials are pending or running in Slurm at once. Set it a little "
+        "higher than the number that can run, so that no GPU is idle between two rounds. Default: "
+        "1; for pbt, its population.",
         examples=[8],
     )
     submit: Submit = Field(

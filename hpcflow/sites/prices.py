@@ -79,7 +79,8 @@ class Rates(Section):
     )
     valid_from: Moment | None = Field(
         None,
-        description="First day of the price, in UTC, or a time with its offset; always if absent.",
+        description="First day of the price, in UTC, or a time with its offset. Without it, the "
+        "price always applies.",
     )
 
     @field_serializer("valid_from")
@@ -186,7 +187,8 @@ class StorageRates(Section):
     )
     valid_from: Moment | None = Field(
         None,
-        description="First day of the price, in UTC, or a time with its offset; always if absent.",
+        description="First day of the price, in UTC, or a time with its offset. Without it, the "
+        "price always applies.",
     )
 
     @field_serializer("valid_from")
