@@ -14,7 +14,7 @@ from typing import Any, Final
 from hpcflow.model.events import finite_metrics, parse_event
 from hpcflow.runtime.files import NewFile
 from hpcflow.runtime.reading import read_lines
-from hpcflow.storage.files import storage_errors
+from hpcflow.storage.disk_errors import storage_errors
 from hpcflow.storage.layout import RunDir
 
 #: The kinds of the dropped events, as they appear in JSON.

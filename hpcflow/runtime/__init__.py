@@ -35,7 +35,7 @@ restoring.py           which checkpoint all ranks resume from
 store.py, manifest.py  how a checkpoint appears at once; what proves it is complete
 rule.py, retention.py  which checkpoints are kept, and how the others are removed
 schedule.py            when to save, and the interval `auto`
-room.py                whether the disk and quotas have room for a checkpoint
+disk_quota.py          whether the disk and quotas have room for a checkpoint
 mirrored.py            which checkpoints an object store has
 events.py, metrics.py  what is reported
 calling.py             a Python function as the program

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcflow.retention.scratch import Disk, InHome, OnScratch, Scratch
-    from hpcflow.runtime.room import Quota
+    from hpcflow.runtime.disk_quota import Quota
     from hpcflow.storage.layout import RunDir
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from hpcflow.errors import StorageError
-from hpcflow.filesystem import mount_of
+from hpcflow.filesystem import existing_parent, mount_of
 from hpcflow.sites.check import Finding, Level
-from hpcflow.storage.files import existing_parent
 from hpcflow.storage.locks import has_locks
 
 _KEY: Final = "HPCFLOW_HOME"
