@@ -94,8 +94,7 @@ class RunSpec(Section):
         description="A checkpoint of another run. The run starts with its weights, at train step "
         "0. It is a run id or name, a path, or an `s3://`, `gs://` or `az://` URL: of a run, for "
         "its newest complete checkpoint, or of one checkpoint. `@TRAIN_STEP` at the end chooses "
-        "another one, unless a folder has that name. hpcflow copies the checkpoint when you submit "
-        "the run. "
+        "another one, unless a folder has that name. hpcflow copies it when you submit the run. "
         "See [training.md](training.md#starting-from-another-run).",
         examples=["pretrain-20260301-abcdefgh@4000"],
     )

@@ -157,9 +157,8 @@ class SweepSpec(Section):
     )
     parallel: Parallel | None = Field(
         None,
-        description="How many trials are pending or running in Slurm at once. Set it a little "
-        "higher than the number that can run, so that no GPU is idle between two rounds. Default: "
-        "1; for pbt, its population.",
+        description="How many trials are pending or running in Slurm at once. With a few more than "
+        "can run, no GPU is idle between two rounds. Default: 1; for pbt, its population.",
         examples=[8],
     )
     submit: Submit = Field(

@@ -79,8 +79,7 @@ class Rates(Section):
     )
     valid_from: Moment | None = Field(
         None,
-        description="First day of the price, in UTC, or a time with its offset. Without it, the "
-        "price always applies.",
+        description="First day of the price, in UTC, or a time with its offset. Default: any time.",
     )
 
     @field_serializer("valid_from")
@@ -187,8 +186,7 @@ class StorageRates(Section):
     )
     valid_from: Moment | None = Field(
         None,
-        description="First day of the price, in UTC, or a time with its offset. Without it, the "
-        "price always applies.",
+        description="First day of the price, in UTC, or a time with its offset. Default: any time.",
     )
 
     @field_serializer("valid_from")
