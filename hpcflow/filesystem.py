@@ -1,7 +1,8 @@
-"""Look up the file system type of a path as the kernel reports it, never by the path's name."""
+"""Look up the file system of a path, as the kernel reports it, and its nearest existing folder."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -91,3 +92,11 @@ def _unescape(text: str) -> str:
     for code, character in (("040", " "), ("011", "\t"), ("012", "\n"), ("134", "\\")):
         text = text.replace(f"\\{code}", character)
     return text
+
+
+def existing_parent(path: Path) -> Path:
+    """Return the nearest existing folder above ``path``; skip those that this user cannot see."""
+    for parent in path.parents:
+        if os.path.lexists(parent):
+            return parent
+    return path

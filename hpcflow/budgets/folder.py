@@ -15,15 +15,8 @@ from hpcflow.budgets.scope import KINDS, Scope, parse_scope
 from hpcflow.clock import Clock
 from hpcflow.errors import InputError, StorageError, shell_word
 from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, UnsafeFileError, open_regular
-from hpcflow.storage.files import (
-    FILE_MODE,
-    FOLDER_MODE,
-    append_line_durably,
-    fsync_folder,
-    size_of,
-    storage_error,
-    storage_errors,
-)
+from hpcflow.storage.disk_errors import storage_error, storage_errors
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, append_line_durably, fsync_folder, size_of
 from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import lock_shared_file
 from hpcflow.storage.shared import make_file, make_folder, open_folder

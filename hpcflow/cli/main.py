@@ -146,7 +146,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="hpcflow", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Training runs that survive a Slurm cluster.
+    """Supervise training runs on Slurm.
 
     Exit codes: 0 success, 1 failure, 2 wrong input, 130 interrupted.
     """

@@ -44,7 +44,8 @@ from hpcflow.placement.run_paths import template_dirs
 from hpcflow.rendering.job import common_directives, make_integrity_check, render_array
 from hpcflow.schedulers.base import Scheduler, SubmitRequest
 from hpcflow.settings import Settings
-from hpcflow.storage.files import FOLDER_MODE, make_folders, storage_errors, write_durably
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import FOLDER_MODE, make_folders, write_durably
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, HeldLock, submit_lock

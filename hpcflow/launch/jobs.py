@@ -14,7 +14,7 @@ from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import CancelRequested
 from hpcflow.model.state import AttemptState
 from hpcflow.schedulers.base import JobInfo, Scheduler
-from hpcflow.storage.files import storage_errors
+from hpcflow.storage.disk_errors import storage_errors
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 

@@ -15,10 +15,10 @@ from hpcflow.model.run import Run
 from hpcflow.model.units import format_bytes
 from hpcflow.settings import Settings
 from hpcflow.storage.checkpoints import newest_complete
+from hpcflow.storage.disk_space import Space, look
 from hpcflow.storage.files import size_below
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.runs import is_gone, link_of, named
-from hpcflow.storage.space import Space, look
 
 #: Less than this, or than a twentieth of all, counts as nearly full.
 _LITTLE_BYTES: Final = 10 << 30

@@ -24,10 +24,10 @@ from hpcflow.mirror.stores import open_remote, open_store
 from hpcflow.mirror.survey import mirror_of_run
 from hpcflow.model.start import START, StartedFrom, Wanted, wanted
 from hpcflow.placement.run_paths import endpoint_of
+from hpcflow.runtime.disk_quota import require_room
 from hpcflow.runtime.files import sync_folders
 from hpcflow.runtime.manifest import CheckpointError, Share, parse_manifest, parts_of, verify
 from hpcflow.runtime.reading import MAX_JSON_BYTES, UnsafeFileError, require_no_strange_link
-from hpcflow.runtime.room import require_room
 from hpcflow.runtime.rule import NAMES, name_of
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site

@@ -39,7 +39,8 @@ from hpcflow.runtime.reading import UnsafeFileError, read_file
 from hpcflow.runtime.successor import SEAL
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.sites.placement import Placement
-from hpcflow.storage.files import storage_error, write_durably, write_new
+from hpcflow.storage.disk_errors import storage_error
+from hpcflow.storage.files import write_durably, write_new
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock

@@ -28,7 +28,7 @@ from hpcflow.mirror.upload import PART_BYTES, Outgoing, Uploader, abort_unfinish
 from hpcflow.runtime.checksum import is_checksum, sha256_of_open
 from hpcflow.runtime.manifest import CheckpointError, parse_manifest
 from hpcflow.runtime.reading import MAX_JSON_BYTES, open_file, read_file
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.disk_errors import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
 

@@ -21,7 +21,8 @@ from typing import Any, Final
 from hpcflow.errors import DamagedError
 from hpcflow.mirror.remote import Remote, Sink
 from hpcflow.runtime.checksum import PIECE_BYTES, Checksum, is_of_whole, sha256_of_open
-from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, storage_error, storage_errors
+from hpcflow.storage.disk_errors import storage_error, storage_errors
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE
 
 #: Size of one request: whole pieces, each with its own checksum.
 _SPAN_BYTES: Final = 4 * PIECE_BYTES

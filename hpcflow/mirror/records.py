@@ -32,7 +32,8 @@ from typing import Any, Final, NamedTuple
 from hpcflow.clock import Clock, from_text, to_text
 from hpcflow.runtime.mirrored import parse_lines
 from hpcflow.runtime.reading import MAX_FILE_BYTES, read_lines
-from hpcflow.storage.files import append_line_durably, storage_errors
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import append_line_durably
 from hpcflow.storage.layout import RunDir
 
 BEGAN: Final = "began"

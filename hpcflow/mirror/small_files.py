@@ -38,7 +38,8 @@ from hpcflow.runtime.reading import (
     read_file,
     read_object,
 )
-from hpcflow.storage.files import storage_error, storage_errors, write_durably
+from hpcflow.storage.disk_errors import storage_error, storage_errors
+from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
 

@@ -12,7 +12,7 @@ from hpcflow.mirror.layout import MANIFEST
 from hpcflow.mirror.records import Records, read_records
 from hpcflow.model.run import Mirror
 from hpcflow.runtime.reading import read_object
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.disk_errors import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone, require_no_link
 

@@ -293,7 +293,7 @@ class Environment(Section):
     secrets: dict[Variable, Path] = Field(
         default_factory=dict,
         description="Environment variable -> file that holds its value, and that only you can "
-        "read. Read inside the job; the value stands in no script, journal or log.",
+        "read. Read inside the job; the value is in no script, journal or log.",
         examples=[{"WANDB_API_KEY": "~/.secrets/wandb"}],
     )
 

@@ -92,9 +92,9 @@ class RunSpec(Section):
     start_from: StartFrom | None = Field(
         None,
         description="A checkpoint of another run. The run starts with its weights, at train step "
-        "0. `RUN`, a path, or an `s3://`, `gs://` or `az://` URL, of a run or of one checkpoint. A "
-        "run means its newest complete checkpoint, `RUN@TRAIN_STEP` that of a train step, unless a "
-        "folder has that name. hpcflow copies the checkpoint when you submit the run. "
+        "0. It is a run id or name, a path, or an `s3://`, `gs://` or `az://` URL: of a run, for "
+        "its newest complete checkpoint, or of one checkpoint. `@TRAIN_STEP` at the end chooses "
+        "another one, unless a folder has that name. hpcflow copies it when you submit the run. "
         "See [training.md](training.md#starting-from-another-run).",
         examples=["pretrain-20260301-abcdefgh@4000"],
     )

@@ -157,8 +157,8 @@ class SweepSpec(Section):
     )
     parallel: Parallel | None = Field(
         None,
-        description="How many trials are pending or running in Slurm at once. A few more than can "
-        "run keep all GPUs busy between two rounds. Default: 1; for pbt, its population.",
+        description="How many trials are pending or running in Slurm at once. With a few more than "
+        "can run, no GPU is idle between two rounds. Default: 1; for pbt, its population.",
         examples=[8],
     )
     submit: Submit = Field(

@@ -29,7 +29,8 @@ from hpcflow.storage.code_snapshot import (
     read_archive,
     read_shared,
 )
-from hpcflow.storage.files import make_folders, storage_errors
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import make_folders
 from hpcflow.storage.layout import RunDir
 
 #: Files of these kinds are programs, not data that a program may write.

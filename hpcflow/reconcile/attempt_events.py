@@ -28,8 +28,8 @@ from hpcflow.runtime.reading import (
     read_file,
 )
 from hpcflow.schedulers.base import JobInfo
+from hpcflow.storage.disk_errors import storage_error
 from hpcflow.storage.failure import read_failure
-from hpcflow.storage.files import storage_error
 from hpcflow.storage.layout import AttemptDir, RunDir
 
 _PORTION_BYTES: Final = 1 << 20

@@ -18,7 +18,8 @@ from hpcflow.launch.committing import settlement_of
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.journal import Accounted
 from hpcflow.sites.schema import Site
-from hpcflow.storage.files import FOLDER_MODE, storage_errors
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import FOLDER_MODE
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import read_run

@@ -17,7 +17,8 @@ from typing import Final
 from hpcflow.model.journal import Ended, JournalRecord
 from hpcflow.model.state import MISSING, Cause
 from hpcflow.runtime.successor import SEAL
-from hpcflow.storage.files import storage_error, write_new
+from hpcflow.storage.disk_errors import storage_error
+from hpcflow.storage.files import write_new
 from hpcflow.storage.layout import RunDir
 
 #: Causes that Slurm reports without having seen the processes end.

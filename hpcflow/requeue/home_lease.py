@@ -23,7 +23,8 @@ from hpcflow.ledger.lease import Lease
 from hpcflow.requeue.install.place import cluster_word
 from hpcflow.runtime.reading import open_file, parse_json
 from hpcflow.settings import Settings
-from hpcflow.storage.files import make_folders, storage_errors
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import make_folders
 from hpcflow.storage.locks import wait_for_lock
 
 #: All records have this length, so that one write replaces the record before, even on a full disk.

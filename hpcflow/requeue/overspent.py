@@ -28,7 +28,8 @@ from hpcflow.projection import catch_up
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
 from hpcflow.schedulers.base import JobInfo
-from hpcflow.storage.files import size_of, storage_errors, write_new
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import size_of, write_new
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import submit_lock
 from hpcflow.storage.own_runs import OwnRuns

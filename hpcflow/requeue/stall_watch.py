@@ -27,7 +27,8 @@ from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import Rhythm
 from hpcflow.requeue.stall_policy import Terms
 from hpcflow.runtime.reading import MAX_FILE_BYTES, open_file, parse_json
-from hpcflow.storage.files import FOLDER_MODE, storage_errors, write_durably
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import FOLDER_MODE, write_durably
 from hpcflow.storage.layout import Home
 
 #: The most that one look adds to a silence.

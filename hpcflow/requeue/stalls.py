@@ -57,7 +57,8 @@ from hpcflow.runtime.reading import read_file
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.slurm_conf import configured_name
-from hpcflow.storage.files import storage_errors, write_new
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import write_new
 from hpcflow.storage.layout import AttemptDir, RunDir
 from hpcflow.storage.own_runs import OwnRuns
 

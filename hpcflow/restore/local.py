@@ -14,7 +14,7 @@ from hpcflow.runtime.manifest import CheckpointError, verify
 from hpcflow.runtime.reading import open_file, read_file
 from hpcflow.runtime.retention import look, named
 from hpcflow.runtime.rule import COMPLETE, Found
-from hpcflow.storage.files import storage_error, storage_errors
+from hpcflow.storage.disk_errors import storage_error, storage_errors
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import is_no_json, read_run
 from hpcflow.storage.runs import require_no_link

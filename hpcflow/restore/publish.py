@@ -17,7 +17,8 @@ from pathlib import Path, PurePosixPath
 from hpcflow.restore.local import begins_as, is_missing
 from hpcflow.restore.staging import Staging
 from hpcflow.runtime.files import files_below, remove_tree, sync_folders
-from hpcflow.storage.files import FOLDER_MODE, fsync_folder, storage_errors, write_durably
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import FOLDER_MODE, fsync_folder, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import FOLDERS
 from hpcflow.storage.runtime_copy import add_runtime, is_whole

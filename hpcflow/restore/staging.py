@@ -27,10 +27,11 @@ from hpcflow.restore.objects import is_too_large
 from hpcflow.restore.remote_run import RemoteCheckpoint, RemoteFile, RemoteRun
 from hpcflow.runtime.checksum import sha256_of
 from hpcflow.runtime.files import remove_tree, sync_folders
-from hpcflow.storage.files import FOLDER_MODE, storage_error, storage_errors, write_durably
+from hpcflow.storage.disk_errors import storage_error, storage_errors
+from hpcflow.storage.disk_space import look
+from hpcflow.storage.files import FOLDER_MODE, write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.lustre import set_layout
-from hpcflow.storage.space import look
 
 #: A small file may grow in the store between listing and download.
 _TRIES: Final = 3

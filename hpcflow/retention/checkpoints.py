@@ -40,7 +40,8 @@ from hpcflow.runtime.rule import (
 from hpcflow.settings import Settings
 from hpcflow.storage import journal
 from hpcflow.storage.dirty_marks import mark_dirty
-from hpcflow.storage.files import size_below, storage_errors
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import size_below
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
 from hpcflow.storage.rundir import read_run

@@ -20,11 +20,11 @@ from hpcflow.runtime.mirrored import mirrored
 from hpcflow.runtime.rule import COMPLETE, Found
 from hpcflow.settings import Settings
 from hpcflow.sites.schema import Site
+from hpcflow.storage.disk_space import Space, look
 from hpcflow.storage.files import files_below
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import list_runs, read_run
 from hpcflow.storage.runs import is_gone, require_no_link
-from hpcflow.storage.space import Space, look
 
 #: The unit of ``st_blocks``, independent of the file system's block size.
 _BLOCK_BYTES: Final = 512

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcflow.runtime import room
+from hpcflow.runtime import disk_quota
 from hpcflow.runtime.files import (
     Written,
     names_in,
@@ -90,7 +90,7 @@ class CheckpointStore:
         if size_bytes is None:
             size_bytes = self._last_bytes
         if size_bytes is not None:
-            room.require_room(self.folder, size_bytes)
+            disk_quota.require_room(self.folder, size_bytes)
         path = self.staging_path(train_step, token)
         path.mkdir()
         return path
@@ -102,7 +102,7 @@ class CheckpointStore:
             OSError: they have not.
         """
         if self._last_bytes is not None:
-            room.require_quota(self.folder, self._last_bytes)
+            disk_quota.require_quota(self.folder, self._last_bytes)
 
     def has(self, train_step: int) -> bool:
         """Return whether an intact checkpoint of ``train_step`` exists; verify it if necessary."""

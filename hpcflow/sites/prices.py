@@ -83,7 +83,7 @@ class Rates(Section):
     )
     valid_from: Moment | None = Field(
         None,
-        description="First day of the price, in UTC, or a time with its offset; always if absent.",
+        description="First day of the price, in UTC, or a time with its offset. Default: any time.",
     )
 
     def rate(self, kind: str, gpu_type: str, *, in_money: bool) -> Decimal | None:
@@ -186,7 +186,7 @@ class StorageRates(Section):
     )
     valid_from: Moment | None = Field(
         None,
-        description="First day of the price, in UTC, or a time with its offset; always if absent.",
+        description="First day of the price, in UTC, or a time with its offset. Default: any time.",
     )
 
 

@@ -7,7 +7,8 @@ users may be able to write there: it is held until ``hpcflow resume``.
 from __future__ import annotations
 
 from hpcflow.errors import StorageError
-from hpcflow.storage.files import FILE_MODE, fsync_folder, size_of, storage_errors
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import FILE_MODE, fsync_folder, size_of
 from hpcflow.storage.layout import RunDir
 
 

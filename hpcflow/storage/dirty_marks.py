@@ -11,7 +11,8 @@ import os
 from pathlib import Path
 
 from hpcflow.model.ids import is_run_id
-from hpcflow.storage.files import FILE_MODE, make_folders, storage_errors
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import FILE_MODE, make_folders
 from hpcflow.storage.layout import Home, RunDir
 
 #: No command takes longer from its mark to its last journal record.

@@ -23,7 +23,8 @@ from hpcflow.runtime.files import (
 )
 from hpcflow.runtime.manifest import NAME, CheckpointError, parse_manifest, parts_of
 from hpcflow.runtime.reading import open_file, read_file
-from hpcflow.storage.files import FILE_MODE, fsync_folder, storage_error
+from hpcflow.storage.disk_errors import storage_error
+from hpcflow.storage.files import FILE_MODE, fsync_folder
 
 _CHUNK_BYTES: Final = 1 << 20
 

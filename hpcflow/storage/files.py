@@ -1,4 +1,4 @@
-"""Write, append and read files so that a crash leaves none half written; describe errors.
+"""Write, append and read files so that a crash leaves none half written.
 
 A file is either complete, under its name and on the disk, or does not exist.
 Functions that read, or write durably, raise StorageError; others that write raise OSError.
@@ -13,10 +13,9 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
-from hpcflow.errors import StorageError, shell_word
 from hpcflow.runtime.reading import (
     MAX_LINE_BYTES,
     UnsafeFileError,
@@ -24,6 +23,7 @@ from hpcflow.runtime.reading import (
     open_regular,
     require_safe,
 )
+from hpcflow.storage.disk_errors import storage_error, storage_errors
 
 #: Private, because scratch is shared.
 FILE_MODE = 0o600
@@ -35,36 +35,6 @@ _COPIED_BYTES = 1 << 20
 #: A temporary folder older than this was left by a killed process.
 LEFTOVER_S = 7 * 86400.0
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
-_NEXT = {
-    errno.ENOSPC: "delete what you no longer need there; then repeat the command",
-    errno.EDQUOT: "see your quota (lfs quota, quota -s), delete something, then try again",
-    errno.EROFS: "wait until it is writable again, or use another scratch",
-    errno.EACCES: "see who owns it: ls -ld {folder}",
-    errno.EPERM: "see who owns it: ls -ld {folder}, or use a directory of your own",
-    errno.ESTALE: "repeat the command",
-}
-
-
-def storage_error(doing: str, path: Path, error: OSError) -> StorageError:
-    """Return ``error`` as a message: ``cannot DOING PATH``, with ``doing`` a verb like ``read``."""
-    named = Path(error.filename2 or error.filename or path)
-    # The error of a file opened with dir_fd has only the last part of its name.
-    folder = shell_word(existing_parent(named if named.is_absolute() else path))
-    return StorageError(
-        f"cannot {doing} {path}: {error.strerror or error}",
-        next_action=_NEXT.get(error.errno or 0, "look at the folder: ls -la {folder}").format(
-            folder=folder
-        ),
-    )
-
-
-@contextmanager
-def storage_errors(doing: str, path: Path) -> Iterator[None]:
-    """Raise an OSError of the block as :func:`storage_error`."""
-    try:
-        yield
-    except OSError as error:
-        raise storage_error(doing, path, error) from error
 
 
 def make_folders(
@@ -113,14 +83,6 @@ def make_folders(
         os.close(at)
     if check is not None:
         check()
-
-
-def existing_parent(path: Path) -> Path:
-    """Return the nearest existing folder above ``path``; skip those that this user cannot see."""
-    for parent in path.parents:
-        if os.path.lexists(parent):
-            return parent
-    return path
 
 
 def fsync_folder(path: Path) -> None:

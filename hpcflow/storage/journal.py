@@ -17,13 +17,8 @@ from hpcflow.history import RunHistory
 from hpcflow.model import lost_journal
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
 from hpcflow.runtime.reading import open_regular, read_lines
-from hpcflow.storage.files import (
-    FILE_MODE,
-    append_line_durably,
-    size_of,
-    storage_error,
-    storage_errors,
-)
+from hpcflow.storage.disk_errors import storage_error, storage_errors
+from hpcflow.storage.files import FILE_MODE, append_line_durably, size_of
 from hpcflow.storage.layout import RunDir
 
 

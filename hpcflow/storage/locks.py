@@ -34,7 +34,8 @@ from hpcflow.errors import (
     shell_word,
 )
 from hpcflow.runtime.reading import require_safe
-from hpcflow.storage.files import FILE_MODE, storage_error, storage_errors
+from hpcflow.storage.disk_errors import storage_error, storage_errors
+from hpcflow.storage.files import FILE_MODE
 from hpcflow.storage.layout import RunDir
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from hpcflow.filesystem import LUSTRE, is_supported, kind_of
 
 if TYPE_CHECKING:
-    from hpcflow.runtime.room import Quota
+    from hpcflow.runtime.disk_quota import Quota
 
 #: A progressive layout: the number of storage targets grows with the file. Up to 1 GiB one, up to
 #: 16 GiB four, beyond eight, which https://wiki.lustre.org/Lustre_Striping_Best_Practices
@@ -37,7 +37,7 @@ def set_layout(folder: Path) -> bool:
     """
     if not is_lustre(folder):
         return False
-    from hpcflow.runtime.room import lfs
+    from hpcflow.runtime.disk_quota import lfs
 
     current = lfs("getstripe", "-d", str(folder))
     if current is None or "lcm_entry_count" in current:
@@ -49,6 +49,6 @@ def quotas(path: Path, user: str) -> list[Quota]:
     """Return the quotas with limits that apply to ``user`` at ``path``."""
     if not is_lustre(path):
         return []
-    from hpcflow.runtime.room import quotas as ask
+    from hpcflow.runtime.disk_quota import quotas as ask
 
     return ask(path, user)

@@ -13,7 +13,8 @@ from datetime import datetime
 
 from hpcflow.clock import from_text, to_text
 from hpcflow.runtime.reading import parse_object, read_lines
-from hpcflow.storage.files import append_line_durably, make_folders, storage_errors
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import append_line_durably, make_folders
 from hpcflow.storage.layout import Home
 
 

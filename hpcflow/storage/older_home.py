@@ -26,14 +26,8 @@ from hpcflow.history import RunHistory
 from hpcflow.model.ids import is_run_id
 from hpcflow.model.journal import Held, parse_record_or_none
 from hpcflow.runtime.reading import read_file
-from hpcflow.storage.files import (
-    FILE_MODE,
-    FOLDER_MODE,
-    fsync_folder,
-    storage_errors,
-    write_durably,
-    write_new,
-)
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, fsync_folder, write_durably, write_new
 from hpcflow.storage.journal import tell_jobs
 from hpcflow.storage.layout import SCRATCH, Home, RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, wait_for_lock

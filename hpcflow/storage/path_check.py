@@ -7,7 +7,7 @@ from pathlib import Path
 from hpcflow.errors import ScratchError, StorageError, shell_word
 from hpcflow.ownership import NO_TRUST, Trust, WeakPoint, weak_point
 from hpcflow.runtime.reading import UnsafeFileError
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.disk_errors import storage_error
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runtime_copy import compiled_sum, runtime_sum
 

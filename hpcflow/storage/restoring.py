@@ -23,7 +23,8 @@ from hpcflow.clock import Clock, from_text, to_text
 from hpcflow.errors import HpcflowError, NotFoundError, StorageError
 from hpcflow.model.ids import is_run_id
 from hpcflow.runtime.reading import parse_object, read_file
-from hpcflow.storage.files import FILE_MODE, fsync_folder, make_folders, storage_errors
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import FILE_MODE, fsync_folder, make_folders
 from hpcflow.storage.layout import Home
 
 FAILED: Final = "failed"

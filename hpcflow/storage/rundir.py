@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from hpcflow.errors import ScratchError, StorageError, Where, shell_word
+from hpcflow.filesystem import existing_parent
 from hpcflow.model.run import FORMAT, Run
 from hpcflow.ownership import NO_TRUST, Trust
 from hpcflow.resources import doc_page
@@ -24,15 +25,13 @@ from hpcflow.runtime.reading import (
     read_file,
 )
 from hpcflow.storage.code_snapshot import CodeTree, add_code, discard_code
+from hpcflow.storage.disk_errors import storage_error, storage_errors
 from hpcflow.storage.files import (
     FILE_MODE,
     FOLDER_MODE,
-    existing_parent,
     fsync_folder,
     make_folders,
     remove_leftovers,
-    storage_error,
-    storage_errors,
     write_durably,
     write_new,
 )

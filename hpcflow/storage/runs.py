@@ -19,7 +19,8 @@ from time import monotonic
 from hpcflow.errors import NotFoundError, StorageError, shell_word
 from hpcflow.model.ids import is_run_id
 from hpcflow.ownership import NO_TRUST, WeakPoint, foreign_part
-from hpcflow.storage.files import size_of, storage_error
+from hpcflow.storage.disk_errors import storage_error
+from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import SCRATCH, Home, RunDir
 
 _LISTED = 8

@@ -37,14 +37,13 @@ from hpcflow.model.sweep_records import (
 )
 from hpcflow.resources import doc_page
 from hpcflow.runtime.reading import read_lines, read_object
+from hpcflow.storage.disk_errors import storage_error, storage_errors
 from hpcflow.storage.files import (
     FOLDER_MODE,
     append_line_durably,
     fsync_folder,
     make_folders,
     size_of,
-    storage_error,
-    storage_errors,
     write_durably,
     write_new,
 )

@@ -39,7 +39,7 @@ from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement, place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
-from hpcflow.storage.files import storage_errors
+from hpcflow.storage.disk_errors import storage_errors
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock

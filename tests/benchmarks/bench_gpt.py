@@ -53,7 +53,7 @@ def rows() -> list[Row]:
             f"the GPT example, FSDP2 on two ranks with one core each: a save of "
             f"{size_bytes / 1e6:.0f} MB every minute",
             f"{overhead:.2%} of the train step time ({train_step_s * 1000:.0f} ms): the train "
-            f"steps of a save take {cost_s * 1000:.0f} ms more in all, the train loop is held for "
+            f"steps of a save take {cost_s * 1000:.0f} ms more in all, the train loop stops for "
             f"{held_s * 1000:.0f} ms of it",
             "below 3 %",
             overhead < 0.03,

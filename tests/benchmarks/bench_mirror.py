@@ -95,11 +95,11 @@ class _Bench:
         return [
             _compared(f"{what} mirrored, whole `hpcflow mirror --once`", sent, "s5cmd", 1.0),
             _compared("the same, against rclone", sent, "rclone", None),
-            _memory("the most memory that takes", sent),
+            _memory("peak memory of that", sent),
             _compared(f"{what} fetched, verified and on the disk", fetched, "s5cmd", 1.0),
             _compared("the same once more", again, "s5cmd", None),
             _compared("the same, on the disk by both", again, _ON_DISK, None),
-            _memory("the most memory that takes", fetched),
+            _memory("peak memory of that", fetched),
         ]
 
     def small(self) -> list[Row]:
@@ -121,10 +121,10 @@ class _Bench:
         return [
             _compared(f"{what} mirrored, whole `hpcflow mirror --once`", sent, "rclone", 1.0),
             _compared("the same, against s5cmd", sent, "s5cmd", None),
-            _memory("the most memory that takes", sent),
+            _memory("peak memory of that", sent),
             _compared(f"{what} fetched, verified and on the disk", fetched, "rclone", 1.0),
             _compared("the same, against s5cmd", fetched, "s5cmd", None),
-            _memory("the most memory that takes", fetched),
+            _memory("peak memory of that", fetched),
         ]
 
     def _save(self, files: dict[str, int]) -> Path:

@@ -106,8 +106,8 @@ def _times(recoveries: Sequence[_Recovery], importing_s: float) -> list[Row]:
             median(all_s) <= 15 and max(all_s) <= 30,
         ),
         Row(
-            "of it, median (worst): the daemon sees the end; sends the next job; Slurm starts it; "
-            "the program gets to its train step",
+            "its parts, median (worst): the daemon sees the end; submits the next job; "
+            "Slurm starts it; the program makes its first train step",
             f"{seen}; {sent}; {slurm}; {program} "
             f"(of it `import torch, sklearn.datasets` alone: {importing_s:.1f} s)",
             "none",

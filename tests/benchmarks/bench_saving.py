@@ -51,8 +51,7 @@ def _held(seconds: _Seconds, where: str) -> list[Row]:
     held, peer = _ratio(seconds, "hpcflow", "torch.save"), _ratio(seconds, "hpcflow", "async_save")
     return [
         Row(
-            f"the train loop stands still for a checkpoint of {seconds['bytes'][0] / 1e6:.0f} MB "
-            f"{where}",
+            f"the train loop stops for a checkpoint of {seconds['bytes'][0] / 1e6:.0f} MB {where}",
             f"{held:.2f} × a synchronous `torch.save` without fsync ({_ms(seconds, 'hpcflow')}, "
             f"{_ms(seconds, 'torch.save')}); the first time {_ms(seconds, 'hpcflow, first')}",
             "at most 0.10 ×",

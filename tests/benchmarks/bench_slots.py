@@ -104,7 +104,7 @@ def _slots(user: User, folder: Path, env: dict[str, str]) -> Row:
         f"slot time used by {_TRIALS} trials of {_SHORTEST_S:.0f} to {_LONGEST_S:.0f} s on "
         f"{_SLOTS} slots, {_AHEAD} waiting in the queue",
         f"{share:.2f}, which is {share / ideal:.2f} × the ideal without barrier ({ideal:.2f}); in "
-        f"batches that wait for their slowest, as the Hydra submitit launcher sends them, the same "
+        f"batches that wait for their slowest, as Hydra's submitit launcher does, the same "
         f"trials could use {barrier:.2f}",
         "at least 0.95 × the ideal",
         share / ideal >= 0.95,

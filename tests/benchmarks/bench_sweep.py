@@ -75,7 +75,7 @@ def _idle(folder: Path) -> list[Row]:
         stop = [*sweep, "stop", "idle", "--cancel"]
         subprocess.run(stop, env=envs["eight"], check=False, stdout=subprocess.DEVNULL)
     what = {
-        "none": "`hpcflow sweep tick` where no sweep is under way, whole process",
+        "none": "`hpcflow sweep tick` without an active sweep, whole process",
         "eight": "the same with 8 running trials, in which nothing happened",
     }
     return [
@@ -115,7 +115,7 @@ def _thousand(folder: Path) -> list[Row]:
         Row(
             f"a round with {_TRIALS:,} finished trials of 100 points each, in one process",
             f"{taken['nothing']:.2f} s where nothing happened, {taken['judges']:.2f} s where a "
-            f"trial is judged, {taken['asks']:.2f} s where one ended and one is asked for and sent",
+            f"trial is judged, {taken['asks']:.2f} s where one ended and a new one is submitted",
             "at most 1 s besides the sampler",
             max(taken.values()) <= 1.0,
         )

@@ -265,8 +265,8 @@ def _usual(world: _World, daemon: _Daemon, database: str) -> list[Row]:
         world.progress()
         busy.append(daemon.tick())
     return [
-        _row(f"a tick {where}, in which nothing happened", quiet, 0.5),
-        _row(f"a tick {where}, each of which wrote three lines of progress", busy, 2),
+        _row(f"a round {where}, in which nothing happened", quiet, 0.5),
+        _row(f"a round {where}, each of which wrote three lines of progress", busy, 2),
     ]
 
 
@@ -286,7 +286,7 @@ def _budgeted(world: _World, daemon: _Daemon) -> list[Row]:
     what = f"over {_RUNS:,} active runs, SQLite, with a budget that counts all of them"
     return [
         Row(
-            f"a tick {what}, in which nothing happened",
+            f"a round {what}, in which nothing happened",
             f"{took_s:.2f} s; {first.took_s:.1f} s when it was set, and each run is read",
             "at most 2 s",
             took_s <= 2,
@@ -305,13 +305,13 @@ def _eventful(world: _World, daemon: _Daemon) -> list[Row]:
     fsync_s = _fsync_s(world.root, 200) * _RUNS
     return [
         Row(
-            f"a tick {where}, {_ENDED} of which were preempted and are sent again",
+            f"a round {where}, {_ENDED} of which were preempted and are resubmitted",
             f"{sending.took_s:.2f} s, {sending.peak_mb:.0f} MB, {_called(sending.calls)}",
             "none",
             True,
         ),
         Row(
-            f"a tick {where}, each of which has something new to put into its journal",
+            f"a round {where}, each of which has a new fact for its journal",
             f"{moved.took_s:.2f} s, {moved.peak_mb:.0f} MB, {_called(moved.calls)} "
             f"({_RUNS:,} × an append and fsync, one after the other: {fsync_s:.1f} s)",
             "none",

@@ -13,7 +13,7 @@ import pytest
 from hpcflow.model.state import AttemptState
 from hpcflow.settings import load_settings
 from hpcflow.storage import journal, sweeps
-from hpcflow.storage.files import storage_error
+from hpcflow.storage.disk_errors import storage_error
 from hpcflow.storage.runs import run_dir_of
 from tests.cli.cluster import ClusterDesk
 from tests.cli.desk import Desk

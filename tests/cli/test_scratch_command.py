@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.resources import resource_dir
-from hpcflow.runtime.room import Quota
+from hpcflow.runtime.disk_quota import Quota
 from hpcflow.storage import lustre
 from tests.cli.desk import Desk
 from tests.cli.trained import Trained

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from hpcflow.runtime.room import Quota
+from hpcflow.runtime.disk_quota import Quota
 from hpcflow.storage import lustre
 from tests.cli.desk import Desk
 from tests.cli.trained import Trained

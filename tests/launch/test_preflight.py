@@ -11,7 +11,7 @@ import pytest
 from hpcflow.cli.main import main
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.preflight import shortage
-from hpcflow.runtime.room import Quota
+from hpcflow.runtime.disk_quota import Quota
 from hpcflow.storage import lustre
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import read_run

@@ -21,7 +21,7 @@ from hpcflow.model.state import Cause
 from hpcflow.restore import objects, staging
 from hpcflow.restore.moving import where_it_was
 from hpcflow.restore.objects import below_files, sort_out, why_unsafe
-from hpcflow.storage.space import Space
+from hpcflow.storage.disk_space import Space
 from tests.growth import require_no_square
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner

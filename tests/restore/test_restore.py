@@ -23,10 +23,10 @@ from hpcflow.restore.local import frozen, newest_whole
 from hpcflow.restore.request import of_this_home, own_mirror
 from hpcflow.storage import journal
 from hpcflow.storage.approval import is_approved
+from hpcflow.storage.disk_space import Space
 from hpcflow.storage.restoring import read_mark
 from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_gone, is_purged
-from hpcflow.storage.space import Space
 from tests.restore.mirrored import FILES, all_of, contents, purge, save
 from tests.restore.owner import Owner
 from tests.restore.test_foreign import take

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.runtime import room
-from hpcflow.runtime.room import is_lustre, require_quota
+from hpcflow.runtime import disk_quota
+from hpcflow.runtime.disk_quota import is_lustre, require_quota
 from tests.runtime.harness import RunFolder, start
 from tests.runtime.lfs import Lfs
 from tests.runtime.program import BATCHES, EPOCHS
@@ -25,10 +25,10 @@ Disk quotas for usr 0 (uid 0):
 """
 #: The program of the tests, which takes its disk for Lustre.
 ON_LUSTRE = """
-from hpcflow.runtime import room
+from hpcflow.runtime import disk_quota
 from tests.runtime import program
 
-room.is_lustre = lambda _: True
+disk_quota.is_lustre = lambda _: True
 program.train()
 """
 
@@ -50,17 +50,17 @@ def test_the_kernel_says_what_lustre_is(tmp_path: Path, monkeypatch: pytest.Monk
     of_ext4, of_tmpfs, of_xfs, of_btrfs = 0xEF53, 0x01021994, 0x58465342, 0x9123683E
     found = []
     for magic in (of_ext4, of_tmpfs, of_xfs, of_btrfs):
-        monkeypatch.setattr(room, "_LUSTRE", magic)
+        monkeypatch.setattr(disk_quota, "_LUSTRE", magic)
         found.append(is_lustre(tmp_path))
     assert found.count(True) <= 1, "the number of one file system, and of no other"
-    monkeypatch.setattr(room, "_LUSTRE", 0x9FA0)
+    monkeypatch.setattr(disk_quota, "_LUSTRE", 0x9FA0)
     assert is_lustre(Path("/proc")), "PROC_SUPER_MAGIC"
 
 
 def test_what_fits_into_the_quota_is_written(
     lfs: Lfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "is_lustre", lambda _: True)
+    monkeypatch.setattr(disk_quota, "is_lustre", lambda _: True)
     require_quota(tmp_path, 1 << 30)  # nothing is known of it
     lfs.says("quota-u", QUOTA.format(500))
     require_quota(tmp_path, 400 << 10)
@@ -74,7 +74,7 @@ def test_what_fits_into_the_quota_is_written(
 def test_beyond_a_soft_limit_a_checkpoint_is_written_while_the_time_of_grace_lasts(
     lfs: Lfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "is_lustre", lambda _: True)
+    monkeypatch.setattr(disk_quota, "is_lustre", lambda _: True)
     row = QUOTA.replace("0    1000       -", "500    1000    {}")
     lfs.says("quota-u", row.format("700*", "6d23h59m"))
     require_quota(tmp_path, 200 << 10)

@@ -13,8 +13,8 @@ import torch
 
 from hpcflow import runtime
 from hpcflow.runtime.__main__ import main
+from hpcflow.runtime.disk_quota import needed_bytes, require_room
 from hpcflow.runtime.manifest import verify
-from hpcflow.runtime.room import needed_bytes, require_room
 from hpcflow.runtime.store import CheckpointStore
 from tests.cluster_fixture import small_disk
 from tests.runtime.harness import RunFolder, start

@@ -14,13 +14,13 @@ import pytest
 from hpcflow.errors import StorageError
 from hpcflow.mirror.small_files import due_files
 from hpcflow.runtime.reading import MAX_FILE_BYTES, UnsafeFileError, read_file
+from hpcflow.storage.disk_errors import storage_error
 from hpcflow.storage.files import (
     append_line_durably,
     link_tree,
     read_from,
     size_below,
     size_of,
-    storage_error,
     write_durably,
 )
 from hpcflow.storage.layout import RunDir

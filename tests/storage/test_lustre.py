@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.runtime import room
-from hpcflow.runtime.room import Quota, parse_quota
+from hpcflow.runtime import disk_quota
+from hpcflow.runtime.disk_quota import Quota, parse_quota
 from hpcflow.storage import lustre
 from hpcflow.storage.layout import Home
 from hpcflow.storage.lustre import LAYOUT, quotas, set_layout
@@ -125,7 +125,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(
     lfs: Lfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (lfs.folder / "lfs").write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(room, "_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(disk_quota, "_TIMEOUT_S", 0.1)
     assert not set_layout(tmp_path)
     assert quotas(tmp_path, "ada") == []
 

@@ -200,7 +200,7 @@ def show_command(run: str, train_step: int, as_json: bool) -> int:
 def verify_command(run: str, train_step: int | None, as_json: bool) -> int:
     """Compare all checkpoints of RUN, or that of TRAIN_STEP, with their checksums.
 
-    It names each damaged file; then the exit code is 1.
+    If a file is damaged, it names the file, and the exit code is 1.
     """
     from hpcflow.retention.checkpoints import survey, why_not_whole
 

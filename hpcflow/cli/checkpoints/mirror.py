@@ -76,8 +76,8 @@ def command(ctx: click.Context, once: bool, as_json: bool) -> int:
     """Copy complete checkpoints and the runs' small files to the object store.
 
     The newest checkpoint of each run is copied first. `mirror` in the site file, or in the run's
-    config, names the store. The daemon copies by itself. To copy now, or in cron, --once is
-    required. The exit code is 1 if something could not be copied.
+    config, names the store. The daemon copies by itself; --once is for cron, and to copy now. The
+    exit code is 1 if something could not be copied.
     """
     if ctx.invoked_subcommand is not None:
         if once:

@@ -113,8 +113,8 @@ def command(
 
     With --from, restore a run of another cluster, or of a lost home: hpcflow creates its run
     directory on this cluster's scratch, with its history and its newest checkpoint, and holds it.
-    `hpcflow resume RUN` continues it. --site, --set and --working-dir change what is different on
-    this cluster.
+    `hpcflow resume RUN` continues it. --site, --set and --working-dir give what differs on this
+    cluster.
 
     Newer files on scratch are never changed. If interrupted, run it again; it continues.
     """

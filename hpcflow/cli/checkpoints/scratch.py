@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcflow.retention.scratch import Disk, InHome, OnScratch, Scratch
-    from hpcflow.runtime.room import Quota
+    from hpcflow.runtime.disk_quota import Quota
     from hpcflow.storage.layout import RunDir
 
 
@@ -82,9 +82,9 @@ def command(as_json: bool) -> int:
     The first lines are about HPCFLOW_HOME, which has the records of all runs. Nothing there is
     purged.
 
-    PURGED is the time at which the site purges the first file of the run's newest complete
-    checkpoint: `scratch.purge_days` of the site file after the last access to it. The run that is
-    purged first comes first.
+    PURGED is the earliest time at which the site may purge a file of the run's newest complete
+    checkpoint, or of one that is not mirrored: `scratch.purge_days` of the site file after the last
+    access. The run that is purged first comes first.
     """
     from hpcflow.retention.scratch import survey_scratch
     from hpcflow.sites.schema import Site

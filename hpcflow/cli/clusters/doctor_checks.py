@@ -230,8 +230,8 @@ def _job(session: Session, site: Site, site_name: str | None) -> Iterator[Check]
 
 def _scratch(session: Session, plan: Plan) -> Check:
     from hpcflow.launch.preflight import shortage
+    from hpcflow.storage.disk_space import look
     from hpcflow.storage.rundir import require_room
-    from hpcflow.storage.space import look
 
     require_room(plan.run, session.settings.home, plan.trust)
     folder = Path(plan.run.run_dir).parents[1]

@@ -161,7 +161,7 @@ command.add_command(uninstall_command)
 @command.command("status")
 @json_option(DaemonStatus)
 def status_command(as_json: bool) -> int:
-    """Show which daemon supervises your runs and what is installed; exit 1 without one."""
+    """Show which daemon is active and what is installed; exit 1 if none is active."""
     from hpcflow.requeue.install.ways import look_around
     from hpcflow.requeue.supervision import supervision
 

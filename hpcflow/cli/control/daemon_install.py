@@ -79,9 +79,9 @@ def install_command(
 ) -> int:
     """Keep the daemon running while you are logged out: show what will be written, ask, write it.
 
-    Without an option, it uses the first that this machine allows of --systemd (if lingering is
-    enabled for you), --cron, --scrontab and --slurm. It passes each OPTION to sbatch, for the jobs
-    of --scrontab and --slurm, such as `-- --partition=serial --account=physics`.
+    Without an option, it tries --systemd (if lingering is enabled for you), --cron, --scrontab and
+    --slurm in this order. It passes each OPTION to sbatch, for the jobs of --scrontab and --slurm,
+    such as `-- --partition=serial --account=physics`.
     """
     ways = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(ways) > 1:

@@ -66,7 +66,7 @@ why_option = click.option("--why", help="Reason, for the history.")
 def command() -> None:
     """Set what a project, a user, a sweep or a run may spend, and show what is left.
 
-    SCOPE is like project:vision, user:ada, sweep:ID or run:ID.
+    SCOPE is project:NAME, user:NAME, sweep:ID or run:ID.
     """
 
 
@@ -107,9 +107,9 @@ def set_command(
     site: str | None,
     as_json: bool,
 ) -> int:
-    """Set a budget, or change one. Values that are not given stay unchanged.
+    """Set a budget, or change one. Options that you omit keep their values.
 
-    SCOPE is like project:vision, user:ada, sweep:ID or run:ID.
+    SCOPE is project:NAME, user:NAME, sweep:ID or run:ID.
 
     \b
     hpcflow budget set project:vision --hard 500 --soft 400

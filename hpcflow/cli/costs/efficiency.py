@@ -91,7 +91,8 @@ def command(
     as_json: bool,
 ) -> int:
     """Compare the resources that RUN requested with those that it used, and advise what to request.
-    With --by, sum that up across runs.
+
+    With --by, compare the sums over all runs.
 
     \b
     hpcflow efficiency digits

@@ -61,10 +61,10 @@ _WISHES: Final = {
 def command(run: str, as_json: bool) -> int:
     """Show the attempts of RUN, in order: times pending and running, lost work, and each decision.
 
-    All times are UTC. With --json, "attempts" has the attempts, and "entries" the other records, in
-    the order of the journal: each with its time ("at"), "attempt" (0 before the first job) and
-    "kind"; decisions and stalls with "action", "rule" and "why", a wait also with "not_before";
-    requests (held, released, resumed, cancel_requested) with "by".
+    All times are UTC. With --json, "attempts" has the attempts, and "entries" the other records of
+    the journal. Each entry has "at" (its time), "attempt" (0 before the first job) and "kind".
+    Decisions and stalls also have "action", "rule" and "why", a wait "not_before", and requests
+    (held, released, resumed, cancel_requested) "by".
     """
     from hpcflow.requeue.history import history
     from hpcflow.storage.journal import read

@@ -19,7 +19,7 @@ from hpcflow.cli.session import Session
 from hpcflow.errors import NotFoundError
 from hpcflow.model.state import AttemptState
 from hpcflow.runtime.reading import open_file
-from hpcflow.storage.files import storage_errors
+from hpcflow.storage.disk_errors import storage_errors
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rank_lines import RankLines, has_labels, has_several_ranks
 from hpcflow.terminal import Passage, echo

@@ -93,7 +93,7 @@ _count: Final = click.IntRange(1, 10**7)
 @click.option("--sequence", type=_count, metavar="N", help="Tokens per sequence.")
 @click.option(
     "--checkpointing", type=click.Choice(_CHECKPOINTING), default="none", show_default=True,
-    help="Activations that are recomputed: those of attention (also with flash attention), or all.",
+    help="Activations that are recomputed: those of attention, as flash attention does, or all.",
 )  # fmt: skip
 @click.option(
     "--tensor-parallel", type=_count, metavar="N", default=1, show_default=True,

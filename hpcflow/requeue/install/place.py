@@ -13,7 +13,8 @@ from typing import Final
 from hpcflow.errors import InputError, Where
 from hpcflow.settings import Settings
 from hpcflow.sites.slurm_conf import configured_name
-from hpcflow.storage.files import FILE_MODE, make_folders, storage_errors
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import FILE_MODE, make_folders
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 #: Characters that a line of a table, unit or script cannot have, even quoted.

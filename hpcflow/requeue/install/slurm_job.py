@@ -26,7 +26,8 @@ from hpcflow.resources import resource_dir
 from hpcflow.schedulers.slurm.run_command import ask, run_query, run_submission, unavailable
 from hpcflow.schedulers.slurm.submit import job_from
 from hpcflow.settings import Settings
-from hpcflow.storage.files import storage_errors, write_durably
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import write_durably
 
 _LOOK_TIMEOUT_S: Final = 5.0
 _TIMEOUT_S: Final = 60.0

@@ -12,7 +12,8 @@ from typing import ClassVar, Final
 from hpcflow.errors import HpcflowError, InputError
 from hpcflow.programs import run_program
 from hpcflow.requeue.install.place import Place
-from hpcflow.storage.files import fsync_folder, make_folders, storage_errors, write_durably
+from hpcflow.storage.disk_errors import storage_errors
+from hpcflow.storage.files import fsync_folder, make_folders, write_durably
 
 _TIMEOUT_S: Final = 60.0
 #: Where logind keeps the names of the lingering users.

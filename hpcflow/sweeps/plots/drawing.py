@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.errors import InputError, Where
 from hpcflow.resources import install_extra
-from hpcflow.storage.files import storage_error, storage_errors
+from hpcflow.storage.disk_errors import storage_error, storage_errors
 from hpcflow.sweeps.plots.figures import Figure, LeftOut, figures_of
 from hpcflow.sweeps.state import SweepProgress
 from hpcflow.sweeps.study import quiet

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcflow.filesystem import kind_of
+from hpcflow.filesystem import existing_parent, kind_of
 from hpcflow.storage import lustre
-from hpcflow.storage.files import existing_parent
 
 if TYPE_CHECKING:
-    from hpcflow.runtime.room import Quota
+    from hpcflow.runtime.disk_quota import Quota
 
 
 @dataclass(frozen=True)

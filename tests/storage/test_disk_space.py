@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcflow.runtime.room import Quota
+from hpcflow.runtime.disk_quota import Quota
 from hpcflow.storage import lustre
-from hpcflow.storage.space import Space, look
+from hpcflow.storage.disk_space import Space, look
 from tests.cluster_fixture import small_disk
 
 GIB = 1 << 30

@@ -1,4 +1,4 @@
-"""Check that a disk has room for a checkpoint before it is written.
+"""Check that free space and quotas have room for a checkpoint before it is written.
 
 A save without room would fill the disk for all users, and then fail. Quotas are read on Lustre by
 the program ``lfs``, which is slow: a job does it on the thread that writes. A quota that cannot be
