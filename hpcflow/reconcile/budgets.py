@@ -26,12 +26,11 @@ from hpcflow.budgets.scope import KINDS, Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, shell_word, words_for
-from hpcflow.history.run import Sending
+from hpcflow.history import Sending
 from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
 from hpcflow.ledger.store import Ledger
-from hpcflow.model.journal import Refused, Submitted, Withdrawn
 from hpcflow.model.next_action import AWAIT_STANDBY
 from hpcflow.model.units import counted
 from hpcflow.sites.placement import place
@@ -80,11 +79,11 @@ def reconcile_budgets(
 
 @dataclass(frozen=True)
 class _Sendings:
-    """The last submission record of each attempt or standby of one run.
+    """The last submission of each attempt or standby of one run.
 
     Attributes:
         is_linked: whether the home has this run.
-        last: attempt number -> record; None if the journal cannot be read now.
+        last: attempt number -> submission; None if the journal cannot be read now.
     """
 
     is_linked: bool
@@ -356,12 +355,12 @@ class _Look:
         if sendings.last is None:
             return False
         last = sendings.last.get(entry.attempt)
-        if isinstance(last, Submitted):  # perhaps long before the commitment
+        if last is not None and last.is_job:  # perhaps long before the commitment
             return False
         # A refused number is reused: a refusal before the commitment is of an earlier submission.
         if last is None or last.at < entry.at:
             return is_old
-        return isinstance(last, (Refused, Withdrawn))
+        return last.is_void
 
     def _read_sendings(self, run_id: str) -> _Sendings:
         run_dirs = linked(self._home, [run_id])
