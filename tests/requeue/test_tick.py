@@ -253,7 +253,7 @@ def test_what_nobody_foresaw_of_one_run_hides_no_other(
         if run_dir.path == strange.run_dir:
             raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("hpcflow.reconcile.attempts.request_checkpoint_exit", fails)
+    monkeypatch.setattr("hpcflow.reconcile.attempts.prepare_end", fails)
     assert desk.tick().warnings == [f"{strange.run_id}: ZeroDivisionError: a bug"]
     assert desk.seen(other.run_id).run.state is RunState.COMPLETED
 
