@@ -12,7 +12,7 @@
 - :mod:`.begin_time`: start restarted jobs without Slurm's wait; :mod:`.standbys`: the jobs that
   wait for the end of an attempt
 - :mod:`.round_context`: what a round works with; :mod:`.run_errors`: isolate the errors of one run
-- :mod:`.tick`: one round: observe, decide, act. It can be killed at any point and run again
+- :mod:`.tick`: one round: refresh, decide, act. It can be killed at any point and run again
 
 :mod:`hpcflow.reconcile` queries Slurm about jobs, and :mod:`hpcflow.launch` submits them. Functions
 that use the ledger raise LedgerError if the database does not answer.

@@ -1,4 +1,4 @@
-"""One round over all runs: observe, decide, act, and journal why.
+"""One round over all runs: refresh, decide, act, and journal why.
 
 It may be killed at any moment and run again at once: a decision is journaled before anything is
 done, and each submission is exactly once (:mod:`hpcflow.launch.submission`). It keeps nothing
@@ -145,16 +145,7 @@ class _Round:
 
     def go(self) -> Report:
         context = self._context
-        self._report.warnings = refresh(
-            context.ledger,
-            context.settings.home,
-            user=context.settings.user,
-            connect=context.connect,
-            find_site=context.find_site,
-            clock=context.clock,
-            own=self._own,
-            queue=context.queues.ask,
-        )
+        self._report.warnings = refresh(context, own=self._own, queue=context.queues.ask)
         try:
             self._act()
         except LeaseLostError:

@@ -14,9 +14,10 @@ from hpcflow.launch.cancel import end_jobs, request_cancel
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.resume import resume
 from hpcflow.launch.run import Launched, launch
-from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.views import RunDetail
+from hpcflow.reconcile.context import RefreshContext
 from hpcflow.reconcile.refresh import refresh
 from hpcflow.settings import load_settings
 from hpcflow.sites.loader import load_site, search_path
@@ -108,14 +109,16 @@ class Desk:
     def look(self) -> list[str]:
         """What `ls` does before it shows anything; returns its warnings."""
         with open_ledger(self.settings.ledger_url) as ledger:
-            return refresh(
-                ledger,
-                self.settings.home,
-                user=self.settings.user,
-                connect=lambda _: self.slurm,
-                find_site=lambda _: self.site,
-                clock=self.clock,
-            )
+            return refresh(self.context(ledger))
+
+    def context(self, ledger: Ledger) -> RefreshContext:
+        return RefreshContext(
+            ledger,
+            self.settings,
+            self.clock,
+            connect=lambda _: self.slurm,
+            find_site=lambda _: self.site,
+        )
 
     def seen(self, run_id: str) -> RunDetail:
         """The run, after a look at everything."""
