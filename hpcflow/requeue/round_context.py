@@ -10,10 +10,12 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import SchedulerUnavailable
+from hpcflow.launch.context import LaunchContext
 from hpcflow.reconcile.context import RefreshContext
 from hpcflow.restore.process import start_restore
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
+from hpcflow.sites.schema import Site
 
 _FIRST_S: Final = 10.0
 _MOST_S: Final = 60.0
@@ -87,6 +89,9 @@ class RoundContext(RefreshContext):
     def queues(self) -> Queues:
         """The queues of the sites, shared by all rounds of this process."""
         return Queues(self.connect, self.clock)
+
+    def launch_context(self, site: Site, scheduler: Scheduler) -> LaunchContext:
+        return LaunchContext(self.settings, site, scheduler, self.clock)
 
     def require_lease(self) -> None:
         """Raise LeaseLostError unless this process may act."""

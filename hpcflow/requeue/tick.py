@@ -310,14 +310,11 @@ class _Round:
         try:
             with self._run_errors.of_sending(case.run):
                 return resubmit(
+                    self._context.launch_context(case.site, case.scheduler),
                     case.journal,
                     case.run,
                     after=case.facts.last.number if case.facts.last else 0,
                     mem_mb=case.decision.mem_mb,
-                    settings=self._context.settings,
-                    scheduler=case.scheduler,
-                    site=case.site,
-                    clock=self._context.clock,
                     lock=lock,
                     queue=case.queue,
                     avoid=case.avoid,

@@ -23,6 +23,7 @@ from hpcflow.errors import (
 )
 from hpcflow.launch import submission
 from hpcflow.launch.cancel import request_cancel
+from hpcflow.launch.context import LaunchContext
 from hpcflow.launch.jobs import cancel_requested, discard_unrecorded
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.execution import CodeMode
@@ -334,14 +335,8 @@ class TrialRuns:
                 return None
             if cancel_requested(journal, user=self._settings.user, clock=self._clock):
                 return None
-            attempt = NextAttempt(
-                read_run(run_dir),
-                journal,
-                settings=self._settings,
-                site=self._site,
-                clock=self._clock,
-            )
-            return attempt.send(scheduler=self._scheduler, clock=self._clock, lock=lock)
+            context = LaunchContext(self._settings, self._site, self._scheduler, self._clock)
+            return NextAttempt(context, read_run(run_dir), journal).send(lock)
 
     def request_end(self, run_id: str, *, why: str, prune: bool = False) -> None:
         """Cancel a run. A job of it that starts later exits at once.

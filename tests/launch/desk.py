@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.cancel import end_jobs, request_cancel
+from hpcflow.launch.context import LaunchContext
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.resume import resume
 from hpcflow.launch.run import Launched, launch
@@ -79,11 +80,8 @@ class Desk:
         warn: Callable[[str], object] = lambda _: None,
     ) -> Launched:
         return resume(
+            LaunchContext(self.settings, self.site, self.slurm, self.clock),
             run_dir,
-            settings=self.settings,
-            scheduler=self.slurm,
-            site=self.site,
-            clock=self.clock,
             known_attempts=known_attempts,
             avoid=avoid,
             overrides=overrides,
