@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import pkgutil
 import re
+from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
 import hpcflow
+from hpcflow.model import journal
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "hpcflow"
@@ -79,3 +82,33 @@ def test_the_import_contracts_name_every_part_of_the_package() -> None:
     assert named("testing", "source_modules") == parts - {"hpcflow.testing"}
     layers = config["importlinter:contract:layers"]["layers"].replace("|", " ").split()
     assert set(layers) == parts - {"hpcflow.runtime", "hpcflow.testing"}
+
+
+def kinds_asked_for(module: ast.Module) -> Iterator[ast.expr]:
+    """What a module asks for by ``isinstance``, ``match`` or ``type``."""
+    for each in ast.walk(module):
+        if isinstance(each, ast.MatchClass):
+            yield each.cls
+        elif isinstance(each, ast.Call) and ast.unparse(each.func) == "isinstance":
+            yield each.args[1]
+        elif isinstance(each, ast.Compare) and ast.unparse(each.left).startswith("type("):
+            yield each
+
+
+def asks_for_records(path: Path) -> bool:
+    """Whether a module asks of which kind a record of a run's journal is."""
+    module = ast.parse(path.read_text())
+    kinds = {
+        alias.asname or alias.name
+        for each in ast.walk(module)
+        if isinstance(each, ast.ImportFrom) and each.module == "hpcflow.model.journal"
+        for alias in each.names
+        if hasattr(getattr(journal, alias.name), "to_line")
+    }
+    asked = (name for each in kinds_asked_for(module) for name in ast.walk(each))
+    return any(isinstance(name, ast.Name) and name.id in kinds for name in asked)
+
+
+def test_only_the_history_asks_of_which_kind_a_record_of_a_journal_is() -> None:
+    asking = {path for path in PACKAGE.rglob("*.py") if asks_for_records(path)}
+    assert asking == set((PACKAGE / "history").glob("*.py")) - {PACKAGE / "history/__init__.py"}

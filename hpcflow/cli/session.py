@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hpcflow.model.run import Run
     from hpcflow.model.views import RunDetail, RunView
     from hpcflow.placement.choosing import Chooser
+    from hpcflow.reconcile.context import RefreshContext
     from hpcflow.requeue.round_context import RoundContext
     from hpcflow.schedulers.base import Scheduler
     from hpcflow.sites.schema import Site
@@ -228,19 +229,19 @@ class Session:
         except HpcflowError:
             return 0
 
+    def refresh_context(self, ledger: Ledger) -> RefreshContext:
+        """Return the context of a refresh of ``ledger``."""
+        from hpcflow.reconcile.context import RefreshContext
+
+        return RefreshContext(
+            ledger, self.settings, self.clock, connect=self.scheduler, find_site=self.site
+        )
+
     def refresh(self) -> None:
         """Bring the ledger up to date; warn about problems, each once."""
         from hpcflow.reconcile.refresh import refresh
 
-        seen = refresh(
-            self.ledger,
-            self.settings.home,
-            user=self.settings.user,
-            connect=self.scheduler,
-            find_site=self.site,
-            clock=self.clock,
-        )
-        for message in seen:
+        for message in refresh(self.refresh_context(self.ledger)):
             if message not in self._warned:
                 self._warned.add(message)
                 warn(message)
@@ -262,15 +263,7 @@ class Session:
             self.refresh()
         except LedgerError as error:
             warn(_without_ledger(error))
-            seen = refresh_without_ledger(
-                run_dir,
-                self.settings.home,
-                user=self.settings.user,
-                connect=self.scheduler,
-                find_site=self.site,
-                clock=self.clock,
-            )
-            for message in seen:
+            for message in refresh_without_ledger(run_dir, self.refresh_context):
                 warn(message)
 
     def require_ledger_for_jobs(self) -> None:

@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from typing import Final
 
-from hpcflow.costs.facts import SCRATCH, Facts, Fetched, Stored, add_known, add_scratch, add_store
+from hpcflow.costs.facts import SCRATCH, Facts, Fetched, Stored, add_known, add_run
 from hpcflow.errors import HpcflowError
 from hpcflow.ledger.rows import MirroredRow, StoringRow
 from hpcflow.ledger.store import Ledger
@@ -80,26 +80,28 @@ def checkpoint_costs(
     runs = ledger.storing(list(sites), filters=filters, everyone=everyone)
     # The files of finished runs whose checkpoints are all removed need not be read.
     left_store, left_scratch = ledger.left(list(sites), since, everyone=everyone)
-    in_stores = [
-        run
+    in_stores = {
+        run.run_id
         for run in runs
         if run.run_id not in left_store and _price(sites, run, run.mirror_url) is not None
-    ]
+    }
+    on_scratch = {
+        run.run_id
+        for run in runs
+        if run.run_id not in left_scratch and _price(sites, run, SCRATCH) is not None
+    }
     known: dict[str, list[MirroredRow]] = {}
-    for row in ledger.mirrored([run.run_id for run in in_stores], everyone=everyone):
+    for row in ledger.mirrored(sorted(in_stores), everyone=everyone):
         known.setdefault(row.run_id, []).append(row)
-    for run in in_stores:
+    for run in runs:
+        is_stored, is_on_scratch = run.run_id in in_stores, run.run_id in on_scratch
+        if not (is_stored or is_on_scratch):
+            continue
         sent = known.get(run.run_id, ())
         if is_linked(home, run.run_id, run.run_dir):
-            add_store(facts, home, run, sent)
+            add_run(facts, home, run, sent, in_stores=is_stored, on_scratch=is_on_scratch)
         else:
             add_known(facts, run, sent)
-    for run in runs:
-        if run.run_id not in left_scratch and sites[run.site].scratch.price is not None:
-            if is_linked(home, run.run_id, run.run_dir):
-                add_scratch(facts, home, run)
-            else:
-                facts.lost_runs.add(run.run_id)
     found = storage_report(
         facts.stored,
         facts.fetched,

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.clock import from_text
+from hpcflow.errors import StorageError
+from hpcflow.history import CheckpointHistory
 from hpcflow.ledger.rows import MirroredRow, StoringRow
-from hpcflow.mirror.records import MIRRORED, records_by_store
+from hpcflow.mirror.records import MIRRORED, Records, records_by_store
 from hpcflow.model.events import parse_event
-from hpcflow.model.journal import CheckpointRemoved, Restored, parse_record_or_none
 from hpcflow.runtime.reading import (
     MAX_FILE_BYTES,
     MAX_LINE_BYTES,
@@ -25,14 +26,14 @@ from hpcflow.runtime.reading import (
     open_file,
     read_lines,
 )
+from hpcflow.storage.journal import checkpoint_history
 from hpcflow.storage.layout import Home, RunDir
 
 #: The place of checkpoints outside of stores.
 SCRATCH: Final = "scratch"
 _PORTION_BYTES: Final = 4 << 20
 #: Only these lines are extracted: a training reports its progress all the time.
-_OF_JOB: Final = re.compile(rb'"event"[ \t]*:[ \t]*"checkpoint')
-_OF_PERSON: Final = re.compile(rb'"(?:checkpoint_removed|restored)"')
+_ABOUT_CHECKPOINT: Final = re.compile(rb'"event"[ \t]*:[ \t]*"checkpoint')
 
 
 @dataclass(frozen=True)
@@ -79,16 +80,41 @@ class Facts:
     lost_fetches: int = 0
 
 
-def add_store(facts: Facts, home: Home, run: StoringRow, known: Iterable[MirroredRow]) -> None:
-    """Add what the records of one run say about stores; ``known`` replaces missing records."""
+def add_run(
+    facts: Facts,
+    home: Home,
+    run: StoringRow,
+    known: Iterable[MirroredRow],
+    *,
+    in_stores: bool,
+    on_scratch: bool,
+) -> None:
+    """Add what the records of one run say about its checkpoints.
+
+    Args:
+        known: the ledger's data about its stores, which replaces missing records.
+    """
     run_dir = home.run_dir(run.run_dir)
     try:
-        stores = records_by_store(read_lines(run_dir.mirror, MAX_FILE_BYTES))
-    except FileNotFoundError:
-        stores = {}
-        if not is_readable(run_dir):
-            add_known(facts, run, known)
-            return
+        history = checkpoint_history(run_dir)
+    except StorageError:
+        add_known(facts, run, known)
+        return
+    if in_stores:
+        _add_stores(facts, run_dir, history, run, known)
+    if on_scratch:
+        _add_scratch(facts, run_dir, history, run)
+
+
+def _add_stores(
+    facts: Facts,
+    run_dir: RunDir,
+    history: CheckpointHistory,
+    run: StoringRow,
+    known: Iterable[MirroredRow],
+) -> None:
+    try:
+        stores = _stores(run_dir)
     except OSError:
         add_known(facts, run, known)
         return
@@ -98,7 +124,7 @@ def add_store(facts: Facts, home: Home, run: StoringRow, known: Iterable[Mirrore
             facts.stored.append(Stored(run, url, kept.size_bytes, kept.at, kept.end))
             sizes_bytes[kept.train_step] = kept.size_bytes
         facts.fetched += [Fetched(run, url, size, at) for at, size in records.fetched]
-    for restored in _restored(run_dir):
+    for restored in history.restores:
         size_bytes = restored.size_bytes
         if size_bytes is None:  # in old records
             sizes = [sizes_bytes.get(step) for step in restored.checkpoints]
@@ -109,12 +135,13 @@ def add_store(facts: Facts, home: Home, run: StoringRow, known: Iterable[Mirrore
             facts.fetched.append(Fetched(run, place, size_bytes, restored.at))
 
 
-def _restored(run_dir: RunDir) -> list[Restored]:
+def _stores(run_dir: RunDir) -> dict[str, Records]:
     try:
-        lines = [line for line in read_lines(run_dir.journal) if b'"restored"' in line]
-    except OSError:
-        return []
-    return [each for each in map(parse_record_or_none, lines) if isinstance(each, Restored)]
+        return records_by_store(read_lines(run_dir.mirror, MAX_FILE_BYTES))
+    except FileNotFoundError:
+        if not _is_readable(run_dir):
+            raise
+        return {}  # it was never mirrored
 
 
 def add_known(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> None:
@@ -125,14 +152,15 @@ def add_known(facts: Facts, run: StoringRow, known: Iterable[MirroredRow]) -> No
             facts.stored.append(Stored(run, row.url, row.size_bytes, row.at, None))
 
 
-def add_scratch(facts: Facts, home: Home, run: StoringRow) -> None:
-    """Add what the records of one run say about its checkpoints on scratch."""
-    history = scratch_history(home.run_dir(run.run_dir))
-    if history is None:
+def _add_scratch(
+    facts: Facts, run_dir: RunDir, history: CheckpointHistory, run: StoringRow
+) -> None:
+    found = _scratch_history(run_dir, history)
+    if found is None:
         facts.lost_runs.add(run.run_id)
         return
-    facts.lost_checkpoints += history.lost
-    for kept in history.kept:
+    facts.lost_checkpoints += found.lost
+    for kept in found.kept:
         facts.stored.append(Stored(run, SCRATCH, kept.size_bytes, kept.begin, kept.end))
 
 
@@ -167,19 +195,19 @@ class _Record:
     was_lost: bool = False
 
 
-def scratch_history(run_dir: RunDir) -> ScratchHistory | None:
+def _scratch_history(run_dir: RunDir, history: CheckpointHistory) -> ScratchHistory | None:
     """Return the history of a run directory; None if it is missing or unreadable.
 
     A path that is written again holds only the new checkpoint. A checkpoint that was purged and
     restored counts from its restore; how long it existed before is unknown.
     """
     try:
-        return _history(run_dir) if is_readable(run_dir) else None
+        return _over_time(run_dir, history) if _is_readable(run_dir) else None
     except PermissionError:
         return None
 
 
-def is_readable(run_dir: RunDir) -> bool:
+def _is_readable(run_dir: RunDir) -> bool:
     """Return whether the run directory exists and is readable: only its owner can read it."""
     try:
         return run_dir.params_json.exists()
@@ -187,8 +215,8 @@ def is_readable(run_dir: RunDir) -> bool:
         return False
 
 
-def _history(run_dir: RunDir) -> ScratchHistory:
-    said = sorted(_records(run_dir), key=lambda each: each.at)
+def _over_time(run_dir: RunDir, history: CheckpointHistory) -> ScratchHistory:
+    said = sorted([*_of_jobs(run_dir), *_of_people(history)], key=lambda each: each.at)
     found, there = ScratchHistory(), dict[str, KeptHere]()
     sizes: dict[str, int] = {}  # the last known size, for restored ones
     for each in said:
@@ -219,20 +247,21 @@ def _is_complete(run_dir: RunDir, path: str) -> bool:
         return False
 
 
-def _records(run_dir: RunDir) -> Iterator[_Record]:
+def _of_people(history: CheckpointHistory) -> Iterator[_Record]:
+    for removed in history.removed_checkpoints:
+        yield _Record(removed.at, removed.path, removed.size_bytes, is_made=False)
+    for restored in history.restores:
+        for step in restored.checkpoints:
+            path = f"checkpoints/{step:09d}"
+            yield _Record(restored.at, path, None, is_made=True, was_lost=True)
+
+
+def _of_jobs(run_dir: RunDir) -> Iterator[_Record]:
     for number in run_dir.attempt_numbers():
-        for line in _lines(run_dir.attempt(number).events, _OF_JOB):
+        for line in _lines(run_dir.attempt(number).events):
             said = _record_of_event(parse_event(line) or {})
             if said is not None:
                 yield said
-    for line in _lines(run_dir.journal, _OF_PERSON):
-        record = parse_record_or_none(line)
-        if isinstance(record, CheckpointRemoved):
-            yield _Record(record.at, record.path, record.size_bytes, is_made=False)
-        elif isinstance(record, Restored):
-            for step in record.checkpoints:
-                path = f"checkpoints/{step:09d}"
-                yield _Record(record.at, path, None, is_made=True, was_lost=True)
 
 
 def _record_of_event(event: dict[str, Any]) -> _Record | None:
@@ -248,15 +277,15 @@ def _record_of_event(event: dict[str, Any]) -> _Record | None:
     return _Record(at, path, size_bytes, event["event"] == "checkpoint")
 
 
-def _lines(path: Path, about: re.Pattern[bytes]) -> Iterator[bytes]:
-    """Yield the whole lines that match."""
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the whole lines about checkpoints."""
     try:
         with open_file(path, max_bytes=MAX_LINES_FILE_BYTES) as file:
             rest = b""
             while data := file.read(_PORTION_BYTES):
                 data, after = rest + data, 0
                 whole = data.rfind(b"\n") + 1
-                while (found := about.search(data, after, whole)) is not None:
+                while (found := _ABOUT_CHECKPOINT.search(data, after, whole)) is not None:
                     after = data.index(b"\n", found.end()) + 1
                     yield data[data.rfind(b"\n", 0, found.start()) + 1 : after - 1]
                 rest = data[whole : whole + MAX_LINE_BYTES + 1]  # if cut, it is still too long

@@ -1,10 +1,10 @@
 """The history of a run: its journal as one immutable value. Pure.
 
-:mod:`hpcflow.ledger.fold` interprets journal records for the ledger, and :mod:`hpcflow.costs`
-filters those about checkpoints from long journals.
+Only :mod:`hpcflow.ledger.fold`, which adds new lines to the rows of the ledger, interprets journal
+records as well.
 """
 
-from hpcflow.history.attempts import AttemptHistory, LastAttempt
-from hpcflow.history.run import RunHistory
+from hpcflow.history.attempts import AttemptHistory, LastAttempt, Sending
+from hpcflow.history.run import CheckpointHistory, RunHistory
 
-__all__ = ["AttemptHistory", "LastAttempt", "RunHistory"]
+__all__ = ["AttemptHistory", "CheckpointHistory", "LastAttempt", "RunHistory", "Sending"]

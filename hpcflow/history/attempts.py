@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from hpcflow.model.journal import (
     Accounted,
@@ -82,6 +83,20 @@ class AttemptHistory:
         for each in self.observed:
             missed = [*missed, each] if each.raw_state == MISSING else []
         return missed
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What the last record about the submission of an attempt says.
+
+    Attributes:
+        is_job: its job exists.
+        is_void: Slurm refused it, or it was withdrawn.
+    """
+
+    at: datetime
+    is_job: bool
+    is_void: bool
 
 
 @dataclass(frozen=True)

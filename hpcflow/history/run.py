@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
-from hpcflow.history.attempts import AttemptHistory, LastAttempt, last_attempt
+from hpcflow.history.attempts import AttemptHistory, LastAttempt, Sending, last_attempt
 from hpcflow.model.journal import (
     Accounted,
     CancelRequested,
@@ -33,15 +33,32 @@ from hpcflow.model.state import Cause
 OLDER_HOME: Final = (
     "the store has more of its journal than this home, which may have come back from a backup"
 )
-Sending = Intended | Submitted | Refused | Withdrawn
 _Record = TypeVar("_Record", bound=JournalRecord)
 
 
 @dataclass(frozen=True)
-class RunHistory:
-    """The journal of a run: all its records, oldest first."""
+class CheckpointHistory:
+    """What a journal says about checkpoints: enough of its records for that, oldest first."""
 
     records: tuple[JournalRecord, ...] = ()
+
+    @property
+    def restores(self) -> list[Restored]:
+        """The restores of the run from its mirror."""
+        return self._all(Restored)
+
+    @property
+    def removed_checkpoints(self) -> list[CheckpointRemoved]:
+        """The checkpoints that a user removed."""
+        return self._all(CheckpointRemoved)
+
+    def _all(self, kind: type[_Record]) -> list[_Record]:
+        return [each for each in self.records if isinstance(each, kind)]
+
+
+@dataclass(frozen=True)
+class RunHistory(CheckpointHistory):
+    """The journal of a run: all its records, oldest first."""
 
     @classmethod
     def of(cls, records: Iterable[JournalRecord]) -> RunHistory:
@@ -142,8 +159,13 @@ class RunHistory:
 
     @property
     def last_sending(self) -> dict[int, Sending]:
-        """The last record about the submission of each attempt, or of a standby of its number."""
-        return {each.attempt: each for each in self._unwrapped if isinstance(each, Sending)}
+        """The last submission of each attempt, or of a standby of its number."""
+        never = (Refused, Withdrawn)
+        return {
+            each.attempt: Sending(each.at, isinstance(each, Submitted), isinstance(each, never))
+            for each in self._unwrapped
+            if isinstance(each, (Intended, Submitted, *never))
+        }
 
     @property
     def has_completed(self) -> bool:
@@ -249,11 +271,6 @@ class RunHistory:
         """Slurm's last refusal of an attempt."""
         return self._last(Refused)
 
-    @property
-    def removed_checkpoints(self) -> list[CheckpointRemoved]:
-        """The checkpoints that a user removed."""
-        return self._all(CheckpointRemoved)
-
     def attempts_since(self, is_meant: Callable[[Changed], bool]) -> dict[int, AttemptHistory]:
         """Return the attempts intended since the last change for which ``is_meant`` is true."""
         since = max(
@@ -324,9 +341,6 @@ class RunHistory:
     def _unwrapped(self) -> Iterable[JournalRecord]:
         """The records, with those about standbys as if about attempts."""
         return (each.says if isinstance(each, Standby) else each for each in self.records)
-
-    def _all(self, kind: type[_Record]) -> list[_Record]:
-        return [each for each in self.records if isinstance(each, kind)]
 
     def _last(self, *kinds: type[_Record]) -> _Record | None:
         return next((each for each in reversed(self.records) if isinstance(each, kinds)), None)

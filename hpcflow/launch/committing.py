@@ -18,6 +18,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, StorageError, words_for
 from hpcflow.history import LastAttempt
 from hpcflow.launch.budgeted import scopes_of_run
+from hpcflow.launch.context import LaunchContext
 from hpcflow.model.journal import Accounted
 from hpcflow.model.run import Run
 from hpcflow.model.state import BILL_TRIES
@@ -129,13 +130,7 @@ def commitment_of(
 
 
 def require_room_instead(
-    run: Run,
-    journal: Journal,
-    *,
-    mem_mb: int | None,
-    site: Site,
-    home: Home,
-    clock: Clock,
+    context: LaunchContext, run: Run, journal: Journal, *, mem_mb: int | None
 ) -> None:
     """Check that the budgets have room for an attempt that replaces the pending standby.
 
@@ -145,6 +140,7 @@ def require_room_instead(
     last = journal.history.last
     if last.standby is None or not last.has_standby:
         return
+    site, home, clock = context.site, context.settings.home, context.clock
     placement = next_placement(run, site, mem_mb)
     found = commitment_of(run, last.next_number, placement, site=site, home=home, clock=clock)
     pledge = replace(found.pledge, instead_of=(run.run_id, last.standby.number))
@@ -152,7 +148,7 @@ def require_room_instead(
 
 
 def give_back_standby(
-    run: Run, before: LastAttempt, journal: Journal, *, site: Site, home: Home, clock: Clock
+    context: LaunchContext, run: Run, before: LastAttempt, journal: Journal
 ) -> None:
     """Release the commitment of a standby that was given up since.
 
@@ -165,7 +161,8 @@ def give_back_standby(
     if now is None or now.number != number or not now.is_void:
         return
     pledge = Pledge(run.run_id, number, run.user, scopes_of_run(run), NOTHING, None, run.partition)
-    Commitment(budgets_of(site, home), pledge).give_back(clock, "its standby was given up")
+    folder = budgets_of(context.site, context.settings.home)
+    Commitment(folder, pledge).give_back(context.clock, "its standby was given up")
 
 
 def settlement_of(record: Accounted, run: Run) -> Settlement:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from hpcflow.clock import Clock
 from hpcflow.config.merge import parse_override
 from hpcflow.errors import SpecError, SubmissionRefused
 from hpcflow.history import RunHistory
 from hpcflow.launch import submission
 from hpcflow.launch.committing import Commitment, commitment_of
+from hpcflow.launch.context import LaunchContext
 from hpcflow.launch.restarts import adopt_claimed
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Changed, Submitted
@@ -23,10 +23,7 @@ from hpcflow.rendering.context import Standby
 from hpcflow.rendering.directives import START_CONDITIONS
 from hpcflow.rendering.job import make_integrity_check, render_job
 from hpcflow.rendering.templates import keep_compiled
-from hpcflow.schedulers.base import Scheduler
-from hpcflow.settings import Settings
 from hpcflow.sites.placement import next_placement
-from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
@@ -53,19 +50,18 @@ class NextAttempt:
 
     def __init__(
         self,
+        context: LaunchContext,
         run: Run,
         journal: Journal,
         *,
-        settings: Settings,
-        site: Site,
-        clock: Clock,
         mem_mb: int | None = None,
         avoid: Sequence[str] = (),
         is_standby: bool = False,
         changed: Changed | None = None,
     ) -> None:
-        self._run, self._journal, self._settings, self._site = run, journal, settings, site
+        self._context, self._run, self._journal = context, run, journal
         self._run_dir = run_dir = journal.run_dir
+        settings, site = context.settings, context.site
         history = journal.history if changed is None else journal.history.plus(changed)
         last = history.last
         self._number = last.next_number
@@ -74,7 +70,7 @@ class NextAttempt:
         self._start_conditions = _start_conditions(run_dir, history)
         self._avoid = tuple(avoid)
         self._standby = Standby(last.number, last.job_id or "") if is_standby else None
-        self._mtbf_s = mtbf_of(run, settings, clock.now())
+        self._mtbf_s = mtbf_of(run, settings, context.clock.now())
         trust = trust_on(site, settings, self._placement.account)
         renew_code(run_dir, run, excluded=no_code(run, settings))
         self._integrity = make_integrity_check(
@@ -82,25 +78,26 @@ class NextAttempt:
         )
         self._script = self._render(self._avoid)
 
-    def require_room(self, clock: Clock) -> None:
+    def require_room(self) -> None:
         """Check that the budgets have room for it; nothing is written.
 
         Raises:
             BudgetError: a hard budget has no room.
         """
-        self._commitment(clock).require_room(clock, self._journal)
+        self._commitment().require_room(self._context.clock, self._journal)
 
-    def _commitment(self, clock: Clock) -> Commitment:
+    def _commitment(self) -> Commitment:
+        context = self._context
         return commitment_of(
             self._run,
             self._number,
             self._placement,
-            site=self._site,
-            home=self._settings.home,
-            clock=clock,
+            site=context.site,
+            home=context.settings.home,
+            clock=context.clock,
         )
 
-    def send(self, *, scheduler: Scheduler, clock: Clock, lock: HeldLock) -> Launched:
+    def send(self, lock: HeldLock) -> Launched:
         """Submit it; the caller holds ``lock`` and has settled the last attempt.
 
         If a job that Slurm restarted has claimed the attempt, that is its job. If Slurm refuses the
@@ -113,10 +110,10 @@ class NextAttempt:
         """
         claimed = None
         if self._standby is None:
-            claimed = adopt_claimed(self._journal, clock)
+            claimed = adopt_claimed(self._journal, self._context.clock)
         renew_params(self._run_dir, self._run)
-        submitted = claimed or self._send_without_exclusions_on_refusal(scheduler, clock, lock)
-        keep_compiled(self._settings.home.compiled_templates)
+        submitted = claimed or self._send_without_exclusions_on_refusal(lock)
+        keep_compiled(self._context.settings.home.compiled_templates)
         return Launched(
             self._run.run_id,
             submitted.attempt,
@@ -126,9 +123,10 @@ class NextAttempt:
         )
 
     def _render(self, excluded: Sequence[str]) -> str:
+        settings = self._context.settings
         return render_job(
             self._run,
-            self._site,
+            self._context.site,
             self._placement,
             attempt=self._number,
             resume_from=self._resume_from,
@@ -137,40 +135,31 @@ class NextAttempt:
             start_conditions=self._start_conditions,
             standby=self._standby,
             mtbf_s=self._mtbf_s,
-            template_dirs=template_dirs(self._settings),
-            compiled=self._settings.home.compiled_templates,
+            template_dirs=template_dirs(settings),
+            compiled=settings.home.compiled_templates,
         )
 
-    def _send_without_exclusions_on_refusal(
-        self, scheduler: Scheduler, clock: Clock, lock: HeldLock
-    ) -> Submitted:
+    def _send_without_exclusions_on_refusal(self, lock: HeldLock) -> Submitted:
         try:
-            return self._send(self._script, self._avoid, scheduler, clock, lock)
+            return self._send(self._script, self._avoid, lock)
         except SubmissionRefused:
             if not self._avoid:
                 raise
             # The refused attempt's number is free, and no job has its name.
-            return self._send(self._render(()), (), scheduler, clock, lock)
+            return self._send(self._render(()), (), lock)
 
-    def _send(
-        self,
-        script: str,
-        excluded: Sequence[str],
-        scheduler: Scheduler,
-        clock: Clock,
-        lock: HeldLock,
-    ) -> Submitted:
+    def _send(self, script: str, excluded: Sequence[str], lock: HeldLock) -> Submitted:
         return submission.send(
             self._run,
             self._journal,
             self._number,
             script,
-            scheduler=scheduler,
-            clock=clock,
+            scheduler=self._context.scheduler,
+            clock=self._context.clock,
             lock=lock,
             placement=self._placement,
             resume_from=self._resume_from,
-            commitment=self._commitment(clock),
+            commitment=self._commitment(),
             excluded=excluded,
             after=self._standby.after if self._standby else None,
         )

@@ -10,7 +10,8 @@ decides.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
 from hpcflow.clock import Clock
@@ -23,10 +24,6 @@ from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 
-#: Attempt number, and the job's number of restarts then -> the records of that attempt's end.
-Ends = Callable[[int, int], list[JournalRecord]]
-
-
 #: A higher count is an error, and each restart costs work. templates/parts/names.j2 has the same
 #: number; after more restarts, a job continues by its claims.
 MAX_RESTARTS: Final = 1000
@@ -37,20 +34,21 @@ def restarts_of(job: JobInfo) -> int:
     return min(job.restarts or 0, MAX_RESTARTS)
 
 
-def follow(last: LastAttempt, restarts: int, ends: Ends, clock: Clock) -> list[JournalRecord]:
-    """Return the records to journal when the job of ``last`` was restarted ``restarts`` times.
+def follow(
+    last: LastAttempt, ends: Iterable[Sequence[JournalRecord]], now: datetime
+) -> list[JournalRecord]:
+    """Return the records to journal when the job of ``last`` was restarted after each of ``ends``.
 
     Args:
         last: the newest attempt of the journal; it has a job.
-        ends: returns the end of each attempt that is over and has no end in the journal.
+        ends: the records of the end of ``last``, and of the attempts after it, oldest first; none
+            for an end that the journal has.
     """
     assert last.job_id is not None
     records: list[JournalRecord] = []
-    for past in range(last.restarts, restarts):
-        number = last.number + past - last.restarts
-        if number != last.number or last.cause is None:
-            records += ends(number, past)
-        records += _begun(last, number + 1, last.job_id, past + 1, clock)
+    for more, end in enumerate(ends, start=1):
+        records += end
+        records += _begun(last, last.number + more, last.job_id, last.restarts + more, now)
     return records
 
 
@@ -95,18 +93,18 @@ def adopt_restarted(journal: Journal, queue: Sequence[JobInfo], clock: Clock) ->
     )
     if restarts <= last.restarts or not is_free(run_dir, last.number + 1, last.job_id):
         return None
-
-    def end(number: int, _: int) -> list[JournalRecord]:
-        ended = Ended(
-            at=clock.now(),
-            attempt=number,
+    now = clock.now()
+    ended = [
+        Ended(
+            at=now,
+            attempt=last.number + more,
             cause=Cause.REQUEUED,
             raw_state="REQUEUED",
             rule=f"job {last.job_id} was restarted again before hpcflow saw it",
         )
-        return [ended]
-
-    return _append(journal, follow(last, restarts, end, clock))
+        for more in range(1, restarts - last.restarts)
+    ]
+    return _append(journal, follow(last, [(), *((each,) for each in ended)], now))
 
 
 def adopt_claimed(journal: Journal, clock: Clock) -> Submitted | None:
@@ -120,17 +118,17 @@ def adopt_claimed(journal: Journal, clock: Clock) -> Submitted | None:
     holder = read_claim(journal.run_dir, number)
     if holder is None or last.intent is None:
         return None
-    return _append(journal, _begun(last, number, holder, last.restarts + 1, clock))
+    return _append(journal, _begun(last, number, holder, last.restarts + 1, clock.now()))
 
 
 def _begun(
-    last: LastAttempt, number: int, job_id: str, restarts: int, clock: Clock
+    last: LastAttempt, number: int, job_id: str, restarts: int, now: datetime
 ) -> list[JournalRecord]:
     """Return the records of an attempt begun by a restart; the job keeps its name and request."""
     assert last.intent is not None
     intent = last.intent.model_copy(
         update={
-            "at": clock.now(),
+            "at": now,
             "attempt": number,
             "host": socket.gethostname(),
             "resume_from": None,
@@ -138,16 +136,16 @@ def _begun(
         }
     )
     submitted = Submitted(
-        at=clock.now(), attempt=number, job_id=job_id, cluster=intent.cluster, how="restarted"
+        at=now, attempt=number, job_id=job_id, cluster=intent.cluster, how="restarted"
     )
     return [intent, submitted]
 
 
 def _append(journal: Journal, records: list[JournalRecord]) -> Submitted:
+    """Append ``records``; return the submission of the newest attempt."""
     journal.append(*records)
-    last = records[-1]
-    assert isinstance(last, Submitted)
-    return last
+    history = journal.history
+    return history.attempt(history.last.number).submissions[-1]
 
 
 def _is_of_run(job: JobInfo, run_dir: RunDir) -> bool:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hpcflow.clock import Clock
 from hpcflow.launch import submission
 from hpcflow.launch.committing import give_back_standby
+from hpcflow.launch.context import LaunchContext
 from hpcflow.launch.jobs import alive_jobs, cancel_held_jobs, cancel_requested, require_journal
 from hpcflow.launch.restarts import adopt_restarted
 from hpcflow.launch.standby import continue_with_standby, is_deciding, without_standby
 from hpcflow.model.run import Run
-from hpcflow.schedulers.base import JobInfo, Scheduler
-from hpcflow.settings import Settings
-from hpcflow.sites.schema import Site
+from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.locks import HeldLock
 
@@ -24,15 +22,12 @@ if TYPE_CHECKING:
 
 
 def resubmit(
+    context: LaunchContext,
     journal: Journal,
     run: Run,
     *,
     after: int,
     mem_mb: int | None,
-    settings: Settings,
-    scheduler: Scheduler,
-    site: Site,
-    clock: Clock,
     lock: HeldLock,
     queue: Sequence[JobInfo],
     avoid: Sequence[str] = (),
@@ -43,7 +38,6 @@ def resubmit(
     Args:
         after: the last attempt that was a job when this was decided; 0 for none.
         mem_mb: memory on every node, instead of what the run requests.
-        scheduler: of the run's own cluster; the caller has checked this.
         lock: the run's, held by the caller.
         queue: the scheduler's queue a moment ago.
         has_room: whether Slurm accepts new jobs; a pending standby needs none.
@@ -61,12 +55,13 @@ def resubmit(
         StorageError: its journal is missing, so the state of its jobs is unknown.
         SchedulerError: it could not be submitted; journaled, and to be tried later.
     """
+    scheduler, clock = context.scheduler, context.clock
     found = submission.settle(journal, scheduler=scheduler, clock=clock, lock=lock)
     require_journal(journal, known_attempts=after)
     before = journal.history
     if found is not None or not before.is_over_after(after):
         return None
-    if cancel_requested(journal, user=settings.user, clock=clock):
+    if cancel_requested(journal, user=context.settings.user, clock=clock):
         return None
     run_dir = journal.run_dir
     if is_deciding(run_dir, before.last, queue, clock.now()):
@@ -74,7 +69,7 @@ def resubmit(
     waited = continue_with_standby(
         journal, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
     )
-    give_back_standby(run, before.last, journal, site=site, home=settings.home, clock=clock)
+    give_back_standby(context, run, before.last, journal)
     if waited is not None:
         from hpcflow.launch.run import Launched
 
@@ -88,13 +83,4 @@ def resubmit(
         return None
     from hpcflow.launch.next_attempt import NextAttempt
 
-    attempt = NextAttempt(
-        run,
-        journal,
-        settings=settings,
-        site=site,
-        clock=clock,
-        mem_mb=mem_mb,
-        avoid=avoid,
-    )
-    return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
+    return NextAttempt(context, run, journal, mem_mb=mem_mb, avoid=avoid).send(lock)

@@ -11,6 +11,7 @@ from hpcflow.errors import InputError, SpecError
 from hpcflow.launch import submission
 from hpcflow.launch.change import Change, changed, extended, freeze_anew
 from hpcflow.launch.committing import give_back_standby, require_room_instead
+from hpcflow.launch.context import LaunchContext
 from hpcflow.launch.jobs import alive_jobs, cancel_held_jobs, require_journal
 from hpcflow.launch.login_check import check_on_login_node
 from hpcflow.launch.next_attempt import NextAttempt
@@ -22,7 +23,6 @@ from hpcflow.model.journal import Changed, Resumed, Submitted
 from hpcflow.model.run import Run
 from hpcflow.model.spec import as_config
 from hpcflow.placement.run_paths import trust_on
-from hpcflow.schedulers.base import Scheduler
 from hpcflow.schedulers.clusters import require_cluster
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import next_placement
@@ -39,12 +39,9 @@ from hpcflow.storage.rundir import read_run
 
 
 def resume(
+    context: LaunchContext,
     run_dir: RunDir,
     *,
-    settings: Settings,
-    scheduler: Scheduler,
-    site: Site,
-    clock: Clock,
     known_attempts: int = 0,
     avoid: Sequence[str] = (),
     overrides: Sequence[str] = (),
@@ -68,6 +65,8 @@ def resume(
         StorageError: its journal is missing, so the state of its jobs is unknown.
         SchedulerError: it could not be submitted; try again.
     """
+    settings, site = context.settings, context.site
+    scheduler, clock = context.scheduler, context.clock
     run = read_run(run_dir)
     require_cluster(site, scheduler)
     change = changed(run, overrides, site=site, settings=settings) if overrides else Change(run)
@@ -99,18 +98,17 @@ def resume(
         _check_on_login_node(wanted, site, settings, clock, warn)
         queue = scheduler.queue()
         mem_mb = before.own_mem_mb
-        home = settings.home
         if is_changed:  # a standby has the old request
             is_same = wanted.spec.resources.mem_mb == run.spec.resources.mem_mb
             mem_mb = mem_mb if is_same else None
-            require_room_instead(wanted, journal, mem_mb=mem_mb, site=site, home=home, clock=clock)
+            require_room_instead(context, wanted, journal, mem_mb=mem_mb)
             why = "the run's request was changed"
             waited = discard(journal, scheduler=scheduler, clock=clock, lock=lock, why=why)
         else:
             waited = continue_with_standby(
                 journal, scheduler=scheduler, clock=clock, lock=lock, queue=queue, mem_mb=mem_mb
             )
-        give_back_standby(run, last, journal, site=site, home=home, clock=clock)
+        give_back_standby(context, run, last, journal)
         if waited is not None:
             _go_on(journal, settings, clock)
             return _launched(run, run_dir, waited)
@@ -128,22 +126,14 @@ def resume(
         record = Changed(
             at=clock.now(), by=settings.user, overrides=list(overrides), extends=extends
         )
-        attempt = NextAttempt(
-            wanted,
-            journal,
-            changed=record if is_changed else None,
-            settings=settings,
-            site=site,
-            clock=clock,
-            mem_mb=mem_mb,
-            avoid=avoid,
-        )
-        attempt.require_room(clock)  # before anything is changed
+        news = record if is_changed else None
+        attempt = NextAttempt(context, wanted, journal, changed=news, mem_mb=mem_mb, avoid=avoid)
+        attempt.require_room()  # before anything is changed
         if is_changed:
             mark_dirty(settings.home, run_dir)
             freeze_anew(journal, change, record)
         _go_on(journal, settings, clock)
-        return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
+        return attempt.send(lock)
 
 
 def _check_on_login_node(

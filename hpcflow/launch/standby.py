@@ -16,6 +16,7 @@ from hpcflow.clock import Clock
 from hpcflow.errors import SchedulerError, SchedulerUnavailable
 from hpcflow.history import LastAttempt, RunHistory
 from hpcflow.launch import submission
+from hpcflow.launch.context import LaunchContext
 from hpcflow.launch.jobs import cancel_requested, require_journal
 from hpcflow.launch.submission import read_claim
 from hpcflow.model.ids import parse_job_name
@@ -23,8 +24,6 @@ from hpcflow.model.journal import Standby, Submitted, Withdrawn
 from hpcflow.model.run import Run
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.schedulers.base import JobInfo, Scheduler
-from hpcflow.settings import Settings
-from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock
@@ -44,48 +43,38 @@ _DECIDES_WITHIN: Final = timedelta(minutes=3)
 
 
 def send_standby(
+    context: LaunchContext,
     journal: Journal,
     run: Run,
     *,
     after: int,
-    settings: Settings,
-    scheduler: Scheduler,
-    site: Site,
-    clock: Clock,
     lock: HeldLock,
     avoid: Sequence[str] = (),
 ) -> Launched | None:
     """Submit a standby for the attempt ``after``, if that still runs and has none.
 
-    The caller holds ``lock``, and has checked that ``scheduler`` is of the run's cluster. Return
-    None if another process has submitted or cancelled the run, or there is a standby.
+    The caller holds ``lock``. Return None if another process has submitted or cancelled the run, or
+    there is a standby.
 
     Raises:
         StorageError: the journal is missing.
         SchedulerError: it could not be submitted; journaled, and to be tried later.
     """
+    scheduler, clock = context.scheduler, context.clock
     submission.settle_standby(journal, scheduler=scheduler, clock=clock, lock=lock)
     require_journal(journal, known_attempts=after)
     last = journal.history.last
     if last.number != after or not last.is_live or last.has_standby:
         return None
-    if cancel_requested(journal, user=settings.user, clock=clock):
+    if cancel_requested(journal, user=context.settings.user, clock=clock):
         return None
     if journal.run_dir.attempt(last.next_number).claim.exists():
         return None  # Slurm has restarted the job, which continues the run
     from hpcflow.launch.next_attempt import NextAttempt
 
-    attempt = NextAttempt(
-        run,
-        journal,
-        settings=settings,
-        site=site,
-        clock=clock,
-        mem_mb=journal.history.own_mem_mb,
-        avoid=avoid,
-        is_standby=True,
-    )
-    return attempt.send(scheduler=scheduler, clock=clock, lock=lock)
+    mem_mb = journal.history.own_mem_mb
+    attempt = NextAttempt(context, run, journal, mem_mb=mem_mb, avoid=avoid, is_standby=True)
+    return attempt.send(lock)
 
 
 def continue_with_standby(

@@ -16,7 +16,7 @@ from hpcflow.mirror.remote import Remote
 from hpcflow.model.events import parse_event
 from hpcflow.model.run import Mirror
 from hpcflow.runtime.reading import read_lines
-from hpcflow.storage.journal import Journal
+from hpcflow.storage.journal import checkpoint_history
 from hpcflow.storage.layout import RunDir
 
 _MADE: Final = "checkpoint"
@@ -78,7 +78,7 @@ def _told(
     if not in_question:
         return made, let_go
     asked = set(in_question)
-    for each in Journal(run_dir).history.removed_checkpoints:
+    for each in checkpoint_history(run_dir).removed_checkpoints:
         _keep_latest(let_go, each.train_step, each.at, asked)
     for number in run_dir.attempt_numbers():
         with suppress(OSError):  # without a record, it was not removed on purpose

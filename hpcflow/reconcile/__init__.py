@@ -1,9 +1,8 @@
 """Reconcile attempts with Slurm: query each scheduler in batches and journal the answers.
 
-- :mod:`.classify_end`: the records that follow from an answer about an attempt; pure
-- :mod:`.table`: the same by example, for docs/states.md and for the tests
+- :mod:`.classify_end`: what is new about an attempt, by an answer; pure
 - :mod:`.attempts`: query the schedulers, and journal what is new
-- :mod:`.unreachable`: the notice for a job whose node Slurm has lost
+- :mod:`.unreachable`: what precedes the record of an end that Slurm did not see
 - :mod:`.accounting`: query sacct, and not for a while if it does not answer
 - :mod:`.refresh`: all of this, with the files read into the ledger before and after
 

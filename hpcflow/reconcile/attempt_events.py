@@ -16,7 +16,7 @@ from typing import Final
 from hpcflow.clock import from_text
 from hpcflow.model.events import MAX_LINE_BYTES, parse_event
 from hpcflow.model.ids import sluid_number
-from hpcflow.model.journal import Ended, JournalRecord
+from hpcflow.model.journal import Ended
 from hpcflow.model.measured import kept_of
 from hpcflow.model.state import Cause
 from hpcflow.model.views import AttemptView
@@ -149,13 +149,13 @@ def _was_killed(files: AttemptDir, attempt: AttemptView, job: JobInfo | None) ->
     return is_job_killed or 128 + _SIGKILL in codes or files.killed.exists()
 
 
-def with_log_digest(run_dir: RunDir, record: JournalRecord) -> JournalRecord:
-    """Return ``record``; the end of an attempt that failed gets a digest of how its log ends, so
+def with_log_digest(run_dir: RunDir, ended: Ended) -> Ended:
+    """Return ``ended``; the end of an attempt that failed gets a digest of how its log ends, so
     that two attempts can be compared."""
-    if not isinstance(record, Ended) or record.cause is not Cause.FAILED:
-        return record
-    failure = read_failure(run_dir, record.attempt)
-    return record.model_copy(update={"log_digest": failure.digest if failure else None})
+    if ended.cause is not Cause.FAILED:
+        return ended
+    failure = read_failure(run_dir, ended.attempt)
+    return ended.model_copy(update={"log_digest": failure.digest if failure else None})
 
 
 def _lines(path: Path) -> Iterator[bytes]:

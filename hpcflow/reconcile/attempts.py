@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from hpcflow.clock import Clock
 from hpcflow.errors import (
     HpcflowError,
     SchedulerUnavailable,
@@ -35,7 +34,7 @@ from hpcflow.launch.submission import (
 )
 from hpcflow.ledger.rows import DueBill
 from hpcflow.model.ids import parse_job_name
-from hpcflow.model.journal import Accounted, Intended, JournalRecord, Observed, Submitted
+from hpcflow.model.journal import Accounted, Intended, Observed, Submitted
 from hpcflow.model.state import AttemptState
 from hpcflow.model.views import AttemptView, LiveRun
 from hpcflow.reconcile.accounting import Accounting
@@ -56,18 +55,18 @@ from hpcflow.reconcile.attempt_events import (
 )
 from hpcflow.reconcile.attribute_stall import attribute_stall
 from hpcflow.reconcile.billing import bill_of_attempt
-from hpcflow.reconcile.classify_end import classify, is_as_known, observed
+from hpcflow.reconcile.classify_end import News, classify, is_as_known, observed
+from hpcflow.reconcile.context import RefreshContext
 from hpcflow.reconcile.launch_failures import launch_failed, may_still_be_told
 from hpcflow.reconcile.resized import lives_of
 from hpcflow.reconcile.restarts import follow_restarts, may_be_restarted
 from hpcflow.reconcile.run_in_pass import Errors, Isolated, JournalBuffer
 from hpcflow.reconcile.settling import Settling
-from hpcflow.reconcile.unreachable import request_checkpoint_exit, seal_vanished
-from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler
-from hpcflow.sites.schema import Site
+from hpcflow.reconcile.unreachable import prepare_end
+from hpcflow.schedulers.base import JobInfo, Lookup
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.journal import Journal
-from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.own_runs import is_others
 from hpcflow.storage.runs import is_gone, linked
@@ -77,31 +76,29 @@ _OF_FILES: Final = (StorageError, OSError)
 _MOST_UNSETTLED: Final = 200
 
 
-def observe(
+def reconcile_attempts(
+    context: RefreshContext,
     live: Iterable[tuple[LiveRun, AttemptView]],
     standbys: Iterable[tuple[str, RunDir]] = (),
     resting: Iterable[str] = (),
     bills: Iterable[DueBill] = (),
     *,
-    connect: Callable[[str], Scheduler],
-    find_site: Callable[[str], Site],
     queue: Callable[[str], Sequence[JobInfo]],
-    clock: Clock,
-    home: Home,
     warnings: list[str],
     open_journal: Callable[[RunDir], Journal] = Journal,
 ) -> list[RunDir]:
-    """Journal what the schedulers report about ``live``; return the runs with new records.
+    """Query the schedulers about ``live`` and journal what is new; return the changed runs.
+
+    An action precedes its record: a late job of a cancelled run is cancelled, a claim is sealed, a
+    notice is written. If hpcflow is killed in between, or the action fails, the next call does
+    both; once the record is durable, no call looks at the attempt again.
 
     Args:
         live: attempts that have not ended, with their runs.
         standbys: site and directory of each run with a standby that no attempt precedes any more.
         resting: sites whose queue is queried in any case, for restarted jobs.
         bills: ended attempts whose bill is due from accounting.
-        connect: site name -> scheduler.
-        find_site: site name -> site, for its prices.
         queue: site name -> its queue; called once a site.
-        home: stores which sites' accounting did not answer.
         warnings: receives what could not be queried; the next call queries it again.
         open_journal: run directory -> its journal, if the caller uses it further.
     """
@@ -119,16 +116,7 @@ def observe(
 
     def look(site: str) -> list[RunDir]:
         try:
-            watch = _Watch(
-                connect(site),
-                partial(find_site, site),
-                clock,
-                home,
-                site,
-                warnings,
-                open_journal,
-            )
-            return watch.look(
+            return _Watch(context, site, warnings, open_journal).look(
                 by_site.get(site, []),
                 standing.get(site, []),
                 ended.get(site, []),
@@ -153,16 +141,17 @@ class _Unsettled:
 
 @dataclass
 class _Watch:
-    _scheduler: Scheduler
-    _find_site: Callable[[], Site]
-    _clock: Clock
-    _home: Home
+    _context: RefreshContext
     _site: str
     _warnings: list[str]
     _open_journal: Callable[[RunDir], Journal]
     _past: dict[str, list[JobInfo]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        context = self._context
+        self._clock, self._home = context.clock, context.settings.home
+        self._scheduler = context.connect(self._site)
+        self._find_site = partial(context.find_site, self._site)
         self._accounting = Accounting(
             self._scheduler, self._clock, self._home, self._site, self._warnings
         )
@@ -379,14 +368,9 @@ class _Watch:
         is_told = job is not None or self._accounting.answered(attempt.job_id)
         is_told |= attempt.raw_state == "CANCELLED"  # by the queue, before the job left it
         if now_is is not None and (is_told or now_is.exit_code is not None):
-            found = self._records(written.journal, now_is, job)
-            records = [with_log_digest(run_dir, record) for record in found]
-            # Sealed before the records are journaled: if the process is killed in between, the next
-            # look decides the same.
-            if all(seal_vanished(run_dir, record) for record in records):
-                for record in records:
-                    request_checkpoint_exit(run_dir, record)
-                written.add(records)
+            news = self._news(written.journal, now_is, job)
+            if news.ended is None or prepare_end(run_dir, news.ended):
+                written.add(news.records)
         return now_is is not attempt
 
     def _follow(
@@ -416,15 +400,13 @@ class _Watch:
             return follow_restarts(journal, attempt, job, past, self._clock, is_certain=certain)
         return attempt
 
-    def _records(
-        self, journal: Journal, attempt: AttemptView, job: JobInfo | None
-    ) -> list[JournalRecord]:
+    def _news(self, journal: Journal, attempt: AttemptView, job: JobInfo | None) -> News:
         now, run_dir = self._clock.now(), journal.run_dir
         past = self._past.get(attempt.job_id or "", ())
         claim = read_claim(run_dir, attempt.attempt)
         if claim is not None and claim != attempt.job_id:
             # Two jobs were submitted, and the other one has the attempt; this one exited at once.
-            return [Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed")]
+            return News(Submitted(at=now, attempt=attempt.attempt, job_id=claim, how="claimed"))
         missed: list[Observed] = []
         last_word = None
         history, of_attempt = RunHistory(), AttemptHistory()
@@ -445,15 +427,15 @@ class _Watch:
             ):
                 # A later tick decides, when accounting says who cancelled the job.
                 if job is None or ended:
-                    return []
+                    return News()
                 # A restarted job has the restart's submission time.
                 same = replace(job, submitted_at=attempt.submitted_at)
-                return [observed(attempt.attempt, same, now)]
+                return News(observed(attempt.attempt, same, now))
         if job is None:
             self._require_its_cluster(attempt, of_attempt)
             missed = of_attempt.missed
             last_word = last_sign(run_dir, attempt.attempt)
-        return classify(
+        news = classify(
             attempt,
             job,
             cancel_requested=history.is_cancelled,
@@ -476,6 +458,9 @@ class _Watch:
             is_listed=is_listed(attempt, past),
             now=now,
         )
+        if news.ended is None:
+            return news
+        return replace(news, ended=with_log_digest(run_dir, news.ended))
 
     def _require_its_cluster(self, attempt: AttemptView, history: AttemptHistory) -> None:
         """Raise SchedulerUnavailable for a job of another cluster: absence here means nothing."""

@@ -26,14 +26,13 @@ from hpcflow.budgets.scope import KINDS, Scope
 from hpcflow.budgets.state import Budget, Entry, Standing
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, shell_word, words_for
-from hpcflow.history.run import Sending
+from hpcflow.history import Sending
 from hpcflow.launch.committing import commitment_of
 from hpcflow.launch.submission import SENDING_TAKES
 from hpcflow.ledger.rows import SpendingRow
-from hpcflow.ledger.store import Ledger
-from hpcflow.model.journal import Refused, Submitted, Withdrawn
 from hpcflow.model.next_action import AWAIT_STANDBY
 from hpcflow.model.units import counted
+from hpcflow.reconcile.context import RefreshContext
 from hpcflow.sites.placement import place
 from hpcflow.sites.schema import Site
 from hpcflow.storage.journal import Journal
@@ -58,33 +57,26 @@ _MOST_OTHERS: Final = 1_000
 
 
 def reconcile_budgets(
-    ledger: Ledger,
-    *,
-    home: Home,
-    user: str,
-    folders: Iterable[BudgetFolder],
-    find_site: Callable[[str], Site],
-    clock: Clock,
-    scope: Scope | None = None,
+    context: RefreshContext, folders: Iterable[BudgetFolder], scope: Scope | None = None
 ) -> list[str]:
     """Reconcile budgets with the caller's own attempts; return warnings. The next call tries again.
 
     Args:
-        find_site: site name -> site, for its prices; called for each run.
+        context: ``find_site`` is called for each run.
         scope: a budget that is reconciled in any case.
     """
     different = {each.path: each for each in folders}.values()
-    looks = [_Look(ledger, each, home, user, find_site, clock) for each in different]
+    looks = [_Look(context, each) for each in different]
     return [problem for look in looks for problem in look.problems(scope)]
 
 
 @dataclass(frozen=True)
 class _Sendings:
-    """The last submission record of each attempt or standby of one run.
+    """The last submission of each attempt or standby of one run.
 
     Attributes:
         is_linked: whether the home has this run.
-        last: attempt number -> record; None if the journal cannot be read now.
+        last: attempt number -> submission; None if the journal cannot be read now.
     """
 
     is_linked: bool
@@ -93,12 +85,8 @@ class _Sendings:
 
 @dataclass
 class _Look:
-    _ledger: Ledger
+    _context: RefreshContext
     _folder: BudgetFolder
-    _home: Home
-    _user: str
-    _find_site: Callable[[str], Site]
-    _clock: Clock
     _sites: dict[str, bool] = field(default_factory=dict)
     _sizes: dict[Scope, int] = field(default_factory=dict)
     _lines: dict[Scope, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -106,6 +94,11 @@ class _Look:
     _sendings: dict[str, _Sendings] = field(default_factory=dict)
     _own: dict[str, frozenset[int] | None] = field(default_factory=dict)
     _problems: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        context = self._context
+        self._home, self._user = context.settings.home, context.settings.user
+        self._clock, self._find_site = context.clock, context.find_site
 
     def problems(self, scope: Scope | None) -> list[str]:
         """Reconcile each budget, isolating errors; return the warnings."""
@@ -137,7 +130,7 @@ class _Look:
         there = self._folder.scopes()
         if not there:
             return
-        found = self._ledger.spending_unsettled(user=self._user)
+        found = self._context.ledger.spending_unsettled(user=self._user)
         rows = [row for row in found if self._is_here(row)]
         own = self._own_scopes(rows, there)
         if scope is not None and scope in there:
@@ -174,7 +167,7 @@ class _Look:
         """Follow the open entries of one budget; add missing rows to ``by_key``."""
         entries = [each for each in budget.entries.values() if self._is_open(each)]
         unknown = {each.run_id for each in entries if (each.run_id, each.attempt) not in by_key}
-        for row in self._ledger.spending(run_ids=sorted(unknown)) if unknown else ():
+        for row in self._context.ledger.spending(run_ids=sorted(unknown)) if unknown else ():
             by_key[row.run_id, row.attempt] = row
         # A teammate's lines do not delay attempts that the ledger has.
         others: list[Entry] = []
@@ -240,7 +233,7 @@ class _Look:
         if (more := len(found) - _MOST_OTHERS) > 0:
             folder = self._folder.path / "project"
             # The caller's projects first: ended runs may have commitments there.
-            known = set(self._ledger.projects(user=self._user))
+            known = set(self._context.ledger.projects(user=self._user))
             found.sort(key=lambda each: each.name not in known)
             self._problems.append(
                 f"budgets: {counted(more, 'file')} in {folder} not read: hpcflow reads "
@@ -356,12 +349,12 @@ class _Look:
         if sendings.last is None:
             return False
         last = sendings.last.get(entry.attempt)
-        if isinstance(last, Submitted):  # perhaps long before the commitment
+        if last is not None and last.is_job:  # perhaps long before the commitment
             return False
         # A refused number is reused: a refusal before the commitment is of an earlier submission.
         if last is None or last.at < entry.at:
             return is_old
-        return isinstance(last, (Refused, Withdrawn))
+        return last.is_void
 
     def _read_sendings(self, run_id: str) -> _Sendings:
         run_dirs = linked(self._home, [run_id])

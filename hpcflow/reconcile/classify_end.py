@@ -1,4 +1,4 @@
-"""Return the journal records that follow from the scheduler's answer about an attempt. Pure.
+"""Say what is new about an attempt, from the scheduler's answer. Pure.
 
 =======================================  ==========================================================
 what is known                            records
@@ -21,12 +21,12 @@ answer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-from hpcflow.model.journal import Ended, JournalRecord, Observed, Stall
+from hpcflow.model.journal import Ended, JournalRecord, Observed, Stall, Submitted
 from hpcflow.model.state import MISSING, AttemptState, Cause, cause_of_end
 from hpcflow.model.views import AttemptView
 from hpcflow.schedulers.base import JobInfo
@@ -68,6 +68,19 @@ _LISTED: Final = "the queue does not know this job, which accounting lists as pe
 _NOT_YET: Final = frozenset({None, "", "None", "Priority", "Resources"})
 
 
+@dataclass(frozen=True)
+class News:
+    """What is new about an attempt: an observation, or that another job has it; an end; or both."""
+
+    seen: Observed | Submitted | None = None
+    ended: Ended | None = None
+
+    @property
+    def records(self) -> list[JournalRecord]:
+        """The journal records to append."""
+        return [each for each in (self.seen, self.ended) if each is not None]
+
+
 def classify(
     attempt: AttemptView,
     job: JobInfo | None,
@@ -84,8 +97,8 @@ def classify(
     host: str | None = None,
     is_listed: bool = False,
     now: datetime,
-) -> list[JournalRecord]:
-    """Return the journal records that follow from an answer.
+) -> News:
+    """Return what follows from an answer.
 
     Args:
         attempt: the attempt so far; it has a job id and has not ended.
@@ -111,17 +124,15 @@ def classify(
         is_listed: whether accounting lists the job as pending or running.
     """
     if job is None:
-        records = _judge_absence(attempt, seen_ended, missed, last_sign, host, is_listed, now)
+        news = _judge_absence(attempt, seen_ended, missed, last_sign, host, is_listed, now)
     else:
-        records = _judge_answer(attempt, job, launch_failed, now)
-    return [
-        _refine(
-            record, attempt, cancel_requested, first_notice, stall, has_finished, memory_when_killed
-        )
-        if isinstance(record, Ended)
-        else record
-        for record in records
-    ]
+        news = _judge_answer(attempt, job, launch_failed, now)
+    if news.ended is None:
+        return news
+    ended = _refine(
+        news.ended, attempt, cancel_requested, first_notice, stall, has_finished, memory_when_killed
+    )
+    return replace(news, ended=ended)
 
 
 #: Act about a stall -> the causes that hide it.
@@ -161,14 +172,11 @@ def _refine(
     return ended.model_copy(update={"cause": cause, "rule": f"{why}; {ended.rule}"})
 
 
-def _judge_answer(
-    attempt: AttemptView, job: JobInfo, launch_failed: bool, now: datetime
-) -> list[JournalRecord]:
-    records: list[JournalRecord] = []
+def _judge_answer(attempt: AttemptView, job: JobInfo, launch_failed: bool, now: datetime) -> News:
+    ended = None
     if launch_failed:  # Slurm may report the times of a restart that did not happen
         job = replace(job, submitted_at=attempt.submitted_at, started_at=attempt.started_at)
-    if _is_news(attempt, job):
-        records.append(observed(attempt.attempt, job, now))
+    seen = observed(attempt.attempt, job, now) if _is_news(attempt, job) else None
     if job.state is AttemptState.ENDED:
         exit_code = job.exit_code if job.exit_code is not None else attempt.exit_code
         if job.source == "accounting" and attempt.exit_code is not None:
@@ -180,18 +188,16 @@ def _judge_answer(
             cause, rule = Cause.PREEMPTED, f"{rule}, and that it was being preempted"
         if launch_failed:
             cause, rule = Cause.LAUNCH_FAILED, f"{rule}: its node could not start the script"
-        records.append(
-            Ended(
-                at=now,
-                attempt=attempt.attempt,
-                cause=cause,
-                raw_state=job.raw_state,
-                exit_code=exit_code,
-                ended_at=job.ended_at,
-                rule=rule,
-            )
+        ended = Ended(
+            at=now,
+            attempt=attempt.attempt,
+            cause=cause,
+            raw_state=job.raw_state,
+            exit_code=exit_code,
+            ended_at=job.ended_at,
+            rule=rule,
         )
-    return records
+    return News(seen, ended)
 
 
 def _was_leaving(job: JobInfo) -> bool:
@@ -210,42 +216,41 @@ def _judge_absence(
     host: str | None,
     is_listed: bool,
     now: datetime,
-) -> list[JournalRecord]:
+) -> News:
     if attempt.exit_code is not None:
-        return [_ended_unseen(attempt, now, "the job's own exit event")]
+        return News(ended=_ended_unseen(attempt, now, "the job's own exit event"))
     if seen_ended is not None:
         raw_state = seen_ended.raw_state
-        return [
-            Ended(
-                at=now,
-                attempt=attempt.attempt,
-                cause=cause_of_end(raw_state, seen_ended.exit_code),
-                raw_state=raw_state,
-                exit_code=seen_ended.exit_code,
-                ended_at=seen_ended.ended_at,
-                rule=f"the queue showed {raw_state} before it dropped the job",
-            )
-        ]
+        ended = Ended(
+            at=now,
+            attempt=attempt.attempt,
+            cause=cause_of_end(raw_state, seen_ended.exit_code),
+            raw_state=raw_state,
+            exit_code=seen_ended.exit_code,
+            ended_at=seen_ended.ended_at,
+            rule=f"the queue showed {raw_state} before it dropped the job",
+        )
+        return News(ended=ended)
     own = [each for each in missed if each.host == host]
     after_s = LISTED_AFTER_S if is_listed else VANISHED_AFTER_S
     if _silent_s(own, last_sign, now) >= after_s:
-        return [_ended_unseen(attempt, now, f"missing for {after_s:g} s")]
+        return News(ended=_ended_unseen(attempt, now, f"missing for {after_s:g} s"))
     if _is_missed_by_all(missed, last_sign, now):
-        return [_ended_unseen(attempt, now, "missing for three hours in every check")]
+        rule = "missing for three hours in every check"
+        return News(ended=_ended_unseen(attempt, now, rule))
     if own and 0 <= (now - own[-1].at).total_seconds() < LOOK_COUNTS_S:
-        return []
-    return [
-        Observed(
-            at=now,
-            attempt=attempt.attempt,
-            job_id=attempt.job_id or "",
-            state=AttemptState.UNKNOWN,
-            raw_state=MISSING,
-            reason=_LISTED if is_listed else _UNKNOWN,
-            last_sign=last_sign,
-            host=host,
-        )
-    ]
+        return News()
+    missing = Observed(
+        at=now,
+        attempt=attempt.attempt,
+        job_id=attempt.job_id or "",
+        state=AttemptState.UNKNOWN,
+        raw_state=MISSING,
+        reason=_LISTED if is_listed else _UNKNOWN,
+        last_sign=last_sign,
+        host=host,
+    )
+    return News(missing)
 
 
 def _is_missed_by_all(

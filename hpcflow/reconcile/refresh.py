@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -16,14 +17,14 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.next_action import SETTLE_STANDBY
 from hpcflow.ownership import temporary_folder
 from hpcflow.projection import catch_up, catch_up_home, purged_warning
+from hpcflow.reconcile.context import RefreshContext
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.own_runs import OwnRuns, require_own
 from hpcflow.storage.restoring import cancelled_runs
 from hpcflow.storage.runs import is_gone, linked
 
 if TYPE_CHECKING:
-    from hpcflow.schedulers.base import JobInfo, Scheduler
-    from hpcflow.sites.schema import Site
+    from hpcflow.schedulers.base import JobInfo
 
 #: After a maintenance an admin may restart the jobs that were killed for it.
 _MAY_BE_RESTARTED: Final = timedelta(days=1)
@@ -32,13 +33,8 @@ _BILLS_AT_ONCE: Final = 2000
 
 
 def refresh(
-    ledger: Ledger,
-    home: Home,
+    context: RefreshContext,
     *,
-    user: str,
-    connect: Callable[[str], Scheduler],
-    find_site: Callable[[str], Site],
-    clock: Clock,
     own: OwnRuns | None = None,
     queue: Callable[[str], Sequence[JobInfo]] | None = None,
 ) -> list[str]:
@@ -47,20 +43,18 @@ def refresh(
     Return warnings about what could not be queried or read, and about purged runs.
 
     Args:
-        user: only this user's runs are queried.
-        connect: site name -> scheduler.
-        find_site: site name -> site, for its prices.
         own: the runs of this home, if the caller uses it further.
         queue: site name -> its queue, from a daemon: then ended runs are also checked for restarted
             jobs. Without it the queue is queried only for live attempts.
     """
-    kept = _record_kept_cancels(home, user, clock)
+    home, user = context.settings.home, context.settings.user
+    kept = _record_kept_cancels(home, user, context.clock)
     own = own or OwnRuns(home)
-    summary = catch_up_home(ledger, home, user=user, now=clock.now(), own=own)
+    summary = catch_up_home(context.ledger, home, user=user, now=context.clock.now(), own=own)
     warnings = kept + summary.problems + [purged_warning(run_id) for run_id in summary.purged]
-    find_site = cache(find_site)  # each site file is read once
-    warnings += _refresh_live(ledger, home, user, connect, find_site, clock, own, queue)
-    warnings += _reconcile(ledger, home, user, find_site, clock)
+    context = replace(context, find_site=cache(context.find_site))  # each site file is read once
+    warnings += _refresh_live(context, own, queue)
+    warnings += _reconcile(context)
     return list(dict.fromkeys(warnings))
 
 
@@ -81,18 +75,16 @@ def _record_kept_cancels(home: Home, user: str, clock: Clock) -> list[str]:
     return warnings
 
 
-def _reconcile(
-    ledger: Ledger, home: Home, user: str, find_site: Callable[[str], Site], clock: Clock
-) -> list[str]:
-    marked = []
+def _reconcile(context: RefreshContext) -> list[str]:
+    marked, home = [], context.settings.home
     if home.unsettled.is_dir():  # imported then only: see below
         from hpcflow.reconcile.settling import settle_marked
 
-        marked = settle_marked(home, find_site)
+        marked = settle_marked(home, context.find_site)
     folders = {home.budgets: BudgetFolder(home.budgets)}
-    for name in ledger.sites_unsettled(user=user):
+    for name in context.ledger.sites_unsettled(user=context.settings.user):
         with suppress(HpcflowError):  # reported by the query
-            folder = budgets_of(find_site(name), home)
+            folder = budgets_of(context.find_site(name), home)
             folders[folder.path] = folder
     there, warnings = [], marked
     for folder in folders.values():
@@ -104,41 +96,31 @@ def _reconcile(
     if there:
         from hpcflow.reconcile.budgets import reconcile_budgets
 
-        warnings += reconcile_budgets(
-            ledger, home=home, user=user, folders=there, find_site=find_site, clock=clock
-        )
+        warnings += reconcile_budgets(context, there)
     return warnings
 
 
 def refresh_without_ledger(
-    run_dir: RunDir,
-    home: Home,
-    *,
-    user: str,
-    connect: Callable[[str], Scheduler],
-    find_site: Callable[[str], Site],
-    clock: Clock,
+    run_dir: RunDir, context_with: Callable[[Ledger], RefreshContext]
 ) -> list[str]:
     """Refresh the journal of one run while the ledger is down, with a temporary ledger."""
     with (
         temporary_folder() as folder,
         open_ledger(str(Path(folder) / "ledger.sqlite")) as ledger,
     ):
-        kept = _record_kept_cancels(home, user, clock)
+        context = context_with(ledger)
+        home = context.settings.home
+        kept = _record_kept_cancels(home, context.settings.user, context.clock)
         catch_up(ledger, [run_dir])
-        return kept + _refresh_live(ledger, home, user, connect, find_site, clock, OwnRuns(home))
+        return kept + _refresh_live(context, OwnRuns(home))
 
 
 def _refresh_live(
-    ledger: Ledger,
-    home: Home,
-    user: str,
-    connect: Callable[[str], Scheduler],
-    find_site: Callable[[str], Site],
-    clock: Clock,
+    context: RefreshContext,
     own: OwnRuns,
     queue: Callable[[str], Sequence[JobInfo]] | None = None,
 ) -> list[str]:
+    ledger, user, now = context.ledger, context.settings.user, context.clock.now()
     live = [
         (run, attempt)
         for run, attempt in ledger.live_attempts(user=user)
@@ -146,7 +128,7 @@ def _refresh_live(
         if run.run_id not in ledger.misfits and own.has(run.run_id, run.run_dir)
     ]
     # Without a daemon, the first process that looks journals which standbys have started.
-    over = ledger.due(SETTLE_STANDBY, clock.now(), user=user)
+    over = ledger.due(SETTLE_STANDBY, now, user=user)
     known = ledger.known(over) if over else {}
     standbys = [
         (each.run.site, run_dir)
@@ -156,27 +138,24 @@ def _refresh_live(
     # Only a daemon looks for restarted jobs of ended runs: other commands do not wait for Slurm.
     resting: list[str] = []
     if queue is not None:
-        resting = ledger.resting_at(user=user, since=clock.now() - _MAY_BE_RESTARTED)
+        resting = ledger.resting_at(user=user, since=now - _MAY_BE_RESTARTED)
     due = [
         each
-        for each in ledger.due_bills(clock.now(), user=user, limit=_BILLS_AT_ONCE)
+        for each in ledger.due_bills(now, user=user, limit=_BILLS_AT_ONCE)
         if own.has(each.attempt.run_id, each.run_dir) and not is_gone(RunDir(Path(each.run_dir)))
     ]
     warnings = own.warnings()
     if live or standbys or resting or due:
         # This needs pydantic, whose import takes as long as all else of `hpcflow ls`.
-        from hpcflow.reconcile.attempts import observe
+        from hpcflow.reconcile.attempts import reconcile_attempts
 
-        changed = observe(
+        changed = reconcile_attempts(
+            context,
             live,
             standbys,
             resting,
             due,
-            connect=connect,
-            find_site=find_site,
-            queue=queue or (lambda site: connect(site).queue()),
-            clock=clock,
-            home=home,
+            queue=queue or (lambda site: context.connect(site).queue()),
             warnings=warnings,
             open_journal=own.journal_of,
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hpcflow.clock import Clock
@@ -72,17 +72,27 @@ def follow_restarts(
         last = history.last
         if last.number != attempt.attempt or not last.is_live or last.job_id != attempt.job_id:
             return None
-        claimed = claims_after(run_dir, last.number, last.job_id or "")
+        job_id = last.job_id or ""
+        claimed = claims_after(run_dir, last.number, job_id)
         restarts = max(_restarts(job, lives, history), last.restarts + claimed)
         if restarts <= last.restarts:
             return attempt
-        records = _records(run_dir, last, restarts, job, lives, clock)
-        if _is_completed(records[-1]) and len(records) == 1 and not is_certain:
+        now = clock.now()
+        ends = _ends(run_dir, last, restarts, job, lives, now)
+        first = next(ends)
+        is_completed = first.ended.cause is Cause.COMPLETED
+        # A restart of a completed attempt has nothing to do: the script exits.
+        goes_on = (not is_completed and is_free(run_dir, last.number + 1, job_id)) or claims_after(
+            run_dir, last.number, job_id
+        ) > 0
+        if is_completed and first.seen is None and not (goes_on or is_certain):
             return None  # srun can exit with 0 when a node dies; only accounting knows that
-        for record in records:
-            request_checkpoint_exit(run_dir, record)
-        journal.append(*records)
-    if isinstance(records[-1], Ended):
+        over = [first, *ends] if goes_on else [first]
+        for each in over:
+            request_checkpoint_exit(run_dir, each.ended)
+        records = [each.records for each in over]
+        journal.append(*(follow(last, records, now) if goes_on else first.records))
+    if not goes_on:
         return None
     number = last.number + restarts - last.restarts
     own = last_exit(run_dir, number)
@@ -112,27 +122,32 @@ def _restarts(job: JobInfo | None, lives: Sequence[JobInfo], history: RunHistory
     return max(0, len(lives) - 1, last.restarts + since)
 
 
-def _records(
+@dataclass(frozen=True)
+class _End:
+    """The end of an attempt, and when and where it ran, by accounting."""
+
+    ended: Ended
+    seen: Observed | None
+
+    @property
+    def records(self) -> list[JournalRecord]:
+        return [self.ended] if self.seen is None else [self.seen, self.ended]
+
+
+def _ends(
     run_dir: RunDir,
     last: LastAttempt,
     restarts: int,
     job: JobInfo | None,
     lives: Sequence[JobInfo],
-    clock: Clock,
-) -> list[JournalRecord]:
-    def ends(number: int, past: int) -> list[JournalRecord]:
+    now: datetime,
+) -> Iterator[_End]:
+    """Yield the end of ``last``, and of each attempt that its job began and left since."""
+    for number, past in enumerate(range(last.restarts, restarts), start=last.number):
         record = _life(lives, past - restarts, job, own_record(run_dir, number))
         # A restart counts as a submission, so its time is the end of the attempt before.
         until = job.submitted_at if job is not None and past == restarts - 1 else None
-        return _end(run_dir, number, record, until=until, now=clock.now())
-
-    own = ends(last.number, last.restarts)
-    job_id = last.job_id or ""
-    if (
-        _is_completed(own[-1]) or not is_free(run_dir, last.number + 1, job_id)
-    ) and not claims_after(run_dir, last.number, job_id):
-        return own  # a restart of a completed attempt has nothing to do: the script exits
-    return follow(last, restarts, ends, clock)
+        yield _end(run_dir, number, record, until=until, now=now)
 
 
 def _life(
@@ -164,10 +179,6 @@ def _is_after(life: JobInfo, moment: datetime) -> bool:
     return life.submitted_at is not None and life.submitted_at > moment
 
 
-def _is_completed(record: JournalRecord) -> bool:
-    return isinstance(record, Ended) and record.cause is Cause.COMPLETED
-
-
 def _end(
     run_dir: RunDir,
     number: int,
@@ -175,9 +186,8 @@ def _end(
     *,
     until: datetime | None,
     now: datetime,
-) -> list[JournalRecord]:
-    """Return the records of an attempt's end: by accounting, by its own exit event, else as
-    restarted.
+) -> _End:
+    """Return an attempt's end: by accounting, by its own exit event, else as restarted.
 
     Accounting says REQUEUED even if the job had ended long before. The exit event counts only
     without a notice: an exit after a notice does not end the run.
@@ -206,7 +216,7 @@ def _end(
         ended_at=ended_at,
         rule=rule,
     )
-    return [ended] if record is None else [_past_life(number, record, now), ended]
+    return _End(ended, None if record is None else _past_life(number, record, now))
 
 
 def _last_sign(run_dir: RunDir, number: int, now: datetime) -> datetime | None:

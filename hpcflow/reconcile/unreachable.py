@@ -14,7 +14,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from hpcflow.model.journal import Ended, JournalRecord
+from hpcflow.model.journal import Ended
 from hpcflow.model.state import MISSING, Cause
 from hpcflow.runtime.successor import SEAL
 from hpcflow.storage.disk_errors import storage_error
@@ -25,17 +25,31 @@ from hpcflow.storage.layout import RunDir
 UNSEEN: Final = frozenset({Cause.NODE_FAIL, Cause.VANISHED})
 
 
-def seal_vanished(run_dir: RunDir, record: JournalRecord) -> bool:
-    """Seal the claim of an attempt that has vanished by ``record`` and was never claimed.
+def prepare_end(run_dir: RunDir, ended: Ended) -> bool:
+    """Do what precedes the record of an end; return False if the attempt has not ended.
+
+    If hpcflow is killed before the record, the next look decides the same, and does both.
+
+    Raises:
+        StorageError: as :func:`_seal_vanished`.
+    """
+    if not _seal_vanished(run_dir, ended):
+        return False
+    request_checkpoint_exit(run_dir, ended)
+    return True
+
+
+def _seal_vanished(run_dir: RunDir, ended: Ended) -> bool:
+    """Seal the claim of an attempt that has vanished by ``ended`` and was never claimed.
 
     Return False if its job has just claimed it, so it has not vanished.
 
     Raises:
         StorageError: the claim cannot be written; the end must wait.
     """
-    if not (isinstance(record, Ended) and record.raw_state == MISSING):
+    if ended.raw_state != MISSING:
         return True
-    claim = run_dir.attempt(record.attempt).claim
+    claim = run_dir.attempt(ended.attempt).claim
     if claim.exists():
         return True  # it was claimed or sealed before, so no other job will execute it
     try:
@@ -49,12 +63,12 @@ def seal_vanished(run_dir: RunDir, record: JournalRecord) -> bool:
     return True
 
 
-def request_checkpoint_exit(run_dir: RunDir, record: JournalRecord) -> None:
-    """Write the notice for processes that may still run, if ``record`` ends the attempt unseen.
+def request_checkpoint_exit(run_dir: RunDir, ended: Ended) -> None:
+    """Write the notice for processes that may still run, if Slurm did not see the attempt end.
 
-    Call this before the record is journaled: if hpcflow is killed in between, the next look does
-    both. A notice that cannot be written is ignored, because the attempt has ended all the same.
+    Call this before the record is journaled, as for :func:`prepare_end`. A notice that cannot be
+    written is ignored, because the attempt has ended all the same.
     """
-    if isinstance(record, Ended) and record.cause in UNSEEN:
+    if ended.cause in UNSEEN:
         with suppress(OSError):
-            write_new(run_dir.attempt(record.attempt).notice, f"{record.cause.value}\n".encode())
+            write_new(run_dir.attempt(ended.attempt).notice, f"{ended.cause.value}\n".encode())

@@ -10,7 +10,8 @@ from typing import Final
 
 from hpcflow.clock import Clock
 from hpcflow.errors import SchedulerUnavailable
-from hpcflow.ledger.store import Ledger
+from hpcflow.launch.context import LaunchContext
+from hpcflow.reconcile.context import RefreshContext
 from hpcflow.restore.process import start_restore
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.settings import Settings
@@ -70,23 +71,16 @@ class LeaseLostError(Exception):
 
 
 @dataclass(frozen=True)
-class RoundContext:
+class RoundContext(RefreshContext):
     """The context of a round.
 
     Attributes:
-        connect: site name -> scheduler.
-        find_site: site name -> site.
         may_act: called before every action, under the run's lock: whether this process still holds
             the lease, and is not told to exit.
         start_restore: starts a process that restores a run from its mirror.
         host: the host of ``clock``.
     """
 
-    ledger: Ledger
-    settings: Settings
-    clock: Clock
-    connect: Callable[[str], Scheduler]
-    find_site: Callable[[str], Site]
     may_act: Callable[[], bool] = lambda: True
     start_restore: Callable[[Settings, str], None] = start_restore
     host: str = field(default_factory=socket.gethostname)
@@ -95,6 +89,9 @@ class RoundContext:
     def queues(self) -> Queues:
         """The queues of the sites, shared by all rounds of this process."""
         return Queues(self.connect, self.clock)
+
+    def launch_context(self, site: Site, scheduler: Scheduler) -> LaunchContext:
+        return LaunchContext(self.settings, site, scheduler, self.clock)
 
     def require_lease(self) -> None:
         """Raise LeaseLostError unless this process may act."""

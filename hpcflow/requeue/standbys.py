@@ -144,13 +144,10 @@ class _Round:
             # decided when this attempt has ended.
             with suppress(BudgetError), self._run_errors.of_sending(run):
                 sent = send_standby(
+                    context.launch_context(site, context.connect(run.site)),
                     self._own.journal_of(run_dir),
                     run,
                     after=max(attempt.attempt for attempt in known.attempts),
-                    settings=context.settings,
-                    scheduler=context.connect(run.site),
-                    site=site,
-                    clock=context.clock,
                     lock=lock,
                     avoid=avoid,
                 )

@@ -1,4 +1,4 @@
-"""One round over all runs: observe, decide, act, and journal why.
+"""One round over all runs: refresh, decide, act, and journal why.
 
 It may be killed at any moment and run again at once: a decision is journaled before anything is
 done, and each submission is exactly once (:mod:`hpcflow.launch.submission`). It keeps nothing
@@ -145,16 +145,7 @@ class _Round:
 
     def go(self) -> Report:
         context = self._context
-        self._report.warnings = refresh(
-            context.ledger,
-            context.settings.home,
-            user=context.settings.user,
-            connect=context.connect,
-            find_site=context.find_site,
-            clock=context.clock,
-            own=self._own,
-            queue=context.queues.ask,
-        )
+        self._report.warnings = refresh(context, own=self._own, queue=context.queues.ask)
         try:
             self._act()
         except LeaseLostError:
@@ -319,14 +310,11 @@ class _Round:
         try:
             with self._run_errors.of_sending(case.run):
                 return resubmit(
+                    self._context.launch_context(case.site, case.scheduler),
                     case.journal,
                     case.run,
                     after=case.facts.last.number if case.facts.last else 0,
                     mem_mb=case.decision.mem_mb,
-                    settings=self._context.settings,
-                    scheduler=case.scheduler,
-                    site=case.site,
-                    clock=self._context.clock,
                     lock=lock,
                     queue=case.queue,
                     avoid=case.avoid,

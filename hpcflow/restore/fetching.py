@@ -21,7 +21,7 @@ from hpcflow.runtime.reading import read_lines
 from hpcflow.runtime.retention import look
 from hpcflow.runtime.rule import COMPLETE
 from hpcflow.runtime.successor import SEAL
-from hpcflow.storage.files import storage_errors
+from hpcflow.storage.disk_errors import storage_errors
 from hpcflow.storage.layout import RunDir
 
 #: Which checkpoints: the newest intact one, all, or that of one train step.

@@ -9,17 +9,21 @@ Functions that read it raise StorageError on failure.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Final
 
 from hpcflow.errors import StorageError, shell_word
-from hpcflow.history import RunHistory
+from hpcflow.history import CheckpointHistory, RunHistory
 from hpcflow.model import lost_journal
 from hpcflow.model.journal import JournalRecord, parse_record_or_none
 from hpcflow.runtime.reading import open_regular, read_lines
 from hpcflow.storage.disk_errors import storage_error, storage_errors
 from hpcflow.storage.files import FILE_MODE, append_line_durably, size_of
 from hpcflow.storage.layout import RunDir
+
+_ABOUT_CHECKPOINTS: Final = re.compile(rb'"(?:checkpoint_removed|restored)"')
 
 
 class Journal:
@@ -142,7 +146,19 @@ def read(run_dir: RunDir) -> list[JournalRecord]:
     """Return the records, oldest first; skip lines that are damaged, too long, or of a newer
     version.
     """
+    return _read(run_dir, bool)
+
+
+def checkpoint_history(run_dir: RunDir) -> CheckpointHistory:
+    """Return what the journal says about checkpoints; the lines of most others are not parsed.
+
+    For reports over thousands of runs: most journals have no such line.
+    """
+    return CheckpointHistory(tuple(_read(run_dir, _ABOUT_CHECKPOINTS.search)))
+
+
+def _read(run_dir: RunDir, is_meant: Callable[[bytes], object]) -> list[JournalRecord]:
     with storage_errors("read", run_dir.journal), suppress(FileNotFoundError):
-        found = (parse_record_or_none(line) for line in read_lines(run_dir.journal) if line)
-        return [record for record in found if record is not None]
+        lines = filter(is_meant, read_lines(run_dir.journal))
+        return [record for record in map(parse_record_or_none, lines) if record is not None]
     return []

@@ -22,6 +22,7 @@ from hpcflow.config.signature import signature_of
 from hpcflow.documents import Document, Place
 from hpcflow.errors import HpcflowError, InputError, Where
 from hpcflow.launch.connecting import connect_scheduler, resolve_site
+from hpcflow.launch.context import LaunchContext
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.sweep_records import StopRequested
@@ -209,11 +210,8 @@ def sweep(
     scheduler = connect_scheduler(the_site, settings, clock)
     plan = plan_sweep(
         None,
+        LaunchContext(settings, the_site, scheduler, clock),
         loaded=loaded,
-        settings=settings,
-        clock=clock,
-        site=the_site,
-        scheduler=scheduler,
         site_name=site,
         sweep_id=sweep_id,
     )

@@ -97,15 +97,9 @@ class Round:
         Raises:
             InputError: its site is not defined any more, or this is another cluster.
         """
-        return TrialRuns(
-            self.sweep,
-            settings=self.around.settings,
-            clock=self.around.clock,
-            site=self.around.find_site(self.sweep.site),
-            scheduler=self.around.connect(self.sweep.site),
-            lock=self._lock,
-            trials=self.progress.trials,
-        )
+        site = self.around.find_site(self.sweep.site)
+        context = self.around.launch_context(site, self.around.connect(self.sweep.site))
+        return TrialRuns(self.sweep, context, lock=self._lock, trials=self.progress.trials)
 
     def is_elsewhere(self) -> bool:
         """Return whether it is a sweep of another cluster that shares this home.

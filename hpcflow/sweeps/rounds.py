@@ -86,12 +86,5 @@ def look_and_tick(
     else:  # a daemon holds the lease; its last round may be a while ago
         from hpcflow.reconcile.refresh import refresh
 
-        warnings += refresh(
-            around.ledger,
-            around.settings.home,
-            user=around.settings.user,
-            connect=around.connect,
-            find_site=around.find_site,
-            clock=around.clock,
-        )
+        warnings += refresh(around)
     return warnings, tick_all(around, only=only)

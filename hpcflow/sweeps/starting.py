@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from hpcflow.clock import Clock
 from hpcflow.config import LoadedSpec
 from hpcflow.config.sweep import LoadedSweep, load_sweep
 from hpcflow.errors import HpcflowError, InputError, SpecError, Where
 from hpcflow.launch.connecting import reference
+from hpcflow.launch.context import LaunchContext
 from hpcflow.launch.plan import Plan, own_umask, with_default_environment
 from hpcflow.model.ids import make_run_id
 from hpcflow.model.kinds import AUTO
@@ -24,9 +24,7 @@ from hpcflow.model.sweep import SweepSpec
 from hpcflow.model.sweep_records import Sweep
 from hpcflow.placement.choosing import Chooser
 from hpcflow.provenance.code_state import CodeState, provenance
-from hpcflow.schedulers.base import Scheduler
 from hpcflow.settings import Settings
-from hpcflow.sites.schema import Site
 from hpcflow.storage.code_snapshot import archive_name, pack
 from hpcflow.storage.sweeps import (
     DamagedSweepError,
@@ -54,11 +52,8 @@ class SweepPlan:
 
 def plan_sweep(
     path: Path | None,
+    context: LaunchContext,
     *,
-    settings: Settings,
-    clock: Clock,
-    site: Site,
-    scheduler: Scheduler,
     site_name: str | None = None,
     overrides: Sequence[str] = (),
     loaded: LoadedSweep | None = None,
@@ -80,16 +75,16 @@ def plan_sweep(
         assert path is not None
         loaded = load_sweep(path, overrides)
     spec, base = loaded.spec, loaded.base
-    named = reference(site, site_name or settings.site)
+    settings = context.settings
+    named = reference(context.site, site_name or settings.site)
     try:
         require_sampler(spec)
     except InputError as error:
         error.where = loaded.document.where(("sampler",))
         raise
     _require_fitting(spec, loaded)
-    created_at = clock.now()
-    placed = _placed(base, site, named, scheduler, settings=settings, clock=clock)
-    placed = _with_one_start(placed, base, site, settings=settings, clock=clock)
+    created_at = context.clock.now()
+    placed = _with_one_start(_placed(base, named, context), base, context)
     sweep = Sweep(
         format=FORMAT,
         sweep_id=sweep_id or make_run_id(spec.name, created_at, os.urandom(8)),
@@ -103,9 +98,7 @@ def plan_sweep(
         base=with_default_environment(placed, settings.environ),
         provenance=provenance(Path(spec.base), overrides, CodeState()),
     )
-    runs = TrialRuns(
-        sweep, settings=settings, clock=clock, site=site, scheduler=scheduler, is_new=True
-    )
+    runs = TrialRuns(sweep, context, is_new=True)
     examples = _examples(spec.space)
     plans = [_built(runs, sweep, params, loaded) for params in examples]
     run = plans[0].run
@@ -133,17 +126,15 @@ def start_sweep(
     return create_sweep(plan.sweep, settings.home, {**(files or {}), **archive})
 
 
-def _placed(
-    base: LoadedSpec,
-    site: Site,
-    site_reference: str,
-    scheduler: Scheduler,
-    *,
-    settings: Settings,
-    clock: Clock,
-) -> RunSpec:
+def _placed(base: LoadedSpec, site_reference: str, context: LaunchContext) -> RunSpec:
     """Return the base run with ``auto`` decided once, so that all trials are comparable."""
-    chooser = Chooser(site, site_reference, lambda: scheduler, settings=settings, clock=clock)
+    chooser = Chooser(
+        context.site,
+        site_reference,
+        lambda: context.scheduler,
+        settings=context.settings,
+        clock=context.clock,
+    )
     spec, placement = chooser.choose(base.spec, base.document)
     if spec.resources.partition != AUTO:
         return spec
@@ -151,16 +142,16 @@ def _placed(
     return spec.model_copy(update={"resources": resources})
 
 
-def _with_one_start(
-    spec: RunSpec, base: LoadedSpec, site: Site, *, settings: Settings, clock: Clock
-) -> RunSpec:
+def _with_one_start(spec: RunSpec, base: LoadedSpec, context: LaunchContext) -> RunSpec:
     """Return the base run with the newest checkpoint of ``start_from`` decided once for all."""
     if spec.start_from is None:
         return spec
     from hpcflow.launch.start import find_start
 
     try:
-        found = find_start(spec.start_from, site=site, settings=settings, clock=clock)
+        found = find_start(
+            spec.start_from, site=context.site, settings=context.settings, clock=context.clock
+        )
     except HpcflowError as error:
         error.where = base.document.where(("start_from",))
         raise

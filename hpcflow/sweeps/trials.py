@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcflow.clock import Clock
 from hpcflow.documents import Document, Place
 from hpcflow.errors import (
     BudgetError,
@@ -23,6 +22,7 @@ from hpcflow.errors import (
 )
 from hpcflow.launch import submission
 from hpcflow.launch.cancel import request_cancel
+from hpcflow.launch.context import LaunchContext
 from hpcflow.launch.jobs import cancel_requested, discard_unrecorded
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.execution import CodeMode
@@ -37,7 +37,6 @@ from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.schedulers.clusters import require_cluster
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement, place
-from hpcflow.sites.schema import Site
 from hpcflow.storage.checkpoints import newest_complete
 from hpcflow.storage.disk_errors import storage_errors
 from hpcflow.storage.journal import Journal
@@ -128,19 +127,17 @@ class TrialRuns:
     def __init__(
         self,
         sweep: Sweep,
+        context: LaunchContext,
         *,
-        settings: Settings,
-        clock: Clock,
-        site: Site,
-        scheduler: Scheduler,
         lock: HeldLock | None = None,
         is_new: bool = False,
         trials: Sequence[Trial] = (),
     ) -> None:
-        require_cluster(site, scheduler)
+        require_cluster(context.site, context.scheduler)
         self._lock, self._is_new, self._trials = lock, is_new, trials
-        self._sweep, self._settings, self._clock = sweep, settings, clock
-        self._site, self._scheduler = site, scheduler
+        self._sweep, self._context = sweep, context
+        self._settings, self._clock = context.settings, context.clock
+        self._site, self._scheduler = context.site, context.scheduler
 
     def plan(
         self,
@@ -333,14 +330,7 @@ class TrialRuns:
                 return None
             if cancel_requested(journal, user=self._settings.user, clock=self._clock):
                 return None
-            attempt = NextAttempt(
-                read_run(run_dir),
-                journal,
-                settings=self._settings,
-                site=self._site,
-                clock=self._clock,
-            )
-            return attempt.send(scheduler=self._scheduler, clock=self._clock, lock=lock)
+            return NextAttempt(self._context, read_run(run_dir), journal).send(lock)
 
     def request_end(self, run_id: str, *, why: str, prune: bool = False) -> None:
         """Cancel a run. A job of it that starts later exits at once.

@@ -372,15 +372,7 @@ def forge(
 def reconcile_budgets(desk: BudgetDesk, scope: Scope | None = None) -> None:
     """Look at the budgets alone."""
     with open_ledger(desk.settings.ledger_url) as ledger:
-        budgets.reconcile_budgets(
-            ledger,
-            home=desk.settings.home,
-            user=desk.settings.user,
-            folders=[desk.budgets],
-            find_site=lambda _: desk.site,
-            clock=desk.clock,
-            scope=scope,
-        )
+        budgets.reconcile_budgets(desk.context(ledger), [desk.budgets], scope)
 
 
 def counted(desk: BudgetDesk, monkeypatch: pytest.MonkeyPatch, run_id: str) -> tuple[int, int, int]:

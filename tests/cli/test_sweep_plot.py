@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.cli.session import Session
+from hpcflow.launch.context import LaunchContext
 from hpcflow.storage.sweeps import SweepDir, append, read_sweep
 from hpcflow.sweeps.starting import plan_sweep, start_sweep
 from tests.cli.desk import Desk
@@ -34,13 +35,8 @@ def sweep(desk: Desk) -> SweepDir:
     path.write_text(SWEEP)
     session = Session()
     site = session.site(None)
-    plan = plan_sweep(
-        path,
-        settings=session.settings,
-        clock=session.clock,
-        site=site,
-        scheduler=session.connect(site),
-    )
+    context = LaunchContext(session.settings, site, session.connect(site), session.clock)
+    plan = plan_sweep(path, context)
     return start_sweep(plan, session.settings)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hpcflow.clock import to_text
-from hpcflow.costs.facts import SCRATCH, Facts, Fetched, Stored, add_scratch, add_store
+from hpcflow.costs.facts import SCRATCH, Facts, Fetched, Stored, add_run
 from hpcflow.ledger.rows import MirroredRow, StoringRow
 from hpcflow.model.journal import CheckpointRemoved, JournalRecord, Restored
 from hpcflow.storage.layout import Home
@@ -71,12 +71,12 @@ class Records:
 
     def in_store(self, *known: MirroredRow) -> Facts:
         facts = Facts()
-        add_store(facts, self.home, self.row, known)
+        add_run(facts, self.home, self.row, known, in_stores=True, on_scratch=False)
         return facts
 
     def on_scratch(self) -> Facts:
         facts = Facts()
-        add_scratch(facts, self.home, self.row)
+        add_run(facts, self.home, self.row, (), in_stores=False, on_scratch=True)
         return facts
 
 
@@ -243,11 +243,14 @@ def test_of_what_is_closed_to_us_nobody_says_that_a_purge_took_it(what: str) -> 
         assert (found.lost_runs, found.lost_checkpoints, found.stored) == ({"a-1"}, 0, [])
 
 
-def test_of_a_run_that_is_closed_to_us_the_ledger_still_knows_what_is_there(
-    records: Records,
-) -> None:
+@pytest.mark.parametrize("what", [".", "journal.jsonl"])
+def test_of_a_run_that_is_closed_to_us_the_ledger_still_knows_what_is_there(what: str) -> None:
     row = MirroredRow("a-1", "checkpoints/000000400", 400, "mirrored", URL, 9000, at(1))
-    with closed(records.dir.path):
-        found = records.in_store(row)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        records = Records(Path(folder))
+        records.mirror("mirrored", 0)
+        with closed(records.dir.journal if what == "journal.jsonl" else records.dir.path):
+            found = records.in_store(row)
     assert found.stored == [Stored(records.row, URL, 9000, at(1), None)]
     assert found.lost_runs == {"a-1"}

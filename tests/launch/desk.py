@@ -11,12 +11,14 @@ from tempfile import TemporaryDirectory
 
 from hpcflow.errors import HpcflowError
 from hpcflow.launch.cancel import end_jobs, request_cancel
+from hpcflow.launch.context import LaunchContext
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.resume import resume
 from hpcflow.launch.run import Launched, launch
-from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.views import RunDetail
+from hpcflow.reconcile.context import RefreshContext
 from hpcflow.reconcile.refresh import refresh
 from hpcflow.settings import load_settings
 from hpcflow.sites.loader import load_site, search_path
@@ -78,11 +80,8 @@ class Desk:
         warn: Callable[[str], object] = lambda _: None,
     ) -> Launched:
         return resume(
+            LaunchContext(self.settings, self.site, self.slurm, self.clock),
             run_dir,
-            settings=self.settings,
-            scheduler=self.slurm,
-            site=self.site,
-            clock=self.clock,
             known_attempts=known_attempts,
             avoid=avoid,
             overrides=overrides,
@@ -108,14 +107,16 @@ class Desk:
     def look(self) -> list[str]:
         """What `ls` does before it shows anything; returns its warnings."""
         with open_ledger(self.settings.ledger_url) as ledger:
-            return refresh(
-                ledger,
-                self.settings.home,
-                user=self.settings.user,
-                connect=lambda _: self.slurm,
-                find_site=lambda _: self.site,
-                clock=self.clock,
-            )
+            return refresh(self.context(ledger))
+
+    def context(self, ledger: Ledger) -> RefreshContext:
+        return RefreshContext(
+            ledger,
+            self.settings,
+            self.clock,
+            connect=lambda _: self.slurm,
+            find_site=lambda _: self.site,
+        )
 
     def seen(self, run_id: str) -> RunDetail:
         """The run, after a look at everything."""

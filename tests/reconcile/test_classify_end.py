@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from docs.generator.ends import ENDS, End
-from hpcflow.model.journal import Ended, Observed, Stall
+from hpcflow.model.journal import Observed, Stall
 from hpcflow.model.state import (
     MISSING,
     SLURM_STATES,
@@ -20,7 +20,7 @@ from hpcflow.model.state import (
     normalize_raw_state,
 )
 from hpcflow.model.views import AttemptView
-from hpcflow.reconcile.classify_end import LOOK_COUNTS_S, VANISHED_AFTER_S, classify
+from hpcflow.reconcile.classify_end import LOOK_COUNTS_S, VANISHED_AFTER_S, News, classify
 from hpcflow.schedulers.base import JobInfo
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
@@ -93,16 +93,20 @@ def judged(
     missed_s_ago: Sequence[float] = (),
     signs: Sequence[datetime | None] = (),
     by: str | None = HOST,
-) -> list[object]:
+) -> News:
     """``signs``: the time of its file at each look, the present one of login1 included; ``by``: who
     looked before."""
     *before, sign = signs or [None] * (len(missed_s_ago) + 1)
     missed = [_missed(*each, by) for each in zip(missed_s_ago, before, strict=True)]
-    return list(classify(RUNNING, job, missed=missed, last_sign=sign, host=HOST, now=NOW))
+    return classify(RUNNING, job, missed=missed, last_sign=sign, host=HOST, now=NOW)
+
+
+def is_only_seen(news: News) -> bool:
+    return isinstance(news.seen, Observed) and news.ended is None
 
 
 def test_nothing_new_is_not_written_again() -> None:
-    assert judged(answer("RUNNING")) == []
+    assert judged(answer("RUNNING")) == News()
 
 
 @pytest.mark.parametrize("end", ENDS, ids=str)
@@ -119,16 +123,18 @@ def test_the_table(end: End) -> None:
     if end.raw_state is None:
         missed = [_missed(VANISHED_AFTER_S), _missed(LOOK_COUNTS_S)]
         attempt = replace(RUNNING, exit_code=end.exit_code)
-        (ended,) = classify(attempt, None, missed=missed, host=HOST, now=NOW, **told)
+        news = classify(attempt, None, missed=missed, host=HOST, now=NOW, **told)
+        assert news.seen is None
     else:
         job = answer(end.raw_state, exit_code=end.exit_code)
         if end.preempted is not None:
             job = replace(job, preempted_at=NOW - end.preempted)
         attempt = replace(RUNNING, exit_code=end.own_word)
-        seen, ended = classify(attempt, job, now=NOW, **told)
-        assert isinstance(seen, Observed)
-        assert seen.raw_state == end.raw_state
-    assert isinstance(ended, Ended)
+        news = classify(attempt, job, now=NOW, **told)
+        assert isinstance(news.seen, Observed)
+        assert news.seen.raw_state == end.raw_state
+    ended = news.ended
+    assert ended is not None
     assert (ended.cause, ended.exit_code, ended.ended_at) == (end.cause, end.exit_code, NOW)
     if end.stall is not None:
         assert ("no progress for" in ended.rule) == (end.cause is Cause.STALLED or end.has_finished)
@@ -143,35 +149,32 @@ def test_every_cause_and_every_word_for_an_end_stands_in_the_table() -> None:
 
 @pytest.mark.parametrize("raw_state", ["COMPLETING", "SUSPENDED", "PENDING", "BRAND_NEW_WORD"])
 def test_what_is_not_an_end_never_ends_an_attempt(raw_state: str) -> None:
-    (seen,) = judged(answer(raw_state))
-    assert isinstance(seen, Observed)
+    assert is_only_seen(judged(answer(raw_state)))
 
 
 def test_absence_is_first_noted_and_then_waited_for() -> None:
-    (seen,) = judged(None)
+    seen = judged(None).seen
     assert isinstance(seen, Observed)
     assert (seen.state, seen.raw_state) == (AttemptState.UNKNOWN, MISSING)
-    assert judged(None, missed_s_ago=[LOOK_COUNTS_S - 1]) == []
-    (again,) = judged(None, missed_s_ago=[LOOK_COUNTS_S])
-    assert isinstance(again, Observed)
-    assert judged(None, missed_s_ago=[VANISHED_AFTER_S - 1, LOOK_COUNTS_S - 1]) == []
+    assert judged(None, missed_s_ago=[LOOK_COUNTS_S - 1]) == News()
+    assert is_only_seen(judged(None, missed_s_ago=[LOOK_COUNTS_S]))
+    assert judged(None, missed_s_ago=[VANISHED_AFTER_S - 1, LOOK_COUNTS_S - 1]) == News()
 
 
 @pytest.mark.parametrize("ago_s", [86_400, -86_400], ids=["ahead", "back"])
 def test_a_clock_that_jumps_makes_nothing_vanish(ago_s: float) -> None:
     """Only what lies between two looks counts, and of that no more than half of what it takes."""
-    (seen,) = judged(None, missed_s_ago=[ago_s])
-    assert isinstance(seen, Observed)
-    assert judged(None, missed_s_ago=[ago_s, 10]) == []
+    assert is_only_seen(judged(None, missed_s_ago=[ago_s]))
+    assert judged(None, missed_s_ago=[ago_s, 10]) == News()
 
 
 @pytest.mark.parametrize("by", [None, "login2"])
 def test_looks_of_others_and_of_nobody_knows_whom_do_not_count(by: str | None) -> None:
     looks = [VANISHED_AFTER_S, LOOK_COUNTS_S, 1]
-    (seen,) = judged(None, missed_s_ago=looks, by=by)
+    seen = judged(None, missed_s_ago=looks, by=by).seen
     assert isinstance(seen, Observed)
     assert seen.host == "login1"
-    assert isinstance(judged(None, missed_s_ago=looks)[0], Ended)
+    assert judged(None, missed_s_ago=looks).ended is not None
 
 
 @pytest.mark.parametrize("hours_ahead", [-24, 0, 24])
@@ -179,11 +182,11 @@ def test_whoever_writes_has_not_vanished(hours_ahead: float) -> None:
     """Whatever the time is for the machine that its file has its time from."""
     looks = [3 * LOOK_COUNTS_S, 2 * LOOK_COUNTS_S, LOOK_COUNTS_S]
     wrote = [NOW + timedelta(hours=hours_ahead, seconds=30 * each) for each in range(4)]
-    assert isinstance(judged(None, missed_s_ago=looks, signs=wrote)[0], Observed)
+    assert is_only_seen(judged(None, missed_s_ago=looks, signs=wrote))
     late = [wrote[0], wrote[1], wrote[2], wrote[2]]
-    assert isinstance(judged(None, missed_s_ago=looks, signs=late)[0], Observed)
+    assert is_only_seen(judged(None, missed_s_ago=looks, signs=late))
     silent = [wrote[0], wrote[1], wrote[1], wrote[1]]
-    assert isinstance(judged(None, missed_s_ago=looks, signs=silent)[0], Ended)
+    assert judged(None, missed_s_ago=looks, signs=silent).ended is not None
 
 
 def test_hpcflow_cancel_wins_over_every_other_word_for_a_stall() -> None:
@@ -191,6 +194,7 @@ def test_hpcflow_cancel_wins_over_every_other_word_for_a_stall() -> None:
         if end.stall is None or end.raw_state is None:
             continue
         job = answer(end.raw_state, exit_code=end.exit_code)
-        *_, ended = classify(RUNNING, job, cancel_requested=True, stall=_stall(end.stall), now=NOW)
-        assert isinstance(ended, Ended)
+        stall = _stall(end.stall)
+        ended = classify(RUNNING, job, cancel_requested=True, stall=stall, now=NOW).ended
+        assert ended is not None
         assert ended.cause in (Cause.CANCELLED, Cause.COMPLETED)

@@ -268,13 +268,13 @@ class Phase:
 _PHASES = (
     ("l", hpcflow.requeue.daemon, "acquire"),
     ("h", hpcflow.reconcile.refresh, "catch_up_home"),
-    ("o", hpcflow.reconcile.attempts, "observe"),
+    ("o", hpcflow.reconcile.attempts, "reconcile_attempts"),
     ("c", hpcflow.requeue.tick, "catch_up"),
     ("d", journal, "append_all"),
     ("s", SlurmCommands, "submit"),
     ("r", hpcflow.requeue.tick, "resubmit"),
 )
-_AIMS = ("catch_up_home", "observe", "submit")
+_AIMS = ("catch_up_home", "reconcile_attempts", "submit")
 
 
 def at_moments(folder: Path, kills: int, seed: int) -> dict[str, Any]:

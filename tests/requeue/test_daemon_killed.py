@@ -60,7 +60,7 @@ def test_killed_many_times_while_runs_come_and_end_none_is_lost_or_doubled(
     assert sum(told["killed"].values()) == kills
     assert set(told["runs"].values()) == {"completed"}
     assert len(told["runs"]) == kills // 8
-    for phase in ("catch_up_home", "observe", "submit"):
+    for phase in ("catch_up_home", "reconcile_attempts", "submit"):
         assert told["killed"].get(phase, 0) >= kills // 32, (
             "the kills are not spread over the round"
         )

@@ -11,7 +11,7 @@ from hpcflow.launch.restarts import MAX_RESTARTS
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import BeginLifted, Ended, Held, Intended, Submitted
 from hpcflow.model.state import Cause, RunState
-from hpcflow.reconcile.attempts import observe
+from hpcflow.reconcile.attempts import reconcile_attempts
 from hpcflow.storage import journal
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.locks import submit_lock
@@ -254,18 +254,11 @@ def test_of_two_who_look_at_one_moment_one_writes_it_down(desk: Watched) -> None
     desk.tick()
     with open_ledger(desk.settings.ledger_url) as ledger:
         stale = ledger.live_attempts(user=desk.settings.user)
-    desk.slurm.requeue(launched.job_id)
-    desk.look()
-    before = desk.dir_of(launched).journal.read_bytes()
-    observe(
-        stale,
-        connect=lambda _: desk.slurm,
-        find_site=lambda _: desk.site,
-        queue=lambda _: desk.slurm.queue(),
-        clock=desk.clock,
-        home=desk.settings.home,
-        warnings=[],
-    )
+        desk.slurm.requeue(launched.job_id)
+        desk.look()
+        before = desk.dir_of(launched).journal.read_bytes()
+        context = desk.context(ledger)
+        reconcile_attempts(context, stale, queue=lambda _: desk.slurm.queue(), warnings=[])
     assert desk.dir_of(launched).journal.read_bytes() == before
 
 

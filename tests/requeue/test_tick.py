@@ -249,11 +249,12 @@ def test_what_nobody_foresaw_of_one_run_hides_no_other(
     for each in (strange, other):
         desk.end(each.job_id, "COMPLETED", exit_code=0)
 
-    def fails(run_dir: RunDir, *_: Any) -> None:
+    def fails(run_dir: RunDir, *_: Any) -> bool:
         if run_dir.path == strange.run_dir:
             raise ZeroDivisionError("a bug")
+        return True
 
-    monkeypatch.setattr("hpcflow.reconcile.attempts.request_checkpoint_exit", fails)
+    monkeypatch.setattr("hpcflow.reconcile.attempts.prepare_end", fails)
     assert desk.tick().warnings == [f"{strange.run_id}: ZeroDivisionError: a bug"]
     assert desk.seen(other.run_id).run.state is RunState.COMPLETED
 

@@ -9,6 +9,7 @@ from typing import Any
 from hpcflow.clock import to_text
 from hpcflow.launch.cancel import end_jobs, request_cancel
 from hpcflow.launch.connecting import ArrayFiles
+from hpcflow.launch.context import LaunchContext
 from hpcflow.requeue.tick import tick as requeue_tick
 from hpcflow.schedulers.arrays import show_tasks
 from hpcflow.schedulers.base import JobInfo, Scheduler
@@ -43,9 +44,8 @@ class Searched(Watched):
         """Start a sweep; keys in ``more`` go over those of ``text``."""
         path = self.folder / "sweep.yaml"
         path.write_text(_over(text, more))
-        plan = plan_sweep(
-            path, settings=self.settings, clock=self.clock, site=self.site, scheduler=self.slurm
-        )
+        context = LaunchContext(self.settings, self.site, self.slurm, self.clock)
+        plan = plan_sweep(path, context)
         self.sweep_dir = start_sweep(plan, self.settings)
         return self.sweep_dir
 

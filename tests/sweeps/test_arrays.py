@@ -10,6 +10,7 @@ import pytest
 
 from hpcflow.errors import SubmissionDelayed
 from hpcflow.launch import array, plan
+from hpcflow.launch.context import LaunchContext
 from hpcflow.launch.resume import resume
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Held, Intended
@@ -174,15 +175,8 @@ def test_a_run_that_is_held_meanwhile_is_not_sent(
 
 
 def _resume(desk: Searched, run_dir: RunDir, *overrides: str) -> Launched:
-    return resume(
-        run_dir,
-        settings=desk.settings,
-        scheduler=desk.scheduler,
-        site=desk.site,
-        clock=desk.clock,
-        known_attempts=0,
-        overrides=overrides,
-    )
+    context = LaunchContext(desk.settings, desk.site, desk.scheduler, desk.clock)
+    return resume(context, run_dir, overrides=overrides)
 
 
 def test_what_a_person_has_changed_in_a_made_run_is_kept(desk: Searched) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import StorageError
+from hpcflow.launch.context import LaunchContext
 from hpcflow.model.journal import Held, Released
 from hpcflow.model.sweep_records import Asked, GoOn, Halted, Read, StopRequested, Told
 from hpcflow.sites.loader import load_site
@@ -69,14 +70,8 @@ def test_a_run_that_was_made_is_never_made_again_though_its_directory_is_gone(
     run_dir, trial = desk.run_dir(0), desk.trial(0)
     jobs = len(desk.jobs())
     shutil.rmtree(run_dir.path)
-    runs = TrialRuns(
-        look(desk.sweep_dir)[0],
-        settings=desk.settings,
-        clock=desk.clock,
-        site=desk.site,
-        scheduler=desk.scheduler,
-    )
-
+    context = LaunchContext(desk.settings, desk.site, desk.scheduler, desk.clock)
+    runs = TrialRuns(look(desk.sweep_dir)[0], context)
     assert runs.send(trial, 0, run_dir.path.name) is None
     assert len(desk.jobs()) == jobs
     assert not run_dir.path.exists()

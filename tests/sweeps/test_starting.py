@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hpcflow.config.sweep import load_sweep
 from hpcflow.documents.suggest import keys_of
 from hpcflow.errors import InputError, SpecError
+from hpcflow.launch.context import LaunchContext
 from hpcflow.model.pruner import Pruner
 from hpcflow.model.sampler import Sampler
 from hpcflow.model.space_section import KEYS as SPACE_KEYS
@@ -53,14 +54,8 @@ class Starting(Desk):
 
     def plan(self, text: str = SWEEP, *overrides: str, file: str = "sweep.yaml") -> SweepPlan:
         self.write(file, text)
-        return plan_sweep(
-            Path(file),
-            settings=self.settings,
-            clock=self.clock,
-            site=self.site,
-            scheduler=self.slurm,
-            overrides=overrides,
-        )
+        context = LaunchContext(self.settings, self.site, self.slurm, self.clock)
+        return plan_sweep(Path(file), context, overrides=overrides)
 
     def refusal(self, text: str = SWEEP, *overrides: str) -> InputError:
         with pytest.raises(InputError) as caught:

@@ -28,6 +28,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     never removes the checkpoint that the run was completed with.
     """
     from hpcflow.cli.look.follow import wait_for_run
+    from hpcflow.launch.context import LaunchContext
     from hpcflow.launch.preflight import shortage
     from hpcflow.launch.resume import resume
     from hpcflow.storage.rundir import read_run
@@ -39,12 +40,10 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     if (short := shortage(frozen, session.settings)) is not None:
         warn(short)
     site = session.site(frozen.site)
+    scheduler = session.scheduler(frozen.site)
     launched = resume(
+        LaunchContext(session.settings, site, scheduler, session.clock),
         run_dir,
-        settings=session.settings,
-        scheduler=session.scheduler(frozen.site),
-        site=site,
-        clock=session.clock,
         known_attempts=session.known_attempts(run_dir),
         avoid=session.to_avoid(frozen),
         overrides=overrides,

@@ -295,15 +295,9 @@ def _reconcile(session: Session, folder: BudgetFolder, scope: Scope | None) -> N
 
     try:
         session.refresh()
-        problems = reconcile_budgets(
-            session.ledger,
-            home=session.settings.home,
-            user=session.settings.user,
-            folders=[folder],
-            find_site=cache(session.site),
-            clock=session.clock,
-            scope=scope,
-        )
+        context = session.refresh_context(session.ledger)
+        context = replace(context, find_site=cache(context.find_site))
+        problems = reconcile_budgets(context, [folder], scope)
     except LedgerError as error:
         problems = [f"{error.message}; shown without the ledger, amounts may be out of date"]
     for problem in problems:

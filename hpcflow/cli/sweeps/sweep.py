@@ -119,6 +119,7 @@ def start_command(
     hpcflow sweep start objective.py:objective --space '{lr: {low: 1e-5, high: 0.1, log: true}}'
       --direction minimize --set budget.trials=20 --set base.resources.time_limit=1h
     """
+    from hpcflow.launch.context import LaunchContext
     from hpcflow.launch.login_check import check_on_login_node
     from hpcflow.sweeps.starting import plan_sweep, start_sweep
 
@@ -127,11 +128,8 @@ def start_command(
     function = loaded_function(file, OfFunction(**of_function), overrides)
     plan = plan_sweep(
         function[0] if function else file,
+        LaunchContext(session.settings, the_site, session.connect(the_site), session.clock),
         loaded=function[1] if function else None,
-        settings=session.settings,
-        clock=session.clock,
-        site=the_site,
-        scheduler=session.connect(the_site),
         site_name=site,
         overrides=overrides,
     )
