@@ -18,7 +18,7 @@ from hpcflow.cli.clusters.site_words import one_line, partition_words, site_line
 from hpcflow.cli.output import LEVEL_COLOURS, picked, print_json
 from hpcflow.cli.session import Session
 from hpcflow.errors import InputError, StorageError
-from hpcflow.filesystem import existing_parent
+from hpcflow.filesystem import existing_parent, mount_of
 from hpcflow.sites.check import Finding, Level, check
 from hpcflow.sites.detect import detect, site_name
 from hpcflow.sites.loader import list_sites, search_path
