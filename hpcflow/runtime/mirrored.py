@@ -1,7 +1,7 @@
 """Read the mirror's records of a run's checkpoints: ``mirror.jsonl`` in the run directory.
 
-hpcflow/mirror/records.py has the format. Lines that are torn, of other kinds, or with the ``url`` of
-a store that the run no longer uses are skipped.
+hpcflow/mirror/records.py has the format. Lines that are torn, of other kinds, or with the ``url``
+of a store that the run no longer uses are skipped.
 """
 
 from __future__ import annotations
