@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcflow.documents import Document
+from hpcflow.documents.suggest import nearest_file
 from hpcflow.model.start import is_path
 
 _RELATIVE: Final = "a path is relative to the file that contains it"
@@ -23,8 +24,6 @@ def absolute(path: str, base: Path) -> Path:
 
 def relative(path: str, base: Path | None = None) -> str:
     """Return the next action for a missing file, with the file that was probably meant, if any."""
-    from hpcflow.documents.suggest import nearest_file
-
     near = nearest_file(str(path if base is None else absolute(path, base)))
     return f"did you mean {near!r}? {_RELATIVE}" if near else f"{_RELATIVE}; correct it"
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.documents.document import Document, KeyPath
-from hpcflow.documents.suggest import section_at
+from hpcflow.documents.suggest import section_at, submodels
 from hpcflow.documents.writer import on_one_line
 from hpcflow.model.scalars import number_as_text, read_plain
 
@@ -93,8 +93,6 @@ def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def _example_of(field: FieldInfo) -> Any:
-    from hpcflow.documents.suggest import submodels
-
     if field.examples:
         return field.examples[0]
     steps, section = next(submodels(field.annotation), ((), None))

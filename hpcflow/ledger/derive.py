@@ -217,9 +217,10 @@ def derive_run(row: RunRow, fold: RunFold, attempts: list[AttemptRow]) -> None:
 
 def derive_progress(row: RunRow, attempts: list[AttemptRow]) -> None:
     """Fill in the columns that depend on progress: :data:`OF_PROGRESS`."""
-    latest = next((a.report for a in reversed(attempts) if _has_progress(a.report)), {})
+    reports = [attempt.report for attempt in reversed(attempts)]
+    latest = next((each for each in reports if "train_step" in each or "metrics" in each), {})
     # A program whose checkpoints are adopted reports its train steps only with these.
-    saved = next((a.report["saved"] for a in reversed(attempts) if "saved" in a.report), None)
+    saved = next((each["saved"] for each in reports if "saved" in each), None)
     row.train_step = latest.get("train_step", saved)
     row.total_train_steps = latest.get("total_train_steps")
     row.epoch = latest.get("epoch")
@@ -390,10 +391,6 @@ def _number(text: str | None) -> float | None:
     """Return seconds or hours; None for an impossible number."""
     number = float(text) if text is not None else None
     return number if number is not None and 0 <= number <= _MOST_TIME else None
-
-
-def _has_progress(report: dict[str, Any]) -> bool:
-    return "train_step" in report or "metrics" in report
 
 
 def money(text: str | None) -> str | None:

@@ -17,11 +17,11 @@ from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, Final
 
-from hpcflow.clock import Clock
+from hpcflow.clock import CONFIRMED_AFTER, Clock
 from hpcflow.errors import DamagedError, HpcflowError, MirrorError
 from hpcflow.mirror.checkpoint import GoneError, Local, delete_forgotten, send_checkpoint
 from hpcflow.mirror.records import DUE, FAILED, REMOVED, record
-from hpcflow.mirror.retention import is_confirmed, is_noted, remove, to_remove
+from hpcflow.mirror.retention import remove, to_remove
 from hpcflow.mirror.small_files import due_files, send_run_json, send_small_files
 from hpcflow.mirror.status import Progress
 from hpcflow.mirror.store_memory import StoreMemory
@@ -30,7 +30,7 @@ from hpcflow.mirror.survey import Survey, mirror_of_run, survey
 from hpcflow.mirror.upload import Uploader
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.layout import Home, RunDir
-from hpcflow.storage.locks import mirror_lock
+from hpcflow.storage.locks import try_lock
 from hpcflow.storage.own_runs import is_others
 from hpcflow.storage.runs import is_gone
 
@@ -198,7 +198,7 @@ class Pass:
         """Do the most urgent work of a run; return the priority of the next."""
         seen: Survey | None = None
         try:
-            with mirror_lock(run.run_dir) as lock:
+            with try_lock(run.run_dir.mirror_lock) as lock:
                 if lock is None:
                     self._report.busy.add(run.run_dir.path.name)
                     return None
@@ -295,11 +295,12 @@ class Pass:
         gone = to_remove(seen.run_dir, seen.mirror, seen.records, set(seen.local), now)
         if seen.mirror.keep_for_s is None:
             return gone
+        due = {step: at for step, at in seen.records.due.items() if at <= now}
         for step in gone:
-            if not is_noted(seen.records, step, now):
+            if step not in due:
                 url = seen.mirror.url.rstrip("/")
                 record(seen.run_dir, self._clock, DUE, url=url, train_step=step)
-        return [step for step in gone if is_confirmed(seen.records, step, now)]
+        return [step for step in gone if due.get(step, now) <= now - CONFIRMED_AFTER]
 
     def _report_broken(self, seen: Survey) -> None:
         """Report and record manifests that are not valid, each once."""

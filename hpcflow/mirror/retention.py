@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
-from hpcflow.clock import CONFIRMED_AFTER, from_text
+from hpcflow.clock import from_text
 from hpcflow.errors import MissingObjectError
 from hpcflow.mirror.layout import MANIFEST, checkpoint_folder
 from hpcflow.mirror.records import Records
@@ -52,18 +52,6 @@ def to_remove(
         # It cannot be mirrored before it was made: the clock of that pass was behind.
         and not (step in made and since <= made[step] < now)
     ]
-
-
-def is_confirmed(records: Records, train_step: int, now: datetime) -> bool:
-    """Return whether an earlier pass also found that the retention of a checkpoint is over."""
-    since = records.due.get(train_step)
-    return since is not None and since <= now - CONFIRMED_AFTER
-
-
-def is_noted(records: Records, train_step: int, now: datetime) -> bool:
-    """Return whether a pass has recorded that; a record in the future does not count."""
-    since = records.due.get(train_step)
-    return since is not None and since <= now
 
 
 def _told(

@@ -26,7 +26,7 @@ from hpcflow.projection import rebuild
 from hpcflow.projection.reading import MIRROR
 from hpcflow.restore import journals
 from hpcflow.restore.fetching import drop_start_and_end
-from hpcflow.restore.local import journal_of
+from hpcflow.restore.local import journal_of, linked_here
 from hpcflow.restore.objects import EVENTS, JOURNAL
 from hpcflow.restore.remote_run import RemoteRun
 from hpcflow.runtime.reading import read_file
@@ -38,7 +38,7 @@ from hpcflow.storage.approval import is_approved
 from hpcflow.storage.files import write_durably
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.rundir import link_run
-from hpcflow.storage.runs import is_gone, link_of
+from hpcflow.storage.runs import is_gone
 
 #: Runs whose small files are on this machine at once.
 _BATCH: Final = 20
@@ -133,7 +133,7 @@ class _Batch:
         found = self._found
         known = self._ledger.known(ids)
         for run_id in ids:
-            here = self._linked(run_id)
+            here = linked_here(self._settings.home, run_id)
             if here is not None and not is_gone(here):
                 found.here.append(run_id)
                 self._run_dirs.append(here)
@@ -212,12 +212,6 @@ class _Batch:
                 path = run_dir.path / name
                 path.unlink(missing_ok=True)
                 write_durably(path, self._remote.read(there.name(name), _MAX_EVENTS_BYTES))
-
-    def _linked(self, run_id: str) -> RunDir | None:
-        try:
-            return self._settings.home.run_dir(link_of(self._settings.home, run_id))
-        except OSError:
-            return None
 
     def _require_site(self, run: Run) -> None:
         """Check that the store does not choose a site file, whose commands jobs would execute."""

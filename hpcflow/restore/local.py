@@ -15,9 +15,17 @@ from hpcflow.runtime.reading import open_file, read_file
 from hpcflow.runtime.retention import look, named
 from hpcflow.runtime.rule import COMPLETE, Found
 from hpcflow.storage.disk_errors import storage_error, storage_errors
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import is_no_json, read_run
-from hpcflow.storage.runs import require_no_link
+from hpcflow.storage.runs import link_of, require_no_link
+
+
+def linked_here(home: Home, run_id: str) -> RunDir | None:
+    """Return the run directory that the home's link of a run leads to; it may be gone."""
+    try:
+        return home.run_dir(link_of(home, run_id))
+    except OSError:
+        return None
 
 
 def frozen(run_dir: RunDir) -> Run | None:

@@ -23,7 +23,7 @@ from hpcflow.model.run import Mirror, Run
 from hpcflow.model.spec import RunSpec
 from hpcflow.placement.run_paths import endpoint_of, variables
 from hpcflow.restore.journals import history_of
-from hpcflow.restore.local import frozen, journal_of
+from hpcflow.restore.local import frozen, journal_of, linked_here
 from hpcflow.restore.moving import (
     Place,
     mirrored_to,
@@ -37,7 +37,7 @@ from hpcflow.settings import Settings
 from hpcflow.sites.mirror import mirror_of
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.runs import is_gone, link_of
+from hpcflow.storage.runs import is_gone
 
 #: Longer than the lag of a mirror, and than most programs take between two events.
 FRESH: Final = timedelta(hours=1)
@@ -185,7 +185,7 @@ def of_elsewhere(
     endpoint_url = changes.endpoint_url or endpoint_of(folder, site, settings)
     mirror = Mirror(url=folder, endpoint_url=endpoint_url)
     remote = RemoteRun(open_store(mirror, clock=clock), run_id)
-    linked = _linked(settings, run_id)
+    linked = linked_here(settings.home, run_id)
     if linked is not None:
         run = frozen(linked)
         if run is None and _was(linked, remote.run, site, changes):
@@ -259,13 +259,6 @@ def _known_url(ledger: Ledger, known: Known) -> str | None:
     rows = sorted(known.attempts, key=lambda row: row.attempt)
     urls = [row.journal.get("intended", {}).get("mirror") for row in rows]
     return next((url for url in reversed(urls) if url), None)
-
-
-def _linked(settings: Settings, run_id: str) -> RunDir | None:
-    try:
-        return settings.home.run_dir(link_of(settings.home, run_id))
-    except OSError:
-        return None
 
 
 def _here(remote: RemoteRun, place: Place, changes: Changes, clock: Clock) -> Found:

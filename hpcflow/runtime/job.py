@@ -115,7 +115,7 @@ def job_from(environ: Mapping[str, str]) -> Job:
         interval_s=None if is_auto else _number(environ, "HPCFLOW_CHECKPOINT_INTERVAL_S"),
         mtbf_s=(_number(environ, "HPCFLOW_MTBF_S") or _A_DAY_S) if is_auto else None,
         every_train_steps=_number(environ, "HPCFLOW_CHECKPOINT_EVERY_TRAIN_STEPS"),
-        skip_when_busy=_choice(environ, "HPCFLOW_CHECKPOINT_WHEN_BUSY", ("wait", "skip")) == "skip",
+        skip_when_busy=_parsed(environ, "HPCFLOW_CHECKPOINT_WHEN_BUSY", _is_skip) or False,
         keep=_parsed(environ, "HPCFLOW_CHECKPOINT_KEEP", parse_rule),
         results=_parsed(environ, "HPCFLOW_CHECKPOINT_RESULTS", _steps) or (),
         adopt=_parsed(environ, "HPCFLOW_ADOPT", parse_adopt_rule),
@@ -149,12 +149,10 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
         raise ValueError(f"{name}={text!r}: not a whole number") from None
 
 
-def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """Return the value of a variable; the first of ``choices`` if it is unset or empty."""
-    text = environ.get(name) or choices[0]
-    if text not in choices:
-        raise ValueError(f"{name}={text!r}: not {' or '.join(choices)}")
-    return text
+def _is_skip(text: str) -> bool:
+    if text not in ("wait", "skip"):
+        raise ValueError("not wait or skip")
+    return text == "skip"
 
 
 def _steps(text: str) -> tuple[int, ...]:

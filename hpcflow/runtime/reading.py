@@ -305,20 +305,14 @@ def read_lines(
             yield line[:-1]
 
 
-def read_json(
-    path: Path | str,
-    max_bytes: int = MAX_JSON_BYTES,
-    *,
-    follow: bool = False,
-    any_owner: bool = False,
-) -> Any:
+def read_json(path: Path | str, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """Return the value in a JSON file, opened with the checks of :func:`open_regular`.
 
     Raises:
         OSError: the file cannot be read; an :class:`UnsafeFileError` if it is unsafe.
         JsonError: the file is not JSON.
     """
-    return parse_json(read_file(path, max_bytes, follow=follow, any_owner=any_owner))
+    return parse_json(read_file(path, max_bytes))
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -335,15 +329,9 @@ def parse_json(data: bytes | str) -> Any:
         raise JsonError("its JSON is nested too deeply") from None
 
 
-def read_object(
-    path: Path | str,
-    max_bytes: int = MAX_JSON_BYTES,
-    *,
-    follow: bool = False,
-    any_owner: bool = False,
-) -> dict[str, Any]:
+def read_object(path: Path | str, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Return the object in a JSON file. Most JSON files of hpcflow hold one."""
-    return parse_object(read_file(path, max_bytes, follow=follow, any_owner=any_owner))
+    return parse_object(read_file(path, max_bytes))
 
 
 def parse_object(data: bytes | str) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hpcflow.documents import read_document, require_purpose, validate
 from hpcflow.errors import InputError, SiteError, Where, in_one_line, shell_word
 from hpcflow.model.ids import check_name
+from hpcflow.model.scalars import shortened
 from hpcflow.ownership import weak_point
 from hpcflow.resources import doc_page, resource_dir
 from hpcflow.sites.names import suggestion
@@ -66,7 +68,7 @@ def load_site(name_or_path: str, *, search: Sequence[Path], named_in: Where | No
     if name_or_path in files:
         return _read_named(files[name_or_path])
     raise SiteError(
-        f"there is no site {_shown(name_or_path)}",
+        f"there is no site {shortened(name_or_path)}",
         where=named_in,
         next_action=f"{suggestion(name_or_path, files)}; list them: hpcflow site list",
     )
@@ -97,8 +99,6 @@ def read_site(path: Path) -> Site:
     Raises:
         SiteError: it cannot be read or is not a site file.
     """
-    from hpcflow.documents import read_document, require_purpose, validate
-
     document = read_document(path, SiteError)
     require_purpose(document, "site", SiteError)
     if document.data.get("scheduler") == SchedulerKind.LOCAL.value:
@@ -156,12 +156,6 @@ def _is_name(text: str) -> bool:
         return bool(check_name(text))
     except ValueError:
         return False
-
-
-def _shown(name: str) -> str:
-    from hpcflow.model.scalars import shortened
-
-    return shortened(name)
 
 
 #: A value of the shipped ``local`` site, which must fit a laptop and a GPU server.

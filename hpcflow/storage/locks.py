@@ -20,7 +20,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -145,11 +145,6 @@ def wait_for_lock(path: Path, *, wait_s: float, clock: Clock | None = None) -> I
         yield lock
     finally:
         lock.release()
-
-
-def mirror_lock(run_dir: RunDir) -> AbstractContextManager[HeldLock | None]:
-    """Hold the run's mirror lock for a ``with`` block; yield None if another process holds it."""
-    return try_lock(run_dir.mirror_lock)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from hpcflow.schedulers.clusters import require_cluster
 from hpcflow.settings import Settings
 from hpcflow.sites.placement import Placement, place
 from hpcflow.storage.checkpoints import newest_complete
+from hpcflow.storage.code_snapshot import read_archive
 from hpcflow.storage.disk_errors import storage_errors
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
@@ -100,7 +101,6 @@ def code_of(sweep: Sweep, settings: Settings) -> Taken | None:
         return None
     from hpcflow.provenance.code_state import CodeState
     from hpcflow.provenance.snapshot import Taken
-    from hpcflow.storage.code_snapshot import read_archive
 
     folder = settings.home.sweeps / sweep.sweep_id
     with storage_errors("read the code snapshot in", folder):

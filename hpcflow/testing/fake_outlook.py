@@ -85,7 +85,8 @@ class FakeOutlook(FakeCluster):
         return None if starts_at is None else PredictedStart(starts_at, partition, self.nodes[:1])
 
     def _shown(self, job: JobInfo) -> WaitingJob:
-        competes = job.reason in (None, "Priority", "Resources") or _is_limit(job.reason)
+        is_limit = (job.reason or "").startswith(("Assoc", "QOS"))
+        competes = is_limit or job.reason in (None, "Priority", "Resources")
         told = WaitingJob(
             job_id=job.job_id,
             partitions=(job.partition or "gpu",),
@@ -102,10 +103,6 @@ class FakeOutlook(FakeCluster):
 
 def _in_order(queued: Sequence[WaitingJob]) -> list[WaitingJob]:
     return sorted((job for job in queued if job.eligible_at), key=lambda job: -(job.priority or 0))
-
-
-def _is_limit(reason: str) -> bool:
-    return reason.startswith(("Assoc", "QOS"))
 
 
 def _placed(job: WaitingJob, order: list[WaitingJob]) -> WaitingJob:

@@ -21,7 +21,7 @@ from hpcflow.mirror.upload import Uploader
 from hpcflow.runtime.manifest import verify
 from hpcflow.storage.dirty_marks import dirty_runs
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import mirror_lock
+from hpcflow.storage.locks import try_lock
 from hpcflow.storage.runs import list_runs
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, said, save
 
@@ -307,7 +307,7 @@ def test_two_mirrors_share_the_runs(desk: Desk) -> None:
     mine, others = desk.make("mine"), desk.make("others")
     save(mine, 1)
     save(others, 1)
-    with mirror_lock(others) as lock:
+    with try_lock(others.mirror_lock) as lock:
         assert lock is not None
         report = desk.mirror()
     assert [done.run_id for done in report.mirrored] == [mine.path.name]

@@ -13,7 +13,7 @@ from hpcflow.clock import SystemClock
 from hpcflow.mirror.status import Progress, Status, status_of
 from hpcflow.mirror.store_memory import read_problems
 from hpcflow.storage.layout import RunDir
-from hpcflow.storage.locks import mirror_lock
+from hpcflow.storage.locks import try_lock
 from hpcflow.testing.clock import FakeClock
 from tests.mirror.runs import Desk, desk_in, save
 
@@ -103,7 +103,7 @@ def test_what_refused_one_run_is_why_until_its_next_turn(tmp_path: Path) -> None
     desk.mirror()
     assert "is mirrored from another place now" in (status(desk, taken).problem or "")
     assert status(desk, free).problem is None
-    with mirror_lock(taken):  # another mirror works on it: this one knows nothing new
+    with try_lock(taken.mirror_lock):  # another mirror works on it: this one knows nothing new
         desk.mirror()
     assert "is mirrored from another place now" in (status(desk, taken).problem or "")
     desk.remote.put_bytes(ours, name)

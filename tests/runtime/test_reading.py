@@ -134,7 +134,7 @@ def test_json_is_read_with_the_checks_of_every_file(tmp_path: Path) -> None:
     path.write_bytes(b'{"a": [1, NaN]}')
     link.symlink_to(path)
 
-    assert read_json(path)["a"][0] == read_object(link, follow=True)["a"][0] == 1
+    assert read_json(path)["a"][0] == read_object(path)["a"][0] == 1
     with pytest.raises(UnsafeFileError):
         read_json(link)
     with pytest.raises(UnsafeFileError):

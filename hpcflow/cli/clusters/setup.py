@@ -10,6 +10,7 @@ import click
 from hpcflow.cli.arguments import set_option, site_option
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, SiteError, Where, in_one_line, shell_word
+from hpcflow.storage.files import make_folders, write_durably
 from hpcflow.terminal import ask, echo, echo_as_is
 
 _TRIAL_MIN: Final = 2
@@ -103,7 +104,6 @@ def _try(ctx: click.Context, site: str | None, overrides: tuple[str, ...], *, ye
     """Submit the trial and follow it; return the exit code."""
     from hpcflow.cli.clusters.doctor_checks import TRIAL
     from hpcflow.cli.submit.run import command as run
-    from hpcflow.storage.files import make_folders, write_durably
 
     _title("a trial")
     config = Session().settings.home.path / "trial" / "trial.yaml"

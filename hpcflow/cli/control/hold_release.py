@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from hpcflow.cli.output import ErrorJson, error_json, exit_code_of, print_error, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, InputError, StorageError
+from hpcflow.storage.runs import is_gone, is_purged
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -91,8 +92,6 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
 
 def _require_there(run_dir: RunDir) -> None:
     """Raise StorageError if the run directory is gone, or its scratch is not mounted here."""
-    from hpcflow.storage.runs import is_gone, is_purged
-
     run_id = run_dir.path.name
     if is_purged(run_dir):
         raise StorageError(

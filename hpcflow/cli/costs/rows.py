@@ -13,6 +13,7 @@ import click
 from hpcflow.cli.output import site_text
 from hpcflow.cli.session import Session, warn
 from hpcflow.model.units import parse_duration_s
+from hpcflow.storage.runs import is_path_untrusted
 
 if TYPE_CHECKING:
     from hpcflow.costs.checkpoint_costs import CheckpointCosts
@@ -115,7 +116,6 @@ def is_of_everyone(session: Session, filters: Mapping[str, str]) -> bool:
 def running(session: Session, *, project: str | None, user: str | None) -> list[BilledRow]:
     """Return the caller's own running attempts."""
     from hpcflow.costs.running import running_rows
-    from hpcflow.storage.runs import is_path_untrusted
 
     found = session.ledger.spending_under_way(user=session.settings.user)
     wanted = [row for row in found if project in (None, row.project) and user in (None, row.user)]

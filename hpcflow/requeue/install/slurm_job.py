@@ -112,12 +112,13 @@ class SlurmJob:
         return f"job {job_id} is in the queue; its log: {self.place.log}"
 
     def _send(self, script: Path) -> str:
+        needed = {name: os.environ[name] for name in _SBATCH_NEEDS if name in os.environ}
         answer = run_submission(
             ["sbatch", "--parsable", str(script)],
             cwd=self.place.folder,
             timeout_s=_SUBMIT_TIMEOUT_S,
             lock_fd=None,
-            environment={**_of_sbatch(os.environ), **self.variables},
+            environment={**needed, **self.variables},
         )
         try:
             return job_from(answer).job_id
@@ -167,10 +168,6 @@ class SlurmJob:
         variables = {**self.variables, "HPCFLOW_PYTHON": self.python}
         shipped = (resource_dir("sbatch") / "daemon.sbatch").read_text(encoding="utf-8")
         return job_script(shipped, self.place, variables, self.options)
-
-
-def _of_sbatch(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: environ[name] for name in _SBATCH_NEEDS if name in environ}
 
 
 def job_script(

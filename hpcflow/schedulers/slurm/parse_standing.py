@@ -100,7 +100,9 @@ def standing(
 
 def _associations(outputs: SlurmOutputs, user: str, cluster: str | None) -> tuple[Association, ...]:
     pages = outputs.books.own(cluster) if outputs.books else []
-    booked = {_place(page): page for page in pages}
+    booked = {
+        (page.words.get("Account", ""), page.words.get("Partition", "")): page for page in pages
+    }
     if outputs.associations is None:
         found = [_booked(page, user) for page in pages]
     else:
@@ -154,10 +156,6 @@ def _above(
         for limit in page.limits
         if limit.name.startswith("Grp")
     )
-
-
-def _place(page: Book) -> tuple[str, str]:
-    return page.words.get("Account", ""), page.words.get("Partition", "")
 
 
 def _member(user: str, account: str) -> str:

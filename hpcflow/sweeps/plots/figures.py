@@ -150,11 +150,8 @@ def _too_few(done: Sequence[FrozenTrial], needed: int) -> str | None:
         return None
     if not done:
         return "no trial is complete yet"
-    return f"it needs {needed} complete trials, and there {_are(len(done))}"
-
-
-def _are(number: int) -> str:
-    return "is 1" if number == 1 else f"are {number}"
+    there_are = "there is 1" if len(done) == 1 else f"there are {len(done)}"
+    return f"it needs {needed} complete trials, and {there_are}"
 
 
 def _one_only(number: int, why: str) -> str | None:

@@ -30,7 +30,8 @@ class Identity:
         fields = _stat(pid)
         if fields is None or fields[0] in ("Z", "X"):
             return None
-        return cls(pid=pid, started=int(fields[19]), boot=_boot())
+        boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return cls(pid=pid, started=int(fields[19]), boot=boot)
 
     def alive(self) -> bool:
         return Identity.of(self.pid) == self
@@ -62,10 +63,6 @@ def _stat(pid: int) -> list[str] | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return text.rpartition(")")[2].split()
-
-
-def _boot() -> str:
-    return (PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def pids() -> Iterator[int]:
