@@ -1,13 +1,15 @@
 """The version of a database's tables: look it up in plain SQL; create and migrate with alembic.
 
-An empty database gets its tables when it is opened. One with older tables is migrated only by
-``hpcflow ledger upgrade``, because older programs may still use it. Every function raises
-LedgerError if the database fails.
+An empty database gets its tables when it is opened; an empty SQLite file gets those that the
+migrations make from a script, because alembic takes a second to import. One with older tables is
+migrated only by ``hpcflow ledger upgrade``, because older programs may still use it. Every function
+raises LedgerError if the database fails.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcflow.errors import LedgerError, LedgerVersionError
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 #: The newest file in migrations/versions. Numbers have four digits, so they compare as text.
 HEAD: Final = "0008"
+#: Statements that make an empty SQLite database what the migrations make it, version included.
+#: Written by ``python -m tests.ledger.new_sqlite``.
+NEW_SQLITE: Final = Path(__file__).parent / "migrations" / "new_sqlite.sql"
 
 #: The same number in all versions of hpcflow: a process with this lock may change tables.
 ADVISORY_LOCK: Final = 0x68706366
@@ -56,6 +61,9 @@ def require_head(connection: Connection) -> None:
         LedgerVersionError: they are older or newer; the error says what to do.
     """
     found = version(connection)
+    if found is None and connection.is_sqlite:
+        _fill_sqlite(connection)
+        found = version(connection)
     if found is None:
         upgrade(connection.url)
         # SQLite caches the old schema; if locked out later, it would miss the tables.
@@ -67,6 +75,15 @@ def require_head(connection: Connection) -> None:
         )
     elif found > HEAD:
         raise _too_new(connection.url, found)
+
+
+def _fill_sqlite(connection: Connection) -> None:
+    """Create all tables, unless the database has something already."""
+    with connection.transaction(write=True):
+        ((objects,),) = connection.rows("SELECT count(*) FROM sqlite_master")
+        if not objects:
+            for statement in NEW_SQLITE.read_text("utf-8").split(";\n"):
+                connection.execute(statement)
 
 
 def upgrade(url: DatabaseUrl) -> None:
