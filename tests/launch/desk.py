@@ -14,7 +14,7 @@ from hpcflow.launch.cancel import end_jobs, request_cancel
 from hpcflow.launch.plan import make_plan
 from hpcflow.launch.resume import resume
 from hpcflow.launch.run import Launched, launch
-from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.model.views import RunDetail
 from hpcflow.reconcile.refresh import refresh
@@ -108,20 +108,23 @@ class Desk:
     def look(self) -> list[str]:
         """What `ls` does before it shows anything; returns its warnings."""
         with open_ledger(self.settings.ledger_url) as ledger:
-            return refresh(
-                ledger,
-                self.settings.home,
-                user=self.settings.user,
-                connect=lambda _: self.slurm,
-                find_site=lambda _: self.site,
-                clock=self.clock,
-            )
+            return self._refresh(ledger)
 
     def seen(self, run_id: str) -> RunDetail:
         """The run, after a look at everything."""
-        self.look()
         with open_ledger(self.settings.ledger_url) as ledger:
+            self._refresh(ledger)
             return ledger.run(run_id)
+
+    def _refresh(self, ledger: Ledger) -> list[str]:
+        return refresh(
+            ledger,
+            self.settings.home,
+            user=self.settings.user,
+            connect=lambda _: self.slurm,
+            find_site=lambda _: self.site,
+            clock=self.clock,
+        )
 
     def state(self, run_id: str) -> tuple[RunState, str | None]:
         """The run's state and the reason of its last attempt, after a look at everything."""

@@ -4,6 +4,7 @@ steps where nothing can happen."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -52,13 +53,17 @@ class Training(Watched):
         """What is done in so many minutes: a tick every five, or as often as is said; and one in
         the first minute, in the last ones, and in each after an act."""
         done: list[str] = []
-        left = minutes
-        while left:
-            is_by_minute = done or left == minutes or left <= each_min
-            pass_min = 1 if is_by_minute else each_min
-            self.clock.advance(pass_min * MINUTE)
-            done += [verdict.act.value for verdict in self.tick().stalls.values()]
-            left -= pass_min
+
+        def steps_s() -> Iterator[float]:
+            left = minutes
+            while left:
+                is_by_minute = done or left == minutes or left <= each_min
+                step_min = 1 if is_by_minute else each_min
+                yield step_min * MINUTE
+                left -= step_min
+
+        for report in self.ticks(steps_s()):
+            done += [verdict.act.value for verdict in report.stalls.values()]
         return done
 
     def acts(self, launched: Launched) -> list[str]:
