@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example
 from hypothesis import strategies as st
 
 from hpcflow.config import LoadedSpec, load_spec
 from hpcflow.errors import SpecError
 from hpcflow.model.spec import frozen, thaw
+from tests.sampled import sampled
 from tests.valid_specs import CONFIGS, JSON
-
-QUICK = settings(deadline=None, max_examples=200)
 
 
 class Dumper(yaml.SafeDumper if not yaml.__with_libyaml__ else yaml.CSafeDumper):  # type: ignore[misc]
@@ -148,8 +147,7 @@ def check(path: Path, overrides: Sequence[str] = ()) -> LoadedSpec | None:
     return loaded
 
 
-@QUICK
-@given(data=st.binary(max_size=200))
+@sampled(80, 800, data=st.binary(max_size=200))
 @example(data=b"\xff\xfen\x00a\x00")
 @example(data=b"\xef\xbb\xbf")
 def test_any_bytes(run_file: Path, data: bytes) -> None:
@@ -157,15 +155,17 @@ def test_any_bytes(run_file: Path, data: bytes) -> None:
     check(run_file)
 
 
-@QUICK
-@given(text=st.lists(NASTY | st.sampled_from(PLAIN.splitlines(True)), max_size=12).map("".join))
+@sampled(
+    80,
+    800,
+    text=st.lists(NASTY | st.sampled_from(PLAIN.splitlines(True)), max_size=12).map("".join),
+)
 def test_any_heap_of_pieces(run_file: Path, text: str) -> None:
     run_file.write_text(text, newline="")
     check(run_file)
 
 
-@QUICK
-@given(value=JSON | st.dictionaries(st.sampled_from(list(yaml.safe_load(PLAIN))), JSON))
+@sampled(80, 800, value=JSON | st.dictionaries(st.sampled_from(list(yaml.safe_load(PLAIN))), JSON))
 def test_any_values(run_file: Path, value: Any) -> None:
     run_file.write_text(dumped(value))
     check(run_file)
@@ -183,8 +183,7 @@ def damaged(draw: st.DrawFn) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-@settings(QUICK, max_examples=400)
-@given(text=damaged())
+@sampled(160, 1600, text=damaged())
 def test_a_good_file_damaged(run_file: Path, text: str) -> None:
     run_file.write_text(text, newline="")
     check(run_file)
@@ -204,15 +203,13 @@ def one_wrong_value(draw: st.DrawFn) -> Any:
         return config
 
 
-@settings(QUICK, max_examples=300)
-@given(config=one_wrong_value())
+@sampled(120, 1200, config=one_wrong_value())
 def test_one_value_that_is_something_else(run_file: Path, config: Any) -> None:
     run_file.write_text(dumped(config), newline="")
     check(run_file)
 
 
-@QUICK
-@given(config=CONFIGS)
+@sampled(80, 800, config=CONFIGS)
 def test_every_valid_config_is_loaded_as_it_is_meant(run_file: Path, config: Any) -> None:
     run_file.write_text(dumped(config))
     loaded = check(run_file)
@@ -242,21 +239,21 @@ KEYS = st.sampled_from(
 )
 
 
-@settings(QUICK, max_examples=400)
-@given(
+@sampled(
+    160,
+    1600,
     overrides=st.lists(
         st.text(max_size=20)
         | st.tuples(KEYS, NASTY | st.text(max_size=20) | JSON.map(json.dumps)).map("=".join),
         max_size=3,
-    )
+    ),
 )
 def test_any_overrides(run_file: Path, overrides: list[str]) -> None:
     run_file.write_text(PLAIN)
     check(run_file, overrides)
 
 
-@QUICK
-@given(name=st.text(max_size=30) | NASTY, text=damaged())
+@sampled(80, 800, name=st.text(max_size=30) | NASTY, text=damaged())
 def test_any_file_name_and_any_file_to_extend(run_file: Path, name: str, text: str) -> None:
     run_file.write_text(json.dumps({"extends": name, "name": "a"}), encoding="utf-8")
     (run_file.parent / "base.yaml").write_text(text, newline="")

@@ -120,8 +120,8 @@ class Desk:
 
     def seen(self, run_id: str) -> RunDetail:
         """The run, after a look at everything."""
-        self.look()
         with open_ledger(self.settings.ledger_url) as ledger:
+            refresh(self.context(ledger))
             return ledger.run(run_id)
 
     def state(self, run_id: str) -> tuple[RunState, str | None]:

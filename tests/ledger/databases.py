@@ -73,6 +73,18 @@ def databases(
     databases.drop()
 
 
+@pytest.fixture(scope="session")
+def both_databases(
+    postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Databases]]:
+    """SQLite and Postgres, for a test whose files take longer to make than to read."""
+    folder = tmp_path_factory.mktemp("databases")
+    both = [Databases(folder, server) for server in (None, postgres_server)]
+    yield both
+    for databases in both:
+        databases.drop()
+
+
 @pytest.fixture
 def database(databases: Databases) -> str:
     """The URL of an empty database."""

@@ -27,7 +27,6 @@ from tests.ledger import lines as say
 from tests.ledger.databases import Databases
 from tests.projection.files import grow, new_run
 
-_FILES = 150
 _BYTES_PER_FILE = 40
 
 
@@ -61,7 +60,10 @@ def look_at_everything(url: str, home: Home) -> None:
         rebuild(ledger, list_runs(home))
 
 
-def test_bytes_that_are_damaged_are_never_more_than_a_damaged_ledger(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [60, pytest.param(1500, marks=pytest.mark.soak)])
+def test_bytes_that_are_damaged_are_never_more_than_a_damaged_ledger(
+    tmp_path: Path, files: int
+) -> None:
     run_dirs = [a_life(tmp_path) for _ in range(20)]
     home, whole, path = Home(tmp_path / "home"), tmp_path / "whole.sqlite", tmp_path / "a.sqlite"
     with open_ledger(str(whole)) as ledger:
@@ -71,7 +73,7 @@ def test_bytes_that_are_damaged_are_never_more_than_a_damaged_ledger(tmp_path: P
     shutil.rmtree(run_dirs[0].path)
     data, dice = whole.read_bytes(), random.Random(7)
     said = []
-    for _ in range(_FILES):
+    for _ in range(files):
         damaged = bytearray(data)
         for _ in range(dice.choice([1, 2, _BYTES_PER_FILE])):
             damaged[dice.randrange(len(damaged))] = dice.randrange(256)
@@ -80,7 +82,7 @@ def test_bytes_that_are_damaged_are_never_more_than_a_damaged_ledger(tmp_path: P
             look_at_everything(str(path), home)
         except LedgerError as error:
             said.append(str(error))
-    assert len(said) > _FILES / 5, "the test did not damage much"
+    assert len(said) > files / 5, "the test did not damage much"
     assert [text for text in said if not ("hpcflow" in text and "Errno" not in text)] == []
 
 

@@ -257,10 +257,11 @@ def test_a_name_that_is_not_utf_8_stops_one_checkpoint_only(desk: Desk) -> None:
     }
 
 
-def test_thousands_of_small_files_there_and_back(desk: Desk, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1_100, pytest.param(5_000, marks=pytest.mark.soak)])
+def test_thousands_of_small_files_there_and_back(desk: Desk, tmp_path: Path, count: int) -> None:
     """A store lists a thousand at once. Ten thousand, as artifacts: `make bench`."""
     run_dir = desk.make()
-    content = {f"{number:05d}.txt": str(number).encode() for number in range(2_500)}
+    content = {f"{number:05d}.txt": str(number).encode() for number in range(count)}
     store = CheckpointStore(run_dir.checkpoints)
     staged = store.stage(400, 7)
     for name, data in content.items():  # no fsync for each, as its own writer would have it

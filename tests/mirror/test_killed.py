@@ -20,8 +20,6 @@ from tests.cluster_fixture import poll
 from tests.mirror.proxy import Proxy
 from tests.mirror.runs import Desk, checkpoint_names, desk_in, save
 
-KILLS = 8
-
 
 @pytest.fixture
 def desk(bucket_url: str, tmp_path: Path) -> Desk:
@@ -97,7 +95,8 @@ def verify(desk: Desk, run_dir: RunDir) -> str:
     return done.stdout
 
 
-def test_killed_at_any_moment(desk: Desk) -> None:
+@pytest.mark.parametrize("kills", [4, pytest.param(40, marks=pytest.mark.soak)])
+def test_killed_at_any_moment(desk: Desk, kills: int) -> None:
     run_dir = desk.make()
     steps = [100, 200]
     files = {"model.pt": 2 * PART_BYTES + 1, "a/b.pt": 3_000_000, **{f"{n}": n for n in range(40)}}
@@ -105,7 +104,7 @@ def test_killed_at_any_moment(desk: Desk) -> None:
         save(run_dir, step, files)
     chance = random.Random(4)
     finish_s = 4.0
-    for _ in range(KILLS):
+    for _ in range(kills):
         process = start(desk)
         time.sleep(chance.uniform(0.3, finish_s))
         kill(process)

@@ -98,11 +98,14 @@ def test_what_nobody_has_thought_of_stops_one_run_only(
         assert "who would have thought" in error.message
 
 
+@pytest.mark.parametrize("most_bytes", [1 << 18, pytest.param(16 << 20, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("line", [b"\n", b"{}\n", b"0\n", b"[[[[]]]]\n"])
-def test_millions_of_lines_that_say_nothing_take_a_moment(desk: Desk, line: bytes) -> None:
-    """As many as a restore fetches; the job reads them, too."""
+def test_lines_that_say_nothing_take_a_moment_however_many_they_are(
+    desk: Desk, line: bytes, most_bytes: int
+) -> None:
+    """Up to as many as a restore fetches; the job reads them, too."""
     run_dirs = {}
-    for size_bytes in (2 << 20, (2 << 20) // TIMES):
+    for size_bytes in (most_bytes, most_bytes // TIMES):
         run_dirs[size_bytes] = run_dir = desk.make()
         run_dir.mirror.write_bytes(line * (size_bytes // len(line)))
         write(run_dir, desk.url, what="removed")
@@ -111,7 +114,7 @@ def test_millions_of_lines_that_say_nothing_take_a_moment(desk: Desk, line: byte
         assert set(read_records(run_dirs[size_bytes], desk.url).removed) == {400}
         assert set(read_mirror(run_dirs[size_bytes].path, desk.url).settled) == {400}
 
-    require_no_square(read, 2 << 20)
+    require_no_square(read, most_bytes)
 
 
 def test_more_of_them_than_that_are_not_fetched() -> None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.ledger.databases import database, databases, ledger, ledger_url
+from tests.ledger.databases import both_databases, database, databases, ledger, ledger_url
 
-__all__ = ["database", "databases", "ledger", "ledger_url"]
+__all__ = ["both_databases", "database", "databases", "ledger", "ledger_url"]

@@ -7,16 +7,20 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from hpcflow.ledger.store import Ledger
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.projection import catch_up, check
-from hpcflow.storage.layout import RunDir
+from hpcflow.storage.layout import Home, RunDir
+from hpcflow.storage.rundir import make_record, params_json
 from tests.ledger import lines as say
-from tests.projection.files import grow, new_run
+from tests.ledger.databases import Databases
+from tests.projection.files import everything, grow
+from tests.storage.runs import make_run
 
 _AT: Final = "2026-03-01T12:00:00.000Z"
 _OF_ALL: Final = {"at": _AT, "by": "ada", "why": "because", "rule": "a rule", "reason": "Priority"}
@@ -133,23 +137,41 @@ def variants(record: Any) -> Iterator[Any]:
             yield [changed]
 
 
+@cache
+def _marked(record: str) -> list[str]:
+    return [json.dumps(each) for each in variants(json.loads(record))]
+
+
 def lines_with(record: dict[str, Any], value: str) -> list[bytes]:
     """The lines of ``variants(record)`` with ``value``."""
-    texts = [json.dumps(each) for each in variants(record)]
     # No object has a name that is not a text.
-    texts = [text for text in texts if value.startswith('"') or '"MARK": ' not in text]
+    texts = [
+        text
+        for text in _marked(json.dumps(record))
+        if value.startswith('"') or '"MARK": ' not in text
+    ]
     return [
         (text.replace('"MARK"', value) + "\n").encode("utf-8", "surrogateescape") for text in texts
     ]
 
 
+def run_without_code(root: Path) -> RunDir:
+    """A run whose directory has no copy of the runtime, because no job of it starts."""
+    run, home = make_run(root / "scratch"), Home(root / "home")
+    run_dir = home.run_dir(Path(run.run_dir))
+    run_dir.path.mkdir(parents=True)
+    run_dir.params_json.write_bytes(params_json(run))
+    assert make_record(home, run)
+    return run_dir
+
+
 def strange_runs(root: Path, value: str) -> Iterator[RunDir]:
     """Runs with such lines. Lines about an attempt are all in one run: each about its own one."""
-    many = new_run(root)
+    many = run_without_code(root)
     attempt = 0
     for record in [{**_OF_ALL, **each} for each in RECORDS]:
         for line in lines_with(record, value):
-            run_dir = many if "attempt" in record else new_run(root)
+            run_dir = many if "attempt" in record else run_without_code(root)
             attempt = attempt + 1 if "attempt" in record else 1
             grow(run_dir.journal, say.intended(attempt), say.submitted(attempt))
             grow(run_dir.journal, line.replace(b'"attempt": 1', b'"attempt": %d' % attempt))
@@ -164,16 +186,25 @@ def strange_runs(root: Path, value: str) -> Iterator[RunDir]:
     yield many
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("value", STRANGE.values(), ids=STRANGE)
 def test_a_strange_value_in_any_field_lets_all_runs_be_read(
-    ledger: Ledger, tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch
+    both_databases: list[Databases], tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # hundreds of runs
     run_dirs = list(strange_runs(tmp_path, value))
+    sqlite, postgres = (open_ledger(each.with_tables()) for each in both_databases)
+    with sqlite, postgres:
+        for ledger in (sqlite, postgres):
+            require_all_read(ledger, run_dirs)
+        assert check(sqlite, run_dirs) == []
+        assert everything(postgres, run_dirs) == everything(sqlite, run_dirs)
+
+
+def require_all_read(ledger: Ledger, run_dirs: list[RunDir]) -> None:
     summary = catch_up(ledger, run_dirs)
     assert summary.problems == []
     assert len(summary.changed) == len(run_dirs)
-    assert check(ledger, run_dirs) == []
     ids = {run_dir.path.name for run_dir in run_dirs}
     assert {run.run_id for run in ledger.runs()} == ids
     assert ledger.known(sorted(ids)).keys() == ids

@@ -42,7 +42,7 @@ def test_slurm_is_asked_no_more_than_without_stalls_until_there_is_one(desk: Tra
     launched = desk.launch()
     desk.trains(launched, 3)
     desk.slurm.calls.clear()
-    desk.waits(29)
+    desk.waits(29, each_min=1)
     assert set(desk.slurm.calls) == {"queue"}
     assert len(desk.slurm.calls) == 29
 

@@ -303,7 +303,7 @@ def test_what_a_full_scratch_has_swallowed_is_no_silence(
         assert desk.waits(30) == ["notice"]
     with monkeypatch.context() as broken:
         broken.setattr(journal, "append_all", full)
-        assert desk.waits(5 * 60 + 1) == []
+        assert desk.waits(67, each_min=1) == []
     assert desk.waits(20) == [], "it is free again, and the job goes on"
     desk.event(launched, "progress", train_step=21, metrics={})
     assert desk.waits(29) == (["withdraw"] if had_notice else [])
@@ -352,11 +352,11 @@ def test_runs_that_cannot_be_taken_under_watch_keep_no_other_from_it(
         watch.unlink()
     for each in broken:
         desk.dir_of(each).run_json.rename(each.run_dir / "elsewhere")
-    assert desk.waits(35).count("notice") == len(whole)
+    assert desk.waits(35, each_min=1).count("notice") == len(whole)
     assert set(desk.tick().problems) == {each.run_id for each in broken}, "said at every round"
     mended = broken[2]
     (mended.run_dir / "elsewhere").rename(desk.dir_of(mended).run_json)
-    assert desk.waits(35).count("notice") == 1
+    assert desk.waits(35, each_min=1).count("notice") == 1
     assert desk.acts(mended) == ["notice", "cancel"]
 
 

@@ -236,7 +236,13 @@ def test_a_limit_that_is_full_for_weeks_fails_no_run(desk: Watched) -> None:
 
 
 @pytest.mark.parametrize("error", [SubmissionDelayed, SubmissionInDoubt])
-@pytest.mark.parametrize(("interval_s", "others"), [(900, 1), (900, 4), (60, 45), (10, 70)])
+@pytest.mark.parametrize(
+    ("interval_s", "others"),
+    [
+        *[(900, 1), (900, 4), (60, 20), (10, 30)],
+        *[pytest.param(*case, marks=pytest.mark.soak) for case in ((60, 45), (10, 70))],
+    ],
+)
 def test_who_can_be_sent_has_its_turn(
     desk: Watched,
     monkeypatch: pytest.MonkeyPatch,

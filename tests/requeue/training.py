@@ -1,19 +1,24 @@
-"""Trainings that a daemon watches, on a cluster in memory: time moves by the minute."""
+"""Trainings that a daemon watches, on a cluster in memory: time moves by the minute, and in larger
+steps where nothing can happen."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 from hpcflow.clock import to_text
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Stall
+from hpcflow.requeue.stall_watch import GAP_MAX_S
 from hpcflow.storage import journal
 from hpcflow.storage.layout import AttemptDir
 from tests.requeue.watched import Watched
 
 MINUTE = 60.0
+#: What a look counts whole: rounds that are no rarer see the same as one a minute.
+COUNTED_MIN = int(GAP_MAX_S / MINUTE)
 
 
 class Training(Watched):
@@ -35,20 +40,30 @@ class Training(Watched):
         return self.dir_of(launched).attempt(attempt)
 
     def trains(self, launched: Launched, minutes: int, *, attempt: int = 1) -> None:
-        """A train step each minute, and a tick."""
+        """A train step each minute, and now and then a tick."""
         self.event(launched, "started", attempt=attempt, job_id="1", nodes=["n1"])
         self.event(launched, "train_started", attempt=attempt, train_step=0)
         for step in range(1, minutes + 1):
             self.clock.advance(MINUTE)
             self.event(launched, "progress", attempt=attempt, train_step=step, metrics={})
-            assert self.tick().stalls == {}
+            if step % COUNTED_MIN == 0 or step in (1, minutes):
+                assert self.tick().stalls == {}
 
-    def waits(self, minutes: int) -> list[str]:
-        """What is done in so many minutes, with a tick in each."""
+    def waits(self, minutes: int, *, each_min: int = COUNTED_MIN) -> list[str]:
+        """What is done in so many minutes: a tick every five, or as often as is said; and one in
+        the first minute, in the last ones, and in each after an act."""
         done: list[str] = []
-        for _ in range(minutes):
-            self.clock.advance(MINUTE)
-            done += [verdict.act.value for verdict in self.tick().stalls.values()]
+
+        def steps_s() -> Iterator[float]:
+            left = minutes
+            while left:
+                is_by_minute = done or left == minutes or left <= each_min
+                step_min = 1 if is_by_minute else each_min
+                yield step_min * MINUTE
+                left -= step_min
+
+        for report in self.ticks(steps_s()):
+            done += [verdict.act.value for verdict in report.stalls.values()]
         return done
 
     def acts(self, launched: Launched) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hpcflow.clock import to_text
-from hpcflow.ledger.store import open_ledger
+from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.journal import JournalRecord
 from hpcflow.projection import rebuild
 from hpcflow.requeue.round_context import RoundContext
@@ -46,20 +46,30 @@ class Watched(Desk):
     def around(self, may_act: Callable[[], bool] = lambda: True) -> Iterator[RoundContext]:
         """What a round works with."""
         with open_ledger(self.settings.ledger_url) as ledger:
-            yield RoundContext(
-                ledger,
-                self.settings,
-                self.clock,
-                connect=lambda _: self.scheduler,
-                find_site=lambda _: self.site,
-                may_act=may_act,
-                start_restore=self.start_restore,
-                host=self.host,
-            )
+            yield self._around(ledger, may_act)
+
+    def _around(self, ledger: Ledger, may_act: Callable[[], bool]) -> RoundContext:
+        return RoundContext(
+            ledger,
+            self.settings,
+            self.clock,
+            connect=lambda _: self.scheduler,
+            find_site=lambda _: self.site,
+            may_act=may_act,
+            start_restore=self.start_restore,
+            host=self.host,
+        )
 
     def tick(self, may_act: Callable[[], bool] = lambda: True) -> Report:
         with self.around(may_act) as around:
             return tick(around)
+
+    def ticks(self, steps_s: Iterable[float]) -> Iterator[Report]:
+        """A tick after each of these times, with the ledger open in between, as a daemon has it."""
+        with open_ledger(self.settings.ledger_url) as ledger:
+            for step_s in steps_s:
+                self.clock.advance(step_s)
+                yield tick(self._around(ledger, lambda: True))
 
     def end(
         self,

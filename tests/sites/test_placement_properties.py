@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import event, given, settings
+from hypothesis import event
 from hypothesis import strategies as st
 
 from hpcflow.errors import SpecError
@@ -12,6 +12,7 @@ from hpcflow.model.execution import Launch, Launcher
 from hpcflow.model.spec import RunSpec
 from hpcflow.sites.placement import Placement, partition_of_job, place
 from hpcflow.sites.schema import Site
+from tests.sampled import sampled
 from tests.sites.build import spec
 
 GPU_TYPES = ("a100", "h100", "mi250x")
@@ -97,8 +98,7 @@ def specs(draw: st.DrawFn) -> RunSpec:
     return spec(launch={"framework": draw(frameworks)}, **resources)
 
 
-@settings(max_examples=300, deadline=None)
-@given(sites(), specs())
+@sampled(100, 1000, sites(), specs())
 def test_a_placement_respects_every_limit_or_the_run_is_refused(site: Site, run: RunSpec) -> None:
     try:
         placement = place(run, site)
@@ -114,8 +114,14 @@ def test_a_placement_respects_every_limit_or_the_run_is_refused(site: Site, run:
     check_request(placement, site, run)
 
 
-@settings(max_examples=200, deadline=None)
-@given(sites(), specs(), st.sampled_from(["p", "unknown", None]), st.sampled_from(["debug", None]))
+@sampled(
+    80,
+    800,
+    sites(),
+    specs(),
+    st.sampled_from(["p", "unknown", None]),
+    st.sampled_from(["debug", None]),
+)
 def test_a_job_that_runs_has_a_place_everywhere(
     site: Site, run: RunSpec, partition: str | None, qos: str | None
 ) -> None:

@@ -64,27 +64,31 @@ def test_a_copy_is_for_its_owner_alone_as_the_original_is(saved: Path, tmp_path:
     assert {path.stat().st_mode & 0o777 for path in copied if path.is_file()} == {0o600}
 
 
-def test_ten_thousand_small_files_under_any_names(tmp_path: Path) -> None:
-    write_many(tmp_path / "files")
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_very_many_small_files_under_any_names(tmp_path: Path, count: int) -> None:
+    write_many(tmp_path / "files", count)
     files = files_of(tmp_path / "files")
     saved = publish(tmp_path / "checkpoints", 400, files).path
     told: list[int] = []
     export(FolderSource(saved), tmp_path / "copy", told.append)
     assert files_of(tmp_path / "copy") == files_of(saved)
     assert sum(told) == sum(map(len, files.values()))
-    assert len(files) == 10_000
+    assert len(files) == count
 
 
-def test_a_file_larger_than_31_bits_can_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "size_bytes", [(200 << 20) + 1, pytest.param(BEYOND_2_GIB, marks=pytest.mark.soak)]
+)
+def test_a_large_file_also_one_that_31_bits_cannot_count(tmp_path: Path, size_bytes: int) -> None:
     store = CheckpointStore(tmp_path / "checkpoints")
     large = store.stage(400, 7) / "model.pt"
-    write_large(large, BEYOND_2_GIB)
-    files = {"model.pt": Written(BEYOND_2_GIB, sha256_of(large))}
+    write_large(large, size_bytes)
+    files = {"model.pt": Written(size_bytes, sha256_of(large))}
     saved = store.publish(large.parent, 400, files).path
     told: list[int] = []
     assert export(FolderSource(saved), tmp_path / "copy", told.append) == files
-    assert end_of(tmp_path / "copy" / "model.pt") == (BEYOND_2_GIB, b"!")
-    assert sum(told) == BEYOND_2_GIB
+    assert end_of(tmp_path / "copy" / "model.pt") == (size_bytes, b"!")
+    assert sum(told) == size_bytes
 
 
 def test_nothing_is_overwritten(saved: Path, tmp_path: Path) -> None:
