@@ -201,12 +201,11 @@ def _submitter_environment() -> dict[str, str]:
     The variables of a surrounding Slurm job are removed, so that the script does not use them.
     """
     environment = clean_environment(os.environ)
-    changed = {name: environment.get(name) for name in ("PYTHONPATH", "CUDA_VISIBLE_DEVICES")}
     package = str(Path(hpcflow.__file__).parents[1])
     inherited = environment.get("PYTHONPATH")
     return {
         **environment,
         "PYTHONPATH": f"{package}{os.pathsep}{inherited}" if inherited else package,
         MARK_VARIABLE: secrets.token_hex(16),
-        RESTORE_VARIABLE: json.dumps(changed),
+        RESTORE_VARIABLE: json.dumps({"PYTHONPATH": inherited}),
     }
