@@ -1,4 +1,4 @@
-"""Run jobs on this machine: the same script as on a cluster, through submitit's local executor.
+"""Run jobs on this machine: the same script as on a cluster, under submitit's controller.
 
 There is no queue: a job starts when it is submitted. local_jobs.py defines the files of the jobs,
 local_runner.py supervises a script.
