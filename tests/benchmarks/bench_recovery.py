@@ -109,7 +109,7 @@ def _times(recoveries: Sequence[_Recovery], importing_s: float) -> list[Row]:
             "of it, median (worst): the daemon sees the end; sends the next job; Slurm starts it; "
             "the program gets to its train step",
             f"{seen}; {sent}; {slurm}; {program} "
-            f"(of it `import torch, sklearn.datasets` alone: {importing_s:.1f} s)",
+            f"(of it `import torch` alone: {importing_s:.1f} s)",
             "none",
             True,
         ),
@@ -264,7 +264,7 @@ class _Requeued:
 
 def _importing_s(user: User, software: Software) -> float:
     """What a training's imports take alone, in a process of its own."""
-    command = [str(software.python), "-c", "import torch, torch.distributed, sklearn.datasets"]
+    command = [str(software.python), "-c", "import torch, torch.distributed"]
     times = []
     for _ in range(3):
         began = time.perf_counter()

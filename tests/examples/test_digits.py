@@ -16,9 +16,11 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
 
 
 def test_it_is_a_plain_script_too(tmp_path: Path) -> None:
+    params = tmp_path / "params.json"
+    params.write_text(json.dumps({"epochs": 8}))
     done = subprocess.run(
         [sys.executable, str(EXAMPLE / "train.py")],
-        env={**os.environ, "PYTHONPATH": str(EXAMPLE.parents[1])},
+        env={**os.environ, "PYTHONPATH": str(EXAMPLE.parents[1]), "HPCFLOW_PARAMS": str(params)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -27,7 +29,7 @@ def test_it_is_a_plain_script_too(tmp_path: Path) -> None:
 
     accuracy = float(done.stdout.partition("accuracy ")[2].split()[0])
     assert accuracy > 0.97
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [params]
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
