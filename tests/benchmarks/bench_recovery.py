@@ -108,8 +108,7 @@ def _times(recoveries: Sequence[_Recovery], importing_s: float) -> list[Row]:
         Row(
             "of it, median (worst): the daemon sees the end; sends the next job; Slurm starts it; "
             "the program gets to its train step",
-            f"{seen}; {sent}; {slurm}; {program} "
-            f"(of it `import torch` alone: {importing_s:.1f} s)",
+            f"{seen}; {sent}; {slurm}; {program} (of it `import torch` alone: {importing_s:.1f} s)",
             "none",
             True,
         ),
