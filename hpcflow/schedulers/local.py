@@ -1,4 +1,4 @@
-"""Run jobs on this machine: the same script as on a cluster, through submitit's local executor.
+"""Run jobs on this machine: the same script as on a cluster, under submitit's controller.
 
 There is no queue: a job starts when it is submitted. local_jobs.py defines the files of the jobs,
 local_runner.py supervises a script.
@@ -170,12 +170,11 @@ def _submitter_environment() -> dict[str, str]:
     The variables of a surrounding Slurm job are removed, so that the script does not use them.
     """
     environment = clean_environment(os.environ)
-    changed = {name: environment.get(name) for name in ("PYTHONPATH", "CUDA_VISIBLE_DEVICES")}
     package = str(Path(hpcflow.__file__).parents[1])
     inherited = environment.get("PYTHONPATH")
     return {
         **environment,
         "PYTHONPATH": f"{package}{os.pathsep}{inherited}" if inherited else package,
         MARK_VARIABLE: secrets.token_hex(16),
-        RESTORE_VARIABLE: json.dumps(changed),
+        RESTORE_VARIABLE: json.dumps({"PYTHONPATH": inherited}),
     }

@@ -1,6 +1,6 @@
-"""Run a job's script as slurmstepd would. submitit starts this process.
+"""``python -m hpcflow.schedulers.local_runner FOLDER``: run a job's script as slurmstepd would.
 
-submitit pickles :func:`run_script` by name. The process starts the script, signals it before the
+submitit's controller of the job starts this process. It starts the script, signals it before the
 time limit, kills all processes of the job at the end, and records how the job ended.
 """
 
@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +68,7 @@ def read_directives(script: str) -> Directives:
 def job_environment(environment: Mapping[str, str], job_id: str) -> dict[str, str]:
     """Return the script's environment: the submitter's variables and the job id.
 
-    submitit's variables are removed. CUDA_VISIBLE_DEVICES, which submitit empties, and PYTHONPATH
-    get their original values.
+    submitit's variables are removed, and PYTHONPATH gets its original value.
     """
     job = {
         name: value
@@ -95,8 +95,7 @@ class Supervisor:
         self._got_sigterm = False
 
     def run(self) -> None:
-        # Replace submitit's handlers, which are for functions that can checkpoint. A signal must
-        # not be ignored here: the script could not trap an ignored signal.
+        # A signal must not be ignored here: the script could not trap an ignored signal.
         signal.signal(signal.SIGTERM, self._on_term)
         signal.signal(signal.SIGUSR2, lambda *_: None)  # the notice is for the script
         if self._folder.cancel.exists():
@@ -181,3 +180,7 @@ def _has_ended(script: subprocess.Popen[bytes]) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+if __name__ == "__main__":
+    run_script(*sys.argv[1:])

@@ -3,22 +3,33 @@
 It runs in its own session, so that neither Ctrl-C nor the end of the terminal reaches the job. It
 holds the caller's submit lock while it may still create a job. It has the job's mark, so that the
 job is visible from the start.
+
+Its child is submitit's controller of the job, which starts the supervisor of local_runner.py.
+submitit's executor would start two Pythons more for that, each of which imports submitit again, and
+one numpy too: that takes longer than a small job.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from hpcflow.clock import SystemClock, to_text
-from hpcflow.schedulers.local_jobs import MARK_VARIABLE, LocalJob, create, this_machine
-from hpcflow.schedulers.local_runner import run_script
+from hpcflow.schedulers.local_jobs import (
+    MARK_VARIABLE,
+    JobFolder,
+    LocalJob,
+    create,
+    this_machine,
+)
 
-#: The runner enforces the script's time limit; submitit requires a number anyway.
-_TEN_YEARS_MIN: Final = 10 * 365 * 24 * 60
+#: The supervisor enforces the script's time limit; submitit requires a number anyway.
+_TEN_YEARS_S: Final = 10 * 365 * 24 * 60 * 60
 
 
 def main(folder: str, script: str, directory: str, job_name: str) -> None:
@@ -34,14 +45,42 @@ def main(folder: str, script: str, directory: str, job_name: str) -> None:
         **asdict(this_machine()),
     )
     # Imported before the job exists, so that a broken submitit leaves no job.
-    from submitit import LocalExecutor
+    import submitit.local.local  # noqa: F401
 
     created = create(Path(folder), job)
-    executor = LocalExecutor(created.submitit, max_num_timeout=0)
-    executor.update_parameters(timeout_min=_TEN_YEARS_MIN, stderr_to_stdout=True)
-    executor.submit(run_script, str(created.path))
+    if os.fork() == 0:
+        _control(created)
     os.write(answer, f"{created.job_id}\n".encode())
     os.close(answer)
+
+
+def _control(job: JobFolder) -> NoReturn:
+    """Be submitit's controller of the job until the job has ended."""
+    from submitit.local.local import Controller
+
+    try:
+        _close_files()
+        supervisor = [sys.executable, "-m", "hpcflow.schedulers.local_runner", str(job.path)]
+        os.environ.update(
+            SUBMITIT_LOCAL_COMMAND=shlex.join(supervisor),
+            SUBMITIT_LOCAL_NTASKS="1",
+            SUBMITIT_LOCAL_SIGNAL_DELAY_S="0",
+            SUBMITIT_LOCAL_TIMEOUT_S=str(_TEN_YEARS_S),
+            SUBMITIT_LOCAL_WITH_SHELL="",
+            SUBMITIT_STDERR_TO_STDOUT="1",
+        )
+        Controller(job.submitit).run()
+    finally:
+        os._exit(0)  # the parent's code is not for this process
+
+
+def _close_files() -> None:
+    """Close all files but stdin, stdout and stderr: the answer to the caller, and its lock."""
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        if int(entry.name) > 2:
+            with suppress(OSError):  # the one of this listing
+                os.close(int(entry.name))
+    sys.stderr = sys.__stderr__
 
 
 def _detach_output() -> int:
@@ -56,5 +95,3 @@ def _detach_output() -> int:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-    # Skip submitit's destructors: the job continues without this process.
-    os._exit(0)

@@ -108,8 +108,7 @@ def _times(recoveries: Sequence[_Recovery], importing_s: float) -> list[Row]:
         Row(
             "its parts, median (worst): the daemon sees the end; submits the next job; "
             "Slurm starts it; the program makes its first train step",
-            f"{seen}; {sent}; {slurm}; {program} "
-            f"(of it `import torch, sklearn.datasets` alone: {importing_s:.1f} s)",
+            f"{seen}; {sent}; {slurm}; {program} (of it `import torch` alone: {importing_s:.1f} s)",
             "none",
             True,
         ),
@@ -264,7 +263,7 @@ class _Requeued:
 
 def _importing_s(user: User, software: Software) -> float:
     """What a training's imports take alone, in a process of its own."""
-    command = [str(software.python), "-c", "import torch, torch.distributed, sklearn.datasets"]
+    command = [str(software.python), "-c", "import torch, torch.distributed"]
     times = []
     for _ in range(3):
         began = time.perf_counter()

@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+#: So many files; as many as a program writes are for `make soak`.
+MANY = [1000, pytest.param(10_000, marks=pytest.mark.soak)]
+
 #: A number that 32 bits do not hold, and one that 31 bits do not, for what takes room on a disk.
 BEYOND_4_GIB, BEYOND_2_GIB = (4 << 30) + 1, (2 << 30) + 1
 

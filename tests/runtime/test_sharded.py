@@ -283,12 +283,13 @@ def test_whichever_rank_finds_it_all_resume_from_the_one_before(
     }
 
 
+@pytest.mark.parametrize("kills", [20, pytest.param(50, marks=pytest.mark.soak)])
 def test_a_kill_of_any_rank_at_any_moment_leaves_only_whole_checkpoints(
-    source: Source, folder: RunFolder
+    source: Source, folder: RunFolder, kills: int
 ) -> None:
-    """At fifty calls, a third of them with two ranks: these take longer to meet each other."""
+    """At so many calls, a third of them with two ranks: these take longer to meet each other."""
     chance, hidden = random.Random("kill -9, sharded"), 0
-    for number, at_call in enumerate(chance.sample(range(1, 250), 50)):
+    for number, at_call in enumerate(chance.sample(range(1, 250), kills)):
         shutil.rmtree(folder.checkpoints, ignore_errors=True)
         world_size = 2 if number % 3 == 0 else 1
         rank = number % world_size
@@ -301,7 +302,7 @@ def test_a_kill_of_any_rank_at_any_moment_leaves_only_whole_checkpoints(
         assert training.exit_codes()[rank] == -9, training.log()
         assert all(verify(folder.checkpoint(at)).train_step == at for at in folder.complete())
         hidden += len(list(folder.checkpoints.glob(".*"))) if folder.checkpoints.is_dir() else 0
-    assert hidden > 15, "most kills should have come while something was being written"
+    assert hidden > kills * 0.3, "most kills should have come while something was being written"
 
     train(folder, ("fsdp2", 2))
     assert losses(folder)[TRAIN_STEPS] == losses(source(("fsdp2", 2)))[TRAIN_STEPS]

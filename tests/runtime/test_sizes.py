@@ -10,7 +10,7 @@ from hpcflow import runtime
 from hpcflow.runtime.__main__ import main
 from hpcflow.runtime.manifest import verify
 from tests.runtime.harness import RunFolder
-from tests.runtime.sizes import BEYOND_2_GIB, end_of, sizes_of, write_large, write_many
+from tests.runtime.sizes import BEYOND_2_GIB, MANY, end_of, sizes_of, write_large, write_many
 
 
 @pytest.fixture
@@ -29,11 +29,12 @@ def _enter(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
 class ManyFiles:
     """An object that saves and loads itself, in a format of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
+        self.count = count
         self.found: dict[str, int] = {}
 
     def save(self, folder: Path) -> None:
-        write_many(folder)
+        write_many(folder, self.count)
         self.found = sizes_of(folder)
 
     def load(self, folder: Path) -> None:
@@ -41,25 +42,27 @@ class ManyFiles:
 
 
 @pytest.mark.usefixtures("inside")
-def test_ten_thousand_files_that_an_object_writes() -> None:
-    first = ManyFiles()
+@pytest.mark.parametrize("count", MANY)
+def test_thousands_of_files_that_an_object_writes(count: int) -> None:
+    first = ManyFiles(count)
     run = runtime.start()
     run.restore(files=first)
     for _ in run.train_steps(1):
         pass
     run.finish()
-    assert len(first.found) == 10_000
+    assert len(first.found) == count
 
-    again = ManyFiles()
+    again = ManyFiles(count)
     assert runtime.start().restore(files=again) == 1
     assert again.found == first.found
 
 
-def test_ten_thousand_files_of_a_program_in_another_language(
-    inside: RunFolder, tmp_path: Path
+@pytest.mark.parametrize("count", MANY)
+def test_thousands_of_files_of_a_program_in_another_language(
+    inside: RunFolder, tmp_path: Path, count: int
 ) -> None:
     state = tmp_path / "state of it"
-    write_many(state)
+    write_many(state, count)
     assert main(["checkpoint", str(state), "--train-step", "5"]) == 0
     checkpoint = verify(inside.checkpoint(5))
     sizes = sizes_of(checkpoint.path)

@@ -43,27 +43,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := set(given.parts) - PARTS.keys():
         parser.error(f"no part {', '.join(sorted(unknown))}; there are: {', '.join(PARTS)}")
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
-    found = [
-        soak(name, seed, given.tries if given.only is None else None, only=given.only)
-        for name in given.parts or PARTS
-    ]
-    for findings in found:
-        print(findings.summary())
-    return 1 if any(findings.kinds for findings in found) else 0
-
-
-def soak(name: str, seed: int, tries: int | None = None, *, only: int | None = None) -> Findings:
-    """One part, in memory where there is a disk in memory: thousands of small files are synced."""
-    memory = Path("/dev/shm")
-    findings, part = Findings(name, seed), PARTS[name]
-    numbers = range(part.tries if tries is None else tries) if only is None else [only]
+    memory = Path("/dev/shm")  # if it is there: thousands of small files are synced
     with TemporaryDirectory(
         prefix="hpcflow-soak-",
         dir=memory if memory.is_dir() else None,
         ignore_cleanup_errors=True,
     ) as folder:
-        print(f"{name}: {len(numbers)} tries, seed {seed}", file=sys.stderr, flush=True)
-        part.run(Path(folder), findings, numbers)
+        tries = given.tries if given.only is None else None
+        found = [
+            soak(name, Path(folder, name), seed, tries, only=given.only)
+            for name in given.parts or PARTS
+        ]
+    for findings in found:
+        print(findings.summary())
+    return 1 if any(findings.kinds for findings in found) else 0
+
+
+def soak(
+    name: str, folder: Path, seed: int, tries: int | None = None, *, only: int | None = None
+) -> Findings:
+    """One part, in a new folder of its own."""
+    findings, part = Findings(name, seed), PARTS[name]
+    numbers = range(part.tries if tries is None else tries) if only is None else [only]
+    print(f"{name}: {len(numbers)} tries, seed {seed}", file=sys.stderr, flush=True)
+    folder.mkdir()
+    part.run(folder, findings, numbers)
     return findings
 
 

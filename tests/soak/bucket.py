@@ -19,7 +19,7 @@ from hpcflow.mirror.stores import open_remote
 from hpcflow.testing.cluster import S3, packages
 from tests.soak.findings import Findings
 from tests.soak.outside import Outside
-from tests.soak.project import Project
+from tests.soak.project import Project, shared_project
 from tests.soak.typed import Try, warm_up
 from tests.soak.worker import in_child
 
@@ -45,7 +45,7 @@ _LATER: Final = ("ls --all", "show RUN", "history RUN", "mirror --once", "checkp
 
 def run(folder: Path, findings: Findings, numbers: Sequence[int]) -> None:
     """Each try: some objects are another's, then the owner's commands."""
-    project, outside = Project(folder), Outside(folder / "outside")
+    project, outside = shared_project(folder.parent), Outside(folder / "outside")
     warm_up(project)
     with _server(folder / "s3") as server:
         for number in numbers:

@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.soak.findings import Findings
 from tests.soak.outside import Outside
-from tests.soak.project import Project
+from tests.soak.project import Project, shared_project
 from tests.soak.typed import Try, warm_up
 
 _COMMANDS_A_TRY: Final = 5
@@ -32,7 +32,7 @@ _AS_A_WHOLE: Final = frozenset(
 
 def run(folder: Path, findings: Findings, numbers: Sequence[int]) -> None:
     """Each try: damage, some commands, the oracle."""
-    project, outside = Project(folder), Outside(folder / "outside")
+    project, outside = shared_project(folder.parent), Outside(folder / "outside")
     warm_up(project)
     for number in numbers:
         this = Try(project, outside, findings.dice(number), findings)

@@ -24,7 +24,7 @@ from hpcflow.testing.stand_in import assert_exactly_once, pass_five_minutes
 from tests.soak.findings import Findings
 from tests.soak.oracle import faults_of
 from tests.soak.points import How, Points
-from tests.soak.project import Project, import_all
+from tests.soak.project import Project, import_all, shared_project
 from tests.soak.struck import SCENES, Scene
 from tests.soak.worker import Ended, in_child
 
@@ -33,7 +33,7 @@ def run(folder: Path, findings: Findings, numbers: Sequence[int]) -> None:
     """Each try: one scene, struck at one point of it. The scenes take turns."""
     import_all()
     facts.__dict__["_DELAY_S"] = 0.05  # what was withdrawn is sent again that soon
-    project, log = Project(folder), folder / "points"
+    project, log = shared_project(folder.parent), folder / "points"
     places: dict[str, list[tuple[int, How]]] = {}
     for number in numbers:
         findings.dice(number)

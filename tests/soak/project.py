@@ -6,6 +6,7 @@ each try.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -62,6 +63,13 @@ def import_all() -> None:
     """Import what commands import when they are called, so that forks need not."""
     for module, _ in COMMANDS.values():
         import_module(module)
+
+
+@functools.cache
+def shared_project(folder: Path) -> Project:
+    """The project in ``folder`` of all parts that put it back: to make it takes longer than tries
+    do."""
+    return Project(folder)
 
 
 class Project:

@@ -24,7 +24,7 @@ from typing import Final
 from hpcflow.resources import resource_dir
 from tests.soak.findings import Findings
 from tests.soak.outside import Outside
-from tests.soak.project import Project
+from tests.soak.project import Project, shared_project
 from tests.soak.typed import Try, warm_up
 
 STRANGER: Final = 54321
@@ -57,8 +57,9 @@ def _run(
     if os.geteuid() != 0:
         print(f"{findings.part}: this needs root, to be two users", file=sys.stderr)
         return
-    area = folder.with_name(f"{folder.name}-shared")
-    project, outside = Project(folder), Outside(folder / "outside")
+    memory = folder.parent  # only its owner may look into it
+    area = memory.with_name(f"{memory.name}-shared")
+    project, outside = shared_project(folder.parent), Outside(folder / "outside")
     warm_up(project)
     for number in numbers:
         this = Try(project, outside, findings.dice(number), findings)

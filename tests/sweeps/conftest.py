@@ -7,8 +7,10 @@ import pytest
 from hpcflow.launch import array, plan
 from hpcflow.storage import journal, rundir
 from hpcflow.sweeps import round as round_of_a_sweep
+from hpcflow.sweeps.plots.drawing import Plots, write_plots
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.killing import Killer
+from tests.sweeps import drawn
 
 
 @pytest.fixture
@@ -24,3 +26,17 @@ def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
     killer.watch(round_of_a_sweep, "append")
     killer.watch(rundir, "make_record")
     return killer
+
+
+@pytest.fixture(scope="session")
+def plots(tmp_path_factory: pytest.TempPathFactory) -> Plots:
+    """All figures of a sweep, in a folder that was to be made."""
+    folder = tmp_path_factory.mktemp("plots") / "it's $(touch owned); *" / "new"
+    return write_plots("digits-1", drawn.of_one_objective(), folder)
+
+
+@pytest.fixture(scope="session")
+def plots_of_two(tmp_path_factory: pytest.TempPathFactory) -> Plots:
+    """All figures of a sweep with two objectives, in a folder whose name is no URL."""
+    folder = tmp_path_factory.mktemp("plots") / "it's #1 100%?"
+    return write_plots("digits-1", drawn.of_two_objectives(), folder)

@@ -22,6 +22,11 @@ SPACE: dict[str, Any] = {
 }
 ACCURACY = {"metric": "accuracy", "direction": "maximize"}
 SECONDS = {"metric": "seconds", "direction": "minimize"}
+#: Names of choices that are neither formulas nor HTML.
+EVIL: list[Any] = [
+    *("a$b$c", "$\\frac{$", "</script><script src=//x>"),
+    *("</script><script>document.title='owned'</script>", "日本語", None, True),
+]
 
 
 def spec_of(*goals: dict[str, str], space: dict[str, Any] | None = None, **more: Any) -> SweepSpec:
@@ -74,6 +79,16 @@ def records_of(
 def progress_of(spec: SweepSpec, trials: int, **how: bool) -> SweepProgress:
     """What that journal comes to."""
     return fold(spec, BEGUN, records_of(spec, trials, **how))
+
+
+def of_one_objective() -> SweepProgress:
+    """A sweep of which all figures can be drawn."""
+    return progress_of(spec_of(), 30)
+
+
+def of_two_objectives() -> SweepProgress:
+    """A sweep with all figures for each objective, and choices with evil names."""
+    return progress_of(spec_of(ACCURACY, SECONDS, space={**SPACE, "name": {"choices": EVIL}}), 40)
 
 
 def _chosen(spec: SweepSpec, chance: random.Random) -> dict[str, Any]:

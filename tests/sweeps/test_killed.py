@@ -6,18 +6,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcflow.cli.main import main
+from hpcflow.storage.layout import Home
 from hpcflow.storage.locks import try_lock
+from hpcflow.storage.sweeps import list_sweeps
 from hpcflow.sweeps.rounds import tick_all
 from hpcflow.sweeps.state import SweepState
+from hpcflow.sweeps.view import look
 from tests.requeue.killing import Killer
 from tests.sweeps.killing import assert_once, killed_at_each
 from tests.sweeps.searched import Searched
@@ -91,44 +94,49 @@ budget: {{trials: {trials}}}
 
 @pytest.mark.parametrize("trials", [4, pytest.param(12, marks=pytest.mark.soak)])
 def test_real_rounds_that_are_killed_at_any_time_lose_nothing(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, trials: int
+    tmp_path: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    trials: int,
 ) -> None:
+    """In processes of their own, forked: else most kills would come while Python imports."""
+
+    def asked(*command: str) -> Any:
+        capfd.readouterr()
+        assert main([*command, "--json"]) == 0
+        return json.loads(capfd.readouterr().out)
+
     monkeypatch.setenv("HPCFLOW_SITE", "local")
     event = {"at": "2026-01-01T00:00:00Z", "event": "finished", "train_step": 1}
     event["metrics"] = {"accuracy": 0.5}
     quoted = json.dumps(event).replace('"', '\\"')
     (tmp_path / "config.yaml").write_text(LOCAL.format(event=quoted))
     (tmp_path / "sweep.yaml").write_text(SWEEP.format(trials=trials))
-    hpcflow = [sys.executable, "-m", "hpcflow.cli.main", "sweep"]
-    subprocess.run([*hpcflow, "start", str(tmp_path / "sweep.yaml")], check=True)
+    assert main(["sweep", "start", str(tmp_path / "sweep.yaml")]) == 0
     deadline = time.monotonic() + 500
-    pause_s = 0.3
-    while (seen := _status(hpcflow))["state"] != SweepState.OVER.value:
-        assert time.monotonic() < deadline, seen
-        round_ = subprocess.Popen([*hpcflow, "tick"], start_new_session=True)
-        try:
-            round_.wait(pause_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(round_.pid, signal.SIGKILL)
-            round_.wait()
-        pause_s = pause_s + 0.13 if pause_s < 2.5 else 0.3
+    pause_s, kills = 0.02, 0
+    (sweep_dir,) = list_sweeps(Home(home))
+    while look(sweep_dir)[1].state is not SweepState.OVER:
+        assert time.monotonic() < deadline, asked("sweep", "status", "killed")
+        round_ = get_context("fork").Process(target=main, args=(["sweep", "tick"],))
+        round_.start()
+        round_.join(pause_s)
+        round_.kill()
+        round_.join()
+        kills += round_.exitcode == -signal.SIGKILL
+        pause_s = pause_s + 0.07 if pause_s < 1.5 else 0.02
+    assert kills > 1
+    seen = asked("sweep", "status", "killed")
     assert (seen["complete"], seen["running"], seen["failed"]) == (trials, 0, 0)
     jobs = Counter(path.name for path in (home / "runs").iterdir())
     assert len(jobs) == trials
-    told = _asked([*hpcflow, "trials", "killed"])["trials"]
+    told = asked("sweep", "trials", "killed")["trials"]
     assert sorted(run for trial in told for run in trial["runs"]) == sorted(jobs)
     for run in jobs:
-        attempts = _asked([*hpcflow[:-1], "show", run])["attempts"]
+        attempts = asked("show", run)["attempts"]
         executed = [attempt for attempt in attempts if attempt["state"] != "withdrawn"]
         assert len(executed) == 1, f"{run} was sent twice"
-
-
-def _asked(command: list[str]) -> Any:
-    return json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True).stdout)
-
-
-def _status(hpcflow: list[str]) -> Any:
-    return _asked([*hpcflow, "status", "killed"])
 
 
 def test_rounds_at_once_by_many_processes_ask_for_each_trial_once(tmp_path: Path) -> None:

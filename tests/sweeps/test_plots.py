@@ -25,7 +25,17 @@ from hpcflow.sweeps.plots.drawing import Plots, page, picture, write_plots
 from hpcflow.sweeps.plots.figures import MOST_LINES, Figure, LeftOut, figures_of
 from hpcflow.sweeps.state import SweepProgress, TrialState
 from hpcflow.sweeps.study import quiet
-from tests.sweeps.drawn import ACCURACY, SECONDS, SPACE, progress_of, spec_of
+from tests.sweeps.drawn import (
+    ACCURACY,
+    SECONDS,
+    SPACE,
+    of_one_objective,
+    progress_of,
+    spec_of,
+)
+
+# One process runs all tests that look at the figures of a sweep, so these are drawn once.
+pytestmark = pytest.mark.xdist_group("plots")
 
 OF_ONE = ["history", "parallel_coordinates", "slices", "importances", "intermediate_values"]
 THIRD = {"metric": "size", "direction": "minimize"}
@@ -72,12 +82,10 @@ def links(path: Path) -> Links:
     return links
 
 
-def test_a_sweep_is_drawn_from_its_journal(weird_tmp_path: Path) -> None:
-    folder = weird_tmp_path / "new" / "plots"
-    plots = draw(progress_of(spec_of(), 40), folder)
+def test_a_sweep_is_drawn_from_its_journal(plots: Plots) -> None:
     assert [each.figure for each in plots.figures] == OF_ONE
     assert plots.left_out == []
-    assert {path.name for path in folder.iterdir()} == {
+    assert {path.name for path in plots.folder.iterdir()} == {
         *(f"{name}.{kind}" for name in OF_ONE for kind in ("png", "html")),
         "plotly.min.js",
     }
@@ -86,8 +94,8 @@ def test_a_sweep_is_drawn_from_its_journal(weird_tmp_path: Path) -> None:
         assert colours(each.png) > 20, f"{each.figure} is no empty picture"
 
 
-def test_pages_share_one_script_and_name_the_sweep(tmp_path: Path) -> None:
-    for each in draw(progress_of(spec_of(), 20), tmp_path).figures:
+def test_pages_share_one_script_and_name_the_sweep(plots: Plots) -> None:
+    for each in plots.figures:
         assert each.html is not None
         inside = links(each.html)
         assert inside.found == ["script plotly.min.js"], "nothing else is fetched"
@@ -97,7 +105,7 @@ def test_pages_share_one_script_and_name_the_sweep(tmp_path: Path) -> None:
         assert "accuracy" in text
         assert "digits-1" in text
         assert '<meta name="color-scheme" content="light dark" />' in text
-    assert (tmp_path / "plotly.min.js").stat().st_size > 4_000_000
+    assert (plots.folder / "plotly.min.js").stat().st_size > 4_000_000
 
 
 def test_pruned_trials_are_shown_and_told_apart() -> None:
@@ -118,26 +126,25 @@ def test_pruned_trials_are_shown_and_told_apart() -> None:
     assert set(several["history-seconds"].pruned.values()) == {None}, "it is not reported"
 
 
-def test_what_trials_have_reported_is_told_in_the_words_of_the_sweep(tmp_path: Path) -> None:
+def test_what_trials_have_reported_is_told_in_the_words_of_the_sweep() -> None:
     spec = spec_of(pruner={"type": "median", "per": "train_step"})
     progress = progress_of(spec, 8)
-    draw(progress, tmp_path)
-    text = (tmp_path / "intermediate_values.html").read_text(encoding="utf-8")
+    figure = found(progress)["intermediate_values"]
+    text = page(figure).decode()
     assert '"text":"Train step"' in text
     assert '"text":"Step"' not in text
-    study = found(progress)["intermediate_values"].study
-    assert [len(trial.intermediate_values) for trial in study.trials] == [99, 29, 99] * 2 + [99, 29]
+    trials = figure.study.trials
+    assert [len(trial.intermediate_values) for trial in trials] == [99, 29, 99] * 2 + [99, 29]
 
 
-def test_each_of_several_objectives_is_drawn_the_way_it_should_go(tmp_path: Path) -> None:
-    progress = progress_of(spec_of(ACCURACY, SECONDS), 40)
-    plots = draw(progress, tmp_path)
-    assert [each.figure for each in plots.figures] == [
+def test_each_of_several_objectives_is_drawn_the_way_it_should_go(plots_of_two: Plots) -> None:
+    assert [each.figure for each in plots_of_two.figures] == [
         *(f"{name}-accuracy" for name in OF_ONE[:-1]),
         *(f"{name}-seconds" for name in OF_ONE[:-1]),
         "pareto_front",
         "intermediate_values",
     ]
+    progress = progress_of(spec_of(ACCURACY, SECONDS), 40)
     figures = found(progress)
     done = [t.values or [] for t in progress.trials if t.state is TrialState.COMPLETE]
     assert figures["history-accuracy"].study.best_value == max(values[0] for values in done)
@@ -229,21 +236,25 @@ def test_with_nothing_to_draw_nothing_is_made(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_the_same_sweep_has_the_same_pictures(tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        draw(progress_of(spec_of(), 30), tmp_path / name)
-    for path in (tmp_path / "one").iterdir():
-        assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes(), path.name
+def test_the_same_sweep_has_the_same_pictures(plots: Plots, tmp_path: Path) -> None:
+    draw(of_one_objective(), tmp_path)
+    for path in plots.folder.iterdir():
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
-def test_names_of_choices_are_neither_formulas_nor_html(tmp_path: Path) -> None:
-    evil = ["a$b$c", "$\\frac{$", "</script><script src=//x>", "日本語" * 100, None, True]
-    space = {**SPACE, "name": {"choices": evil}}
-    plots = draw(progress_of(spec_of(space=space), 30), tmp_path)
-    assert len(plots.figures) == len(OF_ONE)
-    for each in plots.figures:
+def test_names_of_choices_are_neither_formulas_nor_html(plots_of_two: Plots) -> None:
+    for each in plots_of_two.figures:
         assert each.html is not None
         assert links(each.html).found == ["script plotly.min.js"]
+
+
+def test_a_long_name_of_a_choice_is_drawn() -> None:
+    space = {**SPACE, "name": {"choices": ["日本語" * 100, "a"]}}
+    figures = found(progress_of(spec_of(space=space), 17))
+    assert list(figures) == OF_ONE
+    for name in ("parallel_coordinates", "slices"):
+        assert picture(figures[name]).startswith(b"\x89PNG")
+        assert b'class="plotly-graph-div"' in page(figures[name])
 
 
 def test_a_thousand_trials_are_thinned_and_the_best_stays() -> None:
@@ -272,7 +283,7 @@ def test_matplotlib_is_left_as_it_was() -> None:
     mine = plt.figure()
     settings = dict(mpl.rcParams)
     try:
-        for figure in found(progress_of(spec_of(), 30)).values():
+        for figure in found(progress_of(spec_of(), 17)).values():
             picture(figure)
         assert plt.get_fignums() == [mine.number]
         assert mpl.get_backend() == "svg"
@@ -307,7 +318,7 @@ def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 def test_files_are_for_whom_the_umask_says(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        draw(progress_of(spec_of(), 5), tmp_path / "plots")
+        draw(progress_of(spec_of(), 2), tmp_path / "plots")
     finally:
         os.umask(before)
     modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "plots").iterdir()}
@@ -318,7 +329,7 @@ def test_files_are_for_whom_the_umask_says(tmp_path: Path) -> None:
 def test_a_folder_that_is_there_is_overwritten_file_by_file(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "history.png").write_text("old")
-    draw(progress_of(spec_of(), 5), tmp_path)
+    draw(progress_of(spec_of(), 4), tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "mine"
     assert (tmp_path / "history.png").read_bytes().startswith(b"\x89PNG")
 
@@ -329,7 +340,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
         with pytest.raises(
             InputError, match="is not a directory, or its parent does not exist"
         ) as error:
-            draw(progress_of(spec_of(), 5), path)
+            draw(progress_of(spec_of(), 2), path)
         assert "--output DIR" in str(error.value.next_action)
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -7,36 +7,33 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from hpcflow.sweeps.plots.drawing import write_plots
+from hpcflow.sweeps.plots.drawing import Plots
 from hpcflow.testing.browser import Browser
-from tests.sweeps.drawn import ACCURACY, SECONDS, SPACE, progress_of, spec_of
 
-# One process runs all tests of this file, so their common set-up is made once.
-pytestmark = pytest.mark.xdist_group("plots_in_browser")
+# One process runs all tests that look at the figures of a sweep, so these are drawn once.
+pytestmark = pytest.mark.xdist_group("plots")
 
-EVIL = ["</script><script>document.title='owned'</script>", "a$b$c", "日本語"]
 FIGURES = [
     *("history-accuracy", "parallel_coordinates-accuracy", "slices-seconds"),
     *("importances-seconds", "pareto_front", "intermediate_values"),
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def folder(plots_of_two: Plots) -> Path:
     """All figures of one sweep, in a folder whose name is no URL."""
-    folder = tmp_path_factory.mktemp("plots") / "it's #1 100%?"
-    space = {**SPACE, "name": {"choices": EVIL}}
-    write_plots("digits-1", progress_of(spec_of(ACCURACY, SECONDS, space=space), 40), folder)
-    return folder
+    return plots_of_two.folder
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_is_drawn_and_nothing_complains(browser: Browser, folder: Path, name: str) -> None:
-    seen = browser.look(folder / f"{name}.html")
+def test_all_figures_are_drawn_and_nothing_complains(browser: Browser, folder: Path) -> None:
+    doms, console = browser.look_at_all([folder / f"{name}.html" for name in FIGURES])
     # What stands between dollars is the name of a choice, and no formula.
-    assert [line for line in seen.console if "MathJax is not loaded" not in line] == []
-    assert 'class="main-svg"' in seen.dom
-    assert "<title>owned" not in seen.dom
+    assert [line for line in console if "MathJax is not loaded" not in line] == []
+    assert len(doms) == len(FIGURES)
+    for name, dom in zip(FIGURES, doms, strict=True):
+        assert f'id="{name}"' in dom
+        assert 'class="main-svg"' in dom, name
+        assert "<title>owned" not in dom, name
 
 
 def test_it_follows_the_scheme_of_the_browser(
@@ -50,10 +47,5 @@ def test_it_follows_the_scheme_of_the_browser(
         corners[dark] = float(seen[2, 2, :3].mean())
         ink = abs(seen[:, :, :3] - 0x7A / 255).max(axis=2) < 0.02
         assert ink.sum() > 100, "its text is there in both"
+        assert len({tuple(pixel) for row in seen[::4, ::4] for pixel in row}) > 20
     assert corners[False] > 0.9 > 0.2 > corners[True]
-
-
-def test_it_can_be_seen(browser: Browser, folder: Path, tmp_path: Path) -> None:
-    page = folder / "history-accuracy.html"
-    seen = imread(browser.picture(page, tmp_path / "seen.png", width=1000, height=700))
-    assert len({tuple(pixel) for row in seen[::4, ::4] for pixel in row}) > 20

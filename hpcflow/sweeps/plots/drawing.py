@@ -35,6 +35,7 @@ INSTALL: Final = install_extra("sweeps")
 _DPI: Final = 120
 #: Agg draws no picture that is wider or higher than 65,536.
 _MOST_PIXELS: Final = 30_000
+_PAD_INCHES: Final = 0.1
 _AXIS_INCHES: Final = 1.8
 _SLICE_INCHES: Final = 3.6
 _COLOURS: Final = 20
@@ -96,6 +97,7 @@ def _canvas() -> Iterator[None]:
         mpl.rcdefaults()
         # A dollar sign in the name of a choice must not start a formula.
         mpl.rcParams["text.parse_math"] = False
+        mpl.rcParams["figure.dpi"] = _DPI  # text is measured as it is drawn
         plt.switch_backend("agg")
         try:
             yield
@@ -267,12 +269,13 @@ def _short(text: str) -> str:
 
 
 def _png(picture: Picture) -> bytes:
-    picture.canvas.draw()
+    picture.draw_without_rendering()
     box = picture.get_tightbbox()
     inches = max(box.width, box.height, 1.0)
     file = io.BytesIO()
     dpi = min(_DPI, _MOST_PIXELS / inches)
-    picture.savefig(file, format="png", dpi=dpi, bbox_inches="tight")
+    # "tight" would lay out and measure everything again, which takes as long as to draw it.
+    picture.savefig(file, format="png", dpi=dpi, bbox_inches=box.padded(_PAD_INCHES))
     return file.getvalue()
 
 
