@@ -8,18 +8,16 @@ another, which continues.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hpcflow.errors import InputError
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import is_run_id
-from hpcflow.model.retry import Retry
 from hpcflow.model.run import Run
-from hpcflow.requeue.facts import facts_of, was_looked_for
-from hpcflow.requeue.policy import FORGOTTEN_AFTER, Action, Decision, decide
+from hpcflow.requeue.facts import decided, was_looked_for
+from hpcflow.requeue.policy import Action, Decision, after_preemption
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
 from hpcflow.restore.local import newest_whole
@@ -29,13 +27,12 @@ from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.restoring import (
-    NOTHING,
     STARTED,
-    is_cancelled,
     is_restored_now,
     keep_started,
     read_mark,
 )
+from hpcflow.storage.rundir import read_run
 from hpcflow.storage.runs import is_purged
 
 #: A login node has many users, and one download fills its line.
@@ -68,21 +65,20 @@ class Restores:
             names = []
         self.at_work = sum(self._is_at_work(name) for name in names if is_run_id(name))
 
-    def look_for_purged(self) -> None:
-        """Restore unfinished, mirrored runs whose directory was purged.
+    def restore_for_jobs(self, run_ids: Iterable[str]) -> None:
+        """Restore the mirrored ones of these runs, so that their jobs can save again.
+
+        Args:
+            run_ids: the runs whose directory is gone while their job is pending or running.
 
         Raises:
             LeaseLostError: another process has taken the lease.
         """
-        context = self.context
-        now = context.clock.now()
-        ids = context.ledger.purged(user=context.settings.user, since=now - FORGOTTEN_AFTER)
-        for run_id, known in context.ledger.known(ids).items():
+        for run_id, known in self.context.ledger.known(list(run_ids)).items():
             run_dir = self.own.dir_of(run_id, known.run.run_dir)
-            if run_dir is None or not is_purged(run_dir):
-                continue
-            with self.run_errors.of(run_id, known.run.site):
-                self._look_at_purged(known, run_dir)
+            if run_dir is not None:
+                with self.run_errors.of(run_id, known.run.site):
+                    self._restore_for_job(known, run_dir)
 
     def only_mirrored(self, known: Known, run_dir: RunDir, run: Run) -> int | None:
         """Return the train step of the newest checkpoint, if only the mirror may have it.
@@ -136,24 +132,15 @@ class Restores:
             return mark.waits(self.context.clock.now()) or is_restored_now(home, run_id)
         return is_restored_now(home, run_id)
 
-    def _look_at_purged(self, known: Known, run_dir: RunDir) -> None:
-        context = self.context
-        home, run_id = context.settings.home, known.run.run_id
-        mark, now = read_mark(home, run_id), context.clock.now()
-        if is_cancelled(home, run_id):
+    def _restore_for_job(self, known: Known, run_dir: RunDir) -> None:
+        """Restore what the next attempt would need if the running one ended now."""
+        context, run = self.context, read_run(run_dir)
+        site = self.find_site(run.site)
+        if other_cluster(site, context.connect(run.site)):
             return
-        if mark is not None and mark.outcome == NOTHING and mark.waits(now):
-            return
-        site = self.find_site(known.run.site)
-        if other_cluster(site, context.connect(known.run.site)):
-            return
-        from hpcflow.restore.request import mirror_of_gone  # slow to import, rarely needed
-
-        try:
-            mirror_of_gone(context.ledger, run_dir, site, context.settings)
-        except InputError:  # it has no mirror
-            return
-        # The run's own `retry` applies once it is restored.
-        decision = decide(facts_of(known, is_purged=True), Retry(), now)
+        now = context.clock.now()
+        _, decision = decided(
+            known, run, run_dir, site, after_preemption, now, is_purged=is_purged(run_dir)
+        )
         if decision.action is Action.RESTORE:
-            self.begin(run_id, decision)
+            self.begin(run.run_id, decision)
