@@ -100,8 +100,7 @@ def rebuild(ledger: Ledger, run_dirs: Iterable[RunDir]) -> Summary:
     """Read all files of these runs again and replace their rows, run by run.
 
     Other runs keep their rows, and so do those that cannot be read any more or have lost their
-    journal. If the run directory is gone, only the journal is read again. If the database fails,
-    every run is either as before or new.
+    journal. If the database fails, every run is either as before or new.
     """
     return _project(ledger, run_dirs, from_zero=True)
 
@@ -303,16 +302,21 @@ def _read(
     is_lenient: bool,
     bytes_before: int | None = None,
     may_use_backup: bool = True,
+    reads_journal_again: bool = False,
 ) -> tuple[Change, RunReader] | None:
     """Return the change of one run; None if there is none."""
     # If a file on scratch was read before, its absence tells the same without another stat.
-    has_read = known is not None and any(
-        each.path != JOURNAL and each.offset_bytes for each in known.sources
-    )
-    from_zero |= known is not None and has_older_end(known)
+    has_read = known is not None and _has_read_scratch(known)
+    if known is not None and not from_zero and has_older_end(known):
+        from_zero = reads_journal_again = True
     is_away = (from_zero or not has_read) and is_gone(run_dir)
     if known is not None and from_zero and (is_away or has_lost_journal(known, run_dir)):
-        return _read_journal_again(run_dir, known, summary)
+        summary.gone.append(run_dir.path.name)
+        if reads_journal_again and (found := _read_journal_again(run_dir, known)) is not None:
+            return found
+        # Its events, or the records of its jobs, are in no file any more.
+        summary.unread.add(run_dir.path.name)
+        return None
     backup = read_backup(run_dir) if may_use_backup and known is None and is_away else None
     if backup is not None:
         known, from_zero = backup.known, False
@@ -329,7 +333,7 @@ def _read(
         if not is_gone(run_dir):  # else its program has created the file anew
             problem = f"{run_dir.path.name}: {error}; it was read again from its start"
             summary.problems.append(problem)
-        return _read(run_dir, known, True, summary, is_lenient=is_lenient)
+        return _read(run_dir, known, True, summary, is_lenient=is_lenient, reads_journal_again=True)
     summary.problems += [f"{run_dir.path.name}: {problem}" for problem in reader.problems]
     if reader.gone or is_away:
         summary.gone.append(run_dir.path.name)
@@ -347,24 +351,21 @@ def _read(
     return change, reader
 
 
-def _read_journal_again(
-    run_dir: RunDir, known: Known, summary: Summary
-) -> tuple[Change, RunReader] | None:
-    """Read the journal of a run whose directory is gone from its start.
+def _has_read_scratch(known: Known) -> bool:
+    return any(each.path != JOURNAL and each.offset_bytes for each in known.sources)
 
-    The rows keep what its events reported, which is in no file any more. If the journal is gone,
-    too, they all stay.
+
+def _read_journal_again(run_dir: RunDir, known: Known) -> tuple[Change, RunReader] | None:
+    """Read the journal of a run whose directory is gone from its start; None if that fails.
+
+    The rows keep what its events reported.
     """
-    run_id = run_dir.path.name
-    summary.gone.append(run_id)
     if has_lost_journal(known, run_dir):
-        summary.unread.add(run_id)
         return None
     reader = RunReader(run_dir, without_journal(known), limits={JOURNAL: MAX_LINES_FILE_BYTES})
     try:
         change = reader.read()
     except (RunChangedError, *FOLD_ERRORS):  # the rows are not those that were written
-        summary.unread.add(run_id)
         return None
     if change is None:
         return None

@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from hpcflow.errors import InputError
 from hpcflow.ledger.rows import Known
 from hpcflow.model.ids import is_run_id
+from hpcflow.model.retry import Retry
 from hpcflow.model.run import Run
-from hpcflow.requeue.facts import decided, was_looked_for
+from hpcflow.requeue.facts import facts_of, was_looked_for
 from hpcflow.requeue.policy import Action, Decision, after_preemption
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
-from hpcflow.restore.local import newest_whole
+from hpcflow.restore.local import frozen, newest_whole
 from hpcflow.restore.process import reap
 from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.schema import Site
@@ -28,12 +30,11 @@ from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.restoring import (
     STARTED,
+    is_cancelled,
     is_restored_now,
     keep_started,
     read_mark,
 )
-from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_purged
 
 #: A login node has many users, and one download fills its line.
 MOST_AT_ONCE: Final = 2
@@ -78,7 +79,37 @@ class Restores:
             run_dir = self.own.dir_of(run_id, known.run.run_dir)
             if run_dir is not None:
                 with self.run_errors.of(run_id, known.run.site):
-                    self._restore_for_job(known, run_dir)
+                    self.restore_purged(known, run_dir)
+
+    def restore_purged(self, known: Known, run_dir: RunDir) -> bool:
+        """Restore a run whose directory is gone, if its next attempt would need it.
+
+        Its record may be gone, too: then only the ledger knows it.
+
+        Returns:
+            Whether it has a mirror.
+
+        Raises:
+            LeaseLostError: another process has taken the lease.
+        """
+        from hpcflow.restore.request import mirror_of_gone  # slow to import, rarely needed
+
+        context, run_id = self.context, known.run.run_id
+        site = self.find_site(known.run.site)
+        try:
+            mirror_of_gone(context.ledger, run_dir, site, context.settings)
+        except InputError:
+            return False
+        if is_cancelled(context.settings.home, run_id) or other_cluster(
+            site, context.connect(known.run.site)
+        ):
+            return True
+        run, now = frozen(run_dir), context.clock.now()
+        facts = facts_of(known, is_purged=True, is_mirrored=True)
+        decision = after_preemption(facts, run.spec.retry if run is not None else Retry(), now)
+        if decision.action is Action.RESTORE:
+            self.begin(run_id, decision)
+        return True
 
     def only_mirrored(self, known: Known, run_dir: RunDir, run: Run) -> int | None:
         """Return the train step of the newest checkpoint, if only the mirror may have it.
@@ -131,16 +162,3 @@ class Restores:
         if mark is not None and mark.outcome == STARTED:
             return mark.waits(self.context.clock.now()) or is_restored_now(home, run_id)
         return is_restored_now(home, run_id)
-
-    def _restore_for_job(self, known: Known, run_dir: RunDir) -> None:
-        """Restore what the next attempt would need if the running one ended now."""
-        context, run = self.context, read_run(run_dir)
-        site = self.find_site(run.site)
-        if other_cluster(site, context.connect(run.site)):
-            return
-        now = context.clock.now()
-        _, decision = decided(
-            known, run, run_dir, site, after_preemption, now, is_purged=is_purged(run_dir)
-        )
-        if decision.action is Action.RESTORE:
-            self.begin(run.run_id, decision)

@@ -50,6 +50,7 @@ from hpcflow.requeue.run_errors import RunErrors
 from hpcflow.requeue.stall_policy import Verdict
 from hpcflow.requeue.stalls import look_for_stalls
 from hpcflow.requeue.standbys import look_after_standbys
+from hpcflow.restore.local import has_whole_record
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.schema import Site
@@ -244,7 +245,11 @@ class _Round:
                 f"{run_dir.path.parents[1]} is missing, and so is the run directory"
             )
             return
-        case = self._case(known, run_dir, is_purged=is_purged(run_dir))
+        is_without_files = is_purged(run_dir)
+        has_record = not is_without_files or has_whole_record(run_dir)
+        if not has_record and self._restores.restore_purged(known, run_dir):
+            return
+        case = self._case(known, run_dir, is_purged=is_without_files)
         if case is None or not self._is_to_be_acted_on(case):
             return
         is_free = no_submission_in_progress(known, context.clock.now())

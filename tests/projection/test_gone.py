@@ -160,14 +160,13 @@ def test_an_end_that_only_an_older_ledger_has_is_replaced(
     assert ledger.ended_by_older() == set()
 
 
-def test_a_rebuild_reads_the_journal_of_a_purged_run(
-    ledger: Ledger, home: Home, tmp_path: Path
-) -> None:
+def test_a_rebuild_hides_no_end_of_a_purged_run(ledger: Ledger, home: Home, tmp_path: Path) -> None:
     run_dir = running(tmp_path)
     catch_up_home(ledger, home, now=say.at(5))
     run_dir.path.rename(tmp_path / "purged")
     grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 9))
     rebuild(ledger, list_runs(home))
+    catch_up_home(ledger, home, now=say.at(10))
     assert the_end(ledger, run_dir) == (RunState.WAITING, Cause.PREEMPTED, 5)
 
 

@@ -307,6 +307,8 @@ def test_an_open_intent_of_a_run_whose_directory_is_deleted_is_settled(desk: Wat
     desk.say(lost.run_dir, intent)
     shutil.rmtree(lost.run_dir)
     desk.clock.advance(3600)
+    desk.tick()
+    desk.clock.advance(60)
     decision = desk.tick().decisions[lost.run_id]
     assert (decision.action, decision.rule) == (Action.STOP, "purged")
     assert [each.state for each in desk.seen(lost.run_id).attempts] == [

@@ -66,7 +66,7 @@ def wait_for_run(
         if as_json and launched:  # the job continues, and the reader needs its id
             print_json(launched)
         raise
-    lost = is_gone(run_dir) and not run.state.is_final
+    lost = is_gone(run_dir) and run.state is not RunState.COMPLETED
     if lost:
         warn(
             f"{run_dir.path} is gone (a scratch purge?); hpcflow submits no job of the run until "
