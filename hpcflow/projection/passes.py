@@ -311,12 +311,11 @@ def _read(
         from_zero = reads_journal_again = True
     is_away = (from_zero or not has_read) and is_gone(run_dir)
     if known is not None and from_zero and (is_away or has_lost_journal(known, run_dir)):
-        summary.gone.append(run_dir.path.name)
-        if reads_journal_again and (found := _read_journal_again(run_dir, known)) is not None:
-            return found
         # Its events, or the records of its jobs, are in no file any more.
-        summary.unread.add(run_dir.path.name)
-        return None
+        summary.gone.append(run_dir.path.name)
+        found = _read_journal_again(run_dir, known) if reads_journal_again else None
+        summary.unread |= {run_dir.path.name} if found is None else set()
+        return found
     backup = read_backup(run_dir) if may_use_backup and known is None and is_away else None
     if backup is not None:
         known, from_zero = backup.known, False

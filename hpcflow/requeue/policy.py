@@ -97,7 +97,7 @@ class Facts:
         put_off_at: when a submission was last deferred or withdrawn, if none was accepted since.
         delayed_until: when to retry a deferred submission (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.
-        is_journal_lost: its run directory has no journal, so the state of its jobs is unknown.
+        is_journal_lost: it has no journal, so the state of its jobs is unknown.
         is_purged: its run directory is gone, although its scratch is mounted.
         is_mirrored: it has a mirror.
         over_budget: which hard budget has no room for the next attempt, if any.

@@ -64,7 +64,7 @@ def test_what_was_recorded_since_counts(desk: Desk, runs: list[str]) -> None:
 
 
 @pytest.mark.parametrize("what", ["no JSON", "not compressed", "of another run", "too large"])
-def test_kept_rows_that_are_damaged_leave_the_journal(
+def test_a_damaged_backup_of_rows_leaves_the_journal(
     desk: Desk, runs: list[str], what: str
 ) -> None:
     home = load_settings().home

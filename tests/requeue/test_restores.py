@@ -360,12 +360,17 @@ def test_a_person_who_resumes_does_not_wait_for_the_mirror(owner: Owner) -> None
     assert owner.tick().restores == {}
 
 
-def test_scratch_that_is_not_mounted_is_no_purge(owner: Owner) -> None:
-    run_dir = owner.mirrored(100)
+@pytest.mark.parametrize("is_mirrored", [True, False])
+def test_scratch_that_is_not_mounted_is_no_purge(owner: Owner, is_mirrored: bool) -> None:
+    if not is_mirrored:
+        owner.site = owner.site.model_copy(update={"mirror": None})
+    run_dir = owner.mirrored(100) if is_mirrored else owner.trained(100)
     scratch = run_dir.path.parents[1]
     scratch.rename(scratch.parent / "elsewhere")
-    owner.tick()
-    assert owner.tick().restores == {}
+    for _ in range(2):
+        report = owner.tick()
+        assert (report.restores, report.decisions) == ({}, {})
+        assert "is missing, and so is the run directory" in report.problems[run_dir.path.name]
     (scratch.parent / "elsewhere").rename(scratch)
     assert owner.tick().sent.keys() == {run_dir.path.name}
 
