@@ -175,7 +175,7 @@ def complete(
         before: called before a job is cancelled, if there is one.
     """
     run_dir, history = journal.run_dir, journal.history
-    if not run_dir.cancel.exists():
+    if not (is_gone(run_dir) or run_dir.cancel.exists()):
         write_durably(run_dir.cancel, history.cancel_signal)
     left = [job for job in queue if job.state is not AttemptState.COMPLETING]
     alive = alive_jobs(journal.run_id, scheduler, history, queue=left)

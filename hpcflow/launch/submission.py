@@ -44,6 +44,7 @@ from hpcflow.storage.files import write_durably, write_new
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock
+from hpcflow.storage.runs import is_purged
 
 #: After this time, no process can still be submitting a journaled intent. It allows for clock skew
 #: and late writes.
@@ -318,6 +319,8 @@ def seal(run_dir: RunDir, intent: Intended) -> str | None:
         except StorageError as error:
             raise _doubt(intent, error.message) from error
     except OSError as error:
+        if is_purged(run_dir):
+            return None  # a job cannot claim it either
         raise _doubt(intent, f"{claim} cannot be written: {error.strerror}") from error
     return None
 

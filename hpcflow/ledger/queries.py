@@ -37,11 +37,12 @@ _BILLS_WAIT: Final = timedelta(days=30)
 #: Bills of one run per query; the next query continues.
 _MAX_BILLS_PER_RUN: Final = 50
 
-#: The rule by which an attempt whose run directory is gone counts as ended.
-PURGED_RULE: Final = "its run directory is gone"
+#: The rule by which an older hpcflow ended an attempt whose run directory was gone, in the ledger
+#: alone.
+OLDER_PURGED_RULE: Final = "its run directory is gone"
 
 
-_ATTEMPT_KNOWN: Final = ("run_id", "attempt", "rule")
+_ATTEMPT_KNOWN: Final = ("run_id", "attempt")
 _OFFSET: Final = ("run_id", "path", "offset_bytes")
 _LIVE_RUN: Final = columns_of(LiveRun)
 #: Enough for a warning.
@@ -122,38 +123,32 @@ def unsent(connection: Connection, user: str | None = None) -> list[tuple[str, s
 
 
 def unsettled(connection: Connection, now: datetime) -> set[str]:
-    """Return the ids of the runs whose files may still grow: not at rest, or only briefly.
-
-    Runs whose directory is gone are included: the directory may come back with its scratch.
-    """
+    """Return the ids of the runs whose files may still grow: not at rest, or only briefly."""
     moving = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
     where = f"state IN ({marks(moving)}) OR journal_at > ?"
     fresh = to_text(now - SETTLING)
     # The first record of a new run may not be visible yet.
     where += " OR (journal_at IS NULL AND created_at > ?)"
-    where += " OR run_id IN (SELECT run_id FROM attempt WHERE rule = ?)"
-    return set(_ids(connection, where, [*moving, fresh, fresh, PURGED_RULE]))
+    return set(_ids(connection, where, [*moving, fresh, fresh]))
+
+
+def ended_by_older(connection: Connection) -> set[str]:
+    """Return the ids of the runs with an end that only the ledger has."""
+    where = "run_id IN (SELECT run_id FROM attempt WHERE rule = ?)"
+    return set(_ids(connection, where, [OLDER_PURGED_RULE]))
 
 
 def how_far(connection: Connection, run_ids: Sequence[str]) -> dict[str, HowFar]:
-    """Return how far the files of these runs were read; unknown runs are missing.
-
-    Runs whose directory was gone are missing too: if it comes back, all its files are new.
-    """
+    """Return how far the files of these runs were read; unknown runs are missing."""
     found: dict[str, HowFar] = {}
     for is_one, ids in among(connection, run_ids):
         with connection.transaction(write=False):
             attempts = select(connection, "attempt", _ATTEMPT_KNOWN, f"run_id {is_one}", ids)
             sources = select(connection, "source", _OFFSET, f"run_id {is_one}", ids)
-        purged = set()
         for run_id, path, offset_bytes in sources:
             found.setdefault(run_id, HowFar()).offsets[path] = offset_bytes
-        for run_id, attempt, rule in attempts:
+        for run_id, attempt in attempts:
             found.setdefault(run_id, HowFar()).attempts.append(attempt)
-            if rule == PURGED_RULE:
-                purged.add(run_id)
-        for run_id in purged:
-            del found[run_id]
     return found
 
 
@@ -195,15 +190,14 @@ def undecided(connection: Connection, now: datetime, *, user: str) -> list[str]:
     """
     states = (RunState.CREATED.value, RunState.WAITING.value, RunState.FAILED.value)
     where = (
-        f"user_name = ? AND state IN ({marks(states)}) "  # noqa: S608 - our names, and marks
-        "AND run_id NOT IN (SELECT run_id FROM attempt WHERE rule = ?) "
+        f"user_name = ? AND state IN ({marks(states)}) "
         "AND (next_at IS NULL OR next_at <= ? OR next_at > ? OR next_action = ?) "
         f"AND ({_NOT_STOPPED} OR (next_action = ? AND next_rule = ?)) "
         f"ORDER BY {_OLDEST_WAIT}"
     )
     lost = (STOP, lost_journal.RULE)
     moments = (to_text(now), to_text(now + _TOO_FAR))
-    values = [user, *states, PURGED_RULE, *moments, RESUBMIT, HELD, STOP, *lost]
+    values = [user, *states, *moments, RESUBMIT, HELD, STOP, *lost]
     return _ids(connection, where, values)
 
 
@@ -215,23 +209,6 @@ def alive_due(connection: Connection, action: str, *, user: str) -> list[str]:
     states = (RunState.SUBMITTING.value, RunState.QUEUED.value, RunState.RUNNING.value)
     where = f"user_name = ? AND state IN ({marks(states)}) AND next_action = ? ORDER BY run_id"
     return _ids(connection, where, [user, *states, action])
-
-
-def purged(connection: Connection, *, user: str, since: datetime) -> list[str]:
-    """Return the ids of a user's runs that would continue but whose directory is gone.
-
-    Args:
-        since: only runs with a later journal record.
-    """
-    states = (RunState.WAITING.value, RunState.FAILED.value)
-    where = (
-        f"user_name = ? AND state IN ({marks(states)}) "  # noqa: S608 - our names, and marks
-        "AND journal_at > ? AND run_id IN (SELECT run_id FROM attempt WHERE rule = ?) "
-        f"AND {_NOT_STOPPED} "
-        f"ORDER BY {_OLDEST_WAIT}"  # in turn, because there is room for a few only
-    )
-    values = [user, *states, to_text(since), PURGED_RULE, HELD, STOP]
-    return _ids(connection, where, values)
 
 
 def resting_at(connection: Connection, *, user: str, since: datetime) -> list[str]:

@@ -122,7 +122,7 @@ class Ledger:
     at_work = _method(queries.at_work)
     undecided = _method(queries.undecided)
     alive_due = _method(queries.alive_due)
-    purged = _method(queries.purged)
+    ended_by_older = _method(queries.ended_by_older)
     resting_at = _method(queries.resting_at)
     of_others = _method(queries.of_others)
     due = _method(queries.due)

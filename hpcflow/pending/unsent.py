@@ -8,8 +8,7 @@ from typing import Final
 
 from hpcflow.errors import shell_word
 from hpcflow.history import RunHistory
-from hpcflow.ledger.queries import PURGED_RULE
-from hpcflow.model import lost_journal
+from hpcflow.model import lost_journal, purged
 from hpcflow.model.next_action import HELD, OVER_BUDGET, RESTORE, STOP, WAIT
 from hpcflow.model.state import HELD_FOR_ITS_EXIT, UNTRUSTED_EXIT_CODE, RunState
 from hpcflow.model.units import format_duration
@@ -48,6 +47,7 @@ def explain_unsent(
     now: datetime,
     *,
     is_journal_lost: bool = False,
+    is_purged: bool = False,
     no_room: tuple[str, str] | None = None,
     has_snapshot: bool = False,
 ) -> Unsent:
@@ -56,11 +56,12 @@ def explain_unsent(
     Args:
         last: its last attempt.
         history: empty if its journal is missing.
-        is_journal_lost: whether its run directory has no journal.
+        is_journal_lost: whether it has no journal.
+        is_purged: whether its run directory is gone, although its scratch is mounted.
         no_room: why a hard budget does not allow its next attempt now, and what to do.
         has_snapshot: whether it executes a snapshot of its code, not the corrected program.
     """
-    words, until, advice = _explained(run, last, history, no_room, now)
+    words, until, advice = _explained(run, last, history, no_room, now, is_purged=is_purged)
     if has_snapshot and advice == _CRASHED:
         advice += " --set code=snapshot"
     if is_journal_lost and run.state in _TO_BE_SUBMITTED and run.next_action != HELD:
@@ -82,6 +83,8 @@ def _explained(
     history: RunHistory,
     no_room: tuple[str, str] | None,
     now: datetime,
+    *,
+    is_purged: bool,
 ) -> tuple[str, datetime | None, str]:
     if run.state in (RunState.QUEUED, RunState.RUNNING) and last and history.is_cancelled:
         words = f"cancelled, but its job {last.job_id} has not ended yet"
@@ -99,11 +102,11 @@ def _explained(
         if no_room is None:
             return "it waited for a budget, which allows it now", None, _DAEMON
         return f"it waits: {no_room[0]}", None, no_room[1]
-    return _waits(run, last, history)
+    return _waits(run, last, history, is_purged=is_purged)
 
 
 def _waits(
-    run: RunView, last: AttemptView | None, history: RunHistory
+    run: RunView, last: AttemptView | None, history: RunHistory, *, is_purged: bool
 ) -> tuple[str, datetime | None, str]:
     action, rule, why = run.next_action, run.next_rule, run.next_why or ""
     if action == HELD:
@@ -114,6 +117,8 @@ def _waits(
             return f"it is held: {held.why}", None, advice
         by = f" by {held.by} on {held.at:{_TIME}}" if held is not None else ""
         return f"it is held{by}", None, "to continue: hpcflow release {run}"
+    if (action, rule) == (STOP, purged.RULE):
+        return f"it was stopped ({rule}): {purged.WHY}", None, purged.ADVICE
     if action == STOP:
         advice = _CRASHED if rule == _SAME_CRASH else _FIND_CAUSE
         return f"it was stopped ({rule}): {why}", None, advice
@@ -127,8 +132,8 @@ def _waits(
     if action == RESTORE:
         words = f"hpcflow first restores it from its mirror ({rule}): {why}"
         return words, run.next_at, "restore it now: hpcflow restore {run}"
-    if last is not None and last.rule == PURGED_RULE:
-        words = "its run directory is gone; hpcflow submits no job until it is restored"
+    if is_purged:
+        words = f"{purged.GONE}; hpcflow submits no job until it is restored"
         return words, None, "if it was mirrored: hpcflow restore {run}"
     if refusal := _refused_since(history, last):
         return (

@@ -9,7 +9,7 @@ LedgerError if the database fails.
 from __future__ import annotations
 
 from hpcflow.projection.checking import check, unlinked
-from hpcflow.projection.gone import end_purged, forget_unsent, purged_warning
+from hpcflow.projection.gone import forget_unsent
 from hpcflow.projection.passes import Summary, catch_up, catch_up_home, rebuild
 
 __all__ = [
@@ -17,9 +17,7 @@ __all__ = [
     "catch_up",
     "catch_up_home",
     "check",
-    "end_purged",
     "forget_unsent",
-    "purged_warning",
     "rebuild",
     "unlinked",
 ]

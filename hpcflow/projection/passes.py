@@ -15,12 +15,11 @@ from hpcflow.ledger.rows import Change, HowFar, Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.applying import apply
 from hpcflow.projection.gone import (
-    counts_as_purged,
-    end_purged,
     forget_unsent,
     has_lost_journal,
+    has_older_end,
+    without_journal,
 )
-from hpcflow.projection.kept_rows import keep_rows, may_be_at_rest, read_kept_rows
 from hpcflow.projection.reading import (
     FOLD_ERRORS,
     JOURNAL,
@@ -30,7 +29,13 @@ from hpcflow.projection.reading import (
     RunReader,
     events_of,
 )
-from hpcflow.runtime.reading import read_object
+from hpcflow.projection.rows_backup import (
+    back_up_of_purged,
+    back_up_rows,
+    may_be_at_rest,
+    read_backup,
+)
+from hpcflow.runtime.reading import MAX_LINES_FILE_BYTES, read_object
 from hpcflow.storage.dirty_marks import dirty_runs, forget_old_marks
 from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import Home, RunDir
@@ -62,7 +67,7 @@ class Summary:
         lines: lines that were read, good and bad.
         skipped_lines: bad lines: torn, foreign, or of a newer version.
         gone: ids of the runs whose directory, or a file of it, is gone; their rows stay.
-        purged: ids of the runs whose directory is gone for the first time.
+        purged: ids of the runs whose directory is gone, although its scratch is mounted.
         unread: ids of the runs whose current journal is unknown.
         problems: runs and files that could not be read, and files that shrank; one text for each.
     """
@@ -111,8 +116,8 @@ def catch_up_home(
     """Bring the ledger up to date for a whole home, reading only runs that may have changed.
 
     These are unknown runs, active runs, runs that came to rest minutes ago, and marked runs
-    (:mod:`hpcflow.storage.dirty_marks`). Runs whose directory is gone are ended, and runs that were
-    deleted unsubmitted are forgotten (:mod:`hpcflow.projection.gone`).
+    (:mod:`hpcflow.storage.dirty_marks`). Runs that were deleted unsubmitted are forgotten
+    (:mod:`hpcflow.projection.gone`).
 
     Args:
         user: the user whose unsubmitted runs may be forgotten, in a shared ledger.
@@ -126,26 +131,33 @@ def catch_up_home(
     if taken := _owned_by_others(home, owners, user):
         rebuild(ledger, taken)
     known.update(owners)
-    wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked))
+    to_correct = ledger.ended_by_older()
+    wanted = mine & (ledger.unsettled(now) | (mine - known) | set(marked) | to_correct)
     ids = sorted(wanted)
+    far = ledger.how_far([run_id for run_id in ids if run_id not in to_correct])
     invalid_links: list[str] = []
-    run_dirs = _grown(ledger, home, own or OwnRuns(home), ids, invalid_links.append)
+    run_dirs = _grown(far, home, own or OwnRuns(home), ids, invalid_links.append)
     summary = catch_up(ledger, run_dirs)
     summary.runs = len(ids)
     summary.problems += invalid_links
     gone = set(summary.gone)
     purged = [each for each in run_dirs if each.path.name in gone and is_purged(each)]
-    summary.purged = end_purged(ledger, purged)
+    summary.purged = [each.path.name for each in purged]
+    back_up_of_purged(ledger, purged)
     forget_unsent(ledger, known - mine, user=user)
-    # A purged run is never read again.
-    unread = summary.unread.difference(each.path.name for each in purged)
-    read = [each for each in marked if each not in unread and not is_path_untrusted(home, each)]
+    read = [
+        each for each in marked if each not in summary.unread and not is_path_untrusted(home, each)
+    ]
     forget_old_marks(home, read)
     return summary
 
 
 def _grown(
-    ledger: Ledger, home: Home, own: OwnRuns, ids: Sequence[str], warn: Callable[[str], object]
+    known: Mapping[str, HowFar],
+    home: Home,
+    own: OwnRuns,
+    ids: Sequence[str],
+    warn: Callable[[str], object],
 ) -> list[RunDir]:
     """Return the directories of the ``ids`` whose files have another length than was read.
 
@@ -154,9 +166,9 @@ def _grown(
     reader finds out.
 
     Args:
+        known: how far the ledger has read each run.
         warn: called with one line for each link that does not lead to a run directory.
     """
-    known = ledger.how_far(ids)
     found = []
     warnings: dict[str, None] = {}
     for run_id in ids:
@@ -221,7 +233,7 @@ def _project(ledger: Ledger, run_dirs: Iterable[RunDir], *, from_zero: bool) -> 
             batch = {run_id: todo[run_id] for run_id in ids[begin : begin + _BATCH_RUNS]}
             of_batch, at_rest = _project_batch(ledger, batch, from_zero, summary)
             lost += of_batch
-            keep_rows(ledger, [batch[run_id] for run_id in at_rest])
+            back_up_rows(ledger, [batch[run_id] for run_id in at_rest])
         if not lost:
             return summary
         todo = {run_id: todo[run_id] for run_id in lost}
@@ -276,7 +288,7 @@ def _project_batch(
             summary.changed.append(run_id)
             summary.lines += reader.lines
             summary.skipped_lines += reader.skipped_lines
-            if not from_zero and may_be_at_rest(change.run) and not is_gone(run_dirs[run_id]):
+            if not from_zero and may_be_at_rest(change.run):
                 at_rest.append(run_id)
     return lost, at_rest
 
@@ -289,44 +301,45 @@ def _read(
     *,
     is_lenient: bool,
     bytes_before: int | None = None,
-    may_be_kept: bool = True,
+    may_use_backup: bool = True,
+    reads_journal_again: bool = False,
 ) -> tuple[Change, RunReader] | None:
     """Return the change of one run; None if there is none."""
     # If a file on scratch was read before, its absence tells the same without another stat.
-    has_read = known is not None and any(
-        each.path != JOURNAL and each.offset_bytes for each in known.sources
-    )
-    is_purged_in_ledger = known is not None and counts_as_purged(known)
-    is_away = (from_zero or is_purged_in_ledger or not has_read) and is_gone(run_dir)
-    if is_purged_in_ledger and not is_away:
-        from_zero = True  # the directory is back, with the real ends
+    has_read = known is not None and _has_read_scratch(known)
+    if known is not None and not from_zero and has_older_end(known):
+        from_zero = reads_journal_again = True
+    is_away = (from_zero or not has_read) and is_gone(run_dir)
     if known is not None and from_zero and (is_away or has_lost_journal(known, run_dir)):
         # Its events, or the records of its jobs, are in no file any more.
         summary.gone.append(run_dir.path.name)
-        summary.unread.add(run_dir.path.name)
-        return None
-    kept = read_kept_rows(run_dir) if may_be_kept and known is None and is_away else None
-    if kept is not None:
-        known, from_zero = kept.known, False
+        found = _read_journal_again(run_dir, known) if reads_journal_again else None
+        summary.unread |= {run_dir.path.name} if found is None else set()
+        return found
+    backup = read_backup(run_dir) if may_use_backup and known is None and is_away else None
+    if backup is not None:
+        known, from_zero = backup.known, False
     reader = RunReader(run_dir, None if from_zero else known, is_lenient=is_lenient)
     try:
         change = reader.read()
     except (FileShrankError, RunChangedError, *FOLD_ERRORS) as error:
-        if kept is not None:  # they are of another journal
-            return _read(run_dir, None, True, summary, is_lenient=is_lenient, may_be_kept=False)
+        if backup is not None:  # it is of another journal
+            return _read(run_dir, None, True, summary, is_lenient=is_lenient, may_use_backup=False)
         if not isinstance(error, FileShrankError):
             if known is None or from_zero:  # the rows are not those that were written
                 raise
             return _read(run_dir, known, True, summary, is_lenient=is_lenient)
-        summary.problems.append(f"{run_dir.path.name}: {error}; it was read again from its start")
-        return _read(run_dir, known, True, summary, is_lenient=is_lenient)
+        if not is_gone(run_dir):  # else its program has created the file anew
+            problem = f"{run_dir.path.name}: {error}; it was read again from its start"
+            summary.problems.append(problem)
+        return _read(run_dir, known, True, summary, is_lenient=is_lenient, reads_journal_again=True)
     summary.problems += [f"{run_dir.path.name}: {problem}" for problem in reader.problems]
     if reader.gone or is_away:
         summary.gone.append(run_dir.path.name)
     if JOURNAL in reader.gone:
         summary.unread.add(run_dir.path.name)
-    if kept is not None:
-        return kept.with_change(change), reader
+    if backup is not None:
+        return backup.with_change(change), reader
     if change is None:
         return None
     if known is not None:
@@ -334,4 +347,26 @@ def _read(
         change.bytes_before = known.run.bytes_read
     elif bytes_before is not None:
         change.from_zero, change.bytes_before = True, bytes_before
+    return change, reader
+
+
+def _has_read_scratch(known: Known) -> bool:
+    return any(each.path != JOURNAL and each.offset_bytes for each in known.sources)
+
+
+def _read_journal_again(run_dir: RunDir, known: Known) -> tuple[Change, RunReader] | None:
+    """Read the journal of a run whose directory is gone from its start; None if that fails.
+
+    The rows keep what its events reported.
+    """
+    if has_lost_journal(known, run_dir):
+        return None
+    reader = RunReader(run_dir, without_journal(known), limits={JOURNAL: MAX_LINES_FILE_BYTES})
+    try:
+        change = reader.read()
+    except (RunChangedError, *FOLD_ERRORS):  # the rows are not those that were written
+        return None
+    if change is None:
+        return None
+    change.bytes_before = known.run.bytes_read
     return change, reader

@@ -69,7 +69,7 @@ from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.own_runs import is_others
-from hpcflow.storage.runs import is_gone, linked
+from hpcflow.storage.runs import is_unmounted, linked
 
 _OF_FILES: Final = (StorageError, OSError)
 #: Each keeps a lock file open, and the usual limit is 1,024 open files.
@@ -213,7 +213,7 @@ class _Watch:
         # A random sample, so that no run waits forever.
         for path in random.sample(sorted(opened), min(len(opened), _MOST_UNSETTLED)):
             run_dir = self._home.run_dir(path)
-            if is_gone(run_dir):
+            if is_unmounted(run_dir):
                 continue
             with self._apart(run_dir):
                 journal = self._open_journal(run_dir)

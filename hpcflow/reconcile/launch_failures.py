@@ -16,6 +16,7 @@ from hpcflow.reconcile.attempt_events import last_sign
 from hpcflow.reconcile.restarts import is_news
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage.layout import RunDir
+from hpcflow.storage.runs import is_gone
 
 #: Slurm rounds times down; the journal has the moment after sbatch.
 _ROUNDING: Final = timedelta(seconds=1)
@@ -113,10 +114,13 @@ def _was_cancelled_by_root(ends: Sequence[JobInfo]) -> bool:
 
 
 def _wrote_nothing(run_dir: RunDir, attempt: AttemptView) -> bool:
-    """Return whether the script wrote nothing: it claims its attempt before any output."""
-    return (
-        read_claim(run_dir, attempt.attempt) is None and last_sign(run_dir, attempt.attempt) is None
-    )
+    """Return whether the script wrote nothing: it claims its attempt before any output.
+
+    If the run directory is gone, that is not known.
+    """
+    number = attempt.attempt
+    has_sign = read_claim(run_dir, number) is not None or last_sign(run_dir, number) is not None
+    return not has_sign and not is_gone(run_dir)
 
 
 def _is_root() -> bool:

@@ -16,12 +16,12 @@ from hpcflow.errors import HpcflowError, StorageError
 from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.next_action import SETTLE_STANDBY
 from hpcflow.ownership import temporary_folder
-from hpcflow.projection import catch_up, catch_up_home, purged_warning
+from hpcflow.projection import catch_up, catch_up_home
 from hpcflow.reconcile.context import RefreshContext
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.own_runs import OwnRuns, require_own
 from hpcflow.storage.restoring import cancelled_runs
-from hpcflow.storage.runs import is_gone, linked
+from hpcflow.storage.runs import is_unmounted, linked
 
 if TYPE_CHECKING:
     from hpcflow.schedulers.base import JobInfo
@@ -37,25 +37,42 @@ def refresh(
     *,
     own: OwnRuns | None = None,
     queue: Callable[[str], Sequence[JobInfo]] | None = None,
+    purged: set[str] | None = None,
 ) -> list[str]:
     """Bring the ledger up to date with the files and the schedulers.
 
-    Return warnings about what could not be queried or read, and about purged runs.
+    Return warnings about what could not be queried or read, and about pending or running jobs whose
+    run directory is gone.
 
     Args:
         own: the runs of this home, if the caller uses it further.
         queue: site name -> its queue, from a daemon: then ended runs are also checked for restarted
             jobs. Without it the queue is queried only for live attempts.
+        purged: receives the ids of the runs with such a job.
     """
     home, user = context.settings.home, context.settings.user
     kept = _record_kept_cancels(home, user, context.clock)
     own = own or OwnRuns(home)
     summary = catch_up_home(context.ledger, home, user=user, now=context.clock.now(), own=own)
-    warnings = kept + summary.problems + [purged_warning(run_id) for run_id in summary.purged]
+    warnings = kept + summary.problems
     context = replace(context, find_site=cache(context.find_site))  # each site file is read once
     warnings += _refresh_live(context, own, queue)
     warnings += _reconcile(context)
+    if summary.purged:
+        live = {run.run_id for run, _ in context.ledger.live_attempts(user=user)}
+        without_files = live.intersection(summary.purged)
+        warnings += map(_purged_warning, sorted(without_files))
+        if purged is not None:
+            purged |= without_files
     return list(dict.fromkeys(warnings))
+
+
+def _purged_warning(run_id: str) -> str:
+    return (
+        f"{run_id}: its run directory is gone; hpcflow submits no job until it is restored; "
+        f"if it was mirrored: hpcflow restore {run_id}; to stop the run, and a job of it that "
+        f"still runs: hpcflow cancel {run_id}"
+    )
 
 
 def _record_kept_cancels(home: Home, user: str, clock: Clock) -> list[str]:
@@ -142,7 +159,8 @@ def _refresh_live(
     due = [
         each
         for each in ledger.due_bills(now, user=user, limit=_BILLS_AT_ONCE)
-        if own.has(each.attempt.run_id, each.run_dir) and not is_gone(RunDir(Path(each.run_dir)))
+        if own.has(each.attempt.run_id, each.run_dir)
+        and not is_unmounted(RunDir(Path(each.run_dir)))
     ]
     warnings = own.warnings()
     if live or standbys or resting or due:

@@ -42,15 +42,12 @@ def facts_of(
     mem_max_mb: int | None = None,
     is_journal_lost: bool = False,
     is_purged: bool = False,
+    is_mirrored: bool = False,
 ) -> Facts:
     """Return the facts of one run; the arguments are as in :class:`Facts`. Pure."""
     journal = known.run.journal
     rows = sorted(known.attempts, key=lambda row: row.attempt)
     attempts = [_attempt(row) for row in rows]
-    if is_purged:  # an attempt that ran when it was purged has no recorded end
-        attempts = [
-            replace(each, ended_at=each.ended_at or known.run.journal_at) for each in attempts
-        ]
     executed = [each.number for each in attempts if each.stage is not Stage.VOID]
     decided = journal.get("decided", {})
     is_decided = decided.get("after") == (executed[-1] if executed else 0)
@@ -72,6 +69,7 @@ def facts_of(
         mem_max_mb=mem_max_mb,
         is_journal_lost=is_journal_lost,
         is_purged=is_purged,
+        is_mirrored=is_mirrored,
     )
 
 
@@ -84,6 +82,7 @@ def decided(
     now: datetime,
     *,
     is_journal_lost: bool = False,
+    is_purged: bool = False,
 ) -> tuple[Facts, Decision]:
     """Return the facts of a run, and what ``rule`` decides from them.
 
@@ -92,7 +91,13 @@ def decided(
     """
     partition, policy = site.partitions.get(run.partition), run.spec.retry
     mem_max_mb = partition.mem_per_node_mb if partition else None
-    facts = facts_of(known, mem_max_mb=mem_max_mb, is_journal_lost=is_journal_lost)
+    facts = facts_of(
+        known,
+        mem_max_mb=mem_max_mb,
+        is_journal_lost=is_journal_lost,
+        is_purged=is_purged,
+        is_mirrored=run.mirror is not None,
+    )
     decision = rule(facts, policy, now)
     if decision.rule != NO_PROGRESS or (found := newest_found(run_dir)) is None:
         return facts, decision

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final
 
 from hpcflow.clock import CONFIRMED_AFTER
-from hpcflow.model import lost_journal
+from hpcflow.model import lost_journal, purged
 from hpcflow.model.retry import Retry
 from hpcflow.model.state import Cause
 
@@ -97,8 +97,9 @@ class Facts:
         put_off_at: when a submission was last deferred or withdrawn, if none was accepted since.
         delayed_until: when to retry a deferred submission (a limit is full, Slurm is down).
         mem_max_mb: memory of a node of its partition.
-        is_journal_lost: its run directory has no journal, so the state of its jobs is unknown.
-        is_purged: its run directory is gone, and it has a mirror; its policy is unknown.
+        is_journal_lost: it has no journal, so the state of its jobs is unknown.
+        is_purged: its run directory is gone, although its scratch is mounted.
+        is_mirrored: it has a mirror.
         over_budget: which hard budget has no room for the next attempt, if any.
         only_mirrored: train step of its newest checkpoint, if that is gone from scratch and the
             mirror was not searched since the last attempt ended.
@@ -120,6 +121,7 @@ class Facts:
     mem_max_mb: int | None = None
     is_journal_lost: bool = False
     is_purged: bool = False
+    is_mirrored: bool = False
     over_budget: str | None = None
     only_mirrored: int | None = None
 
@@ -282,13 +284,6 @@ def _trial(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     return Decision(Action.WAIT, "trial", "its sweep submits it, or ends it")
 
 
-def _purged(facts: Facts, _: Retry, __: datetime) -> Decision | None:
-    """Restore the run directory: it has the config, which the remaining rules need."""
-    if not facts.is_purged:
-        return None
-    return Decision(Action.RESTORE, "purged", "its run directory is gone")
-
-
 def _deadline(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
     if policy.deadline_s is None:
         return None
@@ -314,6 +309,8 @@ def _same_crash(facts: Facts, _: Retry, __: datetime) -> Decision | None:
 
 
 def _no_progress(facts: Facts, policy: Retry, _: datetime) -> Decision | None:
+    if facts.is_purged:  # the events about its checkpoints may be gone, too
+        return None
     # An admin's requeue is no lack of progress, but a checkpoint made before it counts.
     ran = [
         each
@@ -382,6 +379,16 @@ def _backoff(facts: Facts, policy: Retry, now: datetime) -> Decision | None:
     return Decision(Action.WAIT, "backoff", why, until)
 
 
+def _purged(facts: Facts, _: Retry, __: datetime) -> Decision | None:
+    """Restore the run directory, which the next job needs; without a mirror, only its user can."""
+    if not facts.is_purged:
+        return None
+    if facts.is_mirrored:
+        return Decision(Action.RESTORE, purged.RULE, purged.GONE)
+    advice = purged.ADVICE.format(run=facts.run_id)
+    return Decision(Action.STOP, purged.RULE, f"{purged.WHY}; {advice}")
+
+
 def _over_budget(facts: Facts, _: Retry, __: datetime) -> Decision | None:
     """Wait without a time: each round checks again, because jobs end and people raise budgets."""
     if facts.over_budget is None:
@@ -418,7 +425,6 @@ RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = 
     _lost_journal,
     _trial,
     _forgotten,
-    _purged,
     _deadline,
     _same_crash,
     _no_progress,
@@ -426,6 +432,7 @@ RULES: Final[tuple[Callable[[Facts, Retry, datetime], Decision | None], ...]] = 
     _memory,
     _delayed,
     _backoff,
+    _purged,
     _over_budget,
     _only_mirrored,
     _resubmit,

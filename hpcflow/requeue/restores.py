@@ -8,7 +8,7 @@ another, which continues.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -19,24 +19,22 @@ from hpcflow.model.ids import is_run_id
 from hpcflow.model.retry import Retry
 from hpcflow.model.run import Run
 from hpcflow.requeue.facts import facts_of, was_looked_for
-from hpcflow.requeue.policy import FORGOTTEN_AFTER, Action, Decision, decide
+from hpcflow.requeue.policy import Action, Decision, after_preemption
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.run_errors import RunErrors
-from hpcflow.restore.local import newest_whole
+from hpcflow.restore.local import frozen, newest_whole
 from hpcflow.restore.process import reap
 from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.schema import Site
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.restoring import (
-    NOTHING,
     STARTED,
     is_cancelled,
     is_restored_now,
     keep_started,
     read_mark,
 )
-from hpcflow.storage.runs import is_purged
 
 #: A login node has many users, and one download fills its line.
 MOST_AT_ONCE: Final = 2
@@ -68,21 +66,50 @@ class Restores:
             names = []
         self.at_work = sum(self._is_at_work(name) for name in names if is_run_id(name))
 
-    def look_for_purged(self) -> None:
-        """Restore unfinished, mirrored runs whose directory was purged.
+    def restore_for_jobs(self, run_ids: Iterable[str]) -> None:
+        """Restore the mirrored ones of these runs, so that their jobs can save again.
+
+        Args:
+            run_ids: the runs whose directory is gone while their job is pending or running.
 
         Raises:
             LeaseLostError: another process has taken the lease.
         """
-        context = self.context
-        now = context.clock.now()
-        ids = context.ledger.purged(user=context.settings.user, since=now - FORGOTTEN_AFTER)
-        for run_id, known in context.ledger.known(ids).items():
+        for run_id, known in self.context.ledger.known(list(run_ids)).items():
             run_dir = self.own.dir_of(run_id, known.run.run_dir)
-            if run_dir is None or not is_purged(run_dir):
-                continue
-            with self.run_errors.of(run_id, known.run.site):
-                self._look_at_purged(known, run_dir)
+            if run_dir is not None:
+                with self.run_errors.of(run_id, known.run.site):
+                    self.restore_purged(known, run_dir)
+
+    def restore_purged(self, known: Known, run_dir: RunDir) -> bool:
+        """Restore a run whose directory is gone, if its next attempt would need it.
+
+        Its record may be gone, too: then only the ledger knows it.
+
+        Returns:
+            Whether it has a mirror.
+
+        Raises:
+            LeaseLostError: another process has taken the lease.
+        """
+        from hpcflow.restore.request import mirror_of_gone  # slow to import, rarely needed
+
+        context, run_id = self.context, known.run.run_id
+        site = self.find_site(known.run.site)
+        try:
+            mirror_of_gone(context.ledger, run_dir, site, context.settings)
+        except InputError:
+            return False
+        if is_cancelled(context.settings.home, run_id) or other_cluster(
+            site, context.connect(known.run.site)
+        ):
+            return True
+        run, now = frozen(run_dir), context.clock.now()
+        facts = facts_of(known, is_purged=True, is_mirrored=True)
+        decision = after_preemption(facts, run.spec.retry if run is not None else Retry(), now)
+        if decision.action is Action.RESTORE:
+            self.begin(run_id, decision)
+        return True
 
     def only_mirrored(self, known: Known, run_dir: RunDir, run: Run) -> int | None:
         """Return the train step of the newest checkpoint, if only the mirror may have it.
@@ -135,25 +162,3 @@ class Restores:
         if mark is not None and mark.outcome == STARTED:
             return mark.waits(self.context.clock.now()) or is_restored_now(home, run_id)
         return is_restored_now(home, run_id)
-
-    def _look_at_purged(self, known: Known, run_dir: RunDir) -> None:
-        context = self.context
-        home, run_id = context.settings.home, known.run.run_id
-        mark, now = read_mark(home, run_id), context.clock.now()
-        if is_cancelled(home, run_id):
-            return
-        if mark is not None and mark.outcome == NOTHING and mark.waits(now):
-            return
-        site = self.find_site(known.run.site)
-        if other_cluster(site, context.connect(known.run.site)):
-            return
-        from hpcflow.restore.request import mirror_of_gone  # slow to import, rarely needed
-
-        try:
-            mirror_of_gone(context.ledger, run_dir, site, context.settings)
-        except InputError:  # it has no mirror
-            return
-        # The run's own `retry` applies once it is restored.
-        decision = decide(facts_of(known, is_purged=True), Retry(), now)
-        if decision.action is Action.RESTORE:
-            self.begin(run_id, decision)

@@ -33,7 +33,7 @@ from hpcflow.model.ids import parse_job_name
 from hpcflow.model.journal import Decided
 from hpcflow.model.next_action import CANCEL_JOBS
 from hpcflow.model.run import Run
-from hpcflow.projection import catch_up, end_purged, purged_warning, rebuild
+from hpcflow.projection import catch_up, rebuild
 from hpcflow.projection.reading import FOLD_ERRORS
 from hpcflow.reconcile.refresh import refresh
 from hpcflow.requeue.begin_time import lift_begin_times
@@ -50,6 +50,7 @@ from hpcflow.requeue.run_errors import RunErrors
 from hpcflow.requeue.stall_policy import Verdict
 from hpcflow.requeue.stalls import look_for_stalls
 from hpcflow.requeue.standbys import look_after_standbys
+from hpcflow.restore.local import has_whole_record
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.schema import Site
@@ -60,7 +61,7 @@ from hpcflow.storage.locks import HeldLock, submit_lock
 from hpcflow.storage.own_runs import OwnRuns
 from hpcflow.storage.restoring import is_cancelled
 from hpcflow.storage.rundir import read_run
-from hpcflow.storage.runs import is_gone, is_purged
+from hpcflow.storage.runs import is_purged, is_unmounted
 
 # The modules that render scripts are slow to import, and most rounds submit nothing.
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class _Round:
         self._report = Report()
         self._run_errors = RunErrors()
         self._changed: list[RunDir] = []
+        self._purged: set[str] = set()
         self._queue: Callable[[str], list[JobInfo]] = cache(context.queues.ask)
         self._by_run: dict[str, _ByRun] = {}
         self._site: Callable[[str], Site] = cache(context.find_site)
@@ -145,7 +147,9 @@ class _Round:
 
     def go(self) -> Report:
         context = self._context
-        self._report.warnings = refresh(context, own=self._own, queue=context.queues.ask)
+        self._report.warnings = refresh(
+            context, own=self._own, queue=context.queues.ask, purged=self._purged
+        )
         try:
             self._act()
         except LeaseLostError:
@@ -176,7 +180,7 @@ class _Round:
         for begin in range(0, len(due), _BATCH):
             self._batch(due[begin : begin + _BATCH])
         with self._apart():
-            self._restores.look_for_purged()
+            self._restores.restore_for_jobs(self._purged)
         with self._apart():
             look_after_standbys(
                 context,
@@ -189,7 +193,9 @@ class _Round:
         with self._apart():
             stalls = look_for_stalls(context, self._queue, self._own, self._run_errors)
             self._report.stalls = stalls.verdicts
-            self._report.problems.update(stalls.problems)
+            self._report.problems.update(
+                (name, text) for name, text in stalls.problems.items() if name not in self._purged
+            )
             self._report.has_lost_lease = stalls.has_lost_lease
         if self._report.has_lost_lease:
             return
@@ -226,10 +232,16 @@ class _Round:
 
     def _decide(self, known: Known, run_dir: RunDir) -> None:
         context = self._context
-        if is_gone(run_dir):
-            self._warn_gone(run_dir)
+        if is_unmounted(run_dir):
+            self._report.problems[run_dir.path.name] = (
+                f"{run_dir.path.parents[1]} is missing, and so is the run directory"
+            )
             return
-        case = self._case(known, run_dir)
+        is_without_files = is_purged(run_dir)
+        has_record = not is_without_files or has_whole_record(run_dir)
+        if not has_record and self._restores.restore_purged(known, run_dir):
+            return
+        case = self._case(known, run_dir, is_purged=is_without_files)
         if case is None or not self._is_to_be_acted_on(case):
             return
         is_free = no_submission_in_progress(known, context.clock.now())
@@ -245,7 +257,7 @@ class _Round:
             self._report.decisions[case.run.run_id] = case.decision
             self._report.sent[case.run.run_id] = launched.job_id
 
-    def _case(self, known: Known, run_dir: RunDir) -> _Case | None:
+    def _case(self, known: Known, run_dir: RunDir, *, is_purged: bool) -> _Case | None:
         """Return facts and decision; None for a run of another cluster, or with damaged rows."""
         context = self._context
         run = read_run(run_dir)
@@ -255,7 +267,14 @@ class _Round:
         now = context.clock.now()
         try:
             facts, decision = decided(
-                known, run, run_dir, site, decide, now, is_journal_lost=is_lost(run_dir)
+                known,
+                run,
+                run_dir,
+                site,
+                decide,
+                now,
+                is_journal_lost=is_lost(run_dir),
+                is_purged=is_purged,
             )
         except FOLD_ERRORS:  # damaged rows: the next round decides from rebuilt ones
             rebuild(context.ledger, [run_dir])
@@ -329,16 +348,6 @@ class _Round:
             case.decision = Decision(Action.STOP, "refused", error.message)
             self._write_down(case)
         return None
-
-    def _warn_gone(self, run_dir: RunDir) -> None:
-        """Report a purged run directory, or one whose file system is not mounted here."""
-        if is_purged(run_dir):
-            purged = end_purged(self._context.ledger, [run_dir])
-            self._report.warnings += [purged_warning(run_id) for run_id in purged]
-        else:
-            self._report.problems[run_dir.path.name] = (
-                f"{run_dir.path.parents[1]} is missing, and so is the run directory"
-            )
 
     def _jobs_of(self, run: Run) -> list[JobInfo]:
         if run.site not in self._by_run:

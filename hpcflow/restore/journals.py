@@ -14,7 +14,7 @@ from typing import Any, Final
 from hpcflow.clock import from_text
 from hpcflow.history import AttemptHistory, RunHistory
 from hpcflow.history.run import is_same_cluster
-from hpcflow.ledger.queries import PURGED_RULE
+from hpcflow.ledger.queries import OLDER_PURGED_RULE
 from hpcflow.ledger.rows import AttemptRow, Known
 from hpcflow.model.journal import (
     CancelRequested,
@@ -159,9 +159,9 @@ def _lost_of(row: AttemptRow, history: AttemptHistory) -> list[JournalRecord]:
     for kind in _KINDS:
         if kind not in kept:
             continue
-        # hpcflow inferred an end without a time when the run directory was gone.
+        # An older hpcflow inferred an end without a time when the run directory was gone.
         said_of = {"record": kind, **kept[kind]}
-        if kept[kind].get("rule") == PURGED_RULE:
+        if kept[kind].get("rule") == OLDER_PURGED_RULE:
             said_of["rule"] = "by the ledger"
         record = parsed(said_of) if "at" in kept[kind] else None
         if record is None:

@@ -15,6 +15,7 @@ from hpcflow.runtime.reading import open_file, read_file
 from hpcflow.runtime.retention import look, named
 from hpcflow.runtime.rule import COMPLETE, Found
 from hpcflow.storage.disk_errors import storage_error, storage_errors
+from hpcflow.storage.journal import is_lost
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import is_no_json, read_run
 from hpcflow.storage.runs import link_of, require_no_link
@@ -46,6 +47,11 @@ def frozen(run_dir: RunDir) -> Run | None:
     except OSError as error:
         raise storage_error("read", run_dir.run_json, error) from error
     return None if is_no_json(data) else read_run(run_dir)
+
+
+def has_whole_record(run_dir: RunDir) -> bool:
+    """Return whether ``run.json`` and the journal of a run exist; may raise as :func:`frozen`."""
+    return frozen(run_dir) is not None and not is_lost(run_dir)
 
 
 def newest_whole(run_dir: RunDir) -> int | None:

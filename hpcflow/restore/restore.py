@@ -29,7 +29,7 @@ from hpcflow.settings import Settings
 from hpcflow.storage.approval import is_approved, withhold_approval
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.files import write_durably
-from hpcflow.storage.journal import Journal, append_all, is_lost, tell_jobs
+from hpcflow.storage.journal import Journal, append_all, is_lost, write_for_jobs
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
 from hpcflow.storage.restoring import is_cancelled
@@ -284,7 +284,7 @@ class _Restoring:
                 outcome.is_new = publish_new(self._staged, run_dir, params, attempts)
             if not outcome.is_new:
                 outcome.left = merge(self._staged, run_dir, params, attempts)
-            tell_jobs(run_dir, said)
+            write_for_jobs(run_dir, said)
         self._record_cancel(said)
         self._look_for_newest()
 

@@ -110,11 +110,11 @@ def _append(run_dir: RunDir, records: Sequence[JournalRecord], *, begins: bool) 
         require(run_dir)
     lines = "".join(record.to_line() for record in records).encode()
     append_line_durably(run_dir.journal, lines, must_exist=not begins)
-    tell_jobs(run_dir, RunHistory.of(records))
+    write_for_jobs(run_dir, RunHistory.of(records))
     return len(lines)
 
 
-def tell_jobs(run_dir: RunDir, history: RunHistory) -> None:
+def write_for_jobs(run_dir: RunDir, history: RunHistory) -> None:
     """Write what jobs must know of ``history`` to the run directory: they do not read the journal.
 
     If it cannot be written, a restarted job or a standby only exits, or runs once more.

@@ -49,7 +49,8 @@
         upgrade                                exists while an upgrade could not read scratch
         unapproved                             exists while what it executes comes from a store
         mirrored                               length and checksum of the journal last mirrored
-        rows.json.gz                           its rows in the ledger, when it was last at rest
+        rows.json.gz                           backup of its rows in the ledger, when it was last at
+                                               rest
       sweeps/<sweep_id>/                       a sweep; see sweeps.py
       unread/<run_id>                          mark: the ledger may not have read all of it
       unsettled/<run_id>                       mark: a cost of it is not yet settled in its budgets
@@ -166,7 +167,7 @@ class RunDir:
         return self._recorded("mirrored")
 
     @property
-    def kept_rows(self) -> Path:
+    def rows_backup(self) -> Path:
         return self._recorded("rows.json.gz")
 
     @property

@@ -28,7 +28,7 @@ from hpcflow.model.journal import Held, parse_record_or_none
 from hpcflow.runtime.reading import read_file
 from hpcflow.storage.disk_errors import storage_errors
 from hpcflow.storage.files import FILE_MODE, FOLDER_MODE, fsync_folder, write_durably, write_new
-from hpcflow.storage.journal import tell_jobs
+from hpcflow.storage.journal import write_for_jobs
 from hpcflow.storage.layout import SCRATCH, Home, RunDir
 from hpcflow.storage.locks import LOCK_WAIT_S, wait_for_lock
 from hpcflow.storage.runs import is_older_link
@@ -37,7 +37,7 @@ _HALF: Final = ".upgrade"
 _CHANGED: Final = "its run.json on scratch was changed after a user of this home approved it"
 _DIFFERS: Final = "its journal on scratch differs from the one that this home had"
 #: In a record whose files were not found yet: the checksum of the approved ``run.json``.
-_LATER: Final = "upgrade"
+_UPGRADE_MARK: Final = "upgrade"
 _CHECKSUM_CHARS: Final = 64
 
 
@@ -99,7 +99,7 @@ class _Upgrade:
             self._move(run_id)
         on_run(len(older), len(older))
         for run_id in sorted({*filter(is_run_id, names)}.difference(older)):
-            if (home.runs / run_id / _LATER).is_file():
+            if (home.runs / run_id / _UPGRADE_MARK).is_file():
                 self._fill(run_id, home.runs / run_id)
         for folder in (home.path / "journals", home.older):
             if folder.is_dir():
@@ -120,7 +120,7 @@ class _Upgrade:
         record, half = self._home.runs / run_id, self._home.runs / f".{run_id}{_HALF}"
         path, made_ns = record.readlink(), record.lstat().st_mtime_ns
         half.mkdir(mode=FOLDER_MODE)
-        write_new(half / _LATER, _checksum_of(self._home, run_id).encode())
+        write_new(half / _UPGRADE_MARK, _checksum_of(self._home, run_id).encode())
         if copy := _copy_of(self._home, run_id):
             write_new(RunDir(path, half).journal, copy)
         link = half / SCRATCH
@@ -143,7 +143,7 @@ class _Upgrade:
             is_complete = False
         if is_complete:
             fsync_folder(record)
-            (record / _LATER).unlink()
+            (record / _UPGRADE_MARK).unlink()
         else:
             self._done.incomplete.append(run_id)
 
@@ -158,7 +158,7 @@ class _Upgrade:
             # elsewhere. None is lost.
             why = None if known.startswith(lines) else _DIFFERS
             lines = known if why is None else known + lines
-        checksum = (_content(new.run_json.with_name(_LATER)) or b"").decode()
+        checksum = (_content(new.run_json.with_name(_UPGRADE_MARK)) or b"").decode()
         if checksum and hashlib.sha256(run_json).hexdigest() != checksum:
             new.unapproved.touch(mode=FILE_MODE)
             why = _CHANGED
@@ -170,7 +170,7 @@ class _Upgrade:
         if not new.run_json.exists():
             write_durably(new.run_json, run_json)
         found = (parse_record_or_none(line) for line in lines.split(b"\n") if line)
-        tell_jobs(new, RunHistory.of(each for each in found if each is not None))
+        write_for_jobs(new, RunHistory.of(each for each in found if each is not None))
         return True
 
 

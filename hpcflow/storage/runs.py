@@ -227,6 +227,11 @@ def is_purged(run_dir: RunDir) -> bool:
     return is_gone(run_dir) and run_dir.path.parents[1].is_dir()
 
 
+def is_unmounted(run_dir: RunDir) -> bool:
+    """Return whether the run directory is missing because its scratch is not mounted."""
+    return is_gone(run_dir) and not run_dir.path.parents[1].is_dir()
+
+
 def list_runs(home: Home, warn: Callable[[str], object] | None = None) -> list[RunDir]:
     """Return the run directories of this home, sorted by id; some may be gone (a scratch purge).
 

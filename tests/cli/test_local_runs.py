@@ -170,12 +170,14 @@ def test_the_ledger_is_checked_and_rebuilt(desk: Desk, home: Path) -> None:
     desk.json("ledger", "upgrade")
 
 
-def test_a_run_whose_directory_is_purged_is_waited_for_no_longer(
+def test_a_run_whose_directory_is_purged_under_its_job_ends_as_its_job_does(
     desk: Desk, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = desk.json("run", desk.config("lost", "sleep 300"))
+    may_end = desk.folder.parent / "may-end"
+    waits = f"until test -e {may_end}; do sleep 0.1; done; exit 3"
+    run = desk.json("run", desk.config("lost", waits))
     program = Path(run["run_dir"]) / "attempts/0001/program"
-    poll(program.exists, 120, "it never ran")  # from now on its script writes nothing
+    poll(program.exists, 120, "it never ran")
     assert desk.json("show", "lost")["state"] == "running"
 
     def is_removed() -> bool:  # what Python compiles appears meanwhile
@@ -183,22 +185,27 @@ def test_a_run_whose_directory_is_purged_is_waited_for_no_longer(
         return not Path(run["run_dir"]).exists()
 
     poll(is_removed, 60, "it cannot be removed")
+    for words in (["ls"], ["show", "lost"]):
+        assert main(words) == 0
+        shown = capfd.readouterr()
+        assert f"{run['run_id']}: its run directory is gone" in shown.err
+        assert "running" in shown.out
+    may_end.touch()
     assert main(["wait", "lost"]) == 1
     said = capfd.readouterr()
     assert f"{run['run_dir']} is gone" in said.err
     assert "hpcflow resume" not in said.out
-    for words in (["ls"], ["show", "lost"]):
-        assert main(words) == 0
-        shown = capfd.readouterr()
-        assert shown.err == "", "it warned again"
-        assert "vanished" in shown.out
+    assert main(["show", "lost"]) == 0
+    shown = capfd.readouterr()
+    assert shown.err == ""
+    assert "failed" in shown.out
     assert main(["ledger", "check"]) == 1
     said = capfd.readouterr()
     assert ": its run directory is gone" in said.out
     assert "hpcflow restore RUN" in said.err
     assert "rebuild" not in said.err
     assert desk.json("cancel", "lost")["runs"] == [
-        {"run_id": run["run_id"], "job_id": run["job_id"], "error": None}
+        {"run_id": run["run_id"], "job_id": None, "error": None}
     ]
 
 

@@ -64,11 +64,11 @@ def test_what_was_recorded_since_counts(desk: Desk, runs: list[str]) -> None:
 
 
 @pytest.mark.parametrize("what", ["no JSON", "not compressed", "of another run", "too large"])
-def test_kept_rows_that_are_damaged_leave_the_journal(
+def test_a_damaged_backup_of_rows_leaves_the_journal(
     desk: Desk, runs: list[str], what: str
 ) -> None:
     home = load_settings().home
-    kept, other = (run_dir_of(home, run_id).kept_rows for run_id in runs[:2])
+    kept, other = (run_dir_of(home, run_id).rows_backup for run_id in runs[:2])
     data = {
         "no JSON": gzip.compress(b"{"),
         "not compressed": b"{}",
@@ -84,7 +84,7 @@ def test_kept_rows_that_are_damaged_leave_the_journal(
 
 def test_they_are_private(runs: list[str]) -> None:
     for run_id in runs:
-        path: Path = run_dir_of(load_settings().home, run_id).kept_rows
+        path: Path = run_dir_of(load_settings().home, run_id).rows_backup
         assert path.stat().st_mode & 0o777 == 0o600
         assert set(json.loads(gzip.decompress(path.read_bytes()))) == {
             "run", "attempt", "checkpoint", "mirrored", "source",

@@ -99,14 +99,16 @@ def test_a_run_directory_that_is_deleted_under_its_job_does_not_come_back(
         daemon.wait_says(gone)
         kept.wait_training(saves=kept.saves() + 2)
         (shown,) = hpcflow.json("show", lost.run_id)["attempts"]
-        assert shown["rule"] == "its run directory is gone"
+        assert shown["state"] == "running"
         states = cluster.run("squeue", "--noheader", f"--jobs={lost_job}", "--format=%T").split()
         assert states == ["RUNNING"], "its job is its owner's to end"
         take_all_nodes(grace)
         kept.wait_training(2)
         complete([kept])
-    (said,) = (line for line in daemon.said.splitlines() if lost.run_id in line)
-    assert gone in said
+        daemon.wait_says("(purged: its run directory is gone, and it has no mirror")
+    (shown,) = hpcflow.json("show", lost.run_id)["attempts"]
+    assert shown["ended_at"] is not None
+    assert shown["rule"] != "its run directory is gone", "Slurm says how it ended"
     done = hpcflow("daemon", "--once")
     assert (done.returncode, done.stderr) == (0, "")
     assert not lost.path.exists()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hpcflow.ledger.store import Ledger
-from hpcflow.model.state import AttemptState, Cause, RunState
+from hpcflow.ledger.derive import derive_attempt, derive_run
+from hpcflow.ledger.fold import AttemptFold, RunFold
+from hpcflow.ledger.rows import Change
+from hpcflow.ledger.store import Ledger, open_ledger
+from hpcflow.model.journal import Changed
+from hpcflow.model.state import Cause, RunState
 from hpcflow.projection import catch_up, catch_up_home, check, rebuild, unlinked
 from hpcflow.storage.layout import Home, RunDir
 from hpcflow.storage.rundir import discard_run
@@ -30,24 +35,24 @@ def running(root: Path) -> RunDir:
     return run_dir
 
 
-def ended(ledger: Ledger, run_dir: RunDir) -> tuple[RunState, Cause | None]:
+def the_end(ledger: Ledger, run_dir: RunDir) -> tuple[RunState, Cause | None, int | None]:
     assert ledger.live_attempts(user="ada") == []
-    detail = ledger.run(run_dir.path.name)
-    (attempt,) = detail.attempts
-    assert (attempt.state, attempt.rule) == (AttemptState.ENDED, "its run directory is gone")
-    return detail.run.state, detail.run.cause
+    run = ledger.run(run_dir.path.name).run
+    return run.state, run.cause, run.train_step
 
 
-def test_a_run_whose_directory_is_purged_is_not_under_way_for_ever(
+def test_a_purge_ends_no_attempt_and_the_journal_has_its_end(
     ledger: Ledger, home: Home, tmp_path: Path
 ) -> None:
     run_dir = running(tmp_path)
     catch_up_home(ledger, home, now=say.at(5))
+    before = everything(ledger, [run_dir])
     run_dir.path.rename(tmp_path / "purged")
-    catch_up_home(ledger, home, now=say.at(6))
-    assert ended(ledger, run_dir) == (RunState.WAITING, Cause.VANISHED)
-    (shown,) = ledger.runs()
-    assert (shown.train_step, shown.completed_at, shown.gpu_hours) == (5, None, None)
+    assert catch_up_home(ledger, home, now=say.at(6)).purged == [run_dir.path.name]
+    assert everything(ledger, [run_dir]) == before
+    grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 9))
+    catch_up_home(ledger, home, now=say.at(10))
+    assert the_end(ledger, run_dir) == (RunState.WAITING, Cause.PREEMPTED, 5)
 
 
 @pytest.mark.parametrize("leaves_mount_point", [True, False])
@@ -75,30 +80,94 @@ def test_a_purge_may_take_the_folder_of_the_project_too(
     assert catch_up_home(ledger, home, now=say.at(6)).purged == [run_dir.path.name]
 
 
-def test_the_last_word_of_a_job_outlives_its_directory(
-    ledger: Ledger, home: Home, tmp_path: Path
-) -> None:
+def test_a_directory_that_comes_back_is_read_on(ledger: Ledger, home: Home, tmp_path: Path) -> None:
     run_dir = running(tmp_path)
-    grow(run_dir.attempt(1).events, say.exited(0, 8))
-    catch_up_home(ledger, home, now=say.at(9))
-    run_dir.path.rename(tmp_path / "purged")
-    catch_up_home(ledger, home, now=say.at(10))
-    assert ended(ledger, run_dir) == (RunState.COMPLETED, Cause.COMPLETED)
+    catch_up_home(ledger, home, now=say.at(5))
+    run_dir.path.rename(tmp_path / "away")
+    catch_up_home(ledger, home, now=say.at(60))
+    (tmp_path / "away").rename(run_dir.path)
+    grow(run_dir.attempt(1).events, say.progress(7, 61, loss=0.4), say.exited(0, 62))
+    grow(run_dir.journal, say.ended(1, Cause.COMPLETED, 62))
+    catch_up_home(ledger, home, now=say.at(63))
+    assert the_end(ledger, run_dir) == (RunState.COMPLETED, Cause.COMPLETED, 7)
+    assert check(ledger, [run_dir]) == []
 
 
-def test_a_scratch_that_was_only_away_takes_the_end_back(
+def test_a_program_that_creates_its_events_again_hides_no_end(
     ledger: Ledger, home: Home, tmp_path: Path
 ) -> None:
     run_dir = running(tmp_path)
     catch_up_home(ledger, home, now=say.at(5))
+    run_dir.path.rename(tmp_path / "purged")
+    grow(run_dir.attempt(1).events, say.progress(6, 6))
+    assert catch_up_home(ledger, home, now=say.at(7)).problems == []
+    grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 9))
+    catch_up_home(ledger, home, now=say.at(10))
+    assert the_end(ledger, run_dir) == (RunState.WAITING, Cause.PREEMPTED, 5)
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_without_scratch_a_new_ledger_is_like_the_lost_one(
+    ledger: Ledger, home: Home, tmp_path: Path, is_ended: bool
+) -> None:
+    run_dir = running(tmp_path)
+    grow(run_dir.attempt(1).events, say.checkpoint(5, 4))
+    catch_up_home(ledger, home, now=say.at(5))
+    run_dir.path.rename(tmp_path / "purged")
+    catch_up_home(ledger, home, now=say.at(6))
+    if is_ended:
+        grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 9))
+        catch_up_home(ledger, home, now=say.at(10))
+    with open_ledger(f"sqlite:///{tmp_path / 'new.sqlite'}") as new:
+        rebuild(new, list_runs(home))
+        assert everything(new, [run_dir]) == everything(ledger, [run_dir])
+
+
+def end_as_of_old(ledger: Ledger, run_dir: RunDir) -> None:
+    """What an older hpcflow did when it found the directory gone: only the ledger had this."""
+    (known,) = ledger.known([run_dir.path.name]).values()
+    old = "its run directory is gone"
+    (row,) = known.attempts
+    ended = {"cause": "vanished", **row.journal.get("ended", {}), "rule": old}
+    fold = AttemptFold({**row.journal, "ended": ended}, row.report)
+    attempt = derive_attempt(row.run_id, 1, fold)
+    run = replace(known.run)
+    derive_run(run, RunFold(row.run_id, journal=known.run.journal), [attempt])
+    change = Change(run, [attempt], [], [], bytes_before=run.bytes_read)
+    assert ledger.apply([change]) == []
+    assert ledger.run(row.run_id).attempts[0].rule == old
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+@pytest.mark.parametrize("is_changed", [False, True])
+@pytest.mark.parametrize("was_running", [False, True])
+def test_an_end_that_only_an_older_ledger_has_is_replaced(
+    ledger: Ledger, home: Home, tmp_path: Path, was_running: bool, is_changed: bool, is_back: bool
+) -> None:
+    run_dir = running(tmp_path)
+    if is_changed:
+        grow(run_dir.journal, say.text(Changed(at=say.at(3), by="ada", overrides=[])))
+    if not was_running:
+        grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 4))
+    catch_up_home(ledger, home, now=say.at(5))
     before = everything(ledger, [run_dir])
-    run_dir.path.rename(tmp_path / "away")
-    catch_up_home(ledger, home, now=say.at(60))
-    assert everything(ledger, [run_dir]) != before
-    (tmp_path / "away").rename(run_dir.path)
-    catch_up_home(ledger, home, now=say.at(120))
+    run_dir.path.rename(tmp_path / "purged")
+    end_as_of_old(ledger, run_dir)
+    if is_back:
+        (tmp_path / "purged").rename(run_dir.path)
+    catch_up_home(ledger, home, now=say.at(10**5))
     assert everything(ledger, [run_dir]) == before
-    assert len(ledger.live_attempts(user="ada")) == 1
+    assert ledger.ended_by_older() == set()
+
+
+def test_a_rebuild_hides_no_end_of_a_purged_run(ledger: Ledger, home: Home, tmp_path: Path) -> None:
+    run_dir = running(tmp_path)
+    catch_up_home(ledger, home, now=say.at(5))
+    run_dir.path.rename(tmp_path / "purged")
+    grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 9))
+    rebuild(ledger, list_runs(home))
+    catch_up_home(ledger, home, now=say.at(10))
+    assert the_end(ledger, run_dir) == (RunState.WAITING, Cause.PREEMPTED, 5)
 
 
 def test_a_run_at_rest_keeps_its_rows_through_a_purge(

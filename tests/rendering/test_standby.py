@@ -13,7 +13,7 @@ from hpcflow.model.journal import Ended, Submitted
 from hpcflow.model.state import Cause
 from hpcflow.rendering.context import Standby
 from hpcflow.rendering.job import IntegrityCheck
-from hpcflow.storage.journal import tell_jobs
+from hpcflow.storage.journal import write_for_jobs
 from hpcflow.storage.runtime_copy import runtime_sum
 from tests.rendering.executed import NONE, Bench, written
 from tests.rendering.samples import a_site, a_spec, script_of
@@ -241,7 +241,7 @@ def adopt(bench: Bench, job_id: str, number: int = 2) -> None:
     at = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
     bench.run_dir.attempt(number).path.mkdir(exist_ok=True)
     submitted = Submitted(at=at, attempt=number, job_id=job_id, how="standby")
-    tell_jobs(bench.run_dir, RunHistory.of([submitted]))
+    write_for_jobs(bench.run_dir, RunHistory.of([submitted]))
 
 
 @pytest.mark.parametrize("state", ["FAILED", "NODE_FAIL", "CANCELLED"])
@@ -271,7 +271,7 @@ def test_the_journal_counts_before_what_the_attempt_said(
         return
     at = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
     ended = Ended(at=at, attempt=1, cause=Cause.COMPLETED, raw_state="COMPLETED", rule="x")
-    tell_jobs(waiting.run_dir, RunHistory.of([ended]))
+    write_for_jobs(waiting.run_dir, RunHistory.of([ended]))
     assert_it_left(waiting, "the run has completed")
 
 

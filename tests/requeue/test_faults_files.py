@@ -18,8 +18,9 @@ import pytest
 
 from hpcflow.errors import StorageError
 from hpcflow.launch.run import Launched
-from hpcflow.model.journal import Ended
-from hpcflow.model.state import Cause, RunState
+from hpcflow.model.journal import CancelRequested, Ended, Intended
+from hpcflow.model.state import AttemptState, Cause, RunState
+from hpcflow.requeue.policy import Action
 from hpcflow.storage import journal
 from tests.cluster_fixture import small_disk
 from tests.requeue.watched import Watched
@@ -244,30 +245,76 @@ def revive(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("is_revived", [False, True])
-@pytest.mark.parametrize("is_running", [True, False])
-def test_a_run_directory_that_is_deleted_is_said_once_and_costs_nothing_after(
-    desk: Watched, is_running: bool, is_revived: bool
+def test_a_run_directory_that_is_deleted_stops_its_run_once(
+    desk: Watched, is_revived: bool
 ) -> None:
     lost, kept = desk.launch(), desk.launch()
     desk.tick()
-    if not is_running:
-        desk.end(lost.job_id, "PREEMPTED", checkpoint=100)
+    desk.end(lost.job_id, "PREEMPTED", checkpoint=100)
     shutil.rmtree(lost.run_dir)
     if is_revived:
         revive(lost.run_dir)
     desk.end(kept.job_id, "PREEMPTED", checkpoint=100)
     report = desk.tick()
     assert list(report.sent) == [kept.run_id]
-    (said,) = [*report.warnings, *report.problems.values()]
-    assert lost.run_id in said
-    assert "run directory is gone" in said
+    assert (report.warnings, report.problems) == ([], {})
+    assert report.decisions[lost.run_id].rule == "purged"
     for _ in range(3):
         desk.clock.advance(600)
         report = desk.tick()
         assert (report.looked_at, report.warnings, report.problems) == (0, [], {})
+    assert desk.seen(lost.run_id).run.cause is Cause.PREEMPTED
+
+
+@pytest.mark.parametrize("is_revived", [False, True])
+def test_a_run_directory_that_is_deleted_under_its_job_does_not_end_the_job(
+    desk: Watched, is_revived: bool
+) -> None:
+    lost = desk.launch()
+    desk.tick()
+    shutil.rmtree(lost.run_dir)
+    if is_revived:
+        revive(lost.run_dir)
+    for _ in range(3):
+        report = desk.tick()
+        (said,) = report.warnings
+        assert f"{lost.run_id}: its run directory is gone" in said
+        assert (report.looked_at, report.problems) == (0, {})
+        desk.clock.advance(600)
     assert ("cancel" in desk.slurm.calls) is False, "its job is its owner's to end"
-    if is_running:
-        assert lost.job_id in desk.alive()
+    assert desk.alive() == [lost.job_id]
+
+
+def test_a_cancel_ends_the_job_of_a_run_whose_directory_is_deleted(desk: Watched) -> None:
+    """hpcflow cancel was killed between its record and its scancel."""
+    lost = desk.launch()
+    desk.tick()
+    shutil.rmtree(lost.run_dir)
+    desk.say(lost.run_dir, CancelRequested(at=desk.clock.now(), by="ada"))
+    desk.tick()
+    assert desk.alive() == []
+    desk.tick()
+    assert desk.seen(lost.run_id).run.state is RunState.CANCELLED
+
+
+def test_an_open_intent_of_a_run_whose_directory_is_deleted_is_settled(desk: Watched) -> None:
+    """hpcflow was killed before sbatch."""
+    lost = desk.launch()
+    desk.end(lost.job_id, "PREEMPTED", checkpoint=100)
+    desk.look()
+    name = f"{lost.run_id}:2"
+    intent = Intended(at=desk.clock.now(), attempt=2, job_name=name, scheduler="slurm")
+    desk.say(lost.run_dir, intent)
+    shutil.rmtree(lost.run_dir)
+    desk.clock.advance(3600)
+    desk.tick()
+    desk.clock.advance(60)
+    decision = desk.tick().decisions[lost.run_id]
+    assert (decision.action, decision.rule) == (Action.STOP, "purged")
+    assert [each.state for each in desk.seen(lost.run_id).attempts] == [
+        AttemptState.ENDED,
+        AttemptState.WITHDRAWN,
+    ]
 
 
 def test_a_run_directory_that_is_deleted_while_slurm_is_asked_takes_no_record_with_it(
@@ -285,8 +332,7 @@ def test_a_run_directory_that_is_deleted_while_slurm_is_asked_takes_no_record_wi
 
     with monkeypatch.context() as patch:
         patch.setattr(desk.slurm, "queue", deleted)
-        (said,) = desk.tick().warnings
-    assert "run directory is gone" in said
+        assert desk.tick().decisions[lost.run_id].rule == "purged"
     ends = [each for each in journal.read(desk.dir_of(lost)) if isinstance(each, Ended)]
     assert [each.cause for each in ends] == [Cause.PREEMPTED]
     assert not desk.dir_of(lost).params_json.exists()

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import MirrorError
+from hpcflow.history import RunHistory
 from hpcflow.mirror.stores import open_remote
-from hpcflow.model.journal import Decided, Held, Restored
+from hpcflow.model.journal import Accounted, Decided, Ended, Held, Restored
+from hpcflow.model.state import Cause
+from hpcflow.requeue.policy import Action
 from hpcflow.requeue.restores import MOST_AT_ONCE
 from hpcflow.restore.fetching import ALL, NEWEST, Which
 from hpcflow.storage import journal
@@ -85,13 +88,53 @@ def test_a_run_that_is_held_is_left_where_it_is(owner: Owner) -> None:
     assert owner.tick().restores == {}
 
 
-def test_a_run_without_a_mirror_is_given_up_as_before(owner: Owner) -> None:
+def test_a_run_without_a_mirror_is_stopped_until_its_directory_is_back(
+    owner: Owner, tmp_path: Path
+) -> None:
     owner.site = owner.site.model_copy(update={"mirror": None})
     run_dir = owner.trained(100)
-    purge(run_dir)
-    assert any("its run directory is gone" in warning for warning in owner.tick().warnings)
+    run_dir.path.rename(tmp_path / "purged")
+    decision = owner.tick().decisions[run_dir.path.name]
+    assert (decision.action, decision.rule) == (Action.STOP, "purged")
+    assert f"put the directory back, then: hpcflow resume {run_dir.path.name}" in decision.why
     report = owner.tick()
-    assert (report.restores, report.problems, report.warnings) == ({}, {}, [])
+    assert (report.looked_at, report.problems, report.warnings) == (0, {}, [])
+    owner.assert_rebuilt_alike(run_dir.path.name)
+    (tmp_path / "purged").rename(run_dir.path)
+    assert owner.tick().sent == {}
+    owner.resume(run_dir)
+    assert owner.seen(run_dir.path.name).attempts[-1].resume_from == "checkpoints/000000100"
+
+
+@pytest.mark.parametrize("is_mirrored", [True, False])
+def test_an_attempt_that_lost_its_directory_has_its_real_end_and_its_bill(
+    owner: Owner, is_mirrored: bool
+) -> None:
+    """Its journal has them: the daemon asks Slurm about it as about any other."""
+    if not is_mirrored:
+        owner.site = owner.site.model_copy(update={"mirror": None})
+    run_dir = owner.trained(100, end=None)
+    if is_mirrored:
+        owner.mirror(run_dir)
+    (job_id,) = owner.alive()
+    purge(run_dir)
+    owner.clock.advance(3600)
+    report = owner.tick()
+    assert (report.decisions, report.problems) == ({}, {})
+    (warning,) = report.warnings
+    assert "its run directory is gone" in warning
+    owner.slurm.end(job_id, "NODE_FAIL")
+    owner.tick()
+    owner.clock.advance(60)
+    owner.tick()
+    history = RunHistory.of(journal.read(run_dir))
+    (ended,) = [each for each in history.records if isinstance(each, Ended)]
+    assert (ended.cause, ended.raw_state) == (Cause.NODE_FAIL, "NODE_FAIL")
+    (bill,) = [each for each in history.records if isinstance(each, Accounted)]
+    assert (bill.source, round(float(bill.elapsed_s))) == ("accounting", 3600)
+    decided = history.decided
+    assert decided is not None
+    assert (decided.action, decided.rule) == ("restore" if is_mirrored else "stop", "purged")
 
 
 def test_a_run_that_was_purged_long_ago_is_not_fetched_behind_its_owners_back(
@@ -317,12 +360,17 @@ def test_a_person_who_resumes_does_not_wait_for_the_mirror(owner: Owner) -> None
     assert owner.tick().restores == {}
 
 
-def test_scratch_that_is_not_mounted_is_no_purge(owner: Owner) -> None:
-    run_dir = owner.mirrored(100)
+@pytest.mark.parametrize("is_mirrored", [True, False])
+def test_scratch_that_is_not_mounted_is_no_purge(owner: Owner, is_mirrored: bool) -> None:
+    if not is_mirrored:
+        owner.site = owner.site.model_copy(update={"mirror": None})
+    run_dir = owner.mirrored(100) if is_mirrored else owner.trained(100)
     scratch = run_dir.path.parents[1]
     scratch.rename(scratch.parent / "elsewhere")
-    owner.tick()
-    assert owner.tick().restores == {}
+    for _ in range(2):
+        report = owner.tick()
+        assert (report.restores, report.decisions) == ({}, {})
+        assert "is missing, and so is the run directory" in report.problems[run_dir.path.name]
     (scratch.parent / "elsewhere").rename(scratch)
     assert owner.tick().sent.keys() == {run_dir.path.name}
 

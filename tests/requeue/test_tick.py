@@ -471,7 +471,7 @@ def test_whoever_sleeps_between_looking_and_acting_acts_no_more(
             "warn_of_owner_mismatch",
             "look_after_standbys",
         ),
-        *("look_for_stalls", "end_overspent", "Restores.look_for_purged"),
+        *("look_for_stalls", "end_overspent", "Restores.restore_for_jobs"),
     ],
 )
 @pytest.mark.parametrize("error", [StorageError("a disk is full"), KeyError("a")], ids=str)

@@ -44,7 +44,7 @@ def upgrade_command(as_json: bool) -> int:
     killed, and on each cluster whose scratch has runs of yours.
     """
     from hpcflow.cli.clusters.ledger import count_runs
-    from hpcflow.projection.kept_rows import keep_rows
+    from hpcflow.projection.rows_backup import back_up_rows
     from hpcflow.requeue.supervision import supervision
     from hpcflow.storage.older_home import upgrade_home
     from hpcflow.storage.runs import is_gone, list_runs
@@ -61,7 +61,7 @@ def upgrade_command(as_json: bool) -> int:
         done = upgrade_home(home, user=session.settings.user, clock=session.clock, on_run=on_run)
     run_dirs = [each for each in list_runs(home, warn) if not is_gone(each)]
     for begin in range(0, len(run_dirs), _BATCH_RUNS):
-        keep_rows(session.ledger, run_dirs[begin : begin + _BATCH_RUNS])
+        back_up_rows(session.ledger, run_dirs[begin : begin + _BATCH_RUNS])
     if as_json:
         print_json(picked(UpgradedHome, done, home=str(home.path)))
         return 0

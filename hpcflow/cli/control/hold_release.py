@@ -73,7 +73,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
     from hpcflow.storage.locks import LOCK_WAIT_S, submit_lock
     from hpcflow.storage.rundir import read_run, renew_params
 
-    _require_there(run_dir)
+    require_there(run_dir)
     if record is Released:  # it takes back an end that may not be in the journal yet
         session.refresh_run(run_dir)
     # Under the lock no daemon is submitting the run, and the next one sees this record.
@@ -90,7 +90,7 @@ def _write(session: Session, run_dir: RunDir, record: type[Held] | type[Released
         journal.append(record(at=session.clock.now(), by=session.settings.user))
 
 
-def _require_there(run_dir: RunDir) -> None:
+def require_there(run_dir: RunDir) -> None:
     """Raise StorageError if the run directory is gone, or its scratch is not mounted here."""
     run_id = run_dir.path.name
     if is_purged(run_dir):

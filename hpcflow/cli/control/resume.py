@@ -27,6 +27,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     a completed run further, change its params or args, such as --set params.epochs=10. hpcflow
     never removes the checkpoint that the run was completed with.
     """
+    from hpcflow.cli.control.hold_release import require_there
     from hpcflow.cli.look.follow import wait_for_run
     from hpcflow.launch.context import LaunchContext
     from hpcflow.launch.preflight import shortage
@@ -36,6 +37,7 @@ def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_j
     session = Session()
     run_dir = session.run_dir(run)
     frozen = read_run(run_dir)
+    require_there(run_dir)
     session.refresh_run(run_dir)  # records an end that is not in the journal yet
     if (short := shortage(frozen, session.settings)) is not None:
         warn(short)

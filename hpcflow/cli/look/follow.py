@@ -58,9 +58,12 @@ def wait_for_run(
         if as_json and launched:  # the job continues, and the reader needs its id
             print_json(launched)
         raise
-    lost = is_gone(run_dir) and not run.state.is_final
+    lost = is_gone(run_dir) and run.state is not RunState.COMPLETED
     if lost:
-        warn(f"{run_dir.path} is gone (a scratch purge?): the state of the run cannot be read")
+        warn(
+            f"{run_dir.path} is gone (a scratch purge?); hpcflow submits no job of the run until "
+            "it is restored"
+        )
     unsupervised = session.unsupervised([run])
     if as_json:
         shown = shown_run(session.detail(run_id), session.settings.home, unsupervised)
@@ -89,7 +92,7 @@ def _watch(session: Session, run_dir: RunDir, show: Callable[[RunView], None]) -
             next_ask = session.clock.monotonic() + ask_every_s
             ask_every_s = min(ask_every_s * _ASK_GROWTH, _ASK_AT_MOST_S)
         show(detail.run)
-        if is_inactive(detail.run) and (is_gone(run_dir) or not _may_continue(session, detail.run)):
+        if is_inactive(detail.run) and not _may_continue(session, detail.run):
             return detail.run
         last = detail.attempts[-1] if detail.attempts else None
         if last is not None and last.exit_code is not None:

@@ -132,7 +132,7 @@ def _unbilled(session: Session, detail: RunDetail) -> Amounts | None:
     try:
         run = read_run(session.settings.home.run_dir(detail.run.run_dir))
         return unbilled(run, detail.attempts, session.site(run.site), session.clock.now())
-    except HpcflowError:  # its directory was purged, or its site is gone
+    except HpcflowError:  # run.json cannot be read, or its site is gone
         return None
 
 

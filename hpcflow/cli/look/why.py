@@ -12,11 +12,10 @@ from hpcflow.cli.look.why_words import better_words, wait_lines
 from hpcflow.cli.output import STATE_COLOURS, print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.errors import HpcflowError, StorageError
-from hpcflow.ledger.queries import PURGED_RULE
 from hpcflow.model.next_action import CANCEL_JOBS, HELD
 from hpcflow.model.state import AttemptState, RunState
 from hpcflow.pending.why import Wait, explain_wait
-from hpcflow.storage.runs import is_gone
+from hpcflow.storage.runs import is_purged
 from hpcflow.terminal import echo
 
 if TYPE_CHECKING:
@@ -162,14 +161,11 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
     run_dir = session.settings.home.run_dir(detail.run.run_dir)
     try:
         history, has_lost = Journal(run_dir).history, is_lost(run_dir)
-    except StorageError:  # scratch was purged; the ledger still has the state
+    except StorageError:  # the ledger still has the state
         history, has_lost = RunHistory(), False
     jobs = [each for each in detail.attempts if each.job_id is not None]
     running = [each for each in jobs if each.started_at and not each.ended_at]
     last = running[-1] if running else jobs[-1] if jobs else None
-    if detail.attempts and detail.attempts[-1].rule == PURGED_RULE:
-        last = detail.attempts[-1]  # purged before its job id was read
-    has_lost = has_lost and not is_gone(run_dir)
     no_room = None
     if waits_for_budget(detail.run):
         no_room = _no_room(session, run_dir, detail.run.next_why or "")
@@ -180,6 +176,7 @@ def _unsent(session: Session, detail: RunDetail, queued: AttemptView | None) -> 
         history,
         session.clock.now(),
         is_journal_lost=has_lost,
+        is_purged=is_purged(run_dir),
         no_room=no_room,
         has_snapshot=frozen is not None and frozen.code is not None,
     )

@@ -35,7 +35,7 @@ _VERDICT: Final = "Batch job submission failed:"
 _TEST_VERDICT: Final = "allocation failure:"
 
 _LOOK_UP: Final = "hpcflow looks up the job's name before it submits again"
-_LATER: Final = "try again later: `hpcflow resume` submits the same run"
+_RESUME_LATER: Final = "try again later: `hpcflow resume` submits the same run"
 
 
 @dataclass(frozen=True)
@@ -249,12 +249,12 @@ def _error(answer: Answer, *, names_a_job: bool) -> SchedulerError:
     ):
         return _in_doubt(answer)
     if any(message in text for message in UNAVAILABLE):
-        return _unavailable(answer, _LATER)
+        return _unavailable(answer, _RESUME_LATER)
     if POLICY in text:
         return _limit(answer)
     if any(message in text for message in DELAYS):
         return SubmissionDelayed(
-            f"Slurm does not accept the job now: {_errors_of(answer)}", next_action=_LATER
+            f"Slurm does not accept the job now: {_errors_of(answer)}", next_action=_RESUME_LATER
         )
     for refusal in REFUSALS:
         if refusal.text in text:
@@ -280,7 +280,7 @@ def _limit(answer: Answer) -> SchedulerError:
     limit = JOB_LIMIT.search(text)
     if COUNT_LIMIT.search(text) or limit is None:
         return SubmissionDelayed(
-            f"a limit on your jobs is full: {_errors_of(answer)}", next_action=_LATER
+            f"a limit on your jobs is full: {_errors_of(answer)}", next_action=_RESUME_LATER
         )
     key = next((key for part, key in LIMITED_RESOURCES if part in limit[0]), "resources")
     return _refused(answer, Refusal(limit[0], key, "ask for less, or use another qos or partition"))
@@ -310,7 +310,7 @@ def _unknown(answer: Answer) -> SchedulerError:
         if not lines or not all(line.startswith(("sbatch: ", 'Try "sbatch ')) for line in lines):
             return _in_doubt(answer)
         if any(message in answer.stderr for message in NOT_STARTED):
-            return _unavailable(answer, _LATER)
+            return _unavailable(answer, _RESUME_LATER)
         return _refused(answer, Refusal("", None, "correct the error of sbatch"))
     reasons = [line for line in answer.stderr.splitlines() if _VERDICT not in line]
     if reasons and f"{_VERDICT} Unspecified error" in answer.stderr:

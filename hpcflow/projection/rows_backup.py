@@ -1,8 +1,9 @@
-"""The rows of a run at rest, in its record: ``rows.json.gz``.
+"""A backup of the rows of a run, in its record: ``rows.json.gz``.
 
 Events and the mirror's records lie on scratch, and the journal has only the ends of attempts. So
 after a purge of scratch and the loss of the ledger, a rebuild begins with these rows, and adds what
-the journal recorded since.
+the journal recorded since. The rows are backed up when the run comes to rest, and when its run
+directory is gone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -42,7 +43,7 @@ _DAMAGED: Final = (ValueError, TypeError, LookupError, EOFError, zlib.error, Dam
 
 
 @dataclass(frozen=True)
-class KeptRows:
+class RowsBackup:
     """All rows of one run."""
 
     known: Known
@@ -64,12 +65,27 @@ class KeptRows:
         return found
 
 
-def keep_rows(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
-    """Write the rows of the runs at rest into their records.
+def back_up_rows(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
+    """Write the rows of those runs that are at rest into their records.
 
     The files are not synced, and one that cannot be written is left out: they matter only if both
     scratch and the ledger are lost.
     """
+    _back_up(ledger, run_dirs, _is_at_rest)
+
+
+def back_up_of_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
+    """Write the rows of runs whose directory is gone into their records, unless they are there."""
+
+    def is_due(known: Known) -> bool:
+        backup = read_backup(by_id[known.run.run_id])
+        return backup is None or backup.known.run.bytes_read != known.run.bytes_read
+
+    by_id = {run_dir.path.name: run_dir for run_dir in run_dirs}
+    _back_up(ledger, run_dirs, is_due)
+
+
+def _back_up(ledger: Ledger, run_dirs: Sequence[RunDir], is_due: Callable[[Known], bool]) -> None:
     if not run_dirs:
         return
     ids = [run_dir.path.name for run_dir in run_dirs]
@@ -83,7 +99,7 @@ def keep_rows(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
             tables[name].setdefault(row.run_id, []).append(row)
     for run_dir in run_dirs:
         of_run = known.get(run_dir.path.name)
-        if of_run is None or not _is_at_rest(of_run):
+        if of_run is None or not is_due(of_run):
             continue
         of_tables: dict[str, list[Any]] = {
             "run": [of_run.run],
@@ -96,7 +112,7 @@ def keep_rows(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
             for name, some in of_tables.items()
         }
         with suppress(OSError):
-            replace_unsynced(run_dir.kept_rows, gzip.compress(json.dumps(said).encode(), 1))
+            replace_unsynced(run_dir.rows_backup, gzip.compress(json.dumps(said).encode(), 1))
 
 
 def may_be_at_rest(run: RunRow) -> bool:
@@ -108,10 +124,10 @@ def _is_at_rest(known: Known) -> bool:
     return may_be_at_rest(known.run) and all(row.state in OVER for row in known.attempts)
 
 
-def read_kept_rows(run_dir: RunDir) -> KeptRows | None:
-    """Return the kept rows; None if there are none, or of another version, or they are damaged."""
+def read_backup(run_dir: RunDir) -> RowsBackup | None:
+    """Return the backup; None if there is none, or it is damaged or of another version."""
     try:
-        with gzip.GzipFile(fileobj=BytesIO(read_file(run_dir.kept_rows, _MAX_BYTES))) as file:
+        with gzip.GzipFile(fileobj=BytesIO(read_file(run_dir.rows_backup, _MAX_BYTES))) as file:
             text = file.read(_MAX_BYTES + 1)
         if len(text) > _MAX_BYTES:
             return None
@@ -124,7 +140,7 @@ def read_kept_rows(run_dir: RunDir) -> KeptRows | None:
     sources: list[SourceRow] = found["source"]
     if [row.run_id for row in run] != [run_dir.path.name]:
         return None
-    return KeptRows(Known(run[0], attempts, sources), found["checkpoint"], found["mirrored"])
+    return RowsBackup(Known(run[0], attempts, sources), found["checkpoint"], found["mirrored"])
 
 
 def _decoded(name: str, said: dict[str, Any]) -> list[Any]:
