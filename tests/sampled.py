@@ -1,9 +1,10 @@
-"""Properties of values drawn by chance: of some in ``make test``, of many in ``make soak``."""
+"""Some of very many cases in ``make test``, all or more of them in ``make soak``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
+from itertools import combinations, product
 from types import FunctionType
 from typing import Any
 
@@ -40,6 +41,26 @@ def sampled(
         return pytest.mark.parametrize("examples", counts)(of_some)
 
     return decorate
+
+
+def crossed(
+    names: str, *values: Sequence[Any], always: Sequence[tuple[Any, ...]] = ()
+) -> pytest.MarkDecorator:
+    """Parametrize with all combinations of three or more values. ``make test`` has those in which
+    each two values meet, and those in ``always``; only ``make soak`` has the others."""
+    every = list(product(*map(range, map(len, values))))
+    meetings = {each: set(combinations(enumerate(each), 2)) for each in every}
+    left, few = set().union(*meetings.values()), set()
+    while left:
+        best = max(every, key=lambda each: len(meetings[each] & left))
+        few.add(best)
+        left -= meetings[best]
+    params = []
+    for each in every:
+        case = tuple(value[index] for value, index in zip(values, each, strict=True))
+        is_long = each not in few and case not in always
+        params.append(pytest.param(*case, marks=pytest.mark.soak if is_long else ()))
+    return pytest.mark.parametrize(names, params)
 
 
 def _copy(test: Callable[..., None]) -> Callable[..., None]:

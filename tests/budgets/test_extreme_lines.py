@@ -4,6 +4,8 @@ count, and nothing that reads them fails."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -50,22 +52,28 @@ def use(budget: Budget) -> None:
         assert abs(read.taken - used.taken) < Decimal("0.0001")
 
 
+def different(budgets: Iterable[Budget]) -> list[Budget]:
+    """Without those that say the same, as after all the lines that say nothing."""
+    return list({repr(budget): budget for budget in budgets}.values())
+
+
 @pytest.mark.parametrize("kind", [kind for kind in LINES if kind != "carried"])
 def test_no_extreme_value_of_a_line_fails_later(kind: str) -> None:
     first = [json.dumps(SET), json.dumps(COMMITTED), json.dumps(BEGAN)]
     unpriced = json.dumps({**COMMITTED, "attempt": 3, "amounts": {}})
-    for line in extremes(LINES[kind]):
-        budget = fold(Budget(VISION), [*first, line, unpriced])
+    for budget in different(
+        fold(Budget(VISION), [*first, line, unpriced]) for line in extremes(LINES[kind])
+    ):
         use(budget)
 
 
 def test_no_extreme_value_of_a_compacted_line_fails_later() -> None:
     budget_from(VISION, json.dumps(CARRIED).encode(), at_byte=0)
+    budgets = []
     for line in extremes(CARRIED):
-        try:
-            budget = budget_from(VISION, line, at_byte=0)
-        except DAMAGED:  # the reader goes on with the one before
-            continue
+        with suppress(*DAMAGED):  # the reader goes on with the one before
+            budgets.append(budget_from(VISION, line, at_byte=0))
+    for budget in different(budgets):
         use(budget)
 
 

@@ -140,7 +140,9 @@ def test_an_array_that_is_killed_anywhere(tmp_path: Path, killer: Killer) -> Non
     assert moment > 10
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 20))]
+)
 def test_whatever_happens_no_hard_budget_is_passed(
     desk: BudgetDesk, killer: Killer, seed: int
 ) -> None:

@@ -53,7 +53,9 @@ def begun(path: Path, hard: str = "1000000", *, per_month: bool = False) -> Budg
 
 
 @pytest.mark.parametrize("per_month", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 20))]
+)
 def test_it_says_the_same_as_all_of_its_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, per_month: bool
 ) -> None:

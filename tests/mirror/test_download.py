@@ -28,10 +28,12 @@ from tests.cluster_fixture import small_disk
 from tests.mirror.proxy import Proxy
 
 LARGE = 2 * PIECE_BYTES + 777
+#: No piece of a file has the same as another: this is no part of a piece.
+_SOME = secrets.token_bytes((1 << 20) + 7)
 
 
 def put(remote: Remote, name: str, size_bytes: int, to: Path) -> tuple[bytes, Wanted]:
-    data = secrets.token_bytes(size_bytes)
+    data = (_SOME * (size_bytes // len(_SOME) + 1))[:size_bytes]
     remote.put_bytes(data, name)
     checksum = Checksum()
     checksum.update(data)

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -19,6 +18,7 @@ from hpcflow.model.space_section import (
     MAX_PARAMETERS,
     read_space,
 )
+from tests.sampled import sampled
 
 
 def range_of(**said: Any) -> Range:
@@ -306,8 +306,7 @@ def spaces(draw: st.DrawFn) -> Space:
     return read_space({key: said[key] for key in draw(st.permutations(list(said)))})
 
 
-@settings(max_examples=200)
-@given(spaces())
+@sampled(80, 1000, spaces())
 def test_every_point_of_a_space_is_one_and_there_is_none_twice(space: Space) -> None:
     points = list(space.points())
     assert len(points) == space.number_of_combinations()
@@ -316,8 +315,7 @@ def test_every_point_of_a_space_is_one_and_there_is_none_twice(space: Space) -> 
         assert space.complaint(point) is None
 
 
-@settings(max_examples=200)
-@given(space=spaces(), data=st.data())
+@sampled(80, 1000, space=spaces(), data=st.data())
 def test_what_is_accepted_is_a_point(space: Space, data: st.DataObject) -> None:
     points = list(space.points())
     params: dict[str, Any] = dict(data.draw(st.sampled_from(points)))

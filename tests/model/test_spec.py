@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from pydantic import ValidationError
 
 from hpcflow.model.checkpointing import Checkpoint
@@ -14,6 +13,7 @@ from hpcflow.model.execution import Resources
 from hpcflow.model.retry import Retry
 from hpcflow.model.scalars import read_plain
 from hpcflow.model.spec import RunSpec, frozen, thaw
+from tests.sampled import sampled
 from tests.valid_specs import CONFIGS
 
 
@@ -22,8 +22,7 @@ def spec_of(config: dict[str, Any]) -> RunSpec:
     return RunSpec.model_validate(config, by_alias=True, by_name=False)
 
 
-@settings(deadline=None, max_examples=300)
-@given(CONFIGS)
+@sampled(100, 1000, CONFIGS)
 def test_every_valid_spec_survives_run_json(config: dict[str, Any]) -> None:
     spec = spec_of(config)
     text = json.dumps(frozen(spec), allow_nan=False)

@@ -30,6 +30,7 @@ command: ["true"]
 launch: {framework: none, launcher: none}
 resources: {time_limit: 10m, account: physics}
 """
+RUNS = 3
 
 
 class Site:
@@ -39,7 +40,12 @@ class Site:
         self.folder = folder
         self.slurm = StandIn(folder / "slurm")
         self.home = Home(folder / "home")
+        self.config = folder / "config.yaml"
         self.daemons: dict[int, subprocess.Popen[bytes]] = {}
+
+    def submit(self, count: int) -> None:
+        for _ in range(count):
+            submit(self.config, site="devcluster")
 
     def start_daemon(self, log: Path | None = None, *, ledger: Path | None = None) -> int:
         argv = [sys.executable, "-m", "hpcflow.cli.main", "daemon", "--interval", "1"]
@@ -86,10 +92,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         monkeypatch.setenv(name, value)
     for name in ("HPCFLOW_SITE", "HPCFLOW_LEDGER"):
         monkeypatch.delenv(name, raising=False)
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG)
-    for _ in range(6):
-        submit(config, site="devcluster")
+    site.config.write_text(CONFIG)
+    site.submit(RUNS)
     open_ledger(load_settings().ledger_url).close()
     yield site
     for process in site.daemons.values():
@@ -117,7 +121,7 @@ def test_one_acts_and_when_it_is_killed_another_one_does(site: Site, count: int)
             poll(lambda: site.acting() not in actors, 120, "nobody takes over")
     assert len(set(actors)) == 2
     assert_exactly_once(site.slurm.jobs())
-    assert len(site.slurm.jobs()) == 18
+    assert len(site.slurm.jobs()) == 3 * RUNS
     for pid, process in site.daemons.items():
         if pid not in actors:
             process.terminate()
@@ -142,6 +146,7 @@ def test_one_acts_after_the_ledger_was_changed(site: Site) -> None:
 
 def test_whoever_was_stopped_and_wakes_up_acts_no_more(site: Site) -> None:
     """SIGSTOP in the middle of a round: a machine that was suspended, a login node that hangs."""
+    site.submit(RUNS)
     for _ in range(2):
         site.start_daemon()
     poll(lambda: any("waiting" in site.said(pid) for pid in site.daemons), 120, "none waits")
@@ -156,7 +161,7 @@ def test_whoever_was_stopped_and_wakes_up_acts_no_more(site: Site) -> None:
     poll(lambda: site.slurm.jobs()[-1].sender == other, 120, "the other one does not go on")
     awake = site.slurm.jobs()[-1]
     os.kill(sleeper, signal.SIGCONT)
-    poll(lambda: len(site.sent_since(first)) == 6, 120, "they are not all sent again")
+    poll(lambda: len(site.sent_since(first)) == 2 * RUNS, 120, "they are not all sent again")
     assert site.sent_since(awake), "nothing was left to do when it woke up"
     # One run was in its hands: it has the lock of that, and sends it before it looks again.
     assert [job.sender for job in site.sent_since(awake)].count(sleeper) <= 1
@@ -188,29 +193,29 @@ def test_whoever_is_told_to_end_in_a_round_leaves_the_lease_to_the_next_one(
     site: Site, how: str, number: signal.Signals
 ) -> None:
     """cron's round in a machine that goes down, a terminal that is closed."""
-    assert site.preempt_all() == 6
+    assert site.preempt_all() == RUNS
     process, go = held_up_in_squeue(site, how)
     process.send_signal(number)
     go.touch()
     assert process.wait(120) == 0
     assert site.slurm.alive() == [], "told to end, it acts no more"
     assert main(["daemon", "--once"]) == 0
-    assert len(site.slurm.alive()) == 6
+    assert len(site.slurm.alive()) == RUNS
 
 
 def test_a_terminal_that_is_closed_does_not_end_what_nohup_has_started(site: Site) -> None:
-    assert site.preempt_all() == 6
+    assert site.preempt_all() == RUNS
     process, go = held_up_in_squeue(site, "nohup", "--once")
     process.send_signal(signal.SIGHUP)
     go.touch()
     assert process.wait(120) == 0
-    assert len(site.slurm.alive()) == 6
+    assert len(site.slurm.alive()) == RUNS
 
 
 def test_a_log_that_cannot_be_written_ends_no_daemon(site: Site) -> None:
     """``hpcflow daemon > $SCRATCH/log``, and scratch is full."""
     site.start_daemon(Path("/dev/full"))
     for _ in range(2):
-        assert len(site.all_sent_again()) == 6
+        assert len(site.all_sent_again()) == RUNS
     (process,) = site.daemons.values()
     assert process.poll() is None

@@ -25,6 +25,7 @@ from hpcflow.storage.layout import AttemptDir
 from hpcflow.storage.runs import list_runs
 from tests.requeue.killing import Killed
 from tests.requeue.training import MINUTE, Training
+from tests.sampled import crossed
 
 
 @pytest.fixture
@@ -100,9 +101,7 @@ def test_who_lived_on_for_hours_after_a_cancel_that_never_came_ended_for_another
     assert desk.alive() == [], "what a person has cancelled is not sent again"
 
 
-@pytest.mark.parametrize("ahead_h", [-1, 0, 1])
-@pytest.mark.parametrize("prints", [False, True])
-@pytest.mark.parametrize("wrong", ["Slurm's", "the job's"])
+@crossed("wrong, prints, ahead_h", ["Slurm's", "the job's"], [False, True], [-1, 0, 1])
 def test_the_last_words_of_who_is_cancelled_do_not_make_the_cancel_somebody_elses(
     desk: Training, monkeypatch: pytest.MonkeyPatch, ahead_h: float, prints: bool, wrong: str
 ) -> None:

@@ -34,6 +34,7 @@ from tests.budgets.desk import Budgeted
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 from tests.restore.test_forged import forge
+from tests.sampled import crossed
 from tests.sweeps.searched import Searched
 
 PLANTED: Final = "small-20260301-abcdefgh"
@@ -130,11 +131,12 @@ def _used(desk: Desk) -> list[Decimal]:
     return [each.spent + each.committed for each in used]
 
 
-@pytest.mark.parametrize(
-    "left", ["nothing", "all but checkpoints", "nothing, and a ledger from it"]
+@crossed(
+    "forged, number, left",
+    FORGED,
+    [1, 9],
+    ["nothing", "all but checkpoints", "nothing, and a ledger from it"],
 )
-@pytest.mark.parametrize("number", [1, 9])
-@pytest.mark.parametrize("forged", FORGED)
 def test_no_bucket_empties_a_budget(desk: Desk, forged: Forge, number: int, left: str) -> None:
     _set(desk)
     run_dir = desk.mirrored(100, end=None if number == 1 else "PREEMPTED")

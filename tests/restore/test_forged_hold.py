@@ -15,6 +15,7 @@ from hpcflow.storage.layout import RunDir
 from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 from tests.restore.test_foreign import change, take
+from tests.sampled import crossed
 
 WHYS = {
     "none": None,
@@ -56,12 +57,15 @@ def goes_on_after_the_mirror(owner: Owner) -> None:
     owner.look()
 
 
-@pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "whole"])
-@pytest.mark.parametrize("is_changed", [True, False], ids=["another program", "the same program"])
-@pytest.mark.parametrize("why", WHYS.values(), ids=WHYS.keys())
-@pytest.mark.parametrize("lost", ["journal", "record"])
+@crossed(
+    "lost, hold, is_changed, is_cut",
+    ["journal", "record"],
+    list(WHYS),
+    [True, False],
+    [True, False],
+)
 def test_a_lost_run_is_held_whatever_hold_the_store_says(
-    owner: Owner, why: str | None, is_changed: bool, is_cut: bool, lost: str
+    owner: Owner, hold: str, is_changed: bool, is_cut: bool, lost: str
 ) -> None:
     run_dir = owner.mirrored(100)
     goes_on_after_the_mirror(owner)
@@ -69,7 +73,7 @@ def test_a_lost_run_is_held_whatever_hold_the_store_says(
         run_dir.journal.unlink()
     else:
         owner.lose_record(run_dir)
-    forge(owner, run_dir, why, is_cut=is_cut)
+    forge(owner, run_dir, WHYS[hold], is_cut=is_cut)
     if is_changed:
         change(owner, run_dir, another_program)
     purge(run_dir)
@@ -78,15 +82,13 @@ def test_a_lost_run_is_held_whatever_hold_the_store_says(
     assert_nothing_is_sent(owner, run_dir)
 
 
-@pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "whole"])
-@pytest.mark.parametrize("why", WHYS.values(), ids=WHYS.keys())
-@pytest.mark.parametrize("is_lost", [True, False])
+@crossed("is_lost, hold, is_cut", [True, False], list(WHYS), [True, False])
 def test_a_run_that_is_taken_from_another_place_is_held_whatever_hold_the_store_says(
-    owner: Owner, why: str | None, is_cut: bool, is_lost: bool
+    owner: Owner, hold: str, is_cut: bool, is_lost: bool
 ) -> None:
     """The store says that it is of another place, so `restore` advises `restore --from`."""
     run_dir = owner.mirrored(100)
-    forge(owner, run_dir, why, is_cut=is_cut)
+    forge(owner, run_dir, WHYS[hold], is_cut=is_cut)
 
     def lie(said: dict[str, Any]) -> None:
         said |= {"place": "0" * 32, "run_dir": f"/elsewhere/hpcflow/p/{run_dir.path.name}"}
@@ -97,7 +99,7 @@ def test_a_run_that_is_taken_from_another_place_is_held_whatever_hold_the_store_
     if is_lost:
         owner.lose_record(run_dir)
     owner.clock.advance(7200)
-    if is_cut and why is not None and not is_lost:
+    if is_cut and WHYS[hold] is not None and not is_lost:
         before = run_dir.journal.read_bytes()
         with pytest.raises(StorageError, match="differ from line 2 on, so nothing was changed"):
             take(owner, run_dir.path.name)

@@ -46,6 +46,7 @@ from tests.restore.mirrored import purge
 from tests.restore.owner import Owner
 from tests.restore.test_foreign import change, take
 from tests.restore.test_forged import forge
+from tests.sampled import crossed
 
 LATE: Final = LATEST - timedelta(days=366)
 
@@ -258,9 +259,7 @@ def test_a_journal_that_is_changed_while_a_checkpoint_is_fetched_is_not_used(
     _assert_same(owner, run_dir, before)
 
 
-@pytest.mark.parametrize("changed", CHANGED)
-@pytest.mark.parametrize("lost", LOST)
-@pytest.mark.parametrize("part", PARTS)
+@crossed("changed, lost, part", list(CHANGED), LOST, PARTS)
 def test_a_changed_journal_in_the_place_of_a_lost_one_holds_the_run(
     owner: Owner, changed: str, lost: str, part: str
 ) -> None:
@@ -279,9 +278,13 @@ def test_a_changed_journal_in_the_place_of_a_lost_one_holds_the_run(
     _assert_waits(owner, run_dir)
 
 
-@pytest.mark.parametrize("kind", REQUESTS)
-@pytest.mark.parametrize("ledger", ["own", "lost", "read from the store"])
-@pytest.mark.parametrize("part", PARTS)
+@crossed(
+    "kind, ledger, part",
+    REQUESTS,
+    ["own", "lost", "read from the store"],
+    PARTS,
+    always=[("cancel", "read from the store", "journal")],
+)
 def test_a_run_whose_journal_is_lost_is_held_whatever_the_store_says(
     owner: Owner, kind: str, ledger: str, part: str
 ) -> None:

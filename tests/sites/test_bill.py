@@ -8,13 +8,13 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hpcflow.model.usage import Usage
 from hpcflow.sites.bill import Bill, bill_of
 from hpcflow.sites.prices import Price
+from tests.sampled import sampled
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=timezone.utc)
 USAGE = Usage(nodes=2, cpus=16, mem_mb=4096, gpus={"a100": 8})
@@ -169,8 +169,9 @@ RATE = st.decimals(min_value=0, max_value=1000, places=4)
 CUTS = st.lists(st.integers(-100, 100), max_size=4, unique=True)
 
 
-@settings(max_examples=200, deadline=None)
-@given(
+@sampled(
+    80,
+    1000,
     rates=st.lists(RATE, min_size=5, max_size=5),
     cuts=CUTS,
     begin=st.integers(-120, 120),

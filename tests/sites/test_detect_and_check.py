@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcflow.clock import SystemClock
@@ -24,6 +23,7 @@ from hpcflow.sites.recognize import recognize
 from hpcflow.sites.schema import Site
 from hpcflow.sites.standing import Association, Standing
 from hpcflow.testing.cluster import Cluster
+from tests.sampled import sampled
 from tests.sites.build import spec
 
 NODE = NodeKind(4, 8, 8192, {"a100": 4}, ("a100", "nvme"))
@@ -252,8 +252,9 @@ standings = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
-@given(
+@sampled(
+    60,
+    1000,
     clusters,
     st.none() | hostile,
     st.dictionaries(st.just("SCRATCH"), hostile),
