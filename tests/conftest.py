@@ -6,11 +6,15 @@ import gc
 import os
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from hpcflow.rendering import templates
+from hpcflow.resources import resource_dir
 from hpcflow.testing.cluster.releases import SUITES
 from hpcflow.testing.cluster.settings import DIRECTORY_VARIABLE
 from tests.json_output import HELD_BY, seen
@@ -134,6 +138,24 @@ def _suite(item: pytest.Item) -> str | None:
     call = getattr(item, "callspec", None)
     suite = call.params.get("cluster") if call is not None else None
     return suite if isinstance(suite, str) else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_templates_are_compiled_once() -> Iterator[None]:
+    """A new home has none that are compiled, and to compile them takes longer than most tests."""
+    compile_ = templates._Environment.compile
+    shipped = str(resource_dir("templates"))
+    compiled = cache(compile_)
+    environment = templates._environment((), None)
+
+    def once(self: Any, source: Any, name: Any = None, filename: Any = None, **how: Any) -> Any:
+        if isinstance(source, str) and str(filename).startswith(shipped) and not how:
+            return compiled(environment, source, name, filename)
+        return compile_(self, source, name, filename, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(templates._Environment, "compile", once)
+        yield
 
 
 @pytest.fixture
