@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -103,8 +104,15 @@ def test_cancel_ends_what_runs(desk: Desk) -> None:
     assert shown["run_id"] == run["run_id"]
 
 
+def _has_begun(desk: Desk, name: str) -> bool:
+    return "up\n" in desk.say("logs", name)
+
+
 def test_cancel_handles_every_run_by_itself(desk: Desk) -> None:
-    runs = [desk.json("run", desk.config(name, "sleep 300")) for name in ("first", "second")]
+    names = ("first", "second")
+    runs = [desk.json("run", desk.config(name, "echo up; sleep 300")) for name in names]
+    for name in names:  # a job that only begins sees the request, and may leave before it is ended
+        poll(partial(_has_begun, desk, name), 120, "it never ran")
     said = desk.json("cancel", "first", "nonesuch", "second", "first", code=1)["runs"]
     assert [(each["run_id"], each["job_id"]) for each in said] == [
         (runs[0]["run_id"], runs[0]["job_id"]),
