@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hpcflow.clock import Clock, SystemClock
-from hpcflow.requeue.daemon import TTL_S
-from hpcflow.requeue.home_lease import HomeLease
+from hpcflow.requeue.daemon.home_lease import HomeLease
+from hpcflow.requeue.daemon.loop import TTL_S
 from hpcflow.settings import Settings, load_settings
 
 

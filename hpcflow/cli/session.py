@@ -318,13 +318,13 @@ class Session:
         open_runs = [run for run in runs if not run.state.is_final]
         if not open_runs:  # avoids slow imports
             return frozenset()
-        from hpcflow.requeue.supervision import unsupervised
+        from hpcflow.requeue.daemon.supervision import unsupervised
 
         return unsupervised(open_runs, self.settings, self.clock.now(), self.site)
 
     def warn_if_unsupervised(self, run: Run, site: Site) -> None:
         """Warn if a run that was just submitted needs a daemon and has none."""
-        from hpcflow.requeue.supervision import needs_daemon, supervision
+        from hpcflow.requeue.daemon.supervision import needs_daemon, supervision
 
         resubmissions = run.spec.retry.preemptions
         if not needs_daemon(site, run.partition, resubmissions, self.settings):
@@ -336,7 +336,7 @@ class Session:
         """Warn once that these runs, if any, need a daemon, and what to type."""
         if not runs or self._is_daemon_missed:
             return
-        from hpcflow.requeue.supervision import warning
+        from hpcflow.requeue.daemon.supervision import warning
 
         self._is_daemon_missed = True
         warn(warning(self.settings))

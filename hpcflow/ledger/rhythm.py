@@ -1,7 +1,8 @@
 """The distribution of the time between an attempt's signs of progress. Pure.
 
 All times are from the job's own clock, and only their differences are used, because the login
-node's clock may differ. :mod:`hpcflow.requeue.stall_watch` measures how long a job has been silent.
+node's clock may differ. :mod:`hpcflow.requeue.stalls.watch` measures how long a job has been
+silent.
 
 Stored in an attempt's ``report`` as JSON values, under ``rhythm``. A histogram in steps of 41 %
 holds the median of millions of gaps in a few numbers, whatever the portions in which the file was

@@ -47,8 +47,8 @@ from hpcflow.requeue.restores import Restores
 from hpcflow.requeue.round_context import LeaseLostError, RoundContext
 from hpcflow.requeue.round_warnings import warn_of_exclusions, warn_of_owner_mismatch
 from hpcflow.requeue.run_errors import RunErrors
-from hpcflow.requeue.stall_policy import Verdict
-from hpcflow.requeue.stalls import look_for_stalls
+from hpcflow.requeue.stalls.checking import look_for_stalls
+from hpcflow.requeue.stalls.policy import Verdict
 from hpcflow.requeue.standbys import look_after_standbys
 from hpcflow.restore.local import has_whole_record
 from hpcflow.schedulers.base import JobInfo, Scheduler

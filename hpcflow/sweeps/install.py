@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Final
 
 from hpcflow.errors import HpcflowError
+from hpcflow.requeue.daemon.supervision import supervision
 from hpcflow.requeue.install.cron import CRONTAB, Cron
 from hpcflow.requeue.install.environment import daemon_environment
 from hpcflow.requeue.install.place import DAEMON, Place, Rounds, place_of
 from hpcflow.requeue.install.scrontab import DISABLED, SCRONTAB, Scrontab
 from hpcflow.requeue.install.table import TableProgram, find_block, with_block
 from hpcflow.requeue.install.ways import Way
-from hpcflow.requeue.supervision import supervision
 from hpcflow.settings import Settings
 from hpcflow.storage.sweeps import SweepDir
 from hpcflow.sweeps.rounds import STARTED_BY, under_way

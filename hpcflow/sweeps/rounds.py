@@ -74,7 +74,7 @@ def look_and_tick(
     Returns:
         Warnings about the runs, and the reports of the rounds.
     """
-    from hpcflow.requeue.daemon import Daemon, ExitRequest
+    from hpcflow.requeue.daemon.loop import Daemon, ExitRequest
 
     warnings: list[str] = []
     told = ExitRequest(around.clock)

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any, Final
 
 from hpcflow.clock import from_text
-from hpcflow.requeue.daemon import INTERVAL_S
+from hpcflow.requeue.daemon.loop import INTERVAL_S
 from hpcflow.testing.cluster import Cluster, Software, User, poll
 from tests.benchmarks.timing import Row
 

@@ -12,14 +12,14 @@ from datetime import timedelta
 
 import hpcflow.reconcile.accounting
 import hpcflow.reconcile.classify_end
-import hpcflow.requeue.daemon
+import hpcflow.requeue.daemon.loop
 from hpcflow.cli.main import main
 from hpcflow.requeue import facts
 
 
 def hurry(patience_s: float) -> None:
     """From now on in this process."""
-    vars(hpcflow.requeue.daemon)["TTL_S"] = patience_s
+    vars(hpcflow.requeue.daemon.loop)["TTL_S"] = patience_s
     vars(hpcflow.reconcile.classify_end)["VANISHED_AFTER_S"] = patience_s
     vars(hpcflow.reconcile.classify_end)["LOOK_COUNTS_S"] = patience_s / 2
     vars(hpcflow.reconcile.accounting)["LASTS"] = timedelta(seconds=patience_s)

@@ -29,7 +29,7 @@ import hpcflow.ledger.derive
 import hpcflow.ledger.lease
 import hpcflow.reconcile.attempts
 import hpcflow.reconcile.refresh
-import hpcflow.requeue.daemon
+import hpcflow.requeue.daemon.loop
 import hpcflow.requeue.tick
 from hpcflow.cli.main import main
 from hpcflow.ledger.connection import Connection
@@ -266,7 +266,7 @@ class Phase:
 
 #: Letter, and the function that a daemon is in.
 _PHASES = (
-    ("l", hpcflow.requeue.daemon, "acquire"),
+    ("l", hpcflow.requeue.daemon.loop, "acquire"),
     ("h", hpcflow.reconcile.refresh, "catch_up_home"),
     ("o", hpcflow.reconcile.attempts, "reconcile_attempts"),
     ("c", hpcflow.requeue.tick, "catch_up"),

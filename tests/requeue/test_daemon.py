@@ -13,7 +13,7 @@ import pytest
 from hpcflow.errors import HpcflowError, LedgerError
 from hpcflow.ledger.lease import acquire, look
 from hpcflow.ledger.store import Ledger, open_ledger
-from hpcflow.requeue.daemon import INTERVAL_S, TTL_S, Daemon, ExitRequest, lease_name
+from hpcflow.requeue.daemon.loop import INTERVAL_S, TTL_S, Daemon, ExitRequest, lease_name
 from hpcflow.requeue.mirroring import Mirroring
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report

@@ -18,7 +18,7 @@ import pytest
 from hpcflow.cli.main import main
 from hpcflow.launch.run import submit
 from hpcflow.ledger.store import open_ledger
-from hpcflow.requeue.home_lease import look
+from hpcflow.requeue.daemon.home_lease import look
 from hpcflow.settings import load_settings
 from hpcflow.storage.layout import Home
 from hpcflow.testing.cluster import poll

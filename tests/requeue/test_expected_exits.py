@@ -12,7 +12,7 @@ import pytest
 
 from hpcflow.errors import HpcflowError
 from hpcflow.ledger.store import Ledger, open_ledger
-from hpcflow.requeue.daemon import INTERVAL_S, MOST, SOON_S, Daemon, ExitRequest, ExpectedExits
+from hpcflow.requeue.daemon.loop import INTERVAL_S, MOST, SOON_S, Daemon, ExitRequest, ExpectedExits
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report
 from hpcflow.storage.layout import AttemptDir

@@ -21,7 +21,7 @@ from hpcflow.ledger.store import Ledger, open_ledger
 from hpcflow.model.journal import Decided, Ended
 from hpcflow.model.state import AttemptState, Cause, RunState
 from hpcflow.reconcile.classify_end import VANISHED_AFTER_S
-from hpcflow.requeue.daemon import Daemon, ExitRequest
+from hpcflow.requeue.daemon.loop import Daemon, ExitRequest
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report
 from hpcflow.storage import journal

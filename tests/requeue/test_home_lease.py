@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hpcflow.errors import StorageError
-from hpcflow.requeue.daemon import TTL_S
-from hpcflow.requeue.home_lease import HomeLease, look, path_of
+from hpcflow.requeue.daemon.home_lease import HomeLease, look, path_of
+from hpcflow.requeue.daemon.loop import TTL_S
 from hpcflow.settings import Settings, load_settings
 from hpcflow.storage.locks import wait_for_lock
 from hpcflow.testing.clock import FakeClock

@@ -10,8 +10,8 @@ import pytest
 
 from hpcflow.launch import submission
 from hpcflow.model.state import Cause
-from hpcflow.requeue import stalls
-from hpcflow.requeue.stall_watch import WatchFile
+from hpcflow.requeue.stalls import checking as stalls
+from hpcflow.requeue.stalls.watch import WatchFile
 from hpcflow.storage import journal
 from hpcflow.testing.fake_scheduler import FakeScheduler
 from tests.requeue.killing import Killer

@@ -24,10 +24,10 @@ PAGE: Final = " ".join((SOURCE.parent / "docs/operations.md").read_text(encoding
 #: Whatever is prose in these is said by the daemon. The other modules of requeue/ hold the reasons
 #: of decisions, which stand behind a rule that the page has, or what other commands print.
 SAYS: Final = (
-    "requeue/begin_time.py", "requeue/facts.py", "requeue/daemon.py", "requeue/job.py",
+    "requeue/begin_time.py", "requeue/facts.py", "requeue/daemon/loop.py", "requeue/job.py",
     "requeue/round_warnings.py", "requeue/restores.py",
-    "requeue/stalls.py", "requeue/standbys.py", "requeue/stall_suspects.py",
-    "requeue/tick.py", "requeue/run_errors.py", "requeue/stall_watch.py", "reconcile/attempts.py",
+    "requeue/stalls/checking.py", "requeue/standbys.py", "requeue/stalls/suspects.py",
+    "requeue/tick.py", "requeue/run_errors.py", "requeue/stalls/watch.py", "reconcile/attempts.py",
     "reconcile/refresh.py", "projection/gone.py", "storage/own_runs.py",
 )  # fmt: skip
 #: Of these, what they raise: a trouble of a run, of the ledger or of Slurm, or a refusal.
@@ -118,7 +118,7 @@ def test_messages_are_found_at_all() -> None:
 
 def _rules_of_stalls() -> set[tuple[str, str]]:
     """Every Verdict that is written down in patience.py, and the rules that a notice has."""
-    tree = ast.parse((SOURCE / "requeue/stall_policy.py").read_text(encoding="utf-8"))
+    tree = ast.parse((SOURCE / "requeue/stalls/policy.py").read_text(encoding="utf-8"))
     found = set()
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call):

@@ -17,7 +17,7 @@ from hpcflow.ledger.store import open_ledger
 from hpcflow.model.journal import Ended, Observed
 from hpcflow.model.state import AttemptState, Cause
 from hpcflow.projection import catch_up, rebuild
-from hpcflow.requeue.daemon import Daemon, ExitRequest
+from hpcflow.requeue.daemon.loop import Daemon, ExitRequest
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.storage import journal
 from hpcflow.storage.layout import RunDir

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hpcflow.clock import to_text
 from hpcflow.ledger.rhythm import Rhythm, add_sign, begin, rhythm_of
-from hpcflow.requeue.stall_policy import Act, Given, Terms, Watched, judge, patience
-from hpcflow.requeue.stall_watch import GAP_MAX_S, Entry, Look, Turn, Watch, WatchFile, pause_s
+from hpcflow.requeue.stalls.policy import Act, Given, Terms, Watched, judge, patience
+from hpcflow.requeue.stalls.watch import GAP_MAX_S, Entry, Look, Turn, Watch, WatchFile, pause_s
 from hpcflow.storage.layout import Home
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)

@@ -9,7 +9,7 @@ import pytest
 from hpcflow.cli.output import next_words
 from hpcflow.launch.cancel import request_cancel
 from hpcflow.model.state import Cause, RunState
-from hpcflow.requeue.stalls import NOTICE_WORD
+from hpcflow.requeue.stalls.checking import NOTICE_WORD
 from tests.requeue.training import MINUTE, Training
 
 

@@ -17,8 +17,8 @@ from hpcflow.errors import SchedulerUnavailable, StorageError
 from hpcflow.ledger.store import open_ledger
 from hpcflow.model.state import Cause
 from hpcflow.projection import rebuild
-from hpcflow.requeue import stalls
-from hpcflow.requeue.stalls import NOTICE_WORD
+from hpcflow.requeue.stalls import checking as stalls
+from hpcflow.requeue.stalls.checking import NOTICE_WORD
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.storage import journal
 from hpcflow.storage.layout import AttemptDir

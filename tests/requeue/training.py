@@ -11,7 +11,7 @@ from typing import Any
 from hpcflow.clock import to_text
 from hpcflow.launch.run import Launched
 from hpcflow.model.journal import Stall
-from hpcflow.requeue.stall_watch import GAP_MAX_S
+from hpcflow.requeue.stalls.watch import GAP_MAX_S
 from hpcflow.storage import journal
 from hpcflow.storage.layout import AttemptDir
 from tests.requeue.watched import Watched

@@ -271,7 +271,7 @@ def _ledger() -> Iterator[Check]:
 
 
 def _daemon(session: Session, site: Site | None) -> Iterator[Check]:
-    from hpcflow.requeue.supervision import supervision, warning
+    from hpcflow.requeue.daemon.supervision import supervision, warning
 
     seen = supervision(session.settings, session.clock.now())
     if seen.is_alive and seen.lease is not None:

@@ -45,7 +45,7 @@ def upgrade_command(as_json: bool) -> int:
     """
     from hpcflow.cli.clusters.ledger import count_runs
     from hpcflow.projection.rows_backup import back_up_rows
-    from hpcflow.requeue.supervision import supervision
+    from hpcflow.requeue.daemon.supervision import supervision
     from hpcflow.storage.older_home import upgrade_home
     from hpcflow.storage.runs import is_gone, list_runs
 

@@ -84,7 +84,7 @@ def _check(site: str | None) -> bool:
 
 def _install_daemon(sbatch_options: tuple[str, ...], *, yes: bool) -> None:
     from hpcflow.cli.control.daemon_install import show_and_write, way_named
-    from hpcflow.requeue.supervision import supervision
+    from hpcflow.requeue.daemon.supervision import supervision
 
     _title("the daemon")
     session = Session()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcflow.ledger.lease import Lease
-    from hpcflow.requeue.daemon import ExitRequest
+    from hpcflow.requeue.daemon.loop import ExitRequest
     from hpcflow.requeue.round_context import RoundContext
     from hpcflow.requeue.tick import Report
     from hpcflow.sweeps.round import TickReport
@@ -119,7 +119,7 @@ def command(ctx: click.Context, once: bool, interval_s: float | None, as_json: b
             next_action="give only one of them; with cron, set the interval in the crontab",
         )
     from hpcflow.ledger.store import Ledger
-    from hpcflow.requeue.daemon import INTERVAL_S, Daemon, ExitRequest
+    from hpcflow.requeue.daemon.loop import INTERVAL_S, Daemon, ExitRequest
     from hpcflow.requeue.mirroring import Mirroring
 
     session = Session()
@@ -162,8 +162,8 @@ command.add_command(uninstall_command)
 @json_option(DaemonStatus)
 def status_command(as_json: bool) -> int:
     """Show which daemon is active and what is installed; exit 1 if none is active."""
+    from hpcflow.requeue.daemon.supervision import supervision
     from hpcflow.requeue.install.ways import look_around
-    from hpcflow.requeue.supervision import supervision
 
     settings, now = load_settings(), SystemClock().now()
     seen = supervision(settings, now)

@@ -118,7 +118,7 @@ def _may_continue(session: Session, run: RunView) -> bool:
         return False
     if run.next_action == SETTLE_STANDBY:
         return True
-    from hpcflow.requeue.supervision import supervision
+    from hpcflow.requeue.daemon.supervision import supervision
 
     is_ours = run.user == session.settings.user
     return is_ours and supervision(session.settings, session.clock.now()).is_alive

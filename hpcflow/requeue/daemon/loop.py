@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 from hpcflow.clock import Clock
 from hpcflow.errors import HpcflowError, LedgerError, StorageError, next_step
 from hpcflow.ledger.lease import Lease, acquire, holds, look, release, renew
-from hpcflow.requeue.home_lease import HomeLease
-from hpcflow.requeue.home_lease import look as look_at_home
+from hpcflow.requeue.daemon.home_lease import HomeLease
+from hpcflow.requeue.daemon.home_lease import look as look_at_home
 from hpcflow.requeue.round_context import RoundContext
 from hpcflow.requeue.tick import Report, tick
 from hpcflow.settings import Settings

@@ -42,8 +42,8 @@ from hpcflow.reconcile.attempt_events import time_there
 from hpcflow.reconcile.attribute_stall import CANCEL_TAKES
 from hpcflow.requeue.round_context import LeaseLostError, RoundContext
 from hpcflow.requeue.run_errors import RunErrors
-from hpcflow.requeue.stall_policy import Act, Verdict
-from hpcflow.requeue.stall_suspects import (
+from hpcflow.requeue.stalls.policy import Act, Verdict
+from hpcflow.requeue.stalls.suspects import (
     Suspect,
     first_look,
     has_news,
@@ -52,7 +52,7 @@ from hpcflow.requeue.stall_suspects import (
     may_have_stalled,
     suspect_of,
 )
-from hpcflow.requeue.stall_watch import Entry, Turn, Watch, WatchFile, pause_s
+from hpcflow.requeue.stalls.watch import Entry, Turn, Watch, WatchFile, pause_s
 from hpcflow.runtime.reading import read_file
 from hpcflow.schedulers.base import JobInfo
 from hpcflow.schedulers.clusters import other_cluster

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from hpcflow.clock import from_text, to_text
 from hpcflow.ledger.rhythm import Rhythm
-from hpcflow.requeue.stall_policy import Terms
+from hpcflow.requeue.stalls.policy import Terms
 from hpcflow.runtime.reading import MAX_FILE_BYTES, open_file, parse_json
 from hpcflow.storage.disk_errors import storage_errors
 from hpcflow.storage.files import FOLDER_MODE, write_durably

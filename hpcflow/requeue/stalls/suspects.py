@@ -15,8 +15,8 @@ from hpcflow.ledger.rows import AttemptRow, Known, RunningRow
 from hpcflow.model.events import MAX_LINE_BYTES
 from hpcflow.model.state import Cause
 from hpcflow.reconcile.attempt_events import first_notice
-from hpcflow.requeue.stall_policy import Act, Given, Terms, Verdict, Watched, judge
-from hpcflow.requeue.stall_watch import Entry, Turn
+from hpcflow.requeue.stalls.policy import Act, Given, Terms, Verdict, Watched, judge
+from hpcflow.requeue.stalls.watch import Entry, Turn
 from hpcflow.storage.files import read_from, size_of
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import AttemptDir, RunDir

@@ -54,7 +54,9 @@ class Supervision:
 
 def supervision(settings: Settings, now: datetime) -> Supervision:
     """Return what supervises the runs of this home."""
-    from hpcflow.requeue.home_lease import look  # submissions that need no daemon import none of it
+    from hpcflow.requeue.daemon.home_lease import (
+        look,  # submissions that need no daemon import none of it
+    )
 
     lease = look(settings)
     has_died = lease is not None and _has_died(lease)
@@ -125,7 +127,7 @@ def needs_daemon(
 
 def warning(settings: Settings) -> str:
     """Return the warning for runs that need a daemon and have none, with the command to type."""
-    from hpcflow.requeue.home_lease import look
+    from hpcflow.requeue.daemon.home_lease import look
     from hpcflow.requeue.install.place import place_of
 
     installed = _installed(settings)

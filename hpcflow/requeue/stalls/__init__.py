@@ -1,0 +1,1 @@
+"""Find running attempts that no longer train; give notice, then cancel them."""
