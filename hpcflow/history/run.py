@@ -27,7 +27,7 @@ from hpcflow.model.journal import (
     Submitted,
     Withdrawn,
 )
-from hpcflow.model.state import Cause
+from hpcflow.model.state import MISSING, Cause
 
 #: Why a restore holds a run whose journal in the store is longer than in the home.
 OLDER_HOME: Final = (
@@ -124,6 +124,12 @@ class RunHistory(CheckpointHistory):
             elif isinstance(said, Submitted):
                 found.discard(said.attempt)
         return found
+
+    @property
+    def barred_attempts(self) -> set[int]:
+        """The attempts that no job may begin to execute any more: withdrawn, or vanished."""
+        vanished = {each.attempt for each in self._all(Ended) if each.raw_state == MISSING}
+        return self.withdrawn_attempts | vanished
 
     @property
     def intended_attempts(self) -> list[int]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -39,7 +40,7 @@ from hpcflow.runtime.reading import UnsafeFileError, read_file
 from hpcflow.runtime.successor import SEAL
 from hpcflow.schedulers.base import JobInfo, Lookup, Scheduler, SubmitRequest
 from hpcflow.sites.placement import Placement
-from hpcflow.storage.disk_errors import storage_error
+from hpcflow.storage.disk_errors import storage_error, storage_errors
 from hpcflow.storage.files import write_durably, write_new
 from hpcflow.storage.journal import Journal
 from hpcflow.storage.layout import RunDir
@@ -86,6 +87,7 @@ def send(
         SubmissionInDoubt: Slurm could not be queried; the intent stays open.
     """
     journal.require()
+    _seal_barred(journal)
     attempt = journal.run_dir.attempt(number)
     attempt.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_durably(attempt.script, script.encode())
@@ -116,6 +118,18 @@ def send(
         if commitment is not None and not _is_open(journal, intent):
             commitment.give_back(clock, error.message)
         raise
+
+
+def _seal_barred(journal: Journal) -> None:
+    """Seal the attempts without a claim that no job may execute any more, before another is sent.
+
+    A vanished job may still be pending. A purge may have deleted its seal, or the folder before
+    there was one; by now, the folder may be back.
+    """
+    for number in journal.history.barred_attempts:
+        claim = journal.run_dir.attempt(number).claim
+        with storage_errors("write", claim), suppress(FileExistsError, FileNotFoundError):
+            write_new(claim, f"{SEAL}\n".encode())
 
 
 def _is_open(journal: Journal, intent: Intended) -> bool:
@@ -319,8 +333,9 @@ def seal(run_dir: RunDir, intent: Intended) -> str | None:
         except StorageError as error:
             raise _doubt(intent, error.message) from error
     except OSError as error:
-        if is_purged(run_dir):
-            return None  # a job cannot claim it either
+        is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        if is_missing and is_purged(run_dir):
+            return None  # a job cannot claim it either; :func:`send` seals it if the folder is back
         raise _doubt(intent, f"{claim} cannot be written: {error.strerror}") from error
     return None
 

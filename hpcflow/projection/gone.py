@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from hpcflow.ledger.queries import OLDER_PURGED_RULE
 from hpcflow.ledger.rows import Known
 from hpcflow.ledger.store import Ledger
 from hpcflow.projection.reading import JOURNAL
+from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.files import size_of
 from hpcflow.storage.layout import RunDir
 from hpcflow.storage.runs import is_gone
@@ -18,6 +19,28 @@ from hpcflow.storage.runs import is_gone
 def has_older_end(known: Known) -> bool:
     """Return whether an older hpcflow ended an attempt in the ledger alone, because of a purge."""
     return any(row.rule == OLDER_PURGED_RULE for row in known.attempts)
+
+
+def is_of_another_cluster(known: Known, here: str | None) -> bool:
+    """Return whether the run is of a cluster that shares this home, and may have its own scratch.
+
+    Args:
+        here: the ClusterName of slurm.conf; None if unknown.
+    """
+    intents = (row.journal.get("intended") for row in known.attempts)
+    names = (intent.get("cluster") for intent in intents if isinstance(intent, dict))
+    clusters = [name for name in names if isinstance(name, str)]  # rows may be damaged
+    return here is not None and bool(clusters) and here not in clusters
+
+
+def without_other_clusters(ledger: Ledger, run_dirs: Sequence[RunDir]) -> list[RunDir]:
+    """Return those of the runs that are not of another cluster."""
+    if not run_dirs:
+        return []
+    here = configured_name()
+    known = ledger.known([each.path.name for each in run_dirs])
+    others = {run_id for run_id, each in known.items() if is_of_another_cluster(each, here)}
+    return [each for each in run_dirs if each.path.name not in others]
 
 
 def without_journal(known: Known) -> Known:

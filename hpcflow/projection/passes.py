@@ -19,6 +19,7 @@ from hpcflow.projection.gone import (
     has_lost_journal,
     has_older_end,
     without_journal,
+    without_other_clusters,
 )
 from hpcflow.projection.reading import (
     FOLD_ERRORS,
@@ -142,6 +143,7 @@ def catch_up_home(
     summary.problems += invalid_links
     gone = set(summary.gone)
     purged = [each for each in run_dirs if each.path.name in gone and is_purged(each)]
+    purged = without_other_clusters(ledger, purged)
     summary.purged = [each.path.name for each in purged]
     back_up_of_purged(ledger, purged)
     forget_unsent(ledger, known - mine, user=user)
@@ -329,10 +331,17 @@ def _read(
             if known is None or from_zero:  # the rows are not those that were written
                 raise
             return _read(run_dir, known, True, summary, is_lenient=is_lenient)
-        if not is_gone(run_dir):  # else its program has created the file anew
+        if error.is_journal or not is_gone(run_dir):  # else its program has created the file anew
             problem = f"{run_dir.path.name}: {error}; it was read again from its start"
             summary.problems.append(problem)
-        return _read(run_dir, known, True, summary, is_lenient=is_lenient, reads_journal_again=True)
+        return _read(
+            run_dir,
+            known,
+            True,
+            summary,
+            is_lenient=is_lenient,
+            reads_journal_again=not error.is_journal,
+        )
     summary.problems += [f"{run_dir.path.name}: {problem}" for problem in reader.problems]
     if reader.gone or is_away:
         summary.gone.append(run_dir.path.name)

@@ -44,6 +44,10 @@ _OF_TRAINING = (b'"event": "progress"', b'"event": "checkpoint"')
 class FileShrankError(Exception):
     """A file is shorter than what was read of it: it was replaced."""
 
+    def __init__(self, path: str, *, is_journal: bool) -> None:
+        super().__init__(f"{path} is shorter than what was read of it before")
+        self.is_journal = is_journal
+
 
 class RunChangedError(Exception):
     """``run.json`` was rewritten since it was read."""
@@ -148,7 +152,7 @@ class RunReader:
                 self.gone.append(name)
             return
         elif end < source.offset_bytes:
-            raise FileShrankError(f"{path} is shorter than what was read of it before")
+            raise FileShrankError(str(path), is_journal=name == JOURNAL)
         elif end > MAX_LINES_FILE_BYTES:
             raise StorageError(
                 f"cannot read {path}: it has {end} bytes; the limit is "

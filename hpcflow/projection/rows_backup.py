@@ -79,7 +79,12 @@ def back_up_of_purged(ledger: Ledger, run_dirs: Sequence[RunDir]) -> None:
 
     def is_due(known: Known) -> bool:
         backup = read_backup(by_id[known.run.run_id])
-        return backup is None or backup.known.run.bytes_read != known.run.bytes_read
+        if backup is None:
+            return True
+        read = {each.path: each.offset_bytes for each in known.sources}
+        before = {each.path: each.offset_bytes for each in backup.known.sources}
+        # A copy of the ledger from before knows less, and can no longer read the rest.
+        return read != before and all(read.get(path, 0) >= end for path, end in before.items())
 
     by_id = {run_dir.path.name: run_dir for run_dir in run_dirs}
     _back_up(ledger, run_dirs, is_due)

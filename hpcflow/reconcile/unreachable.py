@@ -57,7 +57,7 @@ def _seal_vanished(run_dir: RunDir, ended: Ended) -> bool:
     except FileExistsError:
         return False
     except FileNotFoundError:
-        return True  # without the directory a job cannot claim it either
+        return True  # a job cannot claim it either; it is sealed before another attempt is sent
     except OSError as error:
         raise storage_error("write", claim, error) from error
     return True

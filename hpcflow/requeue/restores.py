@@ -96,6 +96,9 @@ class Restores:
 
         context, run_id = self.context, known.run.run_id
         site = self.find_site(known.run.site)
+        run = frozen(run_dir)
+        if run is not None and run.mirror is None:
+            return False
         try:
             mirror_of_gone(context.ledger, run_dir, site, context.settings)
         except InputError:
@@ -104,7 +107,7 @@ class Restores:
             site, context.connect(known.run.site)
         ):
             return True
-        run, now = frozen(run_dir), context.clock.now()
+        now = context.clock.now()
         facts = facts_of(known, is_purged=True, is_mirrored=True)
         decision = after_preemption(facts, run.spec.retry if run is not None else Retry(), now)
         if decision.action is Action.RESTORE:

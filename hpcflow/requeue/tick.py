@@ -34,6 +34,7 @@ from hpcflow.model.journal import Decided
 from hpcflow.model.next_action import CANCEL_JOBS
 from hpcflow.model.run import Run
 from hpcflow.projection import catch_up, rebuild
+from hpcflow.projection.gone import is_of_another_cluster
 from hpcflow.projection.reading import FOLD_ERRORS
 from hpcflow.reconcile.refresh import refresh
 from hpcflow.requeue.begin_time import lift_begin_times
@@ -54,6 +55,7 @@ from hpcflow.restore.local import has_whole_record
 from hpcflow.schedulers.base import JobInfo, Scheduler
 from hpcflow.schedulers.clusters import other_cluster
 from hpcflow.sites.schema import Site
+from hpcflow.sites.slurm_conf import configured_name
 from hpcflow.storage.dirty_marks import mark_dirty
 from hpcflow.storage.journal import Journal, is_lost
 from hpcflow.storage.layout import RunDir
@@ -238,6 +240,8 @@ class _Round:
             )
             return
         is_without_files = is_purged(run_dir)
+        if is_without_files and is_of_another_cluster(known, configured_name()):
+            return  # it may be there
         has_record = not is_without_files or has_whole_record(run_dir)
         if not has_record and self._restores.restore_purged(known, run_dir):
             return

@@ -200,11 +200,19 @@ class Fetching:
         self._outcome.files += self._seal(history)
 
     def _seal(self, history: RunHistory) -> int:
-        """Write missing seals of withdrawn attempts, which a purge may delete; return how many."""
+        """Write missing seals of attempts that no job may execute; return how many.
+
+        A purge may have deleted them, or the folder before there was a seal.
+        """
         next_number = history.last.next_number
-        numbers = sorted(each for each in history.withdrawn_attempts if each < next_number)
+        numbers = sorted(each for each in history.barred_attempts if each < next_number)
         names = [RunDir(Path()).attempt(number).claim.as_posix() for number in numbers]
-        missing = [name for name in names if local.is_missing(self._run_dir, name)]
+        fetched = RunDir(self._staged.run)
+        missing = [
+            name
+            for name in names
+            if local.is_missing(self._run_dir, name) and local.is_missing(fetched, name)
+        ]
         for name in missing:
             self._staged.put(name, f"{SEAL}\n".encode())
         return len(missing)
