@@ -106,6 +106,55 @@ def test_a_program_that_creates_its_events_again_hides_no_end(
     assert the_end(ledger, run_dir) == (RunState.WAITING, Cause.PREEMPTED, 5)
 
 
+def test_a_run_of_another_cluster_with_a_scratch_of_its_own_is_not_purged(
+    ledger: Ledger, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both clusters have a folder of this name."""
+    run_dir = new_run(tmp_path)
+    grow(run_dir.journal, say.intended(1, cluster="east"), say.submitted(1))
+    catch_up_home(ledger, home, now=say.at(5))
+    run_dir.path.rename(tmp_path / "east")
+    config = tmp_path / "slurm.conf"
+    config.write_text("ClusterName=west\n")
+    monkeypatch.setenv("SLURM_CONF", str(config))
+    assert catch_up_home(ledger, home, now=say.at(6)).purged == []
+    config.write_text("ClusterName=east\n")
+    assert catch_up_home(ledger, home, now=say.at(7)).purged == [run_dir.path.name]
+
+
+def test_a_journal_that_got_shorter_takes_nothing_out_of_the_ledger(
+    ledger: Ledger, home: Home, tmp_path: Path
+) -> None:
+    """The home is back from a backup, from before the run was cancelled and then purged."""
+    run_dir = running(tmp_path)
+    grow(run_dir.journal, say.ended(1, Cause.PREEMPTED, 9))
+    backup = run_dir.journal.read_bytes()
+    grow(run_dir.journal, say.cancel_requested(10))
+    catch_up_home(ledger, home, now=say.at(11))
+    run_dir.journal.write_bytes(backup)
+    run_dir.path.rename(tmp_path / "purged")
+    done = catch_up_home(ledger, home, now=say.at(12))
+    (problem,) = done.problems
+    assert "is shorter than what was read of it before" in problem
+    assert done.unread == {run_dir.path.name}
+    assert ledger.run(run_dir.path.name).run.state is RunState.CANCELLED
+
+
+def test_an_older_copy_of_the_ledger_does_not_replace_a_fuller_backup(
+    ledger: Ledger, home: Home, tmp_path: Path
+) -> None:
+    run_dir = running(tmp_path)
+    catch_up_home(ledger, home, now=say.at(5))
+    grow(run_dir.attempt(1).events, say.checkpoint(5, 4))
+    with open_ledger(f"sqlite:///{tmp_path / 'full.sqlite'}") as full:
+        catch_up_home(full, home, now=say.at(6))
+        run_dir.path.rename(tmp_path / "purged")
+        catch_up_home(full, home, now=say.at(7))
+    backup = run_dir.rows_backup.read_bytes()
+    catch_up_home(ledger, home, now=say.at(8))
+    assert run_dir.rows_backup.read_bytes() == backup
+
+
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_without_scratch_a_new_ledger_is_like_the_lost_one(
     ledger: Ledger, home: Home, tmp_path: Path, is_ended: bool

@@ -17,6 +17,8 @@ from hpcflow.model.state import Cause
 from hpcflow.requeue.policy import Action
 from hpcflow.requeue.restores import MOST_AT_ONCE
 from hpcflow.restore.fetching import ALL, NEWEST, Which
+from hpcflow.runtime.successor import SEAL
+from hpcflow.schedulers.base import Lookup
 from hpcflow.storage import journal
 from hpcflow.storage.restoring import read_mark, restoring
 from tests.restore.mirrored import mirror, purge, save
@@ -55,6 +57,38 @@ def test_a_directory_that_is_deleted_under_a_running_job_comes_back_for_it(owner
     owner.clock.advance(600)
     assert owner.tick().sent.keys() == {run_dir.path.name}
     assert owner.seen(run_dir.path.name).attempts[-1].resume_from == "checkpoints/000000100"
+
+
+@pytest.mark.parametrize("is_mirrored", [True, False])
+def test_a_job_that_was_only_out_of_sight_begins_nothing_once_the_directory_is_back(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, is_mirrored: bool
+) -> None:
+    """Pending, it was in no answer of Slurm while there was no folder to seal its attempt in."""
+    if not is_mirrored:
+        owner.site = owner.site.model_copy(update={"mirror": None})
+    run_dir = owner.dir_of(owner.launch())
+    owner.tick()
+    if is_mirrored:
+        owner.mirror(run_dir)
+    run_dir.path.rename(owner.folder / "away")
+    with monkeypatch.context() as broken:
+        broken.setattr(owner.slurm, "queue", lambda *_, **__: [])
+        broken.setattr(owner.slurm, "accounting", lambda *_, **__: [])
+        broken.setattr(owner.slurm, "find", lambda *_, **__: Lookup(()))
+        for _ in range(7):
+            owner.tick()
+            owner.clock.advance(60)
+        ends = [each for each in journal.read(run_dir) if isinstance(each, Ended)]
+        assert [each.cause for each in ends] == [Cause.VANISHED]
+        if is_mirrored:
+            owner.restores_for_the_daemon()
+            assert run_dir.attempt(1).claim.read_text().strip() == SEAL
+            assert owner.tick().sent.keys() == {run_dir.path.name}
+        else:
+            (owner.folder / "away").rename(run_dir.path)
+            owner.resume(run_dir)
+    assert run_dir.attempt(1).claim.read_text().strip() == SEAL
+    assert RunHistory.of(journal.read(run_dir)).last.number == 2
 
 
 @pytest.mark.parametrize("end", ["COMPLETED", "CANCELLED"])
