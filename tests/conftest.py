@@ -43,18 +43,17 @@ CLUSTERS = 2
 
 #: Seconds that the longest files of tests on a cluster took in a whole run; a guess for the others.
 TOOK_S = {
-    "test_advice.py": 250,
-    "test_daemon_faults.py": 180,
-    "test_sweep.py": 160,
-    "test_cron.py": 130,
-    "test_slurm_dies.py": 150,
+    "test_sweep.py": 180,
+    "test_daemon_faults.py": 130,
     "test_restored.py": 120,
-    "test_costs.py": 140,
-    "test_faults.py": 130,
-    "test_daemon.py": 120,
-    "test_by_hand.py": 110,
-    "test_main_job.py": 110,
-    "test_gpt.py": 90,
+    "test_cron.py": 120,
+    "test_advice.py": 100,
+    "test_requeued_by_slurm.py": 100,
+    "test_by_hand.py": 100,
+    "test_main_job.py": 90,
+    "test_why.py": 80,
+    "test_every_slurm.py": 80,
+    "test_costs.py": 70,
 }
 OTHERS_TOOK_S = 50
 
