@@ -196,7 +196,13 @@ def _cores_per_rank(cpus_per_node: int, ranks: int) -> int:
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path, readable=False))
 @click.option("--site", help="The cluster. Default: the one of this machine.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of the config. May be given several times.",
+)
 def main(config: Path, site: str | None, overrides: tuple[str, ...]) -> None:
     """Create a run of CONFIG for this allocation, and become its job script."""
     try:

@@ -130,7 +130,11 @@ site_option = click.option(
 )
 site_argument = click.argument("name", required=False, shell_complete=complete_site)
 set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key."
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of the config. May be given several times.",
 )
 
 

@@ -3,7 +3,7 @@
 Implementations: :mod:`hpcflow.schedulers.slurm` (commands, or pyslurm for queries),
 :mod:`hpcflow.schedulers.local` (submitit) and the shipped fake,
 :mod:`hpcflow.testing.fake_scheduler`. All pass :mod:`hpcflow.testing.scheduler_contract`. To add a
-scheduler, implement :class:`Scheduler` and run that suite.
+scheduler, implement :class:`Scheduler` and run that suite; docs/schedulers.md says how.
 """
 
 from __future__ import annotations

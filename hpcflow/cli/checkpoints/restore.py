@@ -116,7 +116,9 @@ def command(
     `hpcflow resume RUN` continues it. --site, --set and --working-dir give what differs on this
     cluster.
 
-    Newer files on scratch are never changed. If interrupted, run it again; it continues.
+    Existing files on scratch stay, except events that the mirror has longer, and checkpoints with
+    missing or wrong-sized files. If hpcflow holds the run, `hpcflow resume` or `hpcflow release`
+    approves it. If interrupted, run it again; it continues.
     """
     from hpcflow.restore.request import Changes
     from hpcflow.storage.restoring import restoring

@@ -83,8 +83,8 @@ def command(as_json: bool) -> int:
     purged.
 
     PURGED is the earliest time at which the site may purge a file of the run's newest complete
-    checkpoint, or of one that is not mirrored: `scratch.purge_days` of the site file after the last
-    access. The run that is purged first comes first.
+    checkpoint, or of one that is not mirrored: the last access plus `scratch.purge_days` of the
+    site file. The run that is purged first comes first.
     """
     from hpcflow.retention.scratch import survey_scratch
     from hpcflow.sites.schema import Site

@@ -14,10 +14,16 @@ from hpcflow.terminal import echo
 @run_argument
 @set_option
 @click.option(
-    "--follow", is_flag=True, help="Show the progress until no attempt is pending or running."
+    "--follow",
+    is_flag=True,
+    help="Show the progress until no attempt is pending or running, and no active daemon or "
+    "standby may continue the run.",
 )
 @click.option(
-    "--wait", is_flag=True, help="Wait until no attempt is pending or running; exit 0 if completed."
+    "--wait",
+    is_flag=True,
+    help="Wait until no attempt is pending or running, and no active daemon or standby may "
+    "continue the run; exit 0 if completed.",
 )
 @json_option("hpcflow.launch.run:Launched", "hpcflow.cli.look.follow:FollowedRun")
 def command(run: str, overrides: tuple[str, ...], follow: bool, wait: bool, as_json: bool) -> int:

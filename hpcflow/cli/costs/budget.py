@@ -107,7 +107,9 @@ def set_command(
     site: str | None,
     as_json: bool,
 ) -> int:
-    """Set a budget, or change one. Options that you omit keep their values.
+    """Set a budget, or change one.
+
+    Options that you omit keep their values, except --unit: its default is usd.
 
     SCOPE is project:NAME, user:NAME, sweep:ID or run:ID.
 

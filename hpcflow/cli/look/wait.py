@@ -15,7 +15,10 @@ from hpcflow.cli.session import Session
 @click.option("--follow", is_flag=True, help="Show the progress meanwhile.")
 @json_option(ShownRun, help_text="Print the run as JSON at the end.")
 def command(run: str, follow: bool, as_json: bool) -> int:
-    """Wait until no attempt of RUN is pending or running; exit 0 if it is completed, else 1."""
+    """Wait until no attempt of RUN is pending or running; exit 0 if it is completed, else 1.
+
+    While an active daemon or a standby may continue RUN, the wait goes on.
+    """
     session = Session()
     run_id = session.run_dir(run, newest=True).path.name
     return wait_for_run(session, run_id, live=follow, as_json=as_json)

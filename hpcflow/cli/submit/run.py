@@ -48,10 +48,16 @@ class DryRun(TypedDict):
 @set_option
 @click.option("--dry-run", is_flag=True, help="Check and show everything; create nothing.")
 @click.option(
-    "--follow", is_flag=True, help="Show the progress until no attempt is pending or running."
+    "--follow",
+    is_flag=True,
+    help="Show the progress until no attempt is pending or running, and no active daemon or "
+    "standby may continue the run.",
 )
 @click.option(
-    "--wait", is_flag=True, help="Wait until no attempt is pending or running; exit 0 if completed."
+    "--wait",
+    is_flag=True,
+    help="Wait until no attempt is pending or running, and no active daemon or standby may "
+    "continue the run; exit 0 if completed.",
 )
 @json_option("hpcflow.launch.run:Launched", "hpcflow.cli.look.follow:FollowedRun", DryRun)
 def command(
@@ -137,4 +143,4 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
         if value is not None and key not in ("dry_run", "script"):
             text = getattr(value, "value", value)
             echo(f"  {key:<20} {text}")
-    echo("The script: hpcflow render with the same arguments.")
+    echo("To see the script: hpcflow render with the same arguments.")

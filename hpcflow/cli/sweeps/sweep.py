@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import click
 
-from hpcflow.cli.arguments import json_option, more_in, set_option, site_option, sweep_argument
+from hpcflow.cli.arguments import json_option, more_in, site_option, sweep_argument
 from hpcflow.cli.output import print_json
 from hpcflow.cli.session import Session, warn
 from hpcflow.cli.sweeps.export import export_command, plot_command
@@ -97,7 +97,13 @@ for _each in (
 @command.command("start")
 @click.argument("file", type=click.Path(path_type=Path, readable=False))
 @site_option
-@set_option
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of the sweep's file. May be given several times.",
+)
 @click.option("--dry-run", is_flag=True, help="Check and show everything; create nothing.")
 @function_options
 @json_option(StartedSweep, SweepDryRun)
