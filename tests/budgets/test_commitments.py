@@ -222,15 +222,18 @@ def test_a_budget_of_a_month_begins_anew_with_the_next(desk: BudgetDesk) -> None
     assert desk.usd() == ("0.00", "3.00")
 
 
-def test_a_purged_run_takes_what_was_committed_to_it(desk: BudgetDesk) -> None:
+def test_a_purged_run_takes_what_its_job_used(desk: BudgetDesk) -> None:
     desk.set(hard="10")
     launched = desk.launch()
     desk.slurm.start(launched.job_id)
     desk.look()
     shutil.rmtree(launched.run_dir)
+    desk.look()
+    assert desk.usd() == ("0.00", "3.00"), "it may still need all of it"
+    desk.clock.advance(20 * 60)
     desk.slurm.end(launched.job_id, "COMPLETED")
     desk.look()
-    assert desk.usd() == ("3.00", "0.00"), "nobody can tell that it was less"
+    assert desk.usd() == ("2.00", "0.00"), "six dollars an hour"
 
 
 def test_a_torn_line_says_nothing_and_a_folder_that_is_closed_stops_everything(
