@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,7 +69,7 @@ def _type(*words: str) -> Callable[[Project], int]:
 def _seen(project: Project, role: str) -> tuple[str, int]:
     """The state of a run, and how many jobs of it there are."""
     run_id = project.runs[role]
-    listed = json.loads(project.say("ls", "--all", "--json").out)["runs"]
+    listed = project.say("ls", "--all", "--json").document["runs"]
     states = {run["run_id"]: run["state"] for run in listed}
     return states.get(run_id, "not listed"), len(project.slurm.alive(run_id))
 
@@ -123,7 +122,7 @@ def _write_new(project: Project) -> None:
 def _new_runs_have_jobs(project: Project) -> list[str]:
     """Each run that is there was sent, or is sent later: `why` tells when."""
     known = set(project.runs.values())
-    listed = json.loads(project.say("ls", "--all", "--json").out)["runs"]
+    listed = project.say("ls", "--all", "--json").document["runs"]
     found = []
     for run in listed:
         run_id = run["run_id"]
@@ -142,9 +141,9 @@ def _write_sweep(project: Project) -> None:
 def _trials_have_jobs(project: Project) -> list[str]:
     """Each run of each sweep has one job, and each trial was asked for once."""
     found = []
-    for sweep in json.loads(project.say("sweep", "ls", "--all", "--json").out)["sweeps"]:
-        said = project.say("sweep", "trials", sweep["sweep_id"], "--json").out
-        trials = json.loads(said)["trials"]
+    for sweep in project.say("sweep", "ls", "--all", "--json").document["sweeps"]:
+        said = project.say("sweep", "trials", sweep["sweep_id"], "--json")
+        trials = said.document["trials"]
         numbers = [trial["trial"] for trial in trials]
         if numbers != list(range(len(numbers))):
             found.append(f"trials are {numbers}")

@@ -37,7 +37,7 @@ def warm_up(project: Project) -> None:
     """Import all before the forks; and what is healthy passes: else the oracle is wrong."""
     import_all()
     listed = project.say("ls", "--all", "--json")
-    assert {run["run_id"] for run in json.loads(listed.out)["runs"]} == set(project.runs.values())
+    assert {run["run_id"] for run in listed.document["runs"]} == set(project.runs.values())
     project.reset()
 
 

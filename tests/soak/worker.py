@@ -4,6 +4,7 @@ memory, and a terminal before it where that is asked for."""
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import select
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 #: No command on a project of ten small runs may take so long, on a machine that is busy.
 DEADLINE_S: Final = 90
@@ -48,6 +49,11 @@ class Ended:
     @property
     def text(self) -> str:
         return self.out.decode(errors="replace")
+
+    @property
+    def document(self) -> Any:
+        """What it printed with ``--json``, behind the warnings."""
+        return json.loads(self.out[self.out.find(b"{") :])
 
     @property
     def has_traceback(self) -> bool:

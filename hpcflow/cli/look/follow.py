@@ -92,7 +92,7 @@ def _watch(session: Session, run_dir: RunDir, show: Callable[[RunView], None]) -
             next_ask = session.clock.monotonic() + ask_every_s
             ask_every_s = min(ask_every_s * _ASK_GROWTH, _ASK_AT_MOST_S)
         show(detail.run)
-        if is_inactive(detail.run) and not _may_continue(session, detail.run):
+        if is_inactive(detail.run) and (is_gone(run_dir) or not _may_continue(session, detail.run)):
             return detail.run
         last = detail.attempts[-1] if detail.attempts else None
         if last is not None and last.exit_code is not None:
