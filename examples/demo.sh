@@ -16,7 +16,7 @@ if command -v sbatch >/dev/null && timeout 10 scontrol ping >/dev/null 2>&1; the
     echo "Slurm answers here: the run becomes a Slurm job."
 else
     site=(--site local)
-    echo "No Slurm here: the same script runs on this machine, through submitit's local executor."
+    echo "No Slurm here: the same script runs on this machine, with submitit."
 fi
 
 hpcflow run "$root/examples/digits/config.yaml" "${site[@]}" --follow

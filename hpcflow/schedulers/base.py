@@ -176,7 +176,7 @@ class Scheduler(Protocol):
         """Cancel these jobs; ignore those that ended or do not exist."""
         ...
 
-    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
+    def start_now(self, job_ids: Sequence[str]) -> dict[str, str]:  # noqa: ARG002 - a default needs none
         """Remove the begin time of these pending jobs; ignore jobs that are not pending.
 
         Returns:
@@ -192,11 +192,11 @@ class Scheduler(Protocol):
         """Return the cluster's partitions, nodes and limits."""
         ...
 
-    def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002
+    def accounts(self, user: str) -> frozenset[str] | None:  # noqa: ARG002 - a default needs none
         """Return the accounts that ``user`` may charge; None without an answer of accounting."""
         return None
 
-    def standing(self, user: str) -> Standing | None:  # noqa: ARG002
+    def standing(self, user: str) -> Standing | None:  # noqa: ARG002 - a default needs none
         """Return the accounts of ``user``, their limits and fair shares.
 
         ``missing`` names each part that is unavailable. None if the cluster has no accounting, or
@@ -208,7 +208,7 @@ class Scheduler(Protocol):
         """Return the present and future reservations, sorted by start."""
         return []
 
-    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:  # noqa: ARG002
+    def waiting(self, job_ids: Sequence[str]) -> list[WaitingJob]:  # noqa: ARG002 - a default needs none
         """Return those of these jobs that are pending, in the given order.
 
         One query asks for all pending jobs of the cluster, a second one for priorities. Only the
@@ -224,7 +224,7 @@ class Scheduler(Protocol):
         """Return the nodes that accept jobs now, with the idle resources of each."""
         return []
 
-    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:  # noqa: ARG002
+    def predicted_start(self, request: SubmitRequest) -> PredictedStart | None:  # noqa: ARG002 - a default needs none
         """Return when and where this job would start if submitted now; None if unknown.
 
         Nothing is submitted. Slurm considers running jobs. If jobs of higher priority are pending

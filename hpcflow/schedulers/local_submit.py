@@ -17,7 +17,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hpcflow.clock import SystemClock, to_text
 from hpcflow.schedulers.local_jobs import (
@@ -27,6 +27,9 @@ from hpcflow.schedulers.local_jobs import (
     create,
     this_machine,
 )
+
+if TYPE_CHECKING:
+    from submitit.local.local import Controller
 
 #: The supervisor enforces the script's time limit; submitit requires a number anyway.
 _TEN_YEARS_S: Final = 10 * 365 * 24 * 60 * 60
@@ -45,19 +48,21 @@ def main(folder: str, script: str, directory: str, job_name: str) -> None:
         **asdict(this_machine()),
     )
     # Imported before the job exists, so that a broken submitit leaves no job.
-    import submitit.local.local  # noqa: F401
+    from submitit.local.local import Controller
 
     created = create(Path(folder), job)
+    until_exit, kept_open = os.pipe()
     if os.fork() == 0:
-        _control(created)
+        # At its end, the job kills all processes that have its mark, and so has this one's parent.
+        os.close(kept_open)
+        os.read(until_exit, 1)  # returns when the parent has exited
+        _control(created, Controller)
     os.write(answer, f"{created.job_id}\n".encode())
     os.close(answer)
 
 
-def _control(job: JobFolder) -> NoReturn:
+def _control(job: JobFolder, controller: type[Controller]) -> NoReturn:
     """Be submitit's controller of the job until the job has ended."""
-    from submitit.local.local import Controller
-
     try:
         _close_files()
         supervisor = [sys.executable, "-m", "hpcflow.schedulers.local_runner", str(job.path)]
@@ -69,7 +74,7 @@ def _control(job: JobFolder) -> NoReturn:
             SUBMITIT_LOCAL_WITH_SHELL="",
             SUBMITIT_STDERR_TO_STDOUT="1",
         )
-        Controller(job.submitit).run()
+        controller(job.submitit).run()
     finally:
         os._exit(0)  # the parent's code is not for this process
 

@@ -215,6 +215,24 @@ def _is_sleep(pid: int) -> bool:
         return False
 
 
+#: For the submitting process alone: it takes a second to exit.
+SLOW_TO_EXIT = """
+import atexit, sys, time
+if "hpcflow.schedulers.local_submit" in sys.orig_argv:
+    atexit.register(time.sleep, 1)
+"""
+
+
+def test_a_job_that_ends_at_once_does_not_take_the_process_that_submits_it_along(
+    scheduler: LocalScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job ends all processes that have its mark."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_TO_EXIT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    job_id = _submit(scheduler, tmp_path, "exit 0")
+    assert _ended(scheduler, job_id).raw_state == "COMPLETED"
+
+
 def test_what_a_script_leaves_behind_ends_with_it(
     scheduler: LocalScheduler, home: Path, tmp_path: Path
 ) -> None:
