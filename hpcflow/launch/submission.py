@@ -121,7 +121,7 @@ def send(
 
 
 def _seal_barred(journal: Journal) -> None:
-    """Seal the attempts without a claim that no job may execute any more, before another is sent.
+    """Seal each attempt that no job may execute any more, and that has no claim yet.
 
     A vanished job may still be pending. A purge may have deleted its seal, or the folder before
     there was one; by now, the folder may be back.
